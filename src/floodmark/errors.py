@@ -1,0 +1,55 @@
+"""The errors Floodmark speaks in. Each tells the reader what is wrong and what to do next."""
+
+from datetime import timedelta
+
+
+class FloodmarkError(Exception):
+    """Something a person can put right. `hint` is what to type or change next."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class InvalidInput(FloodmarkError):
+    """What was asked for makes no sense as it stands; nothing was changed."""
+
+
+class NotFound(FloodmarkError):
+    """There is no such thing; `hint` lists what there is."""
+
+
+class Unavailable(FloodmarkError):
+    """A database, Redis or port that is needed cannot be had right now."""
+
+
+class Fenced(FloodmarkError):
+    """Another worker has taken over this target: stop, write nothing."""
+
+
+class SourceError(FloodmarkError):
+    """What a source can say about a collection that did not go through."""
+
+
+class SlowDown(SourceError):
+    """The source asks us to wait. Costs no attempt; holds for everything under `key`."""
+
+    def __init__(self, after: timedelta, key: str, reason: str = "asked to slow down") -> None:
+        super().__init__(f"{reason}: wait {after.total_seconds():g} s")
+        self.after, self.key, self.reason = after, key, reason
+
+
+class Transient(SourceError):
+    """It may work next time: retried with growing pauses."""
+
+
+class Gone(SourceError):
+    """This target will not come back by itself: dead letter, and the job is paused with the reason."""
+
+
+class AccountLost(SourceError):
+    """The account behind this target can no longer be used: everything on it is parked."""
+
+    def __init__(self, account: str, reason: str) -> None:
+        super().__init__(f"account {account}: {reason}")
+        self.account, self.reason = account, reason

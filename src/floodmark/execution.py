@@ -1,0 +1,91 @@
+"""An execution: one due run of a job, the states it passes through, and the legal moves between them."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from .batch import Watermark
+from .job import Job, Priority
+
+
+class State(StrEnum):
+    """Where an execution stands."""
+
+    QUEUED = "queued"
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+
+
+ACTIVE = (State.QUEUED, State.WAITING, State.RUNNING)
+ENDED = (State.DONE, State.DEAD, State.CANCELLED, State.SKIPPED)
+
+# queued -> running is a claim, running -> queued a rescue or a release, running -> waiting a snooze or a retry.
+MOVES: Mapping[State, tuple[State, ...]] = {
+    State.QUEUED: (State.RUNNING, State.WAITING, State.CANCELLED),
+    State.WAITING: (State.QUEUED, State.CANCELLED),
+    State.RUNNING: (State.DONE, State.WAITING, State.QUEUED, State.DEAD, State.CANCELLED),
+    State.DONE: (),
+    State.DEAD: (State.QUEUED, State.CANCELLED),
+    State.CANCELLED: (),
+    State.SKIPPED: (),
+}
+
+
+class Queued(Struct, frozen=True):
+    """What the queue needs to know of an execution: nothing but where it stands in line."""
+
+    execution_id: str
+    priority: Priority = Priority.NORMAL
+
+
+class Lease(Struct, frozen=True, kw_only=True):
+    """An execution in a worker's hands, with everything needed to run it."""
+
+    execution_id: str
+    job: Job
+    scheduled_for: datetime
+    attempt: int
+    worker: str
+    fence: int
+    watermark: Watermark | None = None
+    trigger: str = "schedule"
+    params: Mapping[str, Any] = {}
+    blocked_until: datetime | None = None
+    blocked_reason: str | None = None
+    entry: str | None = None
+
+
+class Execution(Struct, frozen=True, kw_only=True):
+    """One row of `job_executions`, as the history shows it."""
+
+    execution_id: str
+    job_id: str
+    job_name: str
+    scheduled_for: datetime
+    state: State
+    priority: Priority
+    attempt: int
+    rescues: int = 0
+    coalesced: int = 0
+    trigger: str = "schedule"
+    reason: str | None = None
+    not_before: datetime | None = None
+    lease_until: datetime | None = None
+    worker: str | None = None
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    duration: float | None = None
+    items_new: int = 0
+    items_changed: int = 0
+    items_seen: int = 0
+    error_message: str | None = None
+    error_details: Any = None
+    result: Any = None
+    created_at: datetime | None = None

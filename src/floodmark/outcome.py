@@ -1,0 +1,59 @@
+"""How an execution ended. The executor returns one of these; one place writes it down."""
+
+from datetime import timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from .batch import Kept
+
+
+class Done(Struct, frozen=True, kw_only=True):
+    """Everything there was has been collected."""
+
+    kept: Kept = Kept()
+    result: Any = None
+
+
+class Snooze(Struct, frozen=True, kw_only=True):
+    """Told to wait: costs no attempt. `key` names the limit that holds for the whole fleet, if any."""
+
+    after: timedelta
+    reason: str
+    key: str | None = None
+    kept: Kept = Kept()
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    """It failed and may work later: costs an attempt."""
+
+    after: timedelta
+    error: str
+    details: Any = None
+    kept: Kept = Kept()
+
+
+class Dead(Struct, frozen=True, kw_only=True):
+    """It failed for good. `pause` also stops the job, with the error as the reason."""
+
+    error: str
+    details: Any = None
+    pause: bool = False
+    kept: Kept = Kept()
+
+
+class Cancelled(Struct, frozen=True, kw_only=True):
+    """A person, a replacement or a deleted job ended it."""
+
+    reason: str
+    kept: Kept = Kept()
+
+
+class Released(Struct, frozen=True, kw_only=True):
+    """Handed back unfinished, because the worker is leaving: costs no attempt."""
+
+    reason: str = "handed back by a leaving worker"
+    kept: Kept = Kept()
+
+
+Outcome = Done | Snooze | Retry | Dead | Cancelled | Released
