@@ -38,6 +38,14 @@ MOVES: Mapping[State, tuple[State, ...]] = {
 }
 
 
+class Hold(StrEnum):
+    """What a waiting execution waits for, when it is not a point in time."""
+
+    OVERLAP = "overlap"
+    DEPENDENCY = "dependency"
+    PAUSED = "paused"
+
+
 class Queued(Struct, frozen=True):
     """What the queue needs to know of an execution: nothing but where it stands in line."""
 
@@ -56,9 +64,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     fence: int
     watermark: Watermark | None = None
     trigger: str = "schedule"
-    params: Mapping[str, Any] = {}
-    blocked_until: datetime | None = None
-    blocked_reason: str | None = None
+    params: Mapping[str, Any] | None = None
     entry: str | None = None
 
 
@@ -76,15 +82,16 @@ class Execution(Struct, frozen=True, kw_only=True):
     coalesced: int = 0
     trigger: str = "schedule"
     reason: str | None = None
+    hold: Hold | None = None
     not_before: datetime | None = None
     lease_until: datetime | None = None
     worker: str | None = None
     started_at: datetime | None = None
     completed_at: datetime | None = None
-    duration: float | None = None
+    duration_seconds: float | None = None
     items_new: int = 0
     items_changed: int = 0
-    items_seen: int = 0
+    items_known: int = 0
     error_message: str | None = None
     error_details: Any = None
     result: Any = None

@@ -104,6 +104,7 @@ class Job(Struct, frozen=True, kw_only=True):
     next_run: datetime | None = None
     planned_until: datetime | None = None
     last_run: datetime | None = None
+    last_success: datetime | None = None
     last_status: str | None = None
     domain: str | None = None
     domain_config_id: str | None = None

@@ -1,0 +1,248 @@
+"""One database, reached in two ways: SQLAlchemy for everything people wait for, the bare driver for the hot steps.
+
+PostgreSQL: one pool of at most `pool_max` connections; a hot step borrows the asyncpg connection from it.
+SQLite: readers through SQLAlchemy; all writing goes one at a time, hot steps on a thread of their own.
+"""
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import asyncpg
+import msgspec
+from sqlalchemy import event, make_url, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from floodmark.errors import InvalidInput, Unavailable
+from floodmark.telemetry.events import Events, StoreRetried
+
+# Wait this long for a lock before giving up: longer than any step of ours holds one.
+LOCK_TIMEOUT_SECONDS = 10
+
+_PRAGMAS = (
+    "PRAGMA journal_mode=WAL",
+    # A crash of the process loses nothing; only a power cut may lose the last commits, never consistency.
+    "PRAGMA synchronous=NORMAL",
+    f"PRAGMA busy_timeout={LOCK_TIMEOUT_SECONDS * 1000}",
+    "PRAGMA foreign_keys=ON",
+)
+
+# A frozen or partitioned process must not hold row locks for longer than others can wait.
+_SERVER_SETTINGS = {
+    "application_name": "floodmark",
+    "lock_timeout": f"{LOCK_TIMEOUT_SECONDS}s",
+    "statement_timeout": "60s",
+    "idle_in_transaction_session_timeout": "30s",
+    # Our statements are short and many: compiling them costs more than it can save.
+    "jit": "off",
+}
+
+# Rolled back by the server, so repeating is safe whatever the statement was.
+_ROLLED_BACK = (
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.LockNotAvailableError,
+)
+# The connection went away: every hot step is guarded by a fence or a unique key, so it may be repeated too.
+_DISCONNECTED = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    ConnectionError,
+    TimeoutError,
+    OSError,
+)
+_ATTEMPTS = 4
+
+T = TypeVar("T")
+# Generic only in its stubs.
+Connection: TypeAlias = "asyncpg.Connection[Any]"
+
+
+def encode_json(value: Any) -> str:
+    """JSON text as the databases take it."""
+    return msgspec.json.encode(value).decode()
+
+
+class Database:
+    """What both kinds of database have in common. Use `open_database`."""
+
+    dialect: str
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self.engine = engine
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """A connection to read with."""
+        async with self.engine.connect() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction: committed at the end of the block, rolled back by an exception."""
+        async with self.engine.begin() as connection:
+            yield connection
+
+    async def ping(self) -> None:
+        """Raise `Unavailable` unless the database answers."""
+        try:
+            async with self.reading() as connection:
+                await connection.execute(text("SELECT 1"))
+        except (DBAPIError, *_DISCONNECTED) as error:
+            shown = self.engine.url.render_as_string(hide_password=True)
+            raise Unavailable(
+                f"the database {shown} does not answer: {error}",
+                hint="Check DATABASE_URL with: floodmark settings",
+            ) from error
+
+    async def close(self) -> None:
+        """Give every connection back."""
+        await self.engine.dispose()
+
+
+class PostgresDatabase(Database):
+    """PostgreSQL 12 or newer through asyncpg."""
+
+    dialect = "postgresql"
+
+    def __init__(self, url: str, *, pool_max: int, events: Events) -> None:
+        super().__init__(
+            create_async_engine(
+                make_url(url).set(drivername="postgresql+asyncpg"),
+                pool_size=pool_max,
+                max_overflow=0,
+                pool_timeout=LOCK_TIMEOUT_SECONDS,
+                pool_use_lifo=True,
+                json_serializer=encode_json,
+                json_deserializer=msgspec.json.decode,
+                connect_args={"server_settings": _SERVER_SETTINGS, "timeout": LOCK_TIMEOUT_SECONDS},
+            )
+        )
+        self._events = events
+
+    @asynccontextmanager
+    async def driver(self) -> AsyncIterator[Connection]:
+        """The bare asyncpg connection, outside of any transaction."""
+        proxied = await self.engine.raw_connection()
+        connection = proxied.driver_connection
+        assert isinstance(connection, asyncpg.Connection)
+        try:
+            yield connection
+        finally:
+            if connection.is_closed():
+                # The pool must not hand out a connection that has died.
+                proxied.invalidate()
+            proxied.close()
+
+    async def hot(self, step: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run a hot step; repeat it if the server rolled it back or the connection was lost."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                async with self.driver() as connection:
+                    return await work(connection)
+            except (*_ROLLED_BACK, *_DISCONNECTED) as error:
+                if attempt == _ATTEMPTS:
+                    raise
+                self._events.emit(StoreRetried(operation=step, reason=type(error).__name__))
+                await asyncio.sleep(random.uniform(0, 0.1 * 3**attempt))  # noqa: S311 - jitter, not a secret
+        raise AssertionError("unreachable")
+
+
+class SqliteDatabase(Database):
+    """SQLite in WAL mode, for one machine."""
+
+    dialect = "sqlite"
+
+    def __init__(self, url: str) -> None:
+        self.path = Path(make_url(url).database or "")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        super().__init__(
+            create_async_engine(
+                f"sqlite+aiosqlite:///{self.path}",
+                json_serializer=encode_json,
+                json_deserializer=msgspec.json.decode,
+            )
+        )
+        event.listen(self.engine.sync_engine, "connect", _prepare)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="floodmark-sqlite")
+        self._writer: sqlite3.Connection | None = None
+        # SQLite's own waiting for the write lock is a sleep that grows; ours is a queue.
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction that takes the write lock at once, so that it never has to be given up half-way."""
+        async with self._turn, self.engine.connect() as connection:
+            await connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield connection
+            await connection.commit()
+
+    async def hot(self, step: str, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a hot step as one transaction, in one trip to the writer's thread."""
+        async with self._turn:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
+
+    def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._writer is None:
+            self._writer = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+            for pragma in _PRAGMAS:
+                self._writer.execute(pragma)
+        self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            result = work(self._writer)
+            self._writer.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.OperationalError):  # a failed COMMIT may have ended the transaction already
+                self._writer.execute("ROLLBACK")
+            raise
+        return result
+
+    async def data_version(self) -> int:
+        """A number that moves when another process has committed."""
+
+        def read() -> int:
+            return int(self._writer.execute("PRAGMA data_version").fetchone()[0]) if self._writer else 0
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, read)
+
+    async def close(self) -> None:
+        """Close the writer's connection and the readers'."""
+
+        def end() -> None:
+            if self._writer is not None:
+                self._writer.close()
+
+        await asyncio.get_running_loop().run_in_executor(self._thread, end)
+        self._thread.shutdown()
+        await super().close()
+
+
+def _prepare(connection: Any, _record: Any) -> None:
+    # Transactions are ours to begin: the driver's own habit of beginning late invites lock errors.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in _PRAGMAS:
+        cursor.execute(pragma)
+    cursor.close()
+
+
+def open_database(url: str, *, events: Events, pool_max: int = 10) -> PostgresDatabase | SqliteDatabase:
+    """Choose the database by its URL."""
+    kind = make_url(url).get_backend_name()
+    if kind == "sqlite":
+        return SqliteDatabase(url)
+    if kind == "postgresql":
+        return PostgresDatabase(url, pool_max=pool_max, events=events)
+    raise InvalidInput(
+        f"DATABASE_URL names {kind!r}, which is not a database Floodmark can use",
+        hint="Use sqlite:///path/to/floodmark.db or postgresql://user:password@host/database",
+    )

@@ -1,0 +1,16 @@
+"""Alembic's way in: run the migrations on the connection that `migrate.py` hands over."""
+
+from alembic import context
+
+from floodmark.store.tables import metadata
+
+connection = context.config.attributes["connection"]
+context.configure(
+    connection=connection,
+    target_metadata=metadata,
+    # SQLite alters a table by copying it.
+    render_as_batch=connection.dialect.name == "sqlite",
+    transaction_per_migration=False,
+)
+with context.begin_transaction():
+    context.run_migrations()

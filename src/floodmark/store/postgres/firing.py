@@ -1,0 +1,125 @@
+"""The scheduler's transaction on PostgreSQL.
+
+Reads `jobs` under `FOR UPDATE SKIP LOCKED`, writes `job_executions` under its unique (job_id, scheduled_for).
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from floodmark.execution import Queued, State
+from floodmark.job import Priority
+from floodmark.store.database import Connection, PostgresDatabase
+from floodmark.store.port import Decide, Decision, DueJob, Fired
+from floodmark.store.rows import JOB_COLUMNS, JOB_SELECT, job_from_row
+
+_PLANNABLE = "j.schedule_enabled AND NOT j.paused AND j.invalid_reason IS NULL AND j.scheduler_version = 2"
+
+_LOOK_AT = """
+WITH due AS (
+    SELECT j.job_id FROM jobs j WHERE {which} AND {plannable} ORDER BY j.next_run LIMIT $1 FOR UPDATE SKIP LOCKED
+)
+SELECT {columns},
+    (SELECT count(*) FROM job_executions e
+      WHERE e.job_id = j.job_id AND e.state IN ('queued', 'waiting', 'running')),
+    (SELECT array_agg(needed.name ORDER BY needed.name)
+       FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
+      WHERE d.job_id = j.job_id
+        AND (needed.last_success IS NULL OR needed.last_success <= j.last_run))
+  FROM due JOIN jobs j USING (job_id)
+"""
+_UNPLANNED = _LOOK_AT.format(which="j.next_run IS NULL", plannable=_PLANNABLE, columns=JOB_SELECT)
+_DUE = _LOOK_AT.format(which="j.next_run <= $2", plannable=_PLANNABLE, columns=JOB_SELECT)
+
+_INSERT = """
+INSERT INTO job_executions (execution_id, job_id, job_name, scheduled_for, state, priority, trigger, coalesced,
+                            reason, hold, not_before, queue_rank, completed_at)
+SELECT n.*, CASE n.state WHEN 'queued' THEN $12::timestamptz + (n.priority - 1) * $13::interval END,
+       CASE n.state WHEN 'skipped' THEN $12::timestamptz END
+  FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::smallint[], $7::text[],
+              $8::int[], $9::text[], $10::text[], $11::timestamptz[])
+    AS n(execution_id, job_id, job_name, scheduled_for, state, priority, trigger, coalesced, reason, hold, not_before)
+ON CONFLICT (job_id, scheduled_for) DO NOTHING
+RETURNING execution_id, state, priority
+"""
+
+_ADVANCE = """
+UPDATE jobs j SET next_run = n.next_run, planned_until = n.planned_until, invalid_reason = n.invalid_reason
+  FROM unnest($1::text[], $2::timestamptz[], $3::timestamptz[], $4::text[])
+    AS n(job_id, next_run, planned_until, invalid_reason)
+ WHERE j.job_id = n.job_id
+"""
+
+_REPLACE = """
+UPDATE job_executions SET
+    cancel_requested = CASE state WHEN 'running' THEN 'replaced by a newer instant' END,
+    state = CASE state WHEN 'running' THEN state ELSE 'cancelled' END,
+    completed_at = CASE state WHEN 'running' THEN NULL ELSE clock_timestamp() END,
+    reason = CASE state WHEN 'running' THEN reason ELSE 'replaced by a newer instant' END
+ WHERE job_id = ANY($1) AND state IN ('queued', 'waiting', 'running') AND NOT execution_id = ANY($2)
+"""
+
+_NEXT_DUE = f"SELECT j.next_run FROM jobs j WHERE j.next_run IS NOT NULL AND {_PLANNABLE} ORDER BY j.next_run LIMIT 1"
+
+
+class PostgresFiring:
+    """Fires due jobs on PostgreSQL."""
+
+    def __init__(self, database: PostgresDatabase, *, patience: timedelta) -> None:
+        self._database, self._patience = database, patience
+
+    async def fire(self, decide: Decide, *, limit: int) -> Fired:
+        """One transaction: look, decide, write."""
+
+        async def work(connection: Connection) -> Fired:
+            async with connection.transaction():
+                now: datetime = await connection.fetchval("SELECT clock_timestamp()")
+                rows = await connection.fetch(_UNPLANNED, limit)
+                if len(rows) < limit:
+                    rows += await connection.fetch(_DUE, limit - len(rows), now)
+                decisions = decide([_due_job(row) for row in rows], now) if rows else ()
+                queued, written = await self._write(connection, decisions, now) if decisions else ([], 0)
+                next_due = await connection.fetchval(_NEXT_DUE)
+            return Fired(queued=queued, written=written, looked_at=len(rows), next_due=next_due, now=now)
+
+        return await self._database.hot("fire", work)
+
+    async def _write(
+        self, connection: Connection, decisions: Sequence[Decision], now: datetime
+    ) -> tuple[list[Queued], int]:
+        new = [(decision.job, execution) for decision in decisions for execution in decision.executions]
+        rows = []
+        if new:
+            rows = await connection.fetch(
+                _INSERT,
+                [n.execution_id for _, n in new],
+                [job.job_id for job, _ in new],
+                [job.name for job, _ in new],
+                [n.scheduled_for for _, n in new],
+                [n.state for _, n in new],
+                [n.priority for _, n in new],
+                [n.trigger for _, n in new],
+                [n.coalesced for _, n in new],
+                [n.reason for _, n in new],
+                [n.hold for _, n in new],
+                [n.not_before for _, n in new],
+                now,
+                self._patience,
+            )
+        replaced = [decision.job.job_id for decision in decisions if decision.replace]
+        if replaced:
+            await connection.execute(_REPLACE, replaced, [row[0] for row in rows])
+        await connection.execute(
+            _ADVANCE,
+            [decision.job.job_id for decision in decisions],
+            [decision.next_run for decision in decisions],
+            [decision.planned_until for decision in decisions],
+            [decision.invalid_reason for decision in decisions],
+        )
+        return [Queued(row[0], Priority(row[2])) for row in rows if row[1] == State.QUEUED], len(rows)
+
+
+def _due_job(row: Any) -> DueJob:
+    columns = tuple(row)
+    active, waits_for = columns[len(JOB_COLUMNS) :]
+    return DueJob(job=job_from_row(columns[: len(JOB_COLUMNS)]), active=active, waits_for=tuple(waits_for or ()))

@@ -1,0 +1,118 @@
+"""Items, watermark and events in one statement on PostgreSQL, and the numbering of events for readers.
+
+Tables: `watermarks` (the fence decides), `items`, `item_revisions`, `outbox`. The row of the watermark is
+locked first, so that two keeps of one stream follow each other, and so do their events.
+"""
+
+
+from floodmark.batch import Batch, Kept
+from floodmark.errors import Fenced
+from floodmark.execution import Lease
+from floodmark.store.database import Connection, PostgresDatabase, encode_json
+from floodmark.store.packing import pack
+from floodmark.store.port import Publish
+from floodmark.store.relaying import event_from_row
+
+_KEEP = """
+WITH moved AS (
+    UPDATE watermarks
+       SET value = COALESCE($3::jsonb, value), high_water = COALESCE($4::jsonb, high_water),
+           moved_at = clock_timestamp()
+     WHERE stream = $1 AND fence = $2
+    RETURNING 1
+), incoming AS (
+    SELECT n.* FROM unnest($5::text[], $6::timestamptz[], $7::text[], $8::text[], $9::bool[])
+      WITH ORDINALITY AS n(key, occurred_at, data, content_hash, deleted, place)
+     WHERE EXISTS (SELECT 1 FROM moved)
+), archived AS (
+    INSERT INTO item_revisions (stream, key, revision, occurred_at, collected_at, data, content_hash, deleted,
+                                execution_id, fence)
+    SELECT i.stream, i.key, i.revision, i.occurred_at, i.collected_at, i.data, i.content_hash, i.deleted,
+           i.execution_id, i.fence
+      FROM items i JOIN incoming n ON i.stream = $1 AND i.key = n.key AND i.content_hash <> n.content_hash
+), kept AS (
+    INSERT INTO items AS i (stream, key, occurred_at, collected_at, tenant_id, user_id, data, content_hash,
+                            deleted, execution_id, fence)
+    SELECT $1, n.key, n.occurred_at, clock_timestamp(), $10, $11, n.data::jsonb, n.content_hash, n.deleted, $12, $2
+      FROM incoming n ORDER BY n.place
+    ON CONFLICT (stream, key) DO UPDATE
+       SET revision = i.revision + 1, occurred_at = excluded.occurred_at, collected_at = excluded.collected_at,
+           data = excluded.data, content_hash = excluded.content_hash, deleted = excluded.deleted,
+           execution_id = excluded.execution_id, fence = excluded.fence
+     WHERE i.content_hash <> excluded.content_hash
+    RETURNING i.key, i.revision
+), told AS (
+    INSERT INTO outbox (stream, key, revision, created_at)
+    SELECT $1, k.key, k.revision, clock_timestamp() FROM kept k
+)
+SELECT (SELECT count(*) FROM moved), count(*) FILTER (WHERE revision = 1), count(*) FILTER (WHERE revision > 1)
+  FROM kept
+"""
+
+# Held to the end of the transaction: even two leaders relay one after the other, so order is kept.
+_ONE_RELAY = "SELECT pg_try_advisory_xact_lock(hashtext('floodmark.relay'))"
+
+_NUMBER = """
+WITH unsent AS (SELECT seq FROM outbox WHERE position IS NULL ORDER BY seq LIMIT $1),
+base AS (SELECT COALESCE(max(position), 0) AS position FROM outbox WHERE position IS NOT NULL),
+numbered AS (
+    SELECT unsent.seq, base.position + row_number() OVER (ORDER BY unsent.seq) AS position FROM unsent, base
+), marked AS (
+    UPDATE outbox o SET position = n.position, sent_at = clock_timestamp()
+      FROM numbered n WHERE o.seq = n.seq RETURNING o.*
+)
+SELECT m.position, m.stream, m.key, m.revision,
+       COALESCE(r.occurred_at, i.occurred_at), COALESCE(r.collected_at, i.collected_at),
+       COALESCE(r.data, i.data), COALESCE(r.deleted, i.deleted)
+  FROM marked m
+  JOIN items i ON i.stream = m.stream AND i.key = m.key
+  LEFT JOIN item_revisions r ON r.stream = m.stream AND r.key = m.key AND r.revision = m.revision
+ ORDER BY m.position
+"""
+
+
+class PostgresKeeping:
+    """The sink's half of the store, on PostgreSQL."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+
+    async def keep(self, lease: Lease, batch: Batch) -> Kept:
+        """Keep a batch and move the watermark, or raise `Fenced` and change nothing."""
+        packed = pack(batch.items)
+        newest = packed[-1] if packed else None
+        columns = list(zip(*packed, strict=True)) if packed else [(), (), (), (), ()]
+        arguments = (
+            lease.job.stream,
+            lease.fence,
+            None if batch.watermark is None else encode_json(batch.watermark),
+            None if newest is None else encode_json({"key": newest.key, "occurred_at": newest.occurred_at}),
+            *columns,
+            lease.job.tenant_id,
+            lease.job.user_id,
+            lease.execution_id,
+        )
+
+        async def work(connection: Connection) -> Kept:
+            row = await connection.fetchrow(_KEEP, *arguments)
+            assert row is not None
+            moved, new, changed = row
+            if not moved:
+                raise Fenced(f"{lease.job.stream} has passed to another worker; this batch was not kept")
+            return Kept(new, changed, len(batch.items) - new - changed)
+
+        return await self._database.hot("keep", work)
+
+    async def relay(self, publish: Publish, *, limit: int) -> int:
+        """Number the events not yet sent, in order, and publish them before that is committed."""
+
+        async def work(connection: Connection) -> int:
+            async with connection.transaction():
+                if not await connection.fetchval(_ONE_RELAY):
+                    return 0
+                events = [event_from_row(row) for row in await connection.fetch(_NUMBER, limit)]
+                if events:
+                    await publish(events)
+                return len(events)
+
+        return await self._database.hot("relay", work)

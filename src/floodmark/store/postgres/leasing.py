@@ -1,0 +1,220 @@
+"""Claims, heartbeats and outcomes on PostgreSQL.
+
+Tables: `job_executions` (state, lease), `watermarks` (fence and lease of the target), `jobs` (last run),
+`limits`. Rows of `watermarks` are locked in order of stream, so that two workers cannot wait for each other.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from floodmark.execution import Lease
+from floodmark.outcome import Dead, Snooze
+from floodmark.store.database import Connection, PostgresDatabase
+from floodmark.store.port import Extended, Settlement
+from floodmark.store.rows import JOB_SELECT, STREAM, decoded, job_from_row
+from floodmark.store.settling import settled_row
+
+_EXECUTION_COLUMNS = 7
+
+_CLAIM = f"""
+WITH candidate AS MATERIALIZED (
+    SELECT e.execution_id, e.job_id, e.queue_rank, e.trigger
+      FROM job_executions e WHERE {{which}} AND e.state = 'queued'
+     ORDER BY e.queue_rank LIMIT $1 FOR UPDATE SKIP LOCKED
+), startable AS (
+    SELECT c.execution_id, c.queue_rank, {STREAM} AS stream
+      FROM candidate c JOIN jobs j USING (job_id)
+     WHERE (c.trigger = 'manual' OR NOT j.paused)
+       AND NOT EXISTS (SELECT 1 FROM limits l WHERE l.key = j.limit_key AND l.until > clock_timestamp())
+), taken AS (
+    INSERT INTO watermarks AS w (stream, fence, holder, lease_until)
+    SELECT DISTINCT ON (s.stream) s.stream, 1, s.execution_id, clock_timestamp() + $2::interval
+      FROM startable s ORDER BY s.stream, s.queue_rank
+    ON CONFLICT (stream) DO UPDATE
+       SET fence = w.fence + 1, holder = excluded.holder, lease_until = excluded.lease_until
+     WHERE w.lease_until IS NULL OR w.lease_until < clock_timestamp()
+    RETURNING w.holder, w.fence, w.value
+), claimed AS (
+    UPDATE job_executions e
+       SET state = 'running', attempt = e.attempt + 1, fence = t.fence, worker = $3, reason = NULL, hold = NULL,
+           not_before = NULL, started_at = clock_timestamp(), lease_until = clock_timestamp() + $2::interval
+      FROM taken t WHERE e.execution_id = t.holder AND e.state = 'queued'
+    RETURNING e.execution_id, e.job_id, e.scheduled_for, e.attempt, e.fence, e.trigger, e.params, t.value
+)
+SELECT c.execution_id, claimed.scheduled_for, claimed.attempt, claimed.fence, claimed.trigger, claimed.params,
+       claimed.value, {JOB_SELECT}
+  FROM candidate c LEFT JOIN claimed USING (execution_id) LEFT JOIN jobs j ON j.job_id = claimed.job_id
+ ORDER BY c.queue_rank
+"""
+_CLAIM_NEXT = _CLAIM.format(which="TRUE")
+_CLAIM_THESE = _CLAIM.format(which="e.execution_id = ANY($4)")
+
+# Why a queued execution could not start, most lasting reason first.
+_PARK = f"""
+UPDATE job_executions e
+   SET state = CASE WHEN why.job_id IS NULL THEN 'cancelled' ELSE 'waiting' END,
+       completed_at = CASE WHEN why.job_id IS NULL THEN clock_timestamp() END,
+       hold = CASE WHEN why.job_id IS NULL OR why.until IS NOT NULL THEN NULL
+                   WHEN why.paused THEN 'paused' ELSE 'overlap' END,
+       not_before = why.until,
+       reason = CASE WHEN why.job_id IS NULL THEN 'the job was deleted'
+                     WHEN why.until IS NOT NULL THEN why.limit_reason
+                     WHEN why.paused THEN 'the job is paused'
+                     ELSE 'another execution is collecting ' || why.stream END
+  FROM (SELECT p.execution_id, j.job_id, {STREAM} AS stream, l.until, l.reason AS limit_reason,
+               j.paused AND p.trigger <> 'manual' AS paused
+          FROM job_executions p LEFT JOIN jobs j USING (job_id)
+          LEFT JOIN limits l ON l.key = j.limit_key AND l.until > clock_timestamp()
+         WHERE p.execution_id = ANY($1)) why
+ WHERE e.execution_id = why.execution_id AND e.state = 'queued'
+"""
+
+_EXTEND = """
+WITH held AS (SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[]) AS h(execution_id, fence, stream)),
+extended AS (
+    UPDATE job_executions e SET lease_until = clock_timestamp() + $4::interval
+      FROM held h WHERE e.execution_id = h.execution_id AND e.state = 'running' AND e.fence = h.fence
+    RETURNING e.execution_id, e.job_id, e.cancel_requested
+), locked AS (
+    SELECT w.stream FROM watermarks w JOIN held h ON w.stream = h.stream AND w.fence = h.fence
+     ORDER BY w.stream FOR UPDATE OF w
+), kept AS (
+    UPDATE watermarks w SET lease_until = clock_timestamp() + $4::interval
+      FROM locked WHERE w.stream = locked.stream
+)
+SELECT x.execution_id, CASE WHEN j.job_id IS NULL THEN 'the job was deleted' ELSE x.cancel_requested END
+  FROM extended x LEFT JOIN jobs j USING (job_id)
+"""
+
+_SETTLE = """
+WITH s AS (
+    SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::int[], $6::float8[], $7::text[],
+                         $8::text[], $9::text[], $10::text[], $11::int[], $12::int[], $13::int[], $14::float8[])
+      AS s(execution_id, fence, stream, state, refund, after, reason, error, details, result,
+           new, changed, known, duration)
+), ended AS (
+    UPDATE job_executions e
+       SET state = s.state, attempt = e.attempt - s.refund, reason = s.reason, lease_until = NULL,
+           not_before = clock_timestamp() + make_interval(secs => s.after),
+           queue_rank = CASE s.state WHEN 'queued' THEN clock_timestamp() + (e.priority - 1) * $15::interval END,
+           started_at = clock_timestamp() - make_interval(secs => s.duration),
+           completed_at = CASE WHEN s.state IN ('done', 'dead', 'cancelled') THEN clock_timestamp() END,
+           duration_seconds = s.duration,
+           items_new = e.items_new + s.new, items_changed = e.items_changed + s.changed,
+           items_known = e.items_known + s.known,
+           error_message = COALESCE(s.error, e.error_message),
+           error_details = CASE WHEN s.details IS NULL THEN e.error_details
+                                ELSE COALESCE(e.error_details, '[]') || s.details::jsonb END,
+           result = s.result::jsonb
+      FROM s WHERE e.execution_id = s.execution_id AND e.state = 'running' AND e.fence = s.fence
+    RETURNING e.execution_id, e.job_id, e.state, e.started_at, e.completed_at, e.items_new + e.items_changed AS kept
+), locked AS (
+    SELECT w.stream, ended.state, ended.kept FROM s JOIN ended USING (execution_id)
+      JOIN watermarks w ON w.stream = s.stream AND w.fence = s.fence ORDER BY w.stream FOR UPDATE OF w
+), freed AS (
+    UPDATE watermarks w
+       SET lease_until = NULL,
+           high_water = CASE WHEN l.state = 'done' THEN NULL ELSE w.high_water END,
+           last_checked_at = CASE WHEN l.state = 'done' THEN clock_timestamp() ELSE w.last_checked_at END,
+           last_parsed_at = CASE WHEN l.state = 'done' AND l.kept > 0 THEN clock_timestamp()
+                                 ELSE w.last_parsed_at END
+      FROM locked l WHERE w.stream = l.stream
+), told AS (
+    UPDATE jobs j SET last_run = ended.started_at, last_status = ended.state,
+           last_success = CASE ended.state WHEN 'done' THEN ended.completed_at ELSE j.last_success END
+      FROM ended WHERE j.job_id = ended.job_id AND ended.state IN ('done', 'dead', 'cancelled')
+)
+SELECT execution_id FROM ended
+"""
+
+_PAUSE = """
+UPDATE jobs j SET paused = TRUE, pause_reason = n.reason
+  FROM unnest($1::text[], $2::text[]) AS n(job_id, reason) WHERE j.job_id = n.job_id AND NOT j.paused
+"""
+
+_LIMIT = """
+INSERT INTO limits AS l (key, until, reason)
+SELECT n.key, clock_timestamp() + make_interval(secs => max(n.after)), min(n.reason)
+  FROM unnest($1::text[], $2::float8[], $3::text[]) AS n(key, after, reason) GROUP BY n.key ORDER BY n.key
+ON CONFLICT (key) DO UPDATE
+   SET until = GREATEST(l.until, excluded.until), reason = excluded.reason, hits = l.hits + 1,
+       updated_at = clock_timestamp()
+"""
+
+
+class PostgresLeasing:
+    """Who runs what, on PostgreSQL."""
+
+    def __init__(self, database: PostgresDatabase, *, patience: timedelta) -> None:
+        self._database, self._patience = database, patience
+
+    async def claim(self, ids: Sequence[str], *, worker: str, ttl: timedelta) -> list[Lease]:
+        """Those of `ids` that may start now."""
+        return await self._claim(_CLAIM_THESE, len(ids), worker, ttl, list(ids))
+
+    async def claim_next(self, limit: int, *, worker: str, ttl: timedelta) -> list[Lease]:
+        """Whatever is first in line."""
+        return await self._claim(_CLAIM_NEXT, limit, worker, ttl)
+
+    async def _claim(self, statement: str, limit: int, worker: str, ttl: timedelta, *ids: list[str]) -> list[Lease]:
+        async def work(connection: Connection) -> list[Lease]:
+            rows = await connection.fetch(statement, limit, ttl, worker, *ids)
+            parked = [row[0] for row in rows if row[1] is None]
+            if parked:
+                await connection.execute(_PARK, parked)
+            return [_lease(row, worker) for row in rows if row[1] is not None]
+
+        return await self._database.hot("claim", work)
+
+    async def extend(self, leases: Sequence[Lease], *, ttl: timedelta) -> Extended:
+        """Keep them for another `ttl`."""
+        ids = [lease.execution_id for lease in leases]
+
+        async def work(connection: Connection) -> Extended:
+            rows = await connection.fetch(
+                _EXTEND, ids, [lease.fence for lease in leases], [lease.job.stream for lease in leases], ttl
+            )
+            return Extended(
+                lost=frozenset(ids) - {row[0] for row in rows},
+                cancelled={row[0]: row[1] for row in rows if row[1] is not None},
+            )
+
+        return await self._database.hot("extend", work)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """Write the outcomes down, and what follows from them for jobs and limits."""
+        columns = list(zip(*(settled_row(s) for s in settlements), strict=True))
+        pauses = [(s.lease, s.outcome) for s in settlements if isinstance(s.outcome, Dead) and s.outcome.pause]
+        # A limit holds for everyone, whoever was told of it.
+        told = [s.outcome for s in settlements if isinstance(s.outcome, Snooze) and s.outcome.key is not None]
+
+        async def work(connection: Connection) -> list[bool]:
+            async with connection.transaction():
+                rows = await connection.fetch(_SETTLE, *columns, self._patience)
+                mine = {row[0] for row in rows}
+                if pauses:
+                    dead = [(lease.job.job_id, o.error) for lease, o in pauses if lease.execution_id in mine]
+                    await connection.execute(_PAUSE, [job_id for job_id, _ in dead], [error for _, error in dead])
+                if told:
+                    seconds = [o.after.total_seconds() for o in told]
+                    await connection.execute(_LIMIT, [o.key for o in told], seconds, [o.reason for o in told])
+            return [s.lease.execution_id in mine for s in settlements]
+
+        return await self._database.hot("settle", work)
+
+
+def _lease(row: Any, worker: str) -> Lease:
+    columns = tuple(row)
+    execution_id, scheduled_for, attempt, fence, trigger, params, watermark = columns[:_EXECUTION_COLUMNS]
+    return Lease(
+        execution_id=execution_id,
+        job=job_from_row(columns[_EXECUTION_COLUMNS:]),
+        scheduled_for=scheduled_for,
+        attempt=attempt,
+        worker=worker,
+        fence=fence,
+        watermark=decoded(watermark),
+        trigger=trigger,
+        params=decoded(params),
+    )

@@ -1,0 +1,129 @@
+"""The leader's broom on PostgreSQL: waiting, abandoned, forgotten and outdated rows."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from floodmark.execution import Queued
+from floodmark.ids import floor_id
+from floodmark.job import Priority
+from floodmark.store.database import Connection, PostgresDatabase
+from floodmark.store.rows import STREAM
+
+_WAKE = f"""
+WITH timed AS (
+    SELECT e.execution_id FROM job_executions e
+     WHERE e.state = 'waiting' AND e.hold IS NULL AND e.not_before <= clock_timestamp()
+     ORDER BY e.not_before LIMIT $1 FOR UPDATE SKIP LOCKED
+), held AS (
+    SELECT e.execution_id FROM job_executions e LEFT JOIN jobs j USING (job_id)
+      WHERE e.state = 'waiting' AND e.hold IS NOT NULL AND (
+            j.job_id IS NULL
+         OR (e.hold = 'paused' AND NOT j.paused)
+         OR (e.hold = 'overlap'
+             AND NOT EXISTS (SELECT 1 FROM watermarks w
+                              WHERE w.stream = {STREAM} AND w.lease_until > clock_timestamp())
+             AND NOT EXISTS (SELECT 1 FROM job_executions o
+                              WHERE o.job_id = e.job_id AND o.execution_id <> e.execution_id
+                                AND (o.state IN ('queued', 'running')
+                                     OR (o.state = 'waiting' AND (o.hold IS DISTINCT FROM 'overlap'
+                                                                  OR o.scheduled_for < e.scheduled_for)))))
+         OR (e.hold = 'dependency'
+             AND NOT EXISTS (SELECT 1 FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
+                              WHERE d.job_id = e.job_id
+                                AND (needed.last_success IS NULL OR needed.last_success <= j.last_run))))
+      LIMIT $1 FOR UPDATE OF e SKIP LOCKED
+), ready AS (SELECT execution_id FROM timed UNION ALL SELECT execution_id FROM held)
+UPDATE job_executions e
+   SET state = 'queued', hold = NULL, not_before = NULL,
+       queue_rank = clock_timestamp() + (e.priority - 1) * $2::interval
+  FROM ready WHERE e.execution_id = ready.execution_id AND e.state = 'waiting'
+RETURNING e.execution_id, e.priority
+"""
+
+_RESCUE = f"""
+WITH silent AS (
+    SELECT e.execution_id,
+           CASE WHEN w.moved_at > e.started_at THEN 0 ELSE e.rescues + 1 END AS rescues
+      FROM job_executions e LEFT JOIN jobs j USING (job_id)
+      LEFT JOIN watermarks w ON w.stream = {STREAM} AND w.fence = e.fence
+     WHERE e.state = 'running' AND e.lease_until < clock_timestamp()
+     ORDER BY e.lease_until LIMIT $1 FOR UPDATE OF e SKIP LOCKED
+)
+UPDATE job_executions e
+   SET state = CASE WHEN s.rescues > $2 THEN 'dead' ELSE 'queued' END,
+       completed_at = CASE WHEN s.rescues > $2 THEN clock_timestamp() END,
+       error_message = CASE WHEN s.rescues > $2
+                            THEN 'its worker died ' || s.rescues || ' times in a row without progress'
+                            ELSE e.error_message END,
+       rescues = s.rescues, attempt = e.attempt - 1, lease_until = NULL,
+       reason = 'worker ' || e.worker || ' went silent',
+       queue_rank = clock_timestamp() + (e.priority - 1) * $3::interval
+  FROM silent s WHERE e.execution_id = s.execution_id AND e.state = 'running'
+RETURNING e.execution_id, e.priority, e.state
+"""
+
+_QUEUED = """
+SELECT execution_id, priority FROM job_executions
+ WHERE state = 'queued' AND execution_id > $1
+   AND queue_rank < clock_timestamp() + (priority - 1) * $2::interval - $3::interval
+ ORDER BY execution_id LIMIT $4
+"""
+
+_PRUNE = """
+WITH old AS (
+    SELECT execution_id FROM job_executions
+     WHERE execution_id < $1 AND state IN ('done', 'dead', 'cancelled', 'skipped')
+     ORDER BY execution_id LIMIT $3
+), heard AS (
+    SELECT seq FROM outbox WHERE position IS NOT NULL AND created_at < clock_timestamp() - $2::interval
+     ORDER BY seq LIMIT $3
+), past AS (
+    DELETE FROM limits WHERE until < clock_timestamp() - interval '1 day'
+), gone AS (
+    DELETE FROM workers WHERE seen_until < clock_timestamp() - interval '1 day'
+), forgotten AS (
+    DELETE FROM job_executions e USING old WHERE e.execution_id = old.execution_id RETURNING 1
+), unsaid AS (
+    -- The newest number stays: the next one is counted from it.
+    DELETE FROM outbox o USING heard WHERE o.seq = heard.seq
+       AND o.position < (SELECT max(position) FROM outbox) RETURNING 1
+)
+SELECT (SELECT count(*) FROM forgotten) + (SELECT count(*) FROM unsaid)
+"""
+
+
+class PostgresUpkeep:
+    """Brings back what is due again or was left lying, on PostgreSQL."""
+
+    def __init__(self, database: PostgresDatabase, *, patience: timedelta) -> None:
+        self._database, self._patience = database, patience
+
+    async def wake(self, *, limit: int) -> list[Queued]:
+        """waiting -> queued for those whose time has come or whose hold is gone."""
+        return _queued(await self._fetch("wake", _WAKE, limit, self._patience))
+
+    async def rescue(self, *, limit: int, rescue_max: int) -> list[Queued]:
+        """running -> queued for those whose worker went silent."""
+        rows = await self._fetch("rescue", _RESCUE, limit, rescue_max, self._patience)
+        return _queued([row for row in rows if row[2] == "queued"])
+
+    async def queued(self, *, after: str, older_than: timedelta, limit: int) -> list[Queued]:
+        """Executions that have been queued for a while, in order of id."""
+        return _queued(await self._fetch("queued", _QUEUED, after, self._patience, older_than, limit))
+
+    async def prune(self, *, history: timedelta, events: timedelta, limit: int) -> int:
+        """Forget what ended long ago."""
+        oldest = floor_id(datetime.now(UTC) - history)
+        rows = await self._fetch("prune", _PRUNE, oldest, events, limit)
+        return int(rows[0][0])
+
+    async def _fetch(self, step: str, statement: str, *arguments: Any) -> list[Any]:
+        async def work(connection: Connection) -> list[Any]:
+            return await connection.fetch(statement, *arguments)
+
+        return await self._database.hot(step, work)
+
+
+def _queued(rows: Sequence[Any]) -> list[Queued]:
+    return [Queued(row[0], Priority(row[1])) for row in rows]

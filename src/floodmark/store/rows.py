@@ -1,0 +1,146 @@
+"""From rows to values: the columns of a job in one fixed order, whichever database they come from."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from floodmark.job import CatchUp, Frequency, Job, Overlap, Policy, Priority, ScheduleType, When
+
+from .types import from_text
+
+# The order in which `job_from_row` expects them.
+JOB_COLUMNS = (
+    "job_id",
+    "name",
+    "source",
+    "target",
+    "stream",
+    "params",
+    "tags",
+    "schedule_type",
+    "cron_expression",
+    "interval_seconds",
+    "frequency",
+    "time_config",
+    "timezone",
+    "schedule_enabled",
+    "paused",
+    "pause_reason",
+    "invalid_reason",
+    "scheduler_version",
+    "priority",
+    "timeout_seconds",
+    "retry_max",
+    "overlap",
+    "max_instances",
+    "coalesce",
+    "misfire_grace_seconds",
+    "catch_up",
+    "jitter_seconds",
+    "limit_key",
+    "account",
+    "next_run",
+    "planned_until",
+    "last_run",
+    "last_success",
+    "last_status",
+    "domain",
+    "domain_config_id",
+    "profile_id",
+    "source_id",
+    "url",
+    "tenant_id",
+    "user_id",
+    "trigger_webhook",
+    "trigger_channel",
+    "version",
+    "created_at",
+    "updated_at",
+)
+JOB_SELECT = ", ".join(f"j.{column}" for column in JOB_COLUMNS)
+STREAM = "COALESCE(j.stream, j.source || ':' || j.target)"
+
+_SCHEDULE_TYPES = {kind.value: kind for kind in ScheduleType}
+_FREQUENCIES: dict[str | None, Frequency | None] = {None: None, **{f.value: f for f in Frequency}}
+_PRIORITIES = {p.value: p for p in Priority}
+_OVERLAPS = {o.value: o for o in Overlap}
+_CATCH_UPS = {c.value: c for c in CatchUp}
+
+
+def moment(value: Any) -> datetime | None:
+    """A time as either driver gives it."""
+    if value is None:
+        return None
+    return from_text(value) if isinstance(value, str) else value.astimezone(UTC)
+
+
+def decoded(value: Any) -> Any:
+    """A JSON column as either driver gives it."""
+    return msgspec.json.decode(value) if isinstance(value, str | bytes) else value
+
+
+def job_from_row(row: Sequence[Any]) -> Job:
+    """A job from its columns, in the order of `JOB_COLUMNS`."""
+    (
+        job_id, name, source, target, stream, params, tags, schedule_type, cron_expression, interval_seconds,
+        frequency, time_config, timezone, schedule_enabled, paused, pause_reason, invalid_reason,
+        scheduler_version, priority, timeout_seconds, retry_max, overlap, max_instances, coalesce,
+        misfire_grace_seconds, catch_up, jitter_seconds, limit_key, account, next_run, planned_until, last_run,
+        last_success, last_status, domain, domain_config_id, profile_id, source_id, url, tenant_id, user_id,
+        trigger_webhook, trigger_channel, version, created_at, updated_at,
+    ) = row  # fmt: skip
+    return Job(
+        job_id=job_id,
+        name=name,
+        source=source,
+        target=target,
+        stream=stream or f"{source}:{target}",
+        when=When(
+            schedule_type=_SCHEDULE_TYPES[schedule_type],
+            cron_expression=cron_expression,
+            interval_seconds=interval_seconds,
+            # A frequency typed by hand may be wrong; the trigger says so when the job is planned.
+            frequency=_FREQUENCIES.get(frequency, frequency),
+            time_config=decoded(time_config),
+            timezone=timezone,
+        ),
+        policy=Policy(
+            overlap=_OVERLAPS[overlap],
+            max_instances=max_instances,
+            coalesce=bool(coalesce),
+            misfire_grace=timedelta(seconds=misfire_grace_seconds),
+            catch_up=_CATCH_UPS[catch_up],
+            jitter=timedelta(seconds=jitter_seconds),
+        ),
+        params=decoded(params),
+        tags=tuple(decoded(tags)),
+        priority=_PRIORITIES[priority],
+        timeout=timedelta(seconds=timeout_seconds),
+        retry_max=retry_max,
+        limit_key=limit_key,
+        account=account,
+        schedule_enabled=bool(schedule_enabled),
+        paused=bool(paused),
+        pause_reason=pause_reason,
+        invalid_reason=invalid_reason,
+        scheduler_version=scheduler_version,
+        next_run=moment(next_run),
+        planned_until=moment(planned_until),
+        last_run=moment(last_run),
+        last_success=moment(last_success),
+        last_status=last_status,
+        domain=domain,
+        domain_config_id=domain_config_id,
+        profile_id=profile_id,
+        source_id=source_id,
+        url=url,
+        tenant_id=tenant_id,
+        user_id=user_id,
+        trigger_webhook=trigger_webhook,
+        trigger_channel=trigger_channel,
+        version=version,
+        created_at=moment(created_at) or datetime.min.replace(tzinfo=UTC),
+        updated_at=moment(updated_at) or datetime.min.replace(tzinfo=UTC),
+    )

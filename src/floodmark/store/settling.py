@@ -1,0 +1,63 @@
+"""What an outcome means for the row of its execution: one rule for both databases."""
+
+from typing import Any
+
+from floodmark.execution import State
+from floodmark.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
+
+from .database import encode_json
+from .port import Settlement
+
+_STATES: dict[type[Outcome], State] = {
+    Done: State.DONE,
+    Snooze: State.WAITING,
+    Retry: State.WAITING,
+    Dead: State.DEAD,
+    Cancelled: State.CANCELLED,
+    Released: State.QUEUED,
+}
+# Waiting because we were told to, or handing back unfinished work, costs no attempt.
+_REFUNDED = (Snooze, Released)
+
+
+def settled_row(settlement: Settlement) -> tuple[Any, ...]:
+    """The new values: id, fence, stream, state, refund, after, reason, error, details, result, counts, duration."""
+    lease, outcome = settlement.lease, settlement.outcome
+    after = outcome.after.total_seconds() if isinstance(outcome, Snooze | Retry) else None
+    error = outcome.error if isinstance(outcome, Retry | Dead) else None
+    return (
+        lease.execution_id,
+        lease.fence,
+        lease.job.stream,
+        _STATES[type(outcome)].value,
+        1 if isinstance(outcome, _REFUNDED) else 0,
+        after,
+        _reason(outcome),
+        error,
+        _details(settlement) if error is not None else None,
+        encode_json(outcome.result) if isinstance(outcome, Done) and outcome.result is not None else None,
+        outcome.kept.new,
+        outcome.kept.changed,
+        outcome.kept.known,
+        settlement.duration,
+    )
+
+
+def _reason(outcome: Outcome) -> str | None:
+    if isinstance(outcome, Snooze | Cancelled | Released):
+        return outcome.reason
+    return outcome.error if isinstance(outcome, Retry) else None
+
+
+def _details(settlement: Settlement) -> str:
+    """One entry per failed attempt, so that the history tells them all."""
+    outcome = settlement.outcome
+    assert isinstance(outcome, Retry | Dead)
+    return encode_json(
+        {
+            "attempt": settlement.lease.attempt,
+            "worker": settlement.lease.worker,
+            "error": outcome.error,
+            "details": outcome.details,
+        }
+    )

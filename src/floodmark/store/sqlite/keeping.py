@@ -1,0 +1,146 @@
+"""Items, watermark and events in one transaction on SQLite, and the numbering of events for readers."""
+
+import sqlite3
+from typing import Any
+
+from floodmark.batch import Batch, Kept
+from floodmark.clock import Clock
+from floodmark.errors import Fenced
+from floodmark.execution import Lease
+from floodmark.store.database import SqliteDatabase, encode_json
+from floodmark.store.packing import Packed, pack
+from floodmark.store.port import Event, Publish
+from floodmark.store.relaying import event_from_row
+from floodmark.store.types import to_text
+
+_MOVE = """
+UPDATE watermarks SET value = COALESCE(?, value), high_water = COALESCE(?, high_water), moved_at = ?
+ WHERE stream = ? AND fence = ?
+"""
+
+_KNOWN = """
+SELECT key, content_hash, revision FROM items
+ WHERE stream = ? AND key IN (SELECT value FROM json_each(?))
+"""
+
+_INSERT = """
+INSERT INTO items (stream, key, occurred_at, collected_at, tenant_id, user_id, data, content_hash, deleted,
+                   execution_id, fence)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+_ARCHIVE = """
+INSERT INTO item_revisions (stream, key, revision, occurred_at, collected_at, data, content_hash, deleted,
+                            execution_id, fence)
+SELECT stream, key, revision, occurred_at, collected_at, data, content_hash, deleted, execution_id, fence
+  FROM items WHERE stream = ? AND key = ?
+"""
+
+_CHANGE = """
+UPDATE items SET revision = revision + 1, occurred_at = ?, collected_at = ?, data = ?, content_hash = ?, deleted = ?,
+       execution_id = ?, fence = ?
+ WHERE stream = ? AND key = ?
+"""
+
+_TELL = "INSERT INTO outbox (stream, key, revision, created_at) VALUES (?, ?, ?, ?)"
+
+# Committed one after the other, so `seq` is already the order in which readers may see events.
+_UNSENT = """
+SELECT o.seq, o.stream, o.key, o.revision,
+       COALESCE(r.occurred_at, i.occurred_at), COALESCE(r.collected_at, i.collected_at),
+       COALESCE(r.data, i.data), COALESCE(r.deleted, i.deleted)
+  FROM outbox o
+  JOIN items i ON i.stream = o.stream AND i.key = o.key
+  LEFT JOIN item_revisions r ON r.stream = o.stream AND r.key = o.key AND r.revision = o.revision
+ WHERE o.position IS NULL ORDER BY o.seq LIMIT ?
+"""
+_SENT = "UPDATE outbox SET position = seq, sent_at = ? WHERE position IS NULL AND seq <= ?"
+
+
+class SqliteKeeping:
+    """The sink's half of the store, on SQLite."""
+
+    def __init__(self, database: SqliteDatabase, *, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+
+    async def keep(self, lease: Lease, batch: Batch) -> Kept:
+        """Keep a batch and move the watermark, or raise `Fenced` and change nothing."""
+        packed = pack(batch.items)
+        value = None if batch.watermark is None else encode_json(batch.watermark)
+        high_water = encode_json({"key": packed[-1].key, "occurred_at": packed[-1].occurred_at}) if packed else None
+
+        def work(connection: sqlite3.Connection) -> Kept:
+            stream, now = lease.job.stream, to_text(self._clock.now())
+            moved = connection.execute(_MOVE, (value, high_water, now, stream, lease.fence))
+            if not moved.rowcount:
+                raise Fenced(f"{stream} has passed to another worker; this batch was not kept")
+            known = _known(connection, stream, packed)
+            new = [item for item in packed if item.key not in known]
+            changed = [item for item in packed if item.key in known and known[item.key][0] != item.content_hash]
+            connection.executemany(_INSERT, [_new_row(lease, item, now) for item in new])
+            connection.executemany(_ARCHIVE, [(stream, item.key) for item in changed])
+            connection.executemany(_CHANGE, [_changed_row(lease, item, now) for item in changed])
+            touched = {item.key for item in new} | {item.key for item in changed}
+            connection.executemany(
+                _TELL,
+                [
+                    (stream, item.key, known[item.key][1] + 1 if item.key in known else 1, now)
+                    for item in packed
+                    if item.key in touched
+                ],
+            )
+            return Kept(len(new), len(changed), len(batch.items) - len(touched))
+
+        return await self._database.hot("keep", work)
+
+    async def relay(self, publish: Publish, *, limit: int) -> int:
+        """Publish the events not yet sent, in order, then mark them; a crash in between repeats them."""
+
+        def unsent(connection: sqlite3.Connection) -> list[Event]:
+            return [event_from_row(row) for row in connection.execute(_UNSENT, (limit,))]
+
+        events = await self._database.hot("relay", unsent)
+        if events:
+            await publish(events)
+            sent = (to_text(self._clock.now()), events[-1].position)
+            await self._database.hot("relay", lambda connection: connection.execute(_SENT, sent).rowcount)
+        return len(events)
+
+
+def _known(connection: sqlite3.Connection, stream: str, packed: list[Packed]) -> dict[str, tuple[str, int]]:
+    if not packed:
+        return {}
+    rows = connection.execute(_KNOWN, (stream, encode_json([item.key for item in packed])))
+    return {key: (content_hash, revision) for key, content_hash, revision in rows}
+
+
+def _new_row(lease: Lease, item: Packed, now: str) -> tuple[Any, ...]:
+    job = lease.job
+    return (
+        job.stream,
+        item.key,
+        None if item.occurred_at is None else to_text(item.occurred_at),
+        now,
+        job.tenant_id,
+        job.user_id,
+        item.data,
+        item.content_hash,
+        item.deleted,
+        lease.execution_id,
+        lease.fence,
+    )
+
+
+def _changed_row(lease: Lease, item: Packed, now: str) -> tuple[Any, ...]:
+    occurred_at = None if item.occurred_at is None else to_text(item.occurred_at)
+    return (
+        occurred_at,
+        now,
+        item.data,
+        item.content_hash,
+        item.deleted,
+        lease.execution_id,
+        lease.fence,
+        lease.job.stream,
+        item.key,
+    )

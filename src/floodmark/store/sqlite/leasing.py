@@ -1,0 +1,220 @@
+"""Claims, heartbeats and outcomes on SQLite: the same rules as on PostgreSQL, under the single writer."""
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from floodmark.clock import Clock
+from floodmark.execution import Lease
+from floodmark.outcome import Dead, Snooze
+from floodmark.store.database import SqliteDatabase, encode_json
+from floodmark.store.port import Extended, Settlement
+from floodmark.store.rows import JOB_SELECT, STREAM, decoded, job_from_row, moment
+from floodmark.store.settling import settled_row
+from floodmark.store.types import to_text
+
+_EXECUTION_COLUMNS = 11
+
+# With everything that could stand in the way of a start: the job gone or paused, a limit, the target leased.
+_CANDIDATES = f"""
+SELECT e.execution_id, e.scheduled_for, e.attempt, e.trigger, e.params, {STREAM}, l.until, l.reason,
+       w.lease_until > :now, w.fence, w.value, {JOB_SELECT}
+  FROM job_executions e
+  LEFT JOIN jobs j ON j.job_id = e.job_id
+  LEFT JOIN limits l ON l.key = j.limit_key AND l.until > :now
+  LEFT JOIN watermarks w ON w.stream = {STREAM}
+ WHERE e.state = 'queued' AND {{which}} ORDER BY e.queue_rank LIMIT :limit
+"""
+_NEXT = _CANDIDATES.format(which="TRUE")
+_THESE = _CANDIDATES.format(which="e.execution_id IN (SELECT value FROM json_each(:ids))")
+
+_TAKE = """
+INSERT INTO watermarks (stream, fence, holder, lease_until) VALUES (?, ?, ?, ?)
+ON CONFLICT (stream) DO UPDATE SET fence = excluded.fence, holder = excluded.holder, lease_until = excluded.lease_until
+"""
+
+_CLAIM = """
+UPDATE job_executions
+   SET state = 'running', attempt = ?, fence = ?, worker = ?, reason = NULL, hold = NULL, not_before = NULL,
+       started_at = ?, lease_until = ?
+ WHERE execution_id = ?
+"""
+
+_PARK = """
+UPDATE job_executions SET state = ?, completed_at = ?, hold = ?, not_before = ?, reason = ? WHERE execution_id = ?
+"""
+
+_EXTEND = """
+UPDATE job_executions SET lease_until = ? WHERE execution_id = ? AND state = 'running' AND fence = ?
+RETURNING cancel_requested, (SELECT 1 FROM jobs j WHERE j.job_id = job_executions.job_id)
+"""
+
+_SETTLE = """
+UPDATE job_executions
+   SET state = :state, attempt = attempt - :refund, reason = :reason, lease_until = NULL, not_before = :not_before,
+       queue_rank = :queue_rank,
+       started_at = :started_at, completed_at = :completed_at, duration_seconds = :duration,
+       items_new = items_new + :new, items_changed = items_changed + :changed, items_known = items_known + :known,
+       error_message = COALESCE(:error, error_message),
+       error_details = CASE WHEN :details IS NULL THEN error_details
+                            ELSE json_insert(COALESCE(error_details, '[]'), '$[#]', json(:details)) END,
+       result = :result
+ WHERE execution_id = :execution_id AND state = 'running' AND fence = :fence
+RETURNING items_new + items_changed
+"""
+
+_FREE_DONE = """
+UPDATE watermarks SET lease_until = NULL, high_water = NULL, last_checked_at = ?,
+       last_parsed_at = CASE WHEN ? THEN ? ELSE last_parsed_at END
+ WHERE stream = ? AND fence = ?
+"""
+_FREE = "UPDATE watermarks SET lease_until = NULL WHERE stream = ? AND fence = ?"
+
+_TELL = """
+UPDATE jobs SET last_run = ?, last_status = ?, last_success = COALESCE(?, last_success) WHERE job_id = ?
+"""
+_PAUSE = "UPDATE jobs SET paused = TRUE, pause_reason = ? WHERE job_id = ? AND NOT paused"
+
+_LIMIT = """
+INSERT INTO limits (key, until, reason, updated_at) VALUES (?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE
+   SET until = max(until, excluded.until), reason = excluded.reason, hits = hits + 1, updated_at = excluded.updated_at
+"""
+
+_SETTLED_NAMES = (
+    "execution_id", "fence", "stream", "state", "refund", "after", "reason", "error", "details", "result",
+    "new", "changed", "known", "duration",
+)  # fmt: skip
+
+
+class SqliteLeasing:
+    """Who runs what, on SQLite."""
+
+    def __init__(self, database: SqliteDatabase, *, patience: timedelta, clock: Clock) -> None:
+        self._database, self._patience, self._clock = database, patience, clock
+
+    async def claim(self, ids: Sequence[str], *, worker: str, ttl: timedelta) -> list[Lease]:
+        """Those of `ids` that may start now."""
+        return await self._claim(_THESE, {"ids": encode_json(ids), "limit": len(ids)}, worker, ttl)
+
+    async def claim_next(self, limit: int, *, worker: str, ttl: timedelta) -> list[Lease]:
+        """Whatever is first in line."""
+        return await self._claim(_NEXT, {"limit": limit}, worker, ttl)
+
+    async def _claim(self, statement: str, arguments: dict[str, Any], worker: str, ttl: timedelta) -> list[Lease]:
+        def work(connection: sqlite3.Connection) -> list[Lease]:
+            now = self._clock.now()
+            rows = connection.execute(statement, {"now": to_text(now), **arguments}).fetchall()
+            parked, leases = _sorted(rows, worker, now)
+            stamp, until = to_text(now), to_text(now + ttl)
+            connection.executemany(_PARK, parked)
+            connection.executemany(
+                _TAKE, [(lease.job.stream, lease.fence, lease.execution_id, until) for lease in leases]
+            )
+            connection.executemany(
+                _CLAIM,
+                [(lease.attempt, lease.fence, worker, stamp, until, lease.execution_id) for lease in leases],
+            )
+            return leases
+
+        return await self._database.hot("claim", work)
+
+    async def extend(self, leases: Sequence[Lease], *, ttl: timedelta) -> Extended:
+        """Keep them for another `ttl`."""
+
+        def work(connection: sqlite3.Connection) -> Extended:
+            until = to_text(self._clock.now() + ttl)
+            lost, cancelled = set(), {}
+            for lease in leases:
+                row = connection.execute(_EXTEND, (until, lease.execution_id, lease.fence)).fetchone()
+                if row is None:
+                    lost.add(lease.execution_id)
+                elif row[0] is not None or row[1] is None:
+                    cancelled[lease.execution_id] = row[0] or "the job was deleted"
+            connection.executemany(
+                "UPDATE watermarks SET lease_until = ? WHERE stream = ? AND fence = ?",
+                [(until, lease.job.stream, lease.fence) for lease in leases],
+            )
+            return Extended(lost=frozenset(lost), cancelled=cancelled)
+
+        return await self._database.hot("extend", work)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """Write the outcomes down, and what follows from them for jobs and limits."""
+
+        def work(connection: sqlite3.Connection) -> list[bool]:
+            now = self._clock.now()
+            return [_settle(connection, settlement, now, self._patience) for settlement in settlements]
+
+        return await self._database.hot("settle", work)
+
+
+def _sorted(rows: Sequence[Sequence[Any]], worker: str, now: datetime) -> tuple[list[tuple[Any, ...]], list[Lease]]:
+    """Which candidates have to wait, and why; which may start."""
+    parked: list[tuple[Any, ...]] = []
+    leases: list[Lease] = []
+    taken: set[str] = set()
+    for row in rows:
+        execution_id, scheduled_for, attempt, trigger, params, stream, until, limit, busy, fence, value = row[
+            :_EXECUTION_COLUMNS
+        ]
+        if row[_EXECUTION_COLUMNS] is None:
+            parked.append(("cancelled", to_text(now), None, None, "the job was deleted", execution_id))
+            continue
+        job = job_from_row(row[_EXECUTION_COLUMNS:])
+        if until is not None:
+            parked.append(("waiting", None, None, until, limit, execution_id))
+        elif job.paused and trigger != "manual":
+            parked.append(("waiting", None, "paused", None, "the job is paused", execution_id))
+        elif busy or stream in taken:
+            reason = f"another execution is collecting {stream}"
+            parked.append(("waiting", None, "overlap", None, reason, execution_id))
+        else:
+            taken.add(stream)
+            due = moment(scheduled_for)
+            assert due is not None
+            leases.append(
+                Lease(
+                    execution_id=execution_id,
+                    job=job,
+                    scheduled_for=due,
+                    attempt=attempt + 1,
+                    worker=worker,
+                    fence=(fence or 0) + 1,
+                    watermark=decoded(value),
+                    trigger=trigger,
+                    params=decoded(params),
+                )
+            )
+    return parked, leases
+
+
+def _settle(connection: sqlite3.Connection, settlement: Settlement, now: datetime, patience: timedelta) -> bool:
+    values = dict(zip(_SETTLED_NAMES, settled_row(settlement), strict=True))
+    lease, outcome, stamp = settlement.lease, settlement.outcome, to_text(now)
+    started = to_text(now - timedelta(seconds=settlement.duration))
+    ended = values["state"] in ("done", "dead", "cancelled")
+    after = values.pop("after")
+    values |= {
+        "queue_rank": to_text(now + (lease.job.priority - 1) * patience),
+        "started_at": started,
+        "completed_at": stamp if ended else None,
+        "not_before": None if after is None else to_text(now + timedelta(seconds=after)),
+    }
+    if isinstance(outcome, Snooze) and outcome.key is not None:
+        # A limit holds for everyone, whoever was told of it.
+        connection.execute(_LIMIT, (outcome.key, values["not_before"], outcome.reason, stamp))
+    row = connection.execute(_SETTLE, values).fetchone()
+    if row is None:
+        return False
+    if values["state"] == "done":
+        connection.execute(_FREE_DONE, (stamp, row[0] > 0, stamp, lease.job.stream, lease.fence))
+    else:
+        connection.execute(_FREE, (lease.job.stream, lease.fence))
+    if ended:
+        success = stamp if values["state"] == "done" else None
+        connection.execute(_TELL, (started, values["state"], success, lease.job.job_id))
+    if isinstance(outcome, Dead) and outcome.pause:
+        connection.execute(_PAUSE, (outcome.error, lease.job.job_id))
+    return True

@@ -1,0 +1,147 @@
+"""The leader's broom on SQLite: waiting, abandoned, forgotten and outdated rows."""
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from floodmark.clock import Clock
+from floodmark.execution import Queued
+from floodmark.ids import floor_id
+from floodmark.job import Priority
+from floodmark.store.database import SqliteDatabase
+from floodmark.store.rows import STREAM
+from floodmark.store.types import to_text
+
+_TIMED = """
+SELECT execution_id, priority FROM job_executions
+ WHERE state = 'waiting' AND hold IS NULL AND not_before <= :now ORDER BY not_before LIMIT :limit
+"""
+
+_HELD = f"""
+SELECT e.execution_id, e.priority FROM job_executions e LEFT JOIN jobs j ON j.job_id = e.job_id
+ WHERE e.state = 'waiting' AND e.hold IS NOT NULL AND (
+        j.job_id IS NULL
+     OR (e.hold = 'paused' AND NOT j.paused)
+     OR (e.hold = 'overlap'
+         AND NOT EXISTS (SELECT 1 FROM watermarks w WHERE w.stream = {STREAM} AND w.lease_until > :now)
+         AND NOT EXISTS (SELECT 1 FROM job_executions o
+                          WHERE o.job_id = e.job_id AND o.execution_id <> e.execution_id
+                            AND (o.state IN ('queued', 'running')
+                                 OR (o.state = 'waiting' AND (o.hold IS NOT 'overlap'
+                                                              OR o.scheduled_for < e.scheduled_for)))))
+     OR (e.hold = 'dependency'
+         AND NOT EXISTS (SELECT 1 FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
+                          WHERE d.job_id = e.job_id
+                            AND (needed.last_success IS NULL OR needed.last_success <= j.last_run))))
+ LIMIT :limit
+"""
+
+_QUEUE = (
+    "UPDATE job_executions SET state = 'queued', hold = NULL, not_before = NULL, queue_rank = ? WHERE execution_id = ?"
+)
+
+_SILENT = f"""
+SELECT e.execution_id, e.priority, e.worker, CASE WHEN w.moved_at > e.started_at THEN 0 ELSE e.rescues + 1 END
+  FROM job_executions e LEFT JOIN jobs j ON j.job_id = e.job_id
+  LEFT JOIN watermarks w ON w.stream = {STREAM} AND w.fence = e.fence
+ WHERE e.state = 'running' AND e.lease_until < :now ORDER BY e.lease_until LIMIT :limit
+"""
+
+_RESCUE = """
+UPDATE job_executions
+   SET state = ?, completed_at = ?, error_message = COALESCE(?, error_message), rescues = ?, attempt = attempt - 1,
+       lease_until = NULL, reason = ?, queue_rank = ?
+ WHERE execution_id = ?
+"""
+
+_QUEUED = """
+SELECT execution_id, priority FROM job_executions
+ WHERE state = 'queued' AND execution_id > ? AND queue_rank < CASE priority WHEN 1 THEN ? WHEN 2 THEN ? ELSE ? END
+ ORDER BY execution_id LIMIT ?
+"""
+
+_OLD = """
+DELETE FROM job_executions WHERE execution_id IN (
+    SELECT execution_id FROM job_executions
+     WHERE execution_id < ? AND state IN ('done', 'dead', 'cancelled', 'skipped') ORDER BY execution_id LIMIT ?)
+"""
+_HEARD = """
+DELETE FROM outbox WHERE seq IN (
+    SELECT seq FROM outbox WHERE position IS NOT NULL AND created_at < ? ORDER BY seq LIMIT ?)
+"""
+
+
+class SqliteUpkeep:
+    """Brings back what is due again or was left lying, on SQLite."""
+
+    def __init__(self, database: SqliteDatabase, *, patience: timedelta, clock: Clock) -> None:
+        self._database, self._patience, self._clock = database, patience, clock
+
+    async def wake(self, *, limit: int) -> list[Queued]:
+        """waiting -> queued for those whose time has come or whose hold is gone."""
+
+        def work(connection: sqlite3.Connection) -> list[Queued]:
+            arguments = {"now": to_text(self._clock.now()), "limit": limit}
+            rows = connection.execute(_TIMED, arguments).fetchall()
+            rows += connection.execute(_HELD, arguments).fetchall()
+            connection.executemany(_QUEUE, [(self._rank(row[1]), row[0]) for row in rows])
+            return _queued(rows)
+
+        return await self._database.hot("wake", work)
+
+    async def rescue(self, *, limit: int, rescue_max: int) -> list[Queued]:
+        """running -> queued for those whose worker went silent."""
+
+        def work(connection: sqlite3.Connection) -> list[Queued]:
+            now = to_text(self._clock.now())
+            rows = connection.execute(_SILENT, {"now": now, "limit": limit}).fetchall()
+            for execution_id, priority, worker, rescues in rows:
+                dead = rescues > rescue_max
+                error = f"its worker died {rescues} times in a row without progress" if dead else None
+                connection.execute(
+                    _RESCUE,
+                    (
+                        "dead" if dead else "queued",
+                        now if dead else None,
+                        error,
+                        rescues,
+                        f"worker {worker} went silent",
+                        self._rank(priority),
+                        execution_id,
+                    ),
+                )
+            return _queued([row for row in rows if row[3] <= rescue_max])
+
+        return await self._database.hot("rescue", work)
+
+    async def queued(self, *, after: str, older_than: timedelta, limit: int) -> list[Queued]:
+        """Executions that have been queued for a while, in order of id."""
+
+        def work(connection: sqlite3.Connection) -> list[Queued]:
+            since = self._clock.now() - older_than
+            ranks = [to_text(since + step * self._patience) for step in range(3)]
+            return _queued(connection.execute(_QUEUED, (after, *ranks, limit)).fetchall())
+
+        return await self._database.hot("queued", work)
+
+    async def prune(self, *, history: timedelta, events: timedelta, limit: int) -> int:
+        """Forget what ended long ago."""
+
+        def work(connection: sqlite3.Connection) -> int:
+            now = self._clock.now()
+            yesterday = to_text(now - timedelta(days=1))
+            connection.execute("DELETE FROM limits WHERE until < ?", (yesterday,))
+            connection.execute("DELETE FROM workers WHERE seen_until < ?", (yesterday,))
+            old = connection.execute(_OLD, (floor_id(now - history), limit)).rowcount
+            heard = connection.execute(_HEARD, (to_text(now - events), limit)).rowcount
+            return old + heard
+
+        return await self._database.hot("prune", work)
+
+    def _rank(self, priority: int) -> str:
+        return to_text(self._clock.now() + (priority - 1) * self._patience)
+
+
+def _queued(rows: Sequence[Any]) -> list[Queued]:
+    return [Queued(row[0], Priority(row[1])) for row in rows]

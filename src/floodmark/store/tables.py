@@ -1,0 +1,294 @@
+"""The tables of Floodmark: one definition for SQLite and PostgreSQL.
+
+Every column a person may leave out when typing SQL by hand has a default in the database.
+`jobs.next_run` is cleared by a database trigger whenever a when-column changes (see `WHEN_COLUMNS`).
+"""
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    false,
+    text,
+    true,
+)
+
+from .types import Json, Serial, UtcTime, new_id, now_text
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+# A change of one of these, by whatever means, makes the scheduler plan the job anew.
+WHEN_COLUMNS = (
+    "schedule_type",
+    "cron_expression",
+    "interval_seconds",
+    "frequency",
+    "time_config",
+    "timezone",
+    "schedule_enabled",
+    "paused",
+    "scheduler_version",
+)
+
+
+def _partial(name: str, where: str, *columns: Column[Any]) -> Index:
+    return Index(name, *columns, postgresql_where=text(where), sqlite_where=text(where))
+
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("job_id", String(36), primary_key=True, server_default=new_id()),
+    Column("name", Text, nullable=False, unique=True),
+    Column("source", Text, nullable=False, server_default="python"),
+    Column("target", Text, nullable=False),
+    Column("stream", Text),
+    Column("params", Json, nullable=False, server_default=text("'{}'")),
+    Column("tags", Json, nullable=False, server_default=text("'[]'")),
+    # when
+    Column("schedule_type", Text, nullable=False, server_default="interval"),
+    Column("cron_expression", Text),
+    Column("interval_seconds", Float),
+    Column("frequency", Text),
+    Column("time_config", Json),
+    Column("timezone", Text, nullable=False, server_default="UTC"),
+    Column("schedule_enabled", Boolean, nullable=False, server_default=true()),
+    Column("paused", Boolean, nullable=False, server_default=false()),
+    Column("pause_reason", Text),
+    Column("invalid_reason", Text),
+    Column("scheduler_version", SmallInteger, nullable=False, server_default="2"),
+    # policy
+    Column("priority", SmallInteger, nullable=False, server_default="2"),
+    Column("timeout_seconds", Float, nullable=False, server_default="3600"),
+    Column("retry_max", Integer, nullable=False, server_default="3"),
+    Column("overlap", Text, nullable=False, server_default="skip"),
+    Column("max_instances", Integer, nullable=False, server_default="1"),
+    Column("coalesce", Boolean, nullable=False, server_default=true()),
+    Column("misfire_grace_seconds", Float, nullable=False, server_default="300"),
+    Column("catch_up", Text, nullable=False, server_default="one"),
+    Column("jitter_seconds", Float, nullable=False, server_default="0"),
+    Column("limit_key", Text),
+    Column("account", Text),
+    # where it stands
+    Column("next_run", UtcTime),
+    Column("planned_until", UtcTime),
+    Column("last_run", UtcTime),
+    Column("last_success", UtcTime),
+    Column("last_status", Text),
+    # whose it is
+    Column("domain", Text),
+    Column("domain_config_id", Text),
+    Column("profile_id", Text),
+    Column("source_id", Text),
+    Column("url", Text),
+    Column("tenant_id", Text),
+    Column("user_id", Text),
+    Column("trigger_webhook", Text),
+    Column("trigger_channel", Text),
+    # The declaration in code that this row was made from: an operator's change holds until the code changes.
+    Column("declared", Text),
+    Column("version", Integer, nullable=False, server_default="1"),
+    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
+    Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
+    CheckConstraint("schedule_type IN ('cron', 'interval', 'calendar', 'immediate', 'event')", name="schedule_type"),
+    CheckConstraint("priority IN (1, 2, 3)", name="priority"),
+    CheckConstraint("overlap IN ('skip', 'queue', 'replace')", name="overlap"),
+    CheckConstraint("catch_up IN ('none', 'one', 'all')", name="catch_up"),
+)
+
+_PLANNABLE = "schedule_enabled AND NOT paused AND invalid_reason IS NULL AND scheduler_version = 2"
+_partial("ix_jobs_next_run", _PLANNABLE, jobs.c.next_run)
+_partial("ix_jobs_domain", "domain IS NOT NULL", jobs.c.domain)
+_partial("ix_jobs_domain_config_id", "domain_config_id IS NOT NULL", jobs.c.domain_config_id)
+
+job_dependencies = Table(
+    "job_dependencies",
+    metadata,
+    Column("job_id", String(36), ForeignKey("jobs.job_id", ondelete="CASCADE"), nullable=False),
+    Column("depends_on", String(36), ForeignKey("jobs.job_id", ondelete="CASCADE"), nullable=False),
+    PrimaryKeyConstraint("job_id", "depends_on"),
+    CheckConstraint("job_id <> depends_on", name="not_itself"),
+    Index("ix_job_dependencies_depends_on", "depends_on"),
+)
+
+# No foreign key to `jobs`: the history outlives the job.
+job_executions = Table(
+    "job_executions",
+    metadata,
+    Column("execution_id", String(36), primary_key=True),
+    Column("job_id", String(36), nullable=False),
+    Column("job_name", Text, nullable=False),
+    Column("scheduled_for", UtcTime, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("priority", SmallInteger, nullable=False),
+    Column("trigger", Text, nullable=False, server_default="schedule"),
+    Column("params", Json),
+    Column("attempt", Integer, nullable=False, server_default="0"),
+    Column("rescues", Integer, nullable=False, server_default="0"),
+    Column("coalesced", Integer, nullable=False, server_default="0"),
+    Column("reason", Text),
+    # What a waiting execution waits for, when it is not the time in `not_before`.
+    Column("hold", Text),
+    Column("not_before", UtcTime),
+    # Its place in line: when it was queued, later by one QUEUE_PATIENCE for each step of lower priority.
+    Column("queue_rank", UtcTime),
+    Column("lease_until", UtcTime),
+    Column("worker", Text),
+    Column("fence", BigInteger),
+    Column("cancel_requested", Text),
+    Column("started_at", UtcTime),
+    Column("completed_at", UtcTime),
+    Column("duration_seconds", Float),
+    Column("items_new", Integer, nullable=False, server_default="0"),
+    Column("items_changed", Integer, nullable=False, server_default="0"),
+    Column("items_known", Integer, nullable=False, server_default="0"),
+    Column("error_message", Text),
+    Column("error_details", Json),
+    Column("result", Json),
+    Column("traceparent", Text),
+    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
+    UniqueConstraint("job_id", "scheduled_for"),
+    CheckConstraint("state IN ('queued', 'waiting', 'running', 'done', 'dead', 'cancelled', 'skipped')", name="state"),
+    CheckConstraint("hold IN ('overlap', 'dependency', 'paused')", name="hold"),
+)
+
+
+# Partial, so that finished executions, nearly all of the table, cost these indexes nothing. There is none on
+# `created_at`: ids begin with the time, so the primary key already sorts the history.
+_partial("ix_job_executions_queued", "state = 'queued'", job_executions.c.queue_rank)
+_partial("ix_job_executions_waiting", "state = 'waiting'", job_executions.c.not_before)
+_partial("ix_job_executions_running", "state = 'running'", job_executions.c.lease_until)
+_partial("ix_job_executions_dead", "state = 'dead'", job_executions.c.completed_at)
+_partial("ix_job_executions_active", "state IN ('queued', 'waiting', 'running')", job_executions.c.job_id)
+
+watermarks = Table(
+    "watermarks",
+    metadata,
+    Column("stream", Text, primary_key=True),
+    Column("value", Json),
+    Column("fence", BigInteger, nullable=False, server_default="0"),
+    Column("holder", String(36)),
+    Column("lease_until", UtcTime),
+    # The newest thing kept by a run that has not finished; cleared when it does.
+    Column("high_water", Json),
+    Column("moved_at", UtcTime),
+    Column("last_parsed_at", UtcTime),
+    Column("last_checked_at", UtcTime),
+)
+
+items = Table(
+    "items",
+    metadata,
+    Column("stream", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("revision", Integer, nullable=False, server_default="1"),
+    Column("occurred_at", UtcTime),
+    Column("collected_at", UtcTime, nullable=False),
+    Column("tenant_id", Text),
+    Column("user_id", Text),
+    Column("data", Json, nullable=False),
+    Column("content_hash", Text, nullable=False),
+    Column("deleted", Boolean, nullable=False, server_default=false()),
+    Column("execution_id", String(36)),
+    Column("fence", BigInteger, nullable=False),
+    PrimaryKeyConstraint("stream", "key"),
+)
+
+# What a changed item looked like before: `items` always holds the newest revision.
+item_revisions = Table(
+    "item_revisions",
+    metadata,
+    Column("stream", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("occurred_at", UtcTime),
+    Column("collected_at", UtcTime, nullable=False),
+    Column("data", Json, nullable=False),
+    Column("content_hash", Text, nullable=False),
+    Column("deleted", Boolean, nullable=False, server_default=false()),
+    Column("execution_id", String(36)),
+    Column("fence", BigInteger, nullable=False),
+    PrimaryKeyConstraint("stream", "key", "revision"),
+)
+
+# An event says which revision of which item; its payload is that item. `position` is given by the relay
+# in commit order, so that a reader's cursor cannot pass over a transaction that commits late.
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("seq", Serial, Identity(), primary_key=True),
+    Column("stream", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("position", BigInteger, unique=True),
+    Column("sent_at", UtcTime),
+    sqlite_autoincrement=True,
+)
+_partial("ix_outbox_unsent", "position IS NULL", outbox.c.seq)
+
+limits = Table(
+    "limits",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("until", UtcTime, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("hits", Integer, nullable=False, server_default="1"),
+    Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("term", BigInteger, nullable=False, server_default="1"),
+    Column("lease_until", UtcTime, nullable=False),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("worker", Text, primary_key=True),
+    Column("role", Text, nullable=False),
+    Column("hostname", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("slots", Integer, nullable=False, server_default="0"),
+    Column("busy", Integer, nullable=False, server_default="0"),
+    Column("draining", Boolean, nullable=False, server_default=false()),
+    Column("started_at", UtcTime, nullable=False),
+    Column("seen_until", UtcTime, nullable=False),
+)
+
+# Small facts about the installation: its id (so that two deployments do not share one Redis by mistake),
+# the last tick of the scheduler, whether workers are drained.
+facts = Table(
+    "facts",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", Json, nullable=False),
+    Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
+)

@@ -1,0 +1,87 @@
+"""Column types that mean the same on SQLite and PostgreSQL."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, Dialect, Integer, String
+from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.expression import FunctionElement
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+
+def to_text(moment: datetime) -> str:
+    """Fixed width, UTC: sorts as time does, and SQLite's own date functions read it."""
+    return moment.astimezone(UTC).isoformat(sep=" ", timespec="microseconds")
+
+
+def from_text(text: str) -> datetime:
+    """Also reads what a person typed by hand: without a zone it is taken as UTC."""
+    moment = datetime.fromisoformat(text)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """`timestamptz` on PostgreSQL, sortable UTC text on SQLite; aware UTC in Python."""
+
+    impl = String
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Choose the column type of the database at hand."""
+        if dialect.name == "postgresql":
+            return dialect.type_descriptor(TIMESTAMP(timezone=True))
+        return dialect.type_descriptor(String(32))
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+        """Write an aware moment."""
+        if value is None or dialect.name == "postgresql":
+            return value
+        return to_text(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        """Read it back as aware UTC."""
+        if value is None:
+            return None
+        return value.astimezone(UTC) if isinstance(value, datetime) else from_text(value)
+
+
+Json = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+
+# SQLite numbers rows by itself only in a column of exactly this type.
+Serial = BigInteger().with_variant(Integer, "sqlite")
+
+
+class now_text(FunctionElement[Any]):  # noqa: N801 - reads as the SQL function it is
+    """The database's present moment, in the format of `UtcTime`."""
+
+    inherit_cache = True
+
+
+class new_id(FunctionElement[Any]):  # noqa: N801 - reads as the SQL function it is
+    """A random identifier made by the database, for rows typed by hand."""
+
+    inherit_cache = True
+
+
+SQLITE_NOW = "strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now')"
+
+
+@compiles(now_text, "sqlite")
+def _now_sqlite(element: Any, compiler: Any, **options: Any) -> str:
+    return f"({SQLITE_NOW})"
+
+
+@compiles(now_text, "postgresql")
+def _now_postgresql(element: Any, compiler: Any, **options: Any) -> str:
+    return "clock_timestamp()"
+
+
+@compiles(new_id, "sqlite")
+def _id_sqlite(element: Any, compiler: Any, **options: Any) -> str:
+    return "(lower(hex(randomblob(16))))"
+
+
+@compiles(new_id, "postgresql")
+def _id_postgresql(element: Any, compiler: Any, **options: Any) -> str:
+    return "replace(gen_random_uuid()::text, '-', '')"
