@@ -1,0 +1,26 @@
+# Everything is in run.py; this file only gives it short names. ARGS are passed on: make test ARGS="-k lease".
+PYTHON ?= python3
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lock bench clean
+
+help:  ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo:  ## start Floodmark on SQLite and show it at work
+	@$(PYTHON) run.py demo $(ARGS)
+
+test:  ## every check, then every test, on real PostgreSQL and Valkey
+	@$(PYTHON) run.py test $(ARGS)
+
+check:  ## format, lint, types, imports and the fast tests
+	@$(PYTHON) run.py check
+
+lock:  ## make requirements.lock anew from pyproject.toml
+	@$(PYTHON) run.py lock $(ARGS)
+
+bench:  ## list the benchmarks and how to run them
+	@$(PYTHON) run.py bench $(ARGS)
+
+clean:  ## remove .venv and all caches
+	@$(PYTHON) run.py clean

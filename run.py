@@ -1,0 +1,286 @@
+#!/usr/bin/env python3
+"""Floodmark's one command: it needs Python 3.11 or newer and nothing else.
+
+    python3 run.py demo [args]    start Floodmark on SQLite and show it at work
+    python3 run.py test [args]    every check, then every test; args go to pytest and leave the checks out
+    python3 run.py check          format, lint, types, imports and the fast tests
+    python3 run.py bench [name]   list the benchmarks, or run one (further args are its own)
+    python3 run.py lock [args]    make requirements.lock anew with uv; args go to `uv pip compile`
+    python3 run.py clean          remove .venv and all caches
+
+The first start makes .venv beside this file from the hashed requirements.lock, with uv if it is
+on PATH and with pip otherwise. Everything runs in this folder, wherever you call it from.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
+STAMP = VENV / ".stamp"
+LOCK = ROOT / "requirements.lock"
+FAST_TESTS = ("tests/unit", "tests/fundamentals")
+CACHES = (".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".import_linter_cache", "dist")
+
+
+def main(arguments: list[str]) -> int:
+    """Do what the first argument names; the result is the exit code."""
+    require_python()
+    commands: dict[str, Callable[[list[str]], int]] = {
+        "demo": demo,
+        "test": test,
+        "check": check,
+        "bench": bench,
+        "lock": lock,
+        "clean": clean,
+    }
+    if not arguments or arguments[0] in {"-h", "--help", "help"}:
+        say(__doc__.strip())
+        return 0
+    name, *rest = arguments
+    if name not in commands:
+        fail(f"There is no command {name!r}. Try one of: {', '.join(commands)}.")
+    return commands[name](rest)
+
+
+def demo(arguments: list[str]) -> int:
+    """Become `floodmark demo`, so that its signals and exit code are its own."""
+    make_venv()
+    os.chdir(ROOT)
+    command = [str(BIN / "floodmark"), "demo", *arguments]
+    # On Windows exec gives the terminal back before the program ends.
+    return run(*command) if os.name == "nt" else os.execv(command[0], command)
+
+
+def test(arguments: list[str]) -> int:
+    """Everything, or just what the arguments tell pytest. Pytest always has the last word on screen."""
+    make_venv()
+    failed = [] if arguments else static_checks()
+    if failed:
+        say(f"Failed: {', '.join(failed)} (see above). The tests run all the same; the exit code will be 1.")
+    return pytest(*arguments) or int(bool(failed))
+
+
+def check(_: list[str]) -> int:
+    """What to run before every commit: no servers, seconds rather than minutes."""
+    make_venv()
+    failed = static_checks()
+    if failed:
+        repair = f"{BIN.relative_to(ROOT).as_posix()}/ruff format ."
+        fail(f"Failed: {', '.join(failed)} (see above). `{repair}` repairs the format; the rest is by hand.")
+    folders = [folder for folder in FAST_TESTS if (ROOT / folder).is_dir()]
+    return pytest(*folders) if folders else 0
+
+
+def bench(arguments: list[str]) -> int:
+    """Without a name, say which benchmarks there are; with one, run it."""
+    scripts = {path.stem: path for path in sorted((ROOT / "bench").glob("[!_]*.py"))}
+    if not arguments:
+        say("\n".join(f"python3 run.py bench {name:16} {headline(path)}" for name, path in scripts.items()))
+        return 0
+    name, *rest = arguments
+    if name not in scripts:
+        fail(f"There is no benchmark {name!r}. `python3 run.py bench` lists them.")
+    make_venv()
+    return run(str(BIN / "python"), str(scripts[name]), *rest)
+
+
+def lock(arguments: list[str]) -> int:
+    """Pin every dependency for every platform, with hashes and without naming a registry."""
+    uv = find_uv()
+    if uv is None:
+        fail("The lock is made by uv, which is not on PATH. Install it (`pip install uv`) and try again.")
+    shape = ("--universal", "--generate-hashes", "--no-header", "--no-annotate", "--python-version", "3.11")
+    wanted = ("--extra", "dev", "pyproject.toml", "-o", LOCK.name)
+    code = run(uv, "pip", "compile", "--quiet", *shape, *wanted, *arguments)
+    if code == 0 and "://" in LOCK.read_text(encoding="utf-8"):
+        fail(f"{LOCK.name} names a host, which ties it to one network. Take the URL out and lock again.")
+    return code
+
+
+def clean(_: list[str]) -> int:
+    """Remove what can be made again."""
+    for name in (VENV.name, *CACHES):
+        shutil.rmtree(ROOT / name, ignore_errors=True)
+    for folder in ("src", "tests", "bench"):
+        for cache in (ROOT / folder).rglob("__pycache__"):
+            shutil.rmtree(cache, ignore_errors=True)
+    return 0
+
+
+def static_checks() -> list[str]:
+    """Run all of them, so that one look tells everything; the names of those that failed."""
+    checks = {
+        "ruff format": ("ruff", "format", "--check", "--quiet", "."),
+        "ruff check": ("ruff", "check", "--quiet", "."),
+        "mypy": ("mypy",),
+    }
+    if (ROOT / ".importlinter").exists():
+        checks["lint-imports"] = ("lint-imports",)
+    failed = []
+    for name, (tool, *options) in checks.items():
+        say(f"- {name}")
+        if run(str(BIN / tool), *options) != 0:
+            failed.append(name)
+    return failed
+
+
+def pytest(*arguments: str) -> int:
+    """Run pytest in the project's own environment."""
+    return run(str(BIN / "python"), "-m", "pytest", *arguments)
+
+
+def run(*command: str) -> int:
+    """Run a command in this folder to its very end, even when told to stop; the result is its exit code."""
+    with subprocess.Popen(command, cwd=ROOT) as child:
+        signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+        while True:
+            try:
+                code = child.wait()
+            except KeyboardInterrupt:
+                # The terminal sent it to the child too, which is now cleaning up.
+                continue
+            # A negative code is a signal; shells write it as 128 + its number.
+            return code if code >= 0 else 128 - code
+
+
+def headline(script: Path) -> str:
+    """The first line of a script's docstring."""
+    told = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8")))
+    return told.splitlines()[0] if told else ""
+
+
+def make_venv() -> None:
+    """Leave a complete .venv that fits the lock: at once if it does already, otherwise made from nothing."""
+    if is_ready():
+        return
+    with only_one():
+        # Somebody else may have made it while we waited for our turn.
+        if is_ready():
+            return
+        uv = find_uv()
+        say(f"Setting up .venv with {'uv' if uv else 'pip'} (once, up to a minute) ...")
+        began = time.monotonic()
+        shutil.rmtree(VENV, ignore_errors=True)
+        if uv:
+            install_with_uv(uv)
+        else:
+            install_with_pip()
+        # Last of all: a .venv without its stamp is half made and never trusted.
+        STAMP.write_text(fingerprint(), encoding="utf-8")
+        say(f"Ready after {time.monotonic() - began:.0f} s.")
+
+
+def is_ready() -> bool:
+    """Whether .venv was completed from just these inputs."""
+    return STAMP.is_file() and STAMP.read_text(encoding="utf-8") == fingerprint()
+
+
+def fingerprint() -> str:
+    """All that decides what .venv must be. Its place counts too: a venv that was moved is broken."""
+    import tomllib  # noqa: PLC0415 - an older Python lacks it, and must get as far as our message
+
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    # Not the tool tables: a new lint rule is no reason to install everything again.
+    project = json.dumps([told["build-system"], told["project"]], sort_keys=True)
+    parts = [LOCK.read_text(encoding="utf-8"), project, sys.version, platform.machine(), str(ROOT)]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def install_with_uv(uv: str) -> None:
+    """Fast, and shares its downloads between projects."""
+    interpreter = str(BIN / "python")
+    install("uv venv", uv, "venv", "--quiet", "--no-project", "--python", base_python(), str(VENV))
+    install("uv pip sync", uv, "pip", "sync", "--python", interpreter, "--require-hashes", LOCK.name)
+    editable = ("--no-deps", "--no-build-isolation", "-e", ".")
+    install("uv pip install", uv, "pip", "install", "--python", interpreter, *editable)
+
+
+def install_with_pip() -> None:
+    """What every Python brings along, except where a distribution split it off."""
+    if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
+        fail(
+            "This Python comes without its venv module.\n"
+            "Debian and Ubuntu: `sudo apt install python3-venv`. Anywhere: install uv. Then try again."
+        )
+    install("python3 -m venv", base_python(), "-m", "venv", str(VENV))
+    pip = (str(BIN / "python"), "-m", "pip", "install", "--disable-pip-version-check", "--no-input")
+    install("pip install", *pip, "--require-hashes", "-r", LOCK.name)
+    install("pip install", *pip, "--no-deps", "--no-build-isolation", "-e", ".")
+
+
+def install(what: str, *command: str) -> None:
+    """Run one quiet step of the setup; if it fails, show how it ended."""
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        tail = "\n".join(done.stdout.splitlines()[-25:])
+        fail(
+            f"{tail}\n\n`{what}` failed (above is the end of what it said), so .venv is not complete.\n"
+            "If it could not download, check the network or your proxy. Then run the same command again:"
+            " it starts from nothing."
+        )
+
+
+def find_uv() -> str | None:
+    """The uv on PATH, if it works: pyenv leaves a shim named uv that only complains."""
+    uv = shutil.which("uv")
+    if uv and subprocess.run([uv, "--version"], capture_output=True, check=False).returncode == 0:
+        return uv
+    return None
+
+
+def base_python() -> str:
+    """The interpreter behind us: the one we run on may lie in the very .venv that is to be made anew."""
+    return getattr(sys, "_base_executable", None) or sys.executable
+
+
+@contextlib.contextmanager
+def only_one() -> Iterator[None]:
+    """Let two starts at the same time make .venv one after the other. This file itself is the lock."""
+    with contextlib.ExitStack() as held:
+        # Windows has no flock; there, do not start twice at once.
+        with contextlib.suppress(ImportError):
+            import fcntl  # noqa: PLC0415
+
+            fcntl.flock(held.enter_context(open(__file__, encoding="utf-8")), fcntl.LOCK_EX)
+        yield
+
+
+def require_python() -> None:
+    """Stop with advice on a Python that is too old."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - this file is what an older Python meets first
+        fail(
+            f"Floodmark needs Python 3.11 or newer; this is {platform.python_version()}.\n"
+            "Call a newer one (`python3.12 run.py ...`), or let uv bring it:"
+            " `uv run --no-project --python 3.12 run.py ...`."
+        )
+
+
+def say(line: str) -> None:
+    """Print at once, so that our lines stay in order with those of the commands we run."""
+    print(line, flush=True)
+
+
+def fail(message: str) -> NoReturn:
+    """Stop: the message tells what to do next."""
+    sys.exit(f"\n{message}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

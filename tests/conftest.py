@@ -1,0 +1,98 @@
+"""What every test may ask for.
+
+    postgres, valkey    the servers themselves, one of each per run, started when first asked for
+    pg_url              a database of its own on `postgres`, dropped afterwards
+    redis_url           `valkey` without a single key, before and after
+    sqlite_url          a database file of its own, not yet there
+
+A test that kills or pauses a server should start its own (`Valkey.start(own=True)`): with an address from
+the environment the shared one is not ours to kill.
+"""
+
+import asyncio
+import inspect
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+import pytest
+
+from servers import Postgres, Server, ServerMissingError, Valkey
+
+pytest_plugins = ("spec_coverage",)
+
+S = TypeVar("S", bound=Server)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """The run's PostgreSQL server."""
+    with started(Postgres.start) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[Valkey]:
+    """The run's Valkey server."""
+    with started(Valkey.start) as server:
+        yield server
+
+
+@pytest.fixture
+def pg_url(postgres: Postgres) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database that no other test sees."""
+    name = f"floodmark_{uuid4().hex[:12]}"
+    postgres.revive()
+    yield postgres.create_database(name)
+    postgres.revive()
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+def redis_url(valkey: Valkey) -> Iterator[str]:
+    """The URL of a Valkey database without any key."""
+    valkey.revive()
+    valkey.flush()
+    yield valkey.url
+    valkey.revive()
+    valkey.flush()
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """The URL of a SQLite database that the test is the first to open."""
+    return f"sqlite:///{tmp_path}/floodmark.db"
+
+
+@pytest.fixture(autouse=True)
+def no_task_left_behind(request: pytest.FixtureRequest) -> None:
+    """Fail an async test that leaves tasks running: whoever starts one must also end it."""
+    # Only for async tests, so that the others need no event loop.
+    if inspect.iscoroutinefunction(getattr(request.node, "obj", None)):
+        request.getfixturevalue("tasks_at_the_end")
+
+
+@pytest.fixture
+async def tasks_at_the_end() -> AsyncIterator[None]:
+    """The work of `no_task_left_behind`. Set up before all other fixtures, so it looks after them all."""
+    yield
+    # What was just cancelled needs a few turns of the loop to notice.
+    for _ in range(5):
+        await asyncio.sleep(0)
+    left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    if left:
+        told = "\n".join(map(repr, left))
+        pytest.fail(f"Tasks left behind; cancel and await them:\n{told}", pytrace=False)
+
+
+def started(start: Callable[[], S]) -> S:
+    """Start a server. One that cannot be had is a loud skip, and in CI a failure."""
+    try:
+        return start()
+    except ServerMissingError as missing:
+        reason = str(missing)
+    if os.environ.get("CI", "").lower() in {"1", "true"}:
+        pytest.fail(f"{reason} In CI nothing is skipped.", pytrace=False)
+    pytest.skip(f"NOT TESTED: {reason}")
