@@ -65,7 +65,6 @@ class Lease(Struct, frozen=True, kw_only=True):
     watermark: Watermark | None = None
     trigger: str = "schedule"
     params: Mapping[str, Any] | None = None
-    entry: str | None = None
 
 
 class Execution(Struct, frozen=True, kw_only=True):

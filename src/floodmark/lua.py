@@ -1,0 +1,27 @@
+"""Lua scripts that ship beside the adapters that use them."""
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import NoScriptError
+
+
+class Script:
+    """One `.lua` file of a folder, sent to Redis once and then called by its digest."""
+
+    def __init__(self, redis: Redis, folder: str, name: str) -> None:
+        self._redis = redis
+        self._text = (files("floodmark") / folder / "lua" / f"{name}.lua").read_text()
+        self._digest: str | None = None
+
+    async def __call__(self, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        """Run it; a Redis that was restarted or flushed is sent the text again."""
+        if self._digest is None:
+            self._digest = await self._redis.script_load(self._text)
+        try:
+            return await self._redis.evalsha(self._digest, len(keys), *keys, *arguments)
+        except NoScriptError:
+            self._digest = await self._redis.script_load(self._text)
+            return await self._redis.evalsha(self._digest, len(keys), *keys, *arguments)

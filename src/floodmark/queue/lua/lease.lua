@@ -1,0 +1,66 @@
+-- Hand out new entries, most urgent first.
+-- Urgency is the time an entry came, later by `patience` for each step of lower priority: high goes first, and what has
+-- waited long enough overtakes it. The most urgent stream gets most of the batch, the others a share of it.
+-- KEYS: 1 known, 2-4 the streams high, normal, low
+-- ARGV: 1 group, 2 consumer, 3 count, 4 patience in milliseconds
+-- returns: execution id, "<priority>:<entry>", ... flat
+local group, consumer, wanted, patience = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+
+local function last_delivered(key)
+    local groups = redis.pcall('XINFO', 'GROUPS', key)
+    if not groups.err then
+        for _, fields in ipairs(groups) do
+            local name, last
+            for i = 1, #fields, 2 do
+                if fields[i] == 'name' then name = fields[i + 1] end
+                if fields[i] == 'last-delivered-id' then last = fields[i + 1] end
+            end
+            if name == group then return last end
+        end
+    end
+    -- From the very beginning: entries may have come before anyone read.
+    redis.call('XGROUP', 'CREATE', key, group, '0', 'MKSTREAM')
+    return '0-0'
+end
+
+local waiting = {}
+for priority = 1, 3 do
+    local key = KEYS[priority + 1]
+    local head = redis.call('XRANGE', key, '(' .. last_delivered(key), '+', 'COUNT', 1)[1]
+    if head then
+        local came = tonumber(string.match(head[1], '^(%d+)'))
+        table.insert(waiting, { priority = priority, key = key, rank = came + (priority - 1) * patience })
+    end
+end
+table.sort(waiting, function(a, b) return a.rank < b.rank end)
+
+local result = {}
+local function read(stream, count)
+    if count < 1 then return 0 end
+    local answer = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', count, 'STREAMS', stream.key, '>')
+    if not answer then return 0 end
+    local entries = answer[1][2]
+    for _, entry in ipairs(entries) do
+        local reference = stream.priority .. ':' .. entry[1]
+        local id = entry[2] and entry[2][2]
+        if id and redis.call('HGET', KEYS[1], id) == reference then
+            table.insert(result, id)
+            table.insert(result, reference)
+        else
+            -- Replaced by a later put, or not ours at all.
+            redis.call('XACK', stream.key, group, entry[1])
+            redis.call('XDEL', stream.key, entry[1])
+        end
+    end
+    return #entries
+end
+
+local shares = { { 1 }, { 0.8, 0.2 }, { 0.7, 0.2, 0.1 } }
+local left = wanted
+for place, stream in ipairs(waiting) do
+    left = left - read(stream, math.min(left, math.ceil(wanted * shares[#waiting][place])))
+end
+for _, stream in ipairs(waiting) do
+    left = left - read(stream, left)
+end
+return result

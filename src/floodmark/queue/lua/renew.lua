@@ -1,0 +1,11 @@
+-- Say that entries are still being worked on.
+-- KEYS: 1 known, 2-4 the streams high, normal, low
+-- ARGV: 1 group, 2 consumer, then "<priority>:<entry>" for each
+-- returns: how many were renewed
+local renewed = 0
+for i = 3, #ARGV do
+    local number, entry = string.match(ARGV[i], '^(%d):(.+)$')
+    local answer = redis.pcall('XCLAIM', KEYS[number + 1], ARGV[1], ARGV[2], 0, entry, 'JUSTID')
+    if not answer.err then renewed = renewed + #answer end
+end
+return renewed

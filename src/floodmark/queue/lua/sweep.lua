@@ -1,0 +1,33 @@
+-- Take over entries that a silent consumer never settled, and forget consumers that left nothing behind.
+-- KEYS: 1 known, 2-4 the streams high, normal, low
+-- ARGV: 1 group, 2 consumer, 3 milliseconds of silence, 4 count
+-- returns: execution id, "<priority>:<entry>", ... flat
+local group, consumer, silence, wanted = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local result = {}
+for priority = 1, 3 do
+    local key = KEYS[priority + 1]
+    local claimed = redis.pcall('XAUTOCLAIM', key, group, consumer, silence, '0-0', 'COUNT', wanted)
+    if not claimed.err then
+        for _, entry in ipairs(claimed[2]) do
+            local reference = priority .. ':' .. entry[1]
+            local id = entry[2] and entry[2][2]
+            if id and redis.call('HGET', KEYS[1], id) == reference then
+                table.insert(result, id)
+                table.insert(result, reference)
+                wanted = wanted - 1
+            else
+                redis.call('XACK', key, group, entry[1])
+                redis.call('XDEL', key, entry[1])
+            end
+        end
+        for _, fields in ipairs(redis.call('XINFO', 'CONSUMERS', key, group)) do
+            local info = {}
+            for i = 1, #fields, 2 do info[fields[i]] = fields[i + 1] end
+            if info['pending'] == 0 and info['idle'] > silence * 20 and info['name'] ~= consumer then
+                redis.call('XGROUP', 'DELCONSUMER', key, group, info['name'])
+            end
+        end
+    end
+    if wanted < 1 then break end
+end
+return result

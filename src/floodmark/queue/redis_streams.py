@@ -1,0 +1,205 @@
+"""The queue on Redis Streams. Every hot step is one script for many executions.
+
+`<prefix>:jobs:high|normal|low`  streams, one entry an execution, field `id`; deleted when settled
+`<prefix>:jobs:known`            hash, execution id -> "<priority>:<entry>"; makes a second put harmless; deleted with it
+group `workers`                  one consumer a worker process; removed when it leaves or has been silent for long
+
+Nothing here is the truth: an emptied Redis is filled again from the store. While Redis is away the fallback serves.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError, ResponseError
+
+from floodmark.execution import Lease, Queued
+from floodmark.job import Priority
+from floodmark.lua import Script
+from floodmark.store.port import Extended, Leasing, Settlement
+from floodmark.telemetry.events import (
+    Events,
+    ExecutionsEnqueued,
+    ExecutionsLeased,
+    QueueDegraded,
+    QueueRestored,
+)
+
+from .port import Queue
+
+GROUP = "workers"
+# After a failure Redis is left alone this long, so that time-outs do not add up.
+_AWAY_SECONDS = 2.0
+# One script call must not block Redis for long.
+_PUT_AT_ONCE = 500
+_AWAY = (RedisError, OSError, TimeoutError)
+
+
+class RedisStreamsQueue:
+    """A queue for many workers on many machines."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        leasing: Leasing,
+        fallback: Queue,
+        events: Events,
+        *,
+        prefix: str,
+        patience: timedelta,
+    ) -> None:
+        self._redis, self._leasing, self._fallback, self._events = redis, leasing, fallback, events
+        self._streams = [f"{prefix}:jobs:{priority.name.lower()}" for priority in Priority]
+        self._keys = [f"{prefix}:jobs:known", *self._streams]
+        self._patience = int(patience.total_seconds() * 1000)
+        scripts = ("put", "lease", "sweep", "renew", "ack", "depth")
+        self._put, self._lease, self._sweep, self._renew, self._ack, self._depth = (
+            Script(redis, "queue", name) for name in scripts
+        )
+        # Entries of the executions in our hands: execution id -> "<priority>:<entry>".
+        self._entries: dict[str, str] = {}
+        self._away_until = 0.0
+        self._swept_at = time.monotonic()
+
+    async def put(self, executions: Sequence[Queued], *, again: bool = False) -> None:
+        """Add an entry for each that has none yet."""
+        if not executions:
+            return
+        if self._is_away():
+            return await self._fallback.put(executions)
+        try:
+            for start in range(0, len(executions), _PUT_AT_ONCE):
+                part = executions[start : start + _PUT_AT_ONCE]
+                pairs = [field for e in part for field in (e.execution_id, int(e.priority))]
+                await self._put(self._keys, [GROUP, int(again), *pairs])
+        except _AWAY as error:
+            self._lost(error)
+            return await self._fallback.put(executions)
+        self._events.emit(ExecutionsEnqueued(Counter(e.priority for e in executions)))
+
+    async def depth(self) -> Mapping[Priority, int]:
+        """How many wait, by priority."""
+        try:
+            depths = await self._depth(self._keys, [GROUP])
+        except _AWAY as error:
+            self._lost(error)
+            return await self._fallback.depth()
+        return dict(zip(Priority, depths, strict=True))
+
+    async def lease(self, limit: int, *, worker: str, ttl: timedelta, wait: timedelta) -> list[Lease]:
+        """Read entries, most urgent first, and claim their executions in the store."""
+        if self._is_away():
+            return await self._fallback.lease(limit, worker=worker, ttl=ttl, wait=wait)
+        try:
+            entries = await self._read(limit, worker, ttl, wait)
+        except _AWAY as error:
+            self._lost(error)
+            return await self._fallback.lease(limit, worker=worker, ttl=ttl, wait=wait)
+        if not entries:
+            return []
+        leases = await self._leasing.claim(list(entries), worker=worker, ttl=ttl)
+        held = {lease.execution_id for lease in leases}
+        self._entries.update((i, entry) for i, entry in entries.items() if i in held)
+        await self._acknowledge({i: entry for i, entry in entries.items() if i not in held})
+        self._events.emit(ExecutionsLeased(Counter(lease.job.priority for lease in leases)))
+        return leases
+
+    async def extend(self, leases: Sequence[Lease], *, ttl: timedelta) -> Extended:
+        """Keep them for another `ttl`, in the store and in the group's list of pending entries."""
+        extended = await self._leasing.extend(leases, ttl=ttl)
+        entries = [self._entries[lease.execution_id] for lease in leases if lease.execution_id in self._entries]
+        if entries and not self._is_away():
+            try:
+                await self._renew(self._keys, [GROUP, leases[0].worker, *entries])
+            except _AWAY as error:
+                self._lost(error)
+        return extended
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """Write the outcomes down, then delete the entries: the other way round a crash could lose one."""
+        settled = await self._leasing.settle(settlements)
+        mine = [s.lease.execution_id for s, ok in zip(settlements, settled, strict=True) if ok]
+        entries = {i: self._entries[i] for i in mine if i in self._entries}
+        for settlement in settlements:
+            self._entries.pop(settlement.lease.execution_id, None)
+        await self._acknowledge(entries)
+        return settled
+
+    async def leave(self, worker: str) -> None:
+        """Take our consumer out of the group, unless entries are still pending on it."""
+        if self._is_away():
+            return
+        try:
+            for stream in self._streams:
+                if not await self._redis.xpending_range(stream, GROUP, "-", "+", 1, consumername=worker):
+                    await self._redis.xgroup_delconsumer(stream, GROUP, worker)
+        except ResponseError:
+            # No such stream or group: then there is nothing to leave.
+            return
+        except _AWAY as error:
+            self._lost(error)
+
+    async def _read(self, limit: int, worker: str, ttl: timedelta, wait: timedelta) -> dict[str, str]:
+        if time.monotonic() - self._swept_at > ttl.total_seconds():
+            self._swept_at = time.monotonic()
+            swept = await self._sweep(self._keys, [GROUP, worker, int(ttl.total_seconds() * 1000), limit])
+            if swept:
+                return _entries(swept)
+        found = await self._lease(self._keys, [GROUP, worker, limit, self._patience])
+        self._found()
+        if found or not wait:
+            return _entries(found)
+        return await self._wait(limit, worker, wait)
+
+    async def _wait(self, limit: int, worker: str, wait: timedelta) -> dict[str, str]:
+        """The streams are empty, so urgency does not matter: take what comes first."""
+        milliseconds = max(1, int(wait.total_seconds() * 1000))
+        try:
+            answer = await self._redis.xreadgroup(
+                GROUP, worker, dict.fromkeys(self._streams, ">"), count=limit, block=milliseconds
+            )
+        except ResponseError as error:
+            if "NOGROUP" in str(error):
+                # Someone emptied Redis. The next lease makes the groups anew.
+                return {}
+            raise
+        entries: dict[str, str] = {}
+        for stream, rows in _pairs(answer):
+            number = self._streams.index(stream.decode()) + 1
+            entries.update((fields[b"id"].decode(), f"{number}:{entry.decode()}") for entry, fields in rows)
+        return entries
+
+    async def _acknowledge(self, entries: Mapping[str, str]) -> None:
+        if not entries or self._is_away():
+            return
+        try:
+            await self._ack(self._keys, [GROUP, *(field for pair in entries.items() for field in pair)])
+        except _AWAY as error:
+            # A redelivery will be dropped by the store, which knows better.
+            self._lost(error)
+
+    def _is_away(self) -> bool:
+        return time.monotonic() < self._away_until
+
+    def _lost(self, error: BaseException) -> None:
+        if not self._away_until:
+            self._events.emit(QueueDegraded(reason=str(error) or type(error).__name__))
+        self._away_until = time.monotonic() + _AWAY_SECONDS
+
+    def _found(self) -> None:
+        if self._away_until:
+            self._away_until = 0.0
+            self._events.emit(QueueRestored())
+
+
+def _entries(flat: Sequence[bytes]) -> dict[str, str]:
+    """id, entry, id, entry, ... as the scripts return them."""
+    return {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
+
+
+def _pairs(answer: Any) -> Any:
+    """XREADGROUP answers a mapping or a list of pairs, as the protocol goes."""
+    return answer.items() if isinstance(answer, dict) else (answer or ())

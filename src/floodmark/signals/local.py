@@ -1,0 +1,48 @@
+"""Signals within one process, and, on SQLite, a glance at whether another process has written."""
+
+import asyncio
+from contextlib import suppress
+
+from floodmark.store.database import SqliteDatabase
+
+from .port import Bell, Bells, Topic
+
+# A change made by another process, SQL typed by hand included, is noticed within this time.
+_GLANCE_SECONDS = 0.5
+
+
+class LocalSignals:
+    """Bells in memory. Given a SQLite database, a commit by another process rings them all."""
+
+    def __init__(self, database: SqliteDatabase | None = None) -> None:
+        self._bells, self._database = Bells(), database
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to watch the database file."""
+        if self._database is not None:
+            self._watcher = asyncio.create_task(self._watch(self._database), name="signals")
+
+    async def notify(self, topic: Topic) -> None:
+        """Ring the bells of this process."""
+        self._bells.ring(topic)
+
+    def bell(self, topic: Topic) -> Bell:
+        """Something to wait on."""
+        return self._bells.add(topic)
+
+    async def stop(self) -> None:
+        """Cease to watch."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._watcher
+
+    async def _watch(self, database: SqliteDatabase) -> None:
+        seen = await database.data_version()
+        while True:
+            await asyncio.sleep(_GLANCE_SECONDS)
+            version = await database.data_version()
+            if version != seen:
+                seen = version
+                self._bells.ring_all()
