@@ -43,6 +43,10 @@ class Transient(SourceError):
     """It may work next time: retried with growing pauses."""
 
 
+class Permanent(SourceError):
+    """Trying again will not help, but the next scheduled run may: dead letter, the job goes on."""
+
+
 class Gone(SourceError):
     """This target will not come back by itself: dead letter, and the job is paused with the reason."""
 

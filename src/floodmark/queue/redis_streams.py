@@ -1,7 +1,7 @@
 """The queue on Redis Streams. Every hot step is one script for many executions.
 
 `<prefix>:jobs:high|normal|low`  streams, one entry an execution, field `id`; deleted when settled
-`<prefix>:jobs:known`            hash, execution id -> "<priority>:<entry>"; makes a second put harmless; deleted with it
+`<prefix>:jobs:known`            hash, execution id -> "<priority>:<entry>"; makes a second put harmless; goes with it
 group `workers`                  one consumer a worker process; removed when it leaves or has been silent for long
 
 Nothing here is the truth: an emptied Redis is filled again from the store. While Redis is away the fallback serves.
@@ -66,10 +66,12 @@ class RedisStreamsQueue:
 
     async def put(self, executions: Sequence[Queued], *, again: bool = False) -> None:
         """Add an entry for each that has none yet."""
-        if not executions:
-            return
+        if executions and not await self._put_all(executions, again):
+            await self._fallback.put(executions)
+
+    async def _put_all(self, executions: Sequence[Queued], again: bool) -> bool:
         if self._is_away():
-            return await self._fallback.put(executions)
+            return False
         try:
             for start in range(0, len(executions), _PUT_AT_ONCE):
                 part = executions[start : start + _PUT_AT_ONCE]
@@ -77,8 +79,9 @@ class RedisStreamsQueue:
                 await self._put(self._keys, [GROUP, int(again), *pairs])
         except _AWAY as error:
             self._lost(error)
-            return await self._fallback.put(executions)
+            return False
         self._events.emit(ExecutionsEnqueued(Counter(e.priority for e in executions)))
+        return True
 
     async def depth(self) -> Mapping[Priority, int]:
         """How many wait, by priority."""

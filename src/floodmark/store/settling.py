@@ -20,6 +20,11 @@ _STATES: dict[type[Outcome], State] = {
 _REFUNDED = (Snooze, Released)
 
 
+def state_of(outcome: Outcome) -> State:
+    """The state an execution moves to."""
+    return _STATES[type(outcome)]
+
+
 def settled_row(settlement: Settlement) -> tuple[Any, ...]:
     """The new values: id, fence, stream, state, refund, after, reason, error, details, result, counts, duration."""
     lease, outcome = settlement.lease, settlement.outcome
@@ -29,7 +34,7 @@ def settled_row(settlement: Settlement) -> tuple[Any, ...]:
         lease.execution_id,
         lease.fence,
         lease.job.stream,
-        _STATES[type(outcome)].value,
+        state_of(outcome).value,
         1 if isinstance(outcome, _REFUNDED) else 0,
         after,
         _reason(outcome),

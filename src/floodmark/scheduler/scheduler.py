@@ -1,0 +1,104 @@
+"""The leader's step: what is due is written down, then put on the queue."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from floodmark.errors import InvalidInput
+from floodmark.execution import Hold, State
+from floodmark.ids import new_id
+from floodmark.job import Job
+from floodmark.queue.port import Publisher
+from floodmark.store.port import Decision, DueJob, Firing, NewExecution
+from floodmark.telemetry.events import Events, ExecutionsFired, InvalidJob
+from floodmark.triggers import trigger_of
+from floodmark.upkeep.leader import Leader
+
+from .planner import Action, Fire, plan
+
+_AT_ONCE = 500
+_INSTANT = timedelta(microseconds=1)
+
+_STATES = {
+    Action.RUN: State.QUEUED,
+    Action.QUEUE: State.WAITING,
+    Action.REPLACE: State.WAITING,
+    Action.SKIP: State.SKIPPED,
+}
+
+
+class Scheduler:
+    """Fires due jobs. Two of them at once do no harm, so leadership only saves work."""
+
+    def __init__(self, firing: Firing, queue: Publisher, leader: Leader, events: Events) -> None:
+        self._firing, self._queue, self._leader, self._events = firing, queue, leader, events
+        self.last_tick: datetime | None = None
+
+    async def step(self) -> timedelta | None:
+        """Fire what is due; returns how long until something will be."""
+        if not self._leader.is_leader:
+            return None
+        decided: list[Decision] = []
+
+        def decide(due: Sequence[DueJob], now: datetime) -> Sequence[Decision]:
+            # A step repeated after a fault decides anew.
+            decided[:] = [decide_one(job, now) for job in due]
+            return decided
+
+        fired = await self._firing.fire(decide, limit=_AT_ONCE)
+        await self._queue.put(fired.queued)
+        self.last_tick = fired.now
+        self._tell(decided, fired.now)
+        if fired.looked_at >= _AT_ONCE:
+            return timedelta()
+        return None if fired.next_due is None else max(timedelta(), fired.next_due - fired.now)
+
+    def _tell(self, decisions: Sequence[Decision], now: datetime) -> None:
+        for decision in decisions:
+            job = decision.job
+            if decision.invalid_reason is not None:
+                self._events.emit(InvalidJob(job.name, decision.invalid_reason))
+            if decision.executions:
+                lateness = [(now - new.scheduled_for).total_seconds() for new in decision.executions]
+                self._events.emit(
+                    ExecutionsFired(job.when.schedule_type, job.priority, len(decision.executions), lateness)
+                )
+
+
+def decide_one(due: DueJob, now: datetime) -> Decision:
+    """What becomes of one due job: pure, so that every rule can be tested without a database."""
+    job = due.job
+    # A job never planned before counts from its very first moment: an interval job runs at once.
+    since = job.planned_until or job.created_at - _INSTANT
+    try:
+        trigger = trigger_of(job.when, anchor=job.created_at)
+    except InvalidInput as error:
+        reason = f"{error}. {error.hint}" if error.hint else str(error)
+        return Decision(job=job, executions=(), next_run=None, planned_until=since, invalid_reason=reason)
+    planned = plan(trigger, job.policy, planned_until=since, now=now, active=due.active, seed=job.job_id)
+    return Decision(
+        job=job,
+        executions=tuple(_execution(job, fire, due.waits_for) for fire in planned.fires),
+        next_run=planned.next_run,
+        planned_until=planned.planned_until,
+        replace=any(fire.action is Action.REPLACE for fire in planned.fires),
+    )
+
+
+def _execution(job: Job, fire: Fire, waits_for: Sequence[str]) -> NewExecution:
+    state, hold, reason = _STATES[fire.action], None, fire.reason
+    if fire.action in (Action.QUEUE, Action.REPLACE):
+        hold = Hold.OVERLAP
+    elif state is State.QUEUED and waits_for:
+        state, hold, reason = State.WAITING, Hold.DEPENDENCY, f"waits for {', '.join(waits_for)} to succeed"
+    elif state is State.QUEUED and fire.not_before is not None:
+        state, reason = State.WAITING, reason or "spread out by its jitter"
+    return NewExecution(
+        execution_id=new_id(),
+        scheduled_for=fire.instant,
+        state=state,
+        priority=job.priority,
+        coalesced=fire.coalesced,
+        reason=reason,
+        hold=hold,
+        not_before=fire.not_before,
+    )

@@ -1,0 +1,72 @@
+"""Events leave the outbox: numbered in order for readers of the store, and copied to a Redis stream if there is one.
+
+`<prefix>:events`  stream, bounded by EVENTS_STREAM_MAXLEN; fields event_id, kind, stream, key, revision, position, ...
+At least once: a crash between copying and committing repeats events under the same `event_id`.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+
+from floodmark.clock import Clock
+from floodmark.lua import Script
+from floodmark.store.port import Event, Keeping
+from floodmark.telemetry.events import Events, EventsRelayed
+from floodmark.upkeep.leader import Leader
+
+_AT_ONCE = 500
+
+
+class Relay:
+    """Sends what is in the outbox, in order. Only the leader relays."""
+
+    def __init__(
+        self,
+        keeping: Keeping,
+        leader: Leader,
+        events: Events,
+        clock: Clock,
+        *,
+        redis: Redis | None = None,
+        prefix: str = "crawler",
+        maxlen: int = 100_000,
+    ) -> None:
+        self._keeping, self._leader, self._events, self._clock = keeping, leader, events, clock
+        self._key, self._maxlen = f"{prefix}:events", maxlen
+        self._publish_all = None if redis is None else Script(redis, "sinks", "publish")
+
+    async def step(self) -> timedelta | None:
+        """One portion."""
+        if not self._leader.is_leader:
+            return None
+        lag = 0.0
+
+        async def publish(events: Sequence[Event]) -> None:
+            nonlocal lag
+            lag = (self._clock.now() - events[0].collected_at).total_seconds()
+            if self._publish_all is not None:
+                await self._publish_all([self._key], [self._maxlen, *(_fields(event) for event in events)])
+
+        sent = await self._keeping.relay(publish, limit=_AT_ONCE)
+        if sent:
+            self._events.emit(EventsRelayed(sent, lag))
+        return timedelta() if sent == _AT_ONCE else None
+
+
+def _fields(event: Event) -> bytes:
+    """A flat list of names and values, packed so that one argument carries one event."""
+    fields: list[Any] = [
+        "event_id", event.event_id,
+        "kind", event.kind,
+        "stream", event.stream,
+        "key", event.key,
+        "revision", str(event.revision),
+        "position", str(event.position),
+        "occurred_at", event.occurred_at.isoformat() if event.occurred_at else "",
+        "collected_at", event.collected_at.isoformat(),
+        "data", event.data,
+    ]  # fmt: skip
+    return msgspec.msgpack.encode(fields)

@@ -1,0 +1,50 @@
+"""Where items come from. A source knows how to read; it knows nothing of queues, retries or databases."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from floodmark.batch import Batch, Watermark
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """One channel, site, domain or function of a source."""
+
+    name: str
+    stream: str
+    params: Mapping[str, Any]
+    url: str | None = None
+    account: str | None = None
+
+
+class Context(Struct, frozen=True, kw_only=True):
+    """What a source may know about the execution it serves."""
+
+    execution_id: str
+    job_name: str
+    attempt: int
+    scheduled_for: datetime
+    trigger: str
+    stopping: asyncio.Event
+    """Set when the worker is leaving: end at the next good place; what was yielded is kept."""
+
+
+class Source(Protocol):
+    """One kind of thing to collect from.
+
+    Errors it speaks in: `SlowDown` (told to wait), `Transient` (may work next time), `Permanent` (will not), `Gone`
+    (this target will not come back), `AccountLost`. Any other exception counts as transient.
+    """
+
+    kind: str
+
+    def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+        """Yield batches oldest first; each carries the watermark that is true once its items are kept."""
+        ...
+
+    def check(self, target: str, params: Mapping[str, Any]) -> None:
+        """Raise `InvalidInput` unless this could be collected: called before a job is written down."""
+        ...

@@ -1,0 +1,187 @@
+"""A person's own function as a source: an async generator, a generator, or a function that returns a list.
+
+The function takes any of these by name: `since` (its watermark, None the first time), `context`, and the job's params.
+It yields items (mappings, dataclasses, structs, pydantic models), or `Item`s, or whole `Batch`es.
+"""
+
+import asyncio
+import hashlib
+import inspect
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor as Threads
+from functools import partial
+from importlib import import_module
+from itertools import islice
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from floodmark.batch import Batch, Item, Watermark
+from floodmark.errors import InvalidInput, Permanent
+
+from .port import Context, Target
+
+# Items are kept together up to this many, or after this long: a slow source still commits as it goes.
+BATCH_SIZE = 100
+BATCH_SECONDS = 1.0
+
+Pick = str | Callable[[Any], Any] | None
+
+
+class Collector(Struct, frozen=True, kw_only=True):
+    """A function and how to read what it yields."""
+
+    function: Callable[..., Any]
+    key: Pick = None
+    """The field or function that gives an item its identity; without it, the content does."""
+    watermark: Pick = None
+    """The field or function whose value becomes `since`; without it the function starts over each time."""
+    occurred_at: Pick = None
+    batch_size: int = BATCH_SIZE
+
+
+class PythonSource:
+    """Collects what Python functions yield."""
+
+    kind = "python"
+
+    def __init__(self, collectors: Mapping[str, Collector], threads: Threads | None = None) -> None:
+        self._collectors, self._threads = collectors, threads
+
+    def check(self, target: str, params: Mapping[str, Any]) -> None:
+        """Raise `InvalidInput` unless `target` names a collector or an importable function."""
+        self._find(target, params)
+
+    def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+        """Batches of what the function yields, in the order it yields them."""
+        try:
+            collector = self._find(target.name, target.params)
+        except InvalidInput as error:
+            raise Permanent(str(error), hint=error.hint) from error
+        return self._batches(collector, self._call(collector, target, since, context))
+
+    def _find(self, name: str, params: Mapping[str, Any]) -> Collector:
+        if name in self._collectors:
+            return self._collectors[name]
+        found = load(name)
+        if isinstance(found, Collector):
+            return found
+        return Collector(function=found, key=params.get("key"), watermark=params.get("watermark"))
+
+    def _call(self, collector: Collector, target: Target, since: Watermark | None, context: Context) -> Any:
+        known: dict[str, Any] = {
+            "since": None if since is None else since.get("value"),
+            "context": context,
+            **target.params,
+        }
+        accepted = _parameters(collector.function)
+        call = partial(
+            collector.function, **(known if accepted is None else {k: known[k] for k in accepted & known.keys()})
+        )
+        # A plain function may block: it is called on a thread, like a generator is read on one.
+        is_quick = inspect.isasyncgenfunction(call.func) or inspect.isgeneratorfunction(call.func)
+        return call() if is_quick or inspect.iscoroutinefunction(call.func) else call
+
+    async def _batches(self, collector: Collector, yielded: Any) -> AsyncIterator[Batch]:
+        pending: list[Any] = []
+        began = time.monotonic()
+        async for thing in self._things(yielded):
+            if isinstance(thing, Batch):
+                if pending:
+                    yield _batch(collector, pending)
+                    pending = []
+                yield thing
+                continue
+            pending.append(thing)
+            if len(pending) >= collector.batch_size or time.monotonic() - began > BATCH_SECONDS:
+                yield _batch(collector, pending)
+                pending, began = [], time.monotonic()
+        if pending:
+            yield _batch(collector, pending)
+
+    async def _things(self, yielded: Any) -> AsyncIterator[Any]:
+        if inspect.isasyncgen(yielded):
+            try:
+                async for thing in yielded:
+                    yield thing
+            finally:
+                # Its own `finally` runs now, not whenever it is collected as garbage.
+                await yielded.aclose()
+            return
+        if inspect.isawaitable(yielded):
+            yielded = await yielded
+        elif isinstance(yielded, partial):
+            yielded = await asyncio.get_running_loop().run_in_executor(self._threads, yielded)
+        async for thing in self._from_thread(iter(yielded if yielded is not None else ())):
+            yield thing
+
+    async def _from_thread(self, things: Iterator[Any]) -> AsyncIterator[Any]:
+        """A plain generator may block, so it is read on a thread, a handful at a time."""
+        loop = asyncio.get_running_loop()
+        while part := await loop.run_in_executor(self._threads, lambda: list(islice(things, BATCH_SIZE))):
+            for thing in part:
+                yield thing
+
+
+def load(name: str) -> Any:
+    """What `package.module:name` names."""
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise InvalidInput(
+            f"{name!r} names no function", hint="Write it as package.module:function, for example myapp.feeds:news"
+        )
+    try:
+        found: Any = import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInput(
+            f"{name!r} cannot be imported: {error}",
+            hint="Start Floodmark from the folder that holds the module, or install its package",
+        ) from error
+    if not callable(found) and not isinstance(found, Collector):
+        raise InvalidInput(f"{name!r} is not a function", hint="Name a function or an async generator")
+    return found
+
+
+def _parameters(function: Callable[..., Any]) -> set[str] | None:
+    """The names it takes; None when it takes any."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    return {p.name for p in parameters}
+
+
+def _batch(collector: Collector, things: Iterable[Any]) -> Batch:
+    items, last = [], None
+    for thing in things:
+        items.append(thing if isinstance(thing, Item) else _item(collector, thing))
+        last = thing.data if isinstance(thing, Item) else thing
+    if collector.watermark is None:
+        return Batch(items)
+    return Batch(items, {"value": msgspec.to_builtins(_picked(last, collector.watermark, "watermark"))})
+
+
+def _item(collector: Collector, thing: Any) -> Item:
+    data = thing.model_dump(mode="json") if hasattr(thing, "model_dump") else thing
+    key = _content(data) if collector.key is None else _picked(thing, collector.key, "key")
+    occurred = None if collector.occurred_at is None else _picked(thing, collector.occurred_at, "occurred_at")
+    return Item(str(key), data, occurred)
+
+
+def _picked(thing: Any, pick: str | Callable[[Any], Any], what: str) -> Any:
+    if callable(pick):
+        return pick(thing)
+    try:
+        return thing[pick] if isinstance(thing, Mapping) else getattr(thing, pick)
+    except (KeyError, AttributeError) as error:
+        raise Permanent(
+            f"an item has no {pick!r}, which is its {what}: {str(thing)[:200]}",
+            hint=f"Yield {pick!r} in every item, or choose another {what}",
+        ) from error
+
+
+def _content(data: Any) -> str:
+    return hashlib.blake2b(msgspec.json.encode(data, order="deterministic"), digest_size=16).hexdigest()

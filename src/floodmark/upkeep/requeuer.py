@@ -1,0 +1,51 @@
+"""Queues what is due again, and what the queue has forgotten."""
+
+from datetime import timedelta
+
+from floodmark.queue.port import Publisher
+from floodmark.store.port import Upkeep
+from floodmark.telemetry.events import Events, ExecutionsRequeued
+
+from .leader import Leader
+
+_AT_ONCE = 1000
+
+
+class Waker:
+    """waiting -> queued when the time has come or what stood in the way is gone. Only the leader wakes."""
+
+    def __init__(self, upkeep: Upkeep, queue: Publisher, leader: Leader) -> None:
+        self._upkeep, self._queue, self._leader = upkeep, queue, leader
+
+    async def step(self) -> timedelta | None:
+        """Once through all that can go on now."""
+        if not self._leader.is_leader:
+            return None
+        woken = await self._upkeep.wake(limit=_AT_ONCE)
+        await self._queue.put(woken)
+        return timedelta() if len(woken) >= _AT_ONCE else None
+
+
+class Requeuer:
+    """Puts again whatever has been queued for a while: harmless for what the queue knows, healing for the rest.
+
+    A page a step, going round, so that a long queue costs no more than a short one. Only the leader requeues.
+    """
+
+    def __init__(
+        self, upkeep: Upkeep, queue: Publisher, leader: Leader, events: Events, *, older_than: timedelta
+    ) -> None:
+        self._upkeep, self._queue, self._leader, self._events = upkeep, queue, leader, events
+        self._older_than, self._after = older_than, ""
+
+    async def step(self) -> timedelta | None:
+        """The next page."""
+        if not self._leader.is_leader:
+            return None
+        page = await self._upkeep.queued(after=self._after, older_than=self._older_than, limit=_AT_ONCE)
+        if page:
+            await self._queue.put(page)
+            self._events.emit(ExecutionsRequeued(len(page)))
+        more = len(page) == _AT_ONCE
+        self._after = page[-1].execution_id if more else ""
+        return timedelta(milliseconds=50) if more else None

@@ -1,0 +1,29 @@
+"""Takes back executions whose worker went silent."""
+
+from datetime import timedelta
+
+from floodmark.queue.port import Publisher
+from floodmark.store.port import Upkeep
+from floodmark.telemetry.events import Events, ExecutionsRescued
+
+from .leader import Leader
+
+_AT_ONCE = 500
+
+
+class Rescuer:
+    """running -> queued when a lease has run out. Only the leader rescues."""
+
+    def __init__(self, upkeep: Upkeep, queue: Publisher, leader: Leader, events: Events, *, rescue_max: int) -> None:
+        self._upkeep, self._queue, self._leader, self._events = upkeep, queue, leader, events
+        self._rescue_max = rescue_max
+
+    async def step(self) -> timedelta | None:
+        """Once through all that are silent now."""
+        if not self._leader.is_leader:
+            return None
+        rescued = await self._upkeep.rescue(limit=_AT_ONCE, rescue_max=self._rescue_max)
+        if rescued:
+            await self._queue.put(rescued, again=True)
+            self._events.emit(ExecutionsRescued(len(rescued)))
+        return timedelta() if len(rescued) == _AT_ONCE else None

@@ -1,0 +1,108 @@
+"""A lease goes in, an outcome comes out."""
+
+import asyncio
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from floodmark.batch import Kept
+from floodmark.durations import format_duration
+from floodmark.errors import Fenced, InvalidInput, SlowDown
+from floodmark.execution import Lease
+from floodmark.outcome import Done, Outcome, Released, Snooze
+from floodmark.sinks.port import Sink
+from floodmark.sources.port import Context, Source, Target
+
+from .retries import Retries
+
+
+class Interrupt:
+    """A way to end one execution from outside: by a person, because it was lost, or because the worker is leaving."""
+
+    def __init__(self) -> None:
+        self._scope: asyncio.Timeout | None = None
+        self.outcome: Outcome | None = None
+        self.is_ended = False
+
+    def scope(self, seconds: float) -> asyncio.Timeout:
+        """The block that can be ended; ends by itself after `seconds`."""
+        self._scope = asyncio.timeout(seconds)
+        return self._scope
+
+    def close(self) -> None:
+        """The block is behind us: ending it has no effect any more."""
+        self._scope = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was this block that ran out of time, and not something within it."""
+        return self._scope is not None and self._scope.expired()
+
+    def end(self, outcome: Outcome | None) -> None:
+        """End it with this outcome; None when the lease was lost and nothing may be written."""
+        self.outcome, self.is_ended = outcome, True
+        if self._scope is not None and not self._scope.expired():
+            self._scope.reschedule(asyncio.get_running_loop().time())
+
+
+class Executor:
+    """Runs leases. Holds no state of its own between them."""
+
+    def __init__(self, sources: Mapping[str, Source], sink: Sink, retries: Retries, stopping: asyncio.Event) -> None:
+        self._sources, self._sink, self._retries, self._stopping = sources, sink, retries, stopping
+
+    async def execute(self, lease: Lease, interrupt: Interrupt) -> Outcome | None:
+        """Collect what is newer than the target's watermark and say how it went; None if the lease was lost."""
+        kept = Kept()
+        try:
+            async with interrupt.scope(lease.job.timeout.total_seconds()):
+                batches = self._source(lease).collect(_target(lease), lease.watermark, self._context(lease))
+                async for batch in batches:
+                    kept += await self._sink.keep(lease, batch)
+                    if self._stopping.is_set():
+                        # A good place to stop: everything so far is kept, the next worker goes on from here.
+                        return Released(kept=kept)
+        except SlowDown as told:
+            # The source is healthy and named its price: waiting costs no attempt.
+            return Snooze(after=told.after, reason=told.reason, key=told.key, kept=kept)
+        except Fenced:
+            return None
+        except TimeoutError as error:
+            return self._interrupted(lease, interrupt, error, kept)
+        except Exception as error:  # noqa: BLE001 - whatever a source raises becomes an outcome in the history
+            return self._retries.after(lease, error, kept)
+        finally:
+            interrupt.close()
+        return Done(kept=kept)
+
+    def _interrupted(self, lease: Lease, interrupt: Interrupt, error: TimeoutError, kept: Kept) -> Outcome | None:
+        if interrupt.is_ended:
+            return None if interrupt.outcome is None else replace(interrupt.outcome, kept=kept)
+        if interrupt.is_over:
+            error = TimeoutError(f"took longer than its time-out of {format_duration(lease.job.timeout)}")
+        return self._retries.after(lease, error, kept)
+
+    def _source(self, lease: Lease) -> Source:
+        source = self._sources.get(lease.job.source)
+        if source is None:
+            raise InvalidInput(
+                f"this worker has no source {lease.job.source!r}",
+                hint=f"It has: {', '.join(sorted(self._sources))}. Install the package that brings it on every worker",
+            )
+        return source
+
+    def _context(self, lease: Lease) -> Context:
+        return Context(
+            execution_id=lease.execution_id,
+            job_name=lease.job.name,
+            attempt=lease.attempt,
+            scheduled_for=lease.scheduled_for,
+            trigger=lease.trigger,
+            stopping=self._stopping,
+        )
+
+
+def _target(lease: Lease) -> Target:
+    job = lease.job
+    params = job.params if not lease.params else {**job.params, **lease.params}
+    return Target(name=job.target, stream=job.stream, params=params, url=job.url, account=job.account)

@@ -1,0 +1,225 @@
+"""The worker: slots that run leases, and the batches in which leases come and outcomes go."""
+
+import asyncio
+import time
+from collections import deque
+from datetime import timedelta
+
+from floodmark.execution import Lease
+from floodmark.outcome import Cancelled, Outcome, Released
+from floodmark.queue.port import Consumer
+from floodmark.store.port import Settlement
+from floodmark.store.settling import state_of
+from floodmark.telemetry.events import (
+    Events,
+    ExecutionSettled,
+    ExecutionStarted,
+    LeaseLost,
+    SlotsChanged,
+    StepFailed,
+    WorkerDraining,
+)
+
+from .executor import Executor, Interrupt
+
+_WAIT = timedelta(seconds=1)
+# Leases fetched ahead are worth it only if they start within this time; otherwise another worker should have them.
+_AHEAD_SECONDS = 0.1
+
+
+class Worker:
+    """Leases executions in batches, runs up to `slots` of them at once, and settles them in batches."""
+
+    def __init__(
+        self, queue: Consumer, executor: Executor, events: Events, *, name: str, slots: int, batch: int, ttl: timedelta
+    ) -> None:
+        self._queue, self._executor, self._events = queue, executor, events
+        self.name, self.slots, self._batch, self._ttl = name, slots, batch, ttl
+        self._ready: deque[Lease] = deque()
+        self._held: dict[str, tuple[Lease, Interrupt]] = {}
+        self._ended: list[Settlement] = []
+        self._work = asyncio.Semaphore(0)
+        self._room, self._outcome = asyncio.Event(), asyncio.Event()
+        self._busy, self._started = 0, 0
+        self._pace, self._pace_since = 0.0, time.monotonic()
+        self.is_draining = False
+        self._stopping = False
+
+    @property
+    def busy(self) -> int:
+        """How many slots are running something."""
+        return self._busy
+
+    async def run(self) -> None:
+        """Work until `stop`; returns once nothing is in hand any more."""
+        slots = [asyncio.create_task(self._slot(), name=f"slot-{n}") for n in range(self.slots)]
+        settling = asyncio.create_task(self._settle_all(), name="settling")
+        try:
+            await self._take_in()
+        finally:
+            self._wake_slots()
+            await asyncio.gather(*slots)
+            self._outcome.set()
+            await settling
+            await self._queue.leave(self.name)
+
+    def drain(self) -> None:
+        """Take no more work; what is in hand goes on."""
+        if not self.is_draining:
+            self.is_draining = True
+            self._events.emit(WorkerDraining(self.name, len(self._held)))
+
+    def resume(self) -> None:
+        """Take work again."""
+        self.is_draining = False
+        self._room.set()
+
+    def stop(self) -> None:
+        """Take no more work, hand back what has not begun, and return from `run` when the rest has ended."""
+        self._stopping = True
+        while self._ready:
+            lease = self._ready.popleft()
+            self._close(lease, Released(), 0.0)
+        self._room.set()
+
+    def hand_back(self) -> None:
+        """The grace is over: end everything that runs; it goes on elsewhere from its watermark."""
+        for _, interrupt in self._held.values():
+            interrupt.end(Released())
+
+    async def heartbeat(self) -> timedelta:
+        """Renew every lease in hand; end what was lost or cancelled."""
+        leases = [lease for lease, _ in self._held.values()]
+        if leases:
+            extended = await self._queue.extend(leases, ttl=self._ttl)
+            for execution_id in extended.lost:
+                self._interrupt(execution_id, None)
+            for execution_id, reason in extended.cancelled.items():
+                self._interrupt(execution_id, Cancelled(reason=reason))
+        # A third: two heartbeats may be lost before the lease is.
+        return self._ttl / 3
+
+    def _interrupt(self, execution_id: str, outcome: Outcome | None) -> None:
+        if execution_id not in self._held:
+            return
+        lease, interrupt = self._held[execution_id]
+        if outcome is None:
+            self._events.emit(LeaseLost(execution_id, lease.job.name))
+        interrupt.end(outcome)
+
+    async def _take_in(self) -> None:
+        failures = 0
+        while not self._stopping:
+            room = self._room_for()
+            if self.is_draining or room < 1:
+                self._room.clear()
+                await self._room.wait()
+                continue
+            try:
+                leases = await self._queue.lease(room, worker=self.name, ttl=self._ttl, wait=_WAIT)
+                failures = 0
+            except Exception as error:  # noqa: BLE001 - a worker outlives any trouble of its stores; it is reported
+                failures += 1
+                self._events.emit(StepFailed(step="lease", error=f"{type(error).__name__}: {error}"))
+                await asyncio.sleep(min(5.0, 0.1 * 2**failures))
+                continue
+            self._accept(leases)
+
+    def _accept(self, leases: list[Lease]) -> None:
+        for lease in leases:
+            self._held[lease.execution_id] = (lease, Interrupt())
+            self._ready.append(lease)
+            self._work.release()
+        if self._stopping:
+            self.stop()
+
+    def _room_for(self) -> int:
+        """Free slots, and as many more as will start very soon at the present pace."""
+        now = time.monotonic()
+        if now - self._pace_since > _AHEAD_SECONDS:
+            self._pace = self._started / (now - self._pace_since) * _AHEAD_SECONDS
+            self._started, self._pace_since = 0, now
+        ahead = min(self._batch, max(int(self._pace), self._started))
+        room = self.slots + ahead - len(self._ready) - self._busy
+        # Rather a full batch a little later than many small ones.
+        return 0 if self._ready and room < self._batch // 2 else min(room, self._batch)
+
+    def _wake_slots(self) -> None:
+        for _ in range(self.slots):
+            self._work.release()
+
+    async def _slot(self) -> None:
+        while True:
+            await self._work.acquire()
+            if self._ready:
+                await self._execute(self._ready.popleft())
+            elif self._stopping:
+                return
+
+    async def _execute(self, lease: Lease) -> None:
+        interrupt = self._held[lease.execution_id][1]
+        if interrupt.is_ended:
+            # Lost or cancelled before it began.
+            return self._close(lease, interrupt.outcome, 0.0)
+        self._busy += 1
+        self._started += 1
+        self._events.emit(SlotsChanged(self.slots, self._busy))
+        self._events.emit(ExecutionStarted(lease.job.name, lease.execution_id, lease.attempt))
+        began = time.monotonic()
+        try:
+            outcome = await self._executor.execute(lease, interrupt)
+        finally:
+            self._busy -= 1
+            self._events.emit(SlotsChanged(self.slots, self._busy))
+            self._room.set()
+        return self._close(lease, outcome, time.monotonic() - began)
+
+    def _close(self, lease: Lease, outcome: Outcome | None, duration: float) -> None:
+        """Have the outcome written down; without one the lease is another's, and so is the last word."""
+        if outcome is None:
+            self._held.pop(lease.execution_id, None)
+        else:
+            self._ended.append(Settlement(lease=lease, outcome=outcome, duration=duration))
+        self._outcome.set()
+
+    async def _settle_all(self) -> None:
+        """Outcomes are written as they come; those that come during a write go together in the next."""
+        failures = 0
+        while True:
+            if not self._ended:
+                if self._stopping and not self._held:
+                    return
+                self._outcome.clear()
+                await self._outcome.wait()
+                continue
+            batch, self._ended = self._ended[: self._batch], self._ended[self._batch :]
+            try:
+                await self._settle(batch)
+                failures = 0
+            except Exception as error:  # noqa: BLE001 - an outcome must be written down: we try until it is
+                failures += 1
+                self._ended = batch + self._ended
+                self._events.emit(StepFailed(step="settle", error=f"{type(error).__name__}: {error}"))
+                await asyncio.sleep(min(5.0, 0.1 * 2**failures))
+
+    async def _settle(self, batch: list[Settlement]) -> None:
+        settled = await self._queue.settle(batch)
+        for settlement, is_mine in zip(batch, settled, strict=True):
+            lease, outcome = settlement.lease, settlement.outcome
+            self._held.pop(lease.execution_id, None)
+            if not is_mine:
+                self._events.emit(LeaseLost(lease.execution_id, lease.job.name))
+                continue
+            self._events.emit(
+                ExecutionSettled(
+                    lease.job.name,
+                    lease.job.source_id,
+                    lease.execution_id,
+                    state_of(outcome).value,
+                    settlement.duration,
+                    outcome.kept.new,
+                    outcome.kept.changed,
+                    outcome.kept.known,
+                    getattr(outcome, "error", None),
+                )
+            )
