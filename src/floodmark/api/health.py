@@ -1,0 +1,43 @@
+"""`/health` and `/metrics`, for processes that have no other API."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import structlog
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+SERVING = ("ok", "degraded")
+NO_STORE = {"Cache-Control": "no-store"}
+
+
+def health_app(render_metrics: Callable[[], bytes], health: Callable[[], Awaitable[dict[str, Any]]]) -> Starlette:
+    """GET /health answers 200 while `status` is ok or degraded, else 503; GET /metrics is for Prometheus."""
+
+    async def get_health(_: Request) -> Response:
+        report = await _reported(health)
+        code = 200 if report.get("status") in SERVING else 503
+        body = msgspec.json.encode(report, enc_hook=str)
+        return Response(body, code, headers=NO_STORE, media_type="application/json")
+
+    async def get_metrics(_: Request) -> Response:
+        # In a thread: thousands of series take milliseconds, in which leases would not be renewed.
+        body = await asyncio.to_thread(render_metrics)
+        return Response(body, headers=NO_STORE | {"Content-Type": CONTENT_TYPE_LATEST})
+
+    return Starlette(routes=[Route("/health", get_health), Route("/metrics", get_metrics)])
+
+
+async def _reported(health: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+    """What `health` says. When it cannot even say that, the process is down."""
+    try:
+        return await health()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the answer is "down"; it is logged
+        # The message stays in the log: it may name hosts and users, and this page asks for no password.
+        structlog.get_logger().exception("health check failed")
+        return {"status": "down", "error": type(error).__name__}

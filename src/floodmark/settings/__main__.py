@@ -1,0 +1,39 @@
+"""Prints docs/settings.md: `python -m floodmark.settings > docs/settings.md`."""
+
+from pydantic.fields import FieldInfo
+
+from .keys import Settings
+from .showing import allowed, shown
+
+HEAD = """# Settings
+
+<!-- Written by `python -m floodmark.settings > docs/settings.md`; edit src/floodmark/settings/keys.py. -->
+
+A setting is taken from the environment, `.env`, `floodmark.toml` (both in the current folder) and the command
+line (`--set KEY=VALUE`); the later one wins. An empty value puts the key back to its default.
+`floodmark settings` shows what is in force and where each value came from.
+
+| key | default | type | what it does |
+|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """All settings as a Markdown page."""
+    return HEAD + "".join(_row(name, field) for name, field in Settings.model_fields.items())
+
+
+def _row(name: str, field: FieldInfo) -> str:
+    cells = (f"`{name.upper()}`", _default(field), allowed(field).words, field.description or "")
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _default(field: FieldInfo) -> str:
+    # The only computed default is the host's name, which has no place on a page.
+    if field.default_factory is not None:
+        return "this machine's name"
+    return f"`{shown(field.default)}`" if field.default is not None else ""
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,279 @@
+"""Every setting: its key (in lower case), type, default and one line of help.
+
+A key that names its unit (`..._SECONDS`, `..._DAYS`) is a plain number; all other times are `timedelta`.
+"""
+
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+from urllib.parse import quote
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr
+
+from floodmark.durations import parse_every
+from floodmark.errors import InvalidInput
+from floodmark.job import CatchUp
+
+from .showing import Allowed, shown
+
+Origin = Literal["default", "environment", ".env", "floodmark.toml", "command line", "code"]
+
+
+def _duration(value: object) -> object:
+    """Seconds, which may have a fraction or be 0, or what `parse_every` reads; only text is looked at."""
+    if not isinstance(value, str):
+        return value
+    if found := re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s?s?", value, re.ASCII):
+        return timedelta(seconds=float(found[1]))
+    try:
+        return parse_every(value)
+    except InvalidInput as error:
+        raise ValueError(str(error)) from error
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _starts(*starts: str) -> BeforeValidator:
+    """Refuses a URL that begins otherwise, or has nothing behind its beginning."""
+
+    def check(value: object) -> object:
+        if isinstance(value, str) and not any(value.startswith(s) and value != s for s in starts):
+            raise ValueError("another kind of URL")
+        return value
+
+    return BeforeValidator(check)
+
+
+Count = Annotated[int, Field(ge=1), Allowed("a whole number of at least 1")]
+CountOrNone = Annotated[int, Field(ge=0), Allowed("a whole number of at least 0")]
+Port = Annotated[int, Field(ge=0, le=65535), Allowed("a port from 0 to 65535")]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), Allowed("a number above 0")]
+Flag = Annotated[bool, Allowed("true or false")]
+Text = Annotated[str, Field(min_length=1), Allowed("text")]
+Secret = Annotated[SecretStr, Allowed("text", is_secret=True)]
+Folder = Annotated[Path, Allowed("a folder")]
+Reference = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$"),
+    Allowed("a module and a name in it, as in package.module:app"),
+]
+Duration = Annotated[
+    timedelta,
+    Field(gt=timedelta()),
+    BeforeValidator(_duration),
+    Allowed("a duration above 0, as in 30, 30s, 5m or 1h"),
+]
+DurationOrNone = Annotated[
+    timedelta,
+    Field(ge=timedelta()),
+    BeforeValidator(_duration),
+    Allowed("a duration, as in 0, 30, 30s, 5m or 1h"),
+]
+DatabaseUrl = Annotated[
+    str,
+    _starts("sqlite:///", "postgresql://"),
+    Allowed("a URL that begins with sqlite:/// or postgresql://", is_url=True),
+]
+RedisUrl = Annotated[
+    str,
+    _starts("redis://", "rediss://", "unix://"),
+    Allowed("a URL that begins with redis://, rediss:// or unix://", is_url=True),
+]
+HttpUrl = Annotated[
+    str, _starts("http://", "https://"), Allowed("a URL that begins with http:// or https://", is_url=True)
+]
+LogLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_lower)]
+LogFormat = Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower)]
+ParserMode = Annotated[Literal["auto", "historical", "incremental"], BeforeValidator(_lower)]
+RateLimitStrategy = Annotated[Literal["adaptive", "fixed"], BeforeValidator(_lower)]
+MetricsMode = Annotated[Literal["scrape", "push", "both"], BeforeValidator(_lower)]
+CatchUpChoice = Annotated[CatchUp, BeforeValidator(_lower)]
+
+
+class Row(NamedTuple):
+    """One setting as it is shown: secrets are masked."""
+
+    key: str
+    value: str
+    origin: Origin
+    help: str
+
+
+class Settings(BaseModel):
+    """All settings of one process, checked. `load` gathers them; in code, name only those that differ."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    database_url: DatabaseUrl = Field(
+        default="sqlite:///.floodmark/floodmark.db",
+        description="The truth: sqlite:/// a file, or postgresql:// a server.",
+    )
+    database_pool_min: CountOrNone = Field(default=1, description="PostgreSQL connections that are kept open.")
+    database_pool_max: Count = Field(default=10, description="PostgreSQL connections of one process, at most.")
+    redis_url: RedisUrl | None = Field(default=None, description="Redis or Valkey, optional. Wins over REDIS_HOST.")
+    redis_host: Text | None = Field(default=None, description="Redis host, when there is no REDIS_URL.")
+    redis_port: Port = Field(default=6379, description="Redis port, with REDIS_HOST.")
+    redis_db: CountOrNone = Field(default=0, description="Redis database number, with REDIS_HOST.")
+    redis_password: Secret | None = Field(default=None, description="Redis password, with REDIS_HOST.")
+    redis_max_connections: Count = Field(default=50, description="Redis connections of one process, at most.")
+
+    floodmark_home: Folder = Field(
+        default=Path(".floodmark"), description="Folder for everything that is kept in files."
+    )
+    floodmark_app: Reference | None = Field(default=None, description="Where your collectors are defined: module:app.")
+    hostname: Text = Field(
+        default_factory=socket.gethostname,
+        description="Label of this instance; identity is a random id beside it.",
+    )
+    log_level: LogLevel = Field(default="info", description="The least important log lines to write.")
+    log_format: LogFormat = Field(
+        default="auto", description="Log lines for people or machines; auto: people on a terminal."
+    )
+
+    host: Text = Field(default="127.0.0.1", description="Address to listen on. Off loopback an API token is required.")
+    port: Port = Field(default=8060, description="Port of the API and dashboard.")
+    scheduler_port: Port = Field(default=8061, description="Port for /health and /metrics of `floodmark scheduler`.")
+    worker_port: Port = Field(default=8062, description="Port for /health and /metrics of `floodmark worker`.")
+
+    schedule_check_interval: Duration = Field(
+        default=timedelta(seconds=60),
+        description="Changes made in the database are seen after this long at the latest.",
+    )
+    scheduler_queue_prefix: Text = Field(default="crawler", description="Prefix of all keys in Redis.")
+    scheduler_queue_batch_size: Count = Field(
+        default=50, description="Executions a worker takes from the queue at once."
+    )
+    scheduler_worker_pool_size: Count = Field(default=10, description="Executions a worker runs at the same time.")
+    scheduler_job_timeout: Duration = Field(
+        default=timedelta(seconds=3600), description="How long an execution may run, unless its job says otherwise."
+    )
+    scheduler_leader_ttl: Duration = Field(
+        default=timedelta(seconds=30), description="A silent leader is replaced after this long."
+    )
+    scheduler_leader_key: Text = Field(default="scheduler-leader", description="Name of the leader's lease.")
+    scheduler_cb_threshold: Count = Field(default=5, description="Failures in a row that open the breaker of a domain.")
+    scheduler_cb_timeout: Duration = Field(
+        default=timedelta(seconds=60), description="How long the breaker of a domain stays open before a probe."
+    )
+    execution_lease: Duration = Field(
+        default=timedelta(seconds=15), description="An execution whose worker is silent for this long is rescued."
+    )
+    execution_rescue_max: Count = Field(
+        default=5, description="Rescues after which an execution is given up: it may be what kills its workers."
+    )
+    execution_retry_base: Duration = Field(
+        default=timedelta(seconds=10),
+        description="Longest pause before the second attempt of an execution; then it doubles.",
+    )
+    execution_retry_max: Duration = Field(
+        default=timedelta(minutes=15), description="Longest pause between two attempts of an execution."
+    )
+    shutdown_grace: DurationOrNone = Field(
+        default=timedelta(seconds=20), description="Time to finish after SIGTERM; what is left is handed back."
+    )
+    queue_patience: Duration = Field(
+        default=timedelta(seconds=30), description="One step of priority is worth this much waiting."
+    )
+    history_keep_days: Count = Field(default=90, description="Days for which finished executions are kept.")
+    events_keep_days: Count = Field(default=30, description="Days for which sent events are kept in the outbox.")
+    events_stream_maxlen: Count = Field(default=100_000, description="Events kept in the Redis stream, about.")
+
+    max_workers: Count = Field(default=5, description="Threads for collectors that are plain functions.")
+    job_max_instances: Count = Field(default=1, description="Unfinished executions a job may have at once.")
+    job_coalesce: Flag = Field(default=True, description="Several instants due at once become one execution.")
+    job_misfire_grace_time: DurationOrNone = Field(
+        default=timedelta(seconds=300), description="An instant missed by more than this is handled by JOB_CATCH_UP."
+    )
+    job_replace_existing_instance: Flag = Field(
+        default=False,
+        description="A due instant cancels the unfinished execution of its job, instead of being skipped.",
+    )
+    job_catch_up: CatchUpChoice = Field(default=CatchUp.ONE, description="Which missed instants still run.")
+
+    parser_scheduler_interval_sec: Count = Field(
+        default=300, description="Seconds between two collections of a channel."
+    )
+    parser_mode_override: ParserMode = Field(default="auto", description="Forces how channels are read.")
+    parser_retry_max: CountOrNone = Field(default=3, description="Retries of a failed execution.")
+    parser_max_concurrency: Count = Field(default=4, description="Channels read at once on one Telegram account.")
+    lpa_max_age_hours: Seconds = Field(
+        default=24, description="A channel unchecked for this many hours is read historically."
+    )
+    feature_incremental_parsing_enabled: Flag = Field(
+        default=True, description="Off: always read the last 24 hours of a channel."
+    )
+    retry_max_attempts: Count = Field(default=5, description="Attempts of one call to a source or to Redis.")
+    retry_max_elapsed_seconds: Seconds = Field(
+        default=120, description="Seconds after which a call is not tried again."
+    )
+    backoff_base_seconds: Seconds = Field(
+        default=0.5, description="Longest pause before the second try of a call, in seconds."
+    )
+    backoff_max_seconds: Seconds = Field(
+        default=10, description="Longest pause between two tries of a call, in seconds."
+    )
+    circuit_breaker_window_seconds: Seconds = Field(default=30, description="Failures older than this do not count.")
+    circuit_breaker_failure_threshold: Count = Field(
+        default=5, description="Failures in the window that open a breaker."
+    )
+    circuit_breaker_open_timeout_seconds: Seconds = Field(
+        default=60, description="Seconds before an open breaker is probed."
+    )
+    schema_version: Text = Field(default="1.0.0", description="Schema version written into file artifacts.")
+    parallelism_max: Count = Field(default=2, description="Chats read at once in a fetch-to-files run.")
+    rate_limit_strategy: RateLimitStrategy = Field(
+        default="adaptive",
+        description="adaptive: slow down when told to wait, then grow again; fixed: keep the pace.",
+    )
+
+    metrics_mode: MetricsMode = Field(
+        default="scrape", description="How metrics leave: at /metrics, to a Pushgateway, or both."
+    )
+    metrics_max_label_values: Count = Field(
+        default=200, description='Values of a label that can grow; the rest are "other".'
+    )
+    api_url: HttpUrl | None = Field(default=None, description="Schedules are also read from this HTTP API.")
+    request_timeout: Duration = Field(default=timedelta(seconds=10), description="Patience with API_URL.")
+
+    _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
+
+    @property
+    def redis(self) -> str | None:
+        """The URL of Redis, password included, or None when there is no Redis."""
+        if self.redis_url is not None or self.redis_host is None:
+            return self.redis_url
+        password = self.redis_password.get_secret_value() if self.redis_password else ""
+        user = f":{quote(password, safe='')}@" if password else ""
+        host = f"[{self.redis_host}]" if ":" in self.redis_host else self.redis_host
+        return f"redis://{user}{host}:{self.redis_port}/{self.redis_db}"
+
+    def origin(self, key: str) -> Origin:
+        """Where the value of a key came from; "code" when it was given to the constructor."""
+        name = key.lower()
+        if name not in type(self).model_fields:
+            raise InvalidInput(f"{key} is not a setting", hint="`floodmark settings` lists every key.")
+        if name in self._origins:
+            return self._origins[name]
+        return "code" if name in self.model_fields_set else "default"
+
+    def rows(self) -> list[Row]:
+        """Every setting as it may be shown to anyone."""
+        return [
+            Row(name.upper(), shown(getattr(self, name)), self.origin(name), field.description or "")
+            for name, field in type(self).model_fields.items()
+        ]
+
+    def with_origins(self, origins: Mapping[str, Origin]) -> "Settings":
+        """The same settings, knowing where each named field came from."""
+        copy = self.model_copy()
+        copy._origins = dict(origins)
+        return copy
+
+    def __repr_args__(self) -> Iterator[tuple[str, str]]:
+        # Tracebacks and debuggers show this: no secret may be in it.
+        return ((row.key.lower(), row.value) for row in self.rows() if row.origin != "default")

@@ -1,0 +1,155 @@
+"""Gathers the settings from everywhere they can be given, and says everything that is wrong at once."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from floodmark.errors import InvalidInput
+
+from .keys import Origin, Settings
+from .showing import allowed, quoted, shown, shown_wrong
+
+_HINT = "`floodmark settings` lists every key, its value and where it came from."
+
+
+def load(cli: Mapping[str, str], *, folder: Path, environ: Mapping[str, str]) -> Settings:
+    """The settings by all sources, the later one wins: `environ`, `.env`, `floodmark.toml`, `cli`.
+
+    An empty value puts a key back to its default. InvalidInput names every wrong value, and nothing secret.
+    """
+    gathered = _Gathered()
+    gathered.take("environment", {key: environ[key] for key in keys() if key in environ})
+    gathered.take(".env", _read_env(folder / ".env"))
+    gathered.take("floodmark.toml", _read_toml(folder / "floodmark.toml"))
+    gathered.take("command line", cli)
+    return gathered.settings()
+
+
+def keys() -> list[str]:
+    """Every key, in the order of the page."""
+    return [name.upper() for name in Settings.model_fields]
+
+
+class _Gathered:
+    """Raw values by field name, each with where it came from, and what is wrong so far."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, tuple[str, Origin]] = {}
+        self._problems: list[str] = []
+        self._hints: list[str] = []
+
+    def take(self, origin: Origin, values: Mapping[str, object]) -> None:
+        """Let these values win over those taken before."""
+        seen: set[str] = set()
+        for key, value in values.items():
+            name = key.lower()
+            if name not in Settings.model_fields:
+                self._refuse_unknown(key, origin)
+            elif name in seen:
+                self._problems.append(f"{key.upper()} is given twice (in {origin})")
+            elif not isinstance(value, str | int | float):
+                self._problems.append(f"{key.upper()} (from {origin}) is not a single value")
+            else:
+                self._put(name, _as_text(value), origin)
+            seen.add(name)
+
+    def _put(self, name: str, text: str, origin: Origin) -> None:
+        if text:
+            self._values[name] = (text, origin)
+        else:
+            self._values.pop(name, None)
+
+    def _refuse_unknown(self, key: str, origin: Origin) -> None:
+        self._problems.append(f"{quoted(key)} (from {origin}) is not a setting")
+        if close := get_close_matches(key.upper()[:80], keys()):
+            self._hints.append(f"Did you mean {' or '.join(close)}?")
+
+    def settings(self) -> Settings:
+        """The checked settings, or one InvalidInput with every problem."""
+        settings = self._checked()
+        if settings is None or self._problems:
+            raise InvalidInput("\n".join(self._problems), hint=" ".join([*self._hints, _HINT]))
+        return settings.with_origins({name: origin for name, (_, origin) in self._values.items()})
+
+    def _checked(self) -> Settings | None:
+        try:
+            settings = Settings.model_validate({name: text for name, (text, _) in self._values.items()})
+        except ValidationError as errors:
+            # Pydantic's own text repeats the values, secrets included: only the names are taken from it.
+            wrong = dict.fromkeys(str(error["loc"][0]) for error in errors.errors(include_input=False))
+            self._problems += [self._wrong(name) for name in wrong]
+            return None
+        self._problems += _contradictions(settings)
+        return settings
+
+    def _wrong(self, name: str) -> str:
+        text, origin = self._values[name]
+        field = Settings.model_fields[name]
+        return f"{name.upper()}={shown_wrong(field, text)} (from {origin}) is not {allowed(field).words}"
+
+
+def _contradictions(settings: Settings) -> list[str]:
+    pairs = (
+        ("database_pool_min", "database_pool_max"),
+        ("backoff_base_seconds", "backoff_max_seconds"),
+        ("execution_retry_base", "execution_retry_max"),
+    )
+    told = ((low, getattr(settings, low), high, getattr(settings, high)) for low, high in pairs)
+    return [
+        f"{low.upper()}={shown(least)} is more than {high.upper()}={shown(most)}"
+        for low, least, high, most in told
+        if least > most
+    ]
+
+
+def _as_text(value: str | float) -> str:
+    """What a person would have typed: TOML's `true` is not Python's `True`."""
+    return str(value).lower() if isinstance(value, bool) else str(value).strip()
+
+
+def _read_env(path: Path) -> dict[str, object]:
+    """Our keys of a `.env` file; the file may be shared with other programs, so other keys are let be."""
+    values: dict[str, object] = {}
+    known = set(keys())
+    for number, line in enumerate(_read(path).splitlines(), start=1):
+        text = line.strip().removeprefix("export ").lstrip()
+        if not text or text.startswith("#"):
+            continue
+        key, equals, value = text.partition("=")
+        if not equals:
+            # The line itself is not shown: it may well be a secret that lost its key.
+            raise InvalidInput(f".env, line {number}: expected KEY=VALUE", hint=f"Correct {path}.")
+        if key.strip() in known:
+            values[key.strip()] = _unquoted(value.strip())
+    return values
+
+
+def _unquoted(value: str) -> str:
+    """The value without its quotes, or without the comment behind it when there are none."""
+    if found := re.fullmatch(r"""(["'])(.*?)\1(?:\s+#.*)?""", value):
+        return found[2]
+    return re.split(r"(?:^|\s)#", value, maxsplit=1)[0].rstrip()
+
+
+def _read_toml(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(_read(path))
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"floodmark.toml cannot be read: {error}", hint=f"Correct {path}.") from None
+
+
+def _read(path: Path) -> str:
+    """The text of a file; a file that is not there is empty."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{path.name} is not UTF-8 text", hint=f"Save {path} as UTF-8.") from None
+    except OSError as error:
+        hint = f"Check that {path} is a file you may read."
+        raise InvalidInput(f"{path.name} cannot be read: {error.strerror}", hint=hint) from None

@@ -1,0 +1,73 @@
+"""How settings, right and wrong ones, are put into words without giving a secret away."""
+
+import json
+from datetime import timedelta
+from enum import Enum
+from typing import Any, NamedTuple, get_args
+
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+
+from floodmark.masking import MASK, mask_text
+
+
+class Allowed(NamedTuple):
+    """What a value must be; completes "X is not ..."."""
+
+    words: str
+    is_url: bool = False
+    is_secret: bool = False
+
+
+def shown(value: object) -> str:
+    """A checked value, as it could be typed again."""
+    match value:
+        case None:
+            return ""
+        case SecretStr():
+            return MASK
+        case timedelta():
+            return _shown_duration(value)
+        case float():
+            return f"{value:.12g}"
+        case bool():
+            return str(value).lower()
+        case _:
+            return mask_text(str(value))
+
+
+def shown_wrong(field: FieldInfo, text: str) -> str:
+    """A refused value, in quotes."""
+    rule = allowed(field)
+    if rule.is_secret:
+        return MASK
+    if rule.is_url and "@" in text:
+        # A broken URL hides its password where the rules for whole ones do not find it.
+        text = f"{MASK}@{text.rpartition('@')[2]}"
+    return quoted(mask_text(text))
+
+
+def quoted(text: str) -> str:
+    """In double quotes, on one line, of bounded length."""
+    return json.dumps(text if len(text) <= 80 else text[:80] + "…", ensure_ascii=False)
+
+
+def allowed(field: FieldInfo) -> Allowed:
+    """What a setting may be."""
+    marks = (*field.metadata, *(mark for member in get_args(field.annotation) for mark in get_args(member)))
+    given = [mark for mark in marks if isinstance(mark, Allowed)]
+    return given[0] if given else Allowed(f"one of {', '.join(_choices(field.annotation))}")
+
+
+def _choices(annotation: Any) -> list[str]:
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return [str(choice.value) for choice in annotation]
+    return [str(choice) for choice in get_args(annotation)]
+
+
+def _shown_duration(value: timedelta) -> str:
+    seconds = value.total_seconds()
+    for unit, length in (("h", 3600), ("m", 60)):
+        if seconds >= length and seconds % length == 0:
+            return f"{seconds // length:.12g}{unit}"
+    return f"{seconds:.12g}s"

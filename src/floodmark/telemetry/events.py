@@ -1,0 +1,236 @@
+"""What happened, as values. Stages emit them; metrics, logs and the dashboard listen.
+
+Times are seconds as floats: they are made on the hot path and only ever shown or counted.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from floodmark.job import Priority
+
+
+class Event(Struct, frozen=True):
+    """Something that happened."""
+
+
+class ExecutionsFired(Event, frozen=True):
+    """Instants were due and executions were written. `lateness`: seconds from due to written, of each."""
+
+    schedule_type: str
+    priority: Priority
+    count: int
+    lateness: Sequence[float] = ()
+
+
+class ExecutionsEnqueued(Event, frozen=True):
+    """Executions were put on the queue."""
+
+    counts: Mapping[Priority, int]
+
+
+class ExecutionsLeased(Event, frozen=True):
+    """Executions were handed to this worker."""
+
+    counts: Mapping[Priority, int]
+
+
+class ExecutionStarted(Event, frozen=True):
+    """A slot began to run an execution. `waited`: seconds since it could have been run, when known."""
+
+    job_name: str
+    execution_id: str
+    attempt: int
+    waited: float | None = None
+
+
+class ExecutionSettled(Event, frozen=True):
+    """The outcome of an execution was written down. `status` is the state it moved to, as in `State`."""
+
+    job_name: str
+    source_id: str | None
+    execution_id: str
+    status: str
+    duration: float
+    new: int = 0
+    changed: int = 0
+    known: int = 0
+    error: str | None = None
+
+
+class BatchKept(Event, frozen=True):
+    """A batch was committed together with its watermark."""
+
+    stream: str
+    new: int
+    changed: int
+    known: int
+
+
+class BatchRefused(Event, frozen=True):
+    """A worker that had been replaced tried to commit: nothing was written."""
+
+    stream: str
+    fence: int
+
+
+class LeaseLost(Event, frozen=True):
+    """This worker no longer holds an execution it was running."""
+
+    execution_id: str
+    job_name: str
+
+
+class LeaderElectionAttempted(Event, frozen=True):
+    """This process asked for the leader's lease."""
+
+    won: bool
+
+
+class LeaderChanged(Event, frozen=True):
+    """This process became the leader or ceased to be; `holder` is who leads now, when known."""
+
+    is_leader: bool
+    holder: str | None
+
+
+class ExecutionsRescued(Event, frozen=True):
+    """Executions of silent workers went back to the queue."""
+
+    count: int
+
+
+class ExecutionsRequeued(Event, frozen=True):
+    """Executions the queue had lost were put again."""
+
+    count: int
+
+
+class EventsRelayed(Event, frozen=True):
+    """Events left the outbox. `lag`: age in seconds of the oldest one that is still in it."""
+
+    count: int
+    lag: float
+
+
+class StoreRetried(Event, frozen=True):
+    """A statement met a passing fault and was tried again."""
+
+    operation: str
+    reason: str
+
+
+class QueueDegraded(Event, frozen=True):
+    """The fast queue cannot be had; the database serves instead."""
+
+    reason: str
+
+
+class QueueRestored(Event, frozen=True):
+    """The fast queue serves again."""
+
+
+class LimitSet(Event, frozen=True):
+    """Everything under `key` waits until then, in the whole fleet."""
+
+    key: str
+    until: datetime
+    reason: str
+
+
+class TriggersFired(Event, frozen=True):
+    """Webhooks or messages arrived that can fire jobs."""
+
+    type: str
+    count: int = 1
+
+
+class TriggersMatched(Event, frozen=True):
+    """Jobs were fired by webhooks or messages."""
+
+    type: str
+    count: int = 1
+
+
+class BreakerMoved(Event, frozen=True):
+    """The breaker of a domain is now `closed`, `open` or `half-open`."""
+
+    domain: str
+    state: str
+
+
+class StepFailed(Event, frozen=True):
+    """A step of a loop raised; the loop goes on."""
+
+    step: str
+    error: str
+
+
+class SlotsChanged(Event, frozen=True):
+    """How many of this worker's slots are busy."""
+
+    size: int
+    busy: int
+
+
+class DepthMeasured(Event, frozen=True):
+    """How many executions wait in each queue."""
+
+    depths: Mapping[Priority, int]
+
+
+class InvalidJob(Event, frozen=True):
+    """A job cannot be planned until someone corrects it."""
+
+    job_name: str
+    reason: str
+
+
+class WorkerDraining(Event, frozen=True):
+    """A worker takes no more work; `running` executions are still in its hands."""
+
+    worker: str
+    running: int
+
+
+E = TypeVar("E", bound=Event)
+
+
+class Events:
+    """Tells listeners what happened, at once and in the caller's own thread.
+
+    A listener must be quick and must not wait. One that raises does no harm to the work: the first failure of
+    each kind is logged with its traceback, and all are counted in `failures`.
+    """
+
+    def __init__(self) -> None:
+        self.failures: Counter[str] = Counter()
+        self._listeners: dict[type[Event], tuple[Callable[[Any], None], ...]] = {}
+
+    def listen(self, event_type: type[E], callback: Callable[[E], None]) -> Callable[[], None]:
+        """Call back for every event of exactly this type. What is returned ends it."""
+        # Tuples are replaced, never changed: an emission under way is not disturbed.
+        self._listeners[event_type] = (*self._listeners.get(event_type, ()), callback)
+
+        def stop() -> None:
+            self._listeners[event_type] = tuple(c for c in self._listeners[event_type] if c is not callback)
+
+        return stop
+
+    def emit(self, event: Event) -> None:
+        """Tell everyone who listens to this type of event. Never raises."""
+        for callback in self._listeners.get(type(event), ()):
+            try:
+                callback(event)
+            except Exception as error:  # noqa: BLE001 - watching must not break the work; it is reported below
+                self._report(callback, event, error)
+
+    def _report(self, callback: Callable[[Any], None], event: Event, error: Exception) -> None:
+        kind = f"{getattr(callback, '__qualname__', repr(callback))} on {type(event).__name__}"
+        self.failures[kind] += 1
+        if self.failures[kind] == 1:
+            logging.getLogger(__name__).error("a listener failed: %s", kind, exc_info=error)
