@@ -1,0 +1,19 @@
+"""One single time."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """Fires at `at` and never again."""
+
+    at: datetime
+
+    def after(self, instant: datetime) -> datetime | None:
+        """The first instant strictly later than `instant`, in UTC; None if there will be none."""
+        return self.at if instant < self.at else None
+
+    def latest(self, until: datetime) -> datetime | None:
+        """The newest instant at or before `until`, in UTC; None if there was none."""
+        return self.at if self.at <= until else None
