@@ -98,7 +98,7 @@ def bench(arguments: list[str]) -> int:
     if name not in scripts:
         fail(f"There is no benchmark {name!r}. `python3 run.py bench` lists them.")
     make_venv()
-    return run(str(BIN / "python"), str(scripts[name]), *rest)
+    return run(str(BIN / "python"), "-m", f"bench.{name}", *rest)
 
 
 def lock(arguments: list[str]) -> int:

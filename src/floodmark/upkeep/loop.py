@@ -10,6 +10,10 @@ from floodmark.telemetry.events import Events, StepFailed
 _LONGEST_PAUSE_SECONDS = 15.0
 
 
+# Returns how long until it wants to be called again; None for the usual interval.
+Step = Callable[[], Awaitable[timedelta | None]]
+
+
 class Loop:
     """Calls `step` again and again: after `interval`, after the shorter time it returns, or when the bell rings.
 
@@ -19,7 +23,7 @@ class Loop:
     def __init__(
         self,
         name: str,
-        step: Callable[[], Awaitable[timedelta | None]],
+        step: Step,
         *,
         interval: timedelta,
         events: Events,

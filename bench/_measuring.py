@@ -1,0 +1,103 @@
+"""What all benchmarks share: servers, a stop-watch that knows CPU time, and a table of ratios."""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from rich.console import Console
+from rich.table import Table
+from servers import Postgres, Valkey
+
+from floodmark.parts import Parts, open_parts
+from floodmark.settings import Settings
+from floodmark.store.database import open_database
+from floodmark.store.migrate import migrate
+from floodmark.telemetry.events import Events
+
+T = TypeVar("T")
+
+
+@dataclass
+class Watch:
+    """Wall-clock and CPU seconds of this process between start and stop."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        wall, cpu = time.perf_counter(), time.process_time()
+        yield
+        self.wall, self.cpu = time.perf_counter() - wall, time.process_time() - cpu
+
+
+@dataclass
+class Report:
+    """A table that says what was measured, what it is compared with, and the target."""
+
+    title: str
+    rows: list[tuple[str, str, str, str, str]] = field(default_factory=list)
+
+    def add(self, what: str, value: str, reference: str, ratio: str, target: str = "") -> None:
+        self.rows.append((what, value, reference, ratio, target))
+
+    def print(self) -> None:
+        table = Table(title=self.title, title_justify="left")
+        for column in ("what", "measured", "reference", "ratio", "target"):
+            table.add_column(column)
+        for row in self.rows:
+            table.add_row(*row)
+        Console(width=160).print(table)
+
+
+@asynccontextmanager
+async def floodmark(settings: Settings) -> AsyncIterator[Parts]:
+    """A migrated store and everything wired to it."""
+    database = open_database(settings.database_url, events=Events())
+    await migrate(database)
+    await database.close()
+    async with open_parts(settings) as parts:
+        yield parts
+
+
+@contextmanager
+def both_servers() -> Iterator[tuple[Postgres, Valkey]]:
+    with Postgres.start() as postgres, Valkey.start() as valkey:
+        yield postgres, valkey
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    with TemporaryDirectory(prefix="floodmark-bench-") as name:
+        yield Path(name)
+
+
+async def interleaved(rounds: int, *measures: Callable[[], Awaitable[T]]) -> list[list[T]]:
+    """Each measure once a round, round after round: noise hits all of them alike."""
+    results: list[list[T]] = [[] for _ in measures]
+    for _ in range(rounds):
+        for place, measure in enumerate(measures):
+            results[place].append(await measure())
+    return results
+
+
+def middle(values: list[float]) -> float:
+    return median(values)
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main())  # type: ignore[arg-type]
+    else:
+        uvloop.run(main())  # type: ignore[arg-type]

@@ -1,0 +1,163 @@
+"""Everything one process has opened: the one module that knows every adapter and wires them. URLs choose which."""
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from msgspec import Struct
+from prometheus_client import CollectorRegistry
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from .clock import Clock, SystemClock
+from .leases.port import Leases
+from .leases.redis import RedisLeases
+from .leases.sql import SqlLeases
+from .queue.port import Queue
+from .queue.redis_streams import RedisStreamsQueue
+from .queue.sql import SqlQueue
+from .settings import Settings
+from .signals.local import LocalSignals
+from .signals.port import Signals
+from .signals.postgres import PostgresSignals
+from .signals.redis import RedisSignals
+from .store.database import Database, PostgresDatabase, SqliteDatabase, open_database
+from .store.migrate import migrate, require_newest
+from .store.port import Firing, Keeping, Leasing, Upkeep
+from .store.postgres.firing import PostgresFiring
+from .store.postgres.keeping import PostgresKeeping
+from .store.postgres.leasing import PostgresLeasing
+from .store.postgres.upkeep import PostgresUpkeep
+from .store.sqlite.firing import SqliteFiring
+from .store.sqlite.keeping import SqliteKeeping
+from .store.sqlite.leasing import SqliteLeasing
+from .store.sqlite.upkeep import SqliteUpkeep
+from .telemetry.events import Events
+from .telemetry.metrics import Metrics
+
+# A Redis that takes longer than this to answer is treated as away; blocking reads wait less than it.
+_REDIS_TIMEOUT_SECONDS = 4.0
+
+
+class Parts(Struct, frozen=True, kw_only=True):
+    """What the stages are built from."""
+
+    settings: Settings
+    name: str
+    """Who we are: a random id with the host's name as a label. Never the same twice."""
+    clock: Clock
+    events: Events
+    registry: CollectorRegistry
+    database: Database
+    redis: Redis | None
+    signals: Signals
+    leases: Leases
+    queue: Queue
+    firing: Firing
+    leasing: Leasing
+    keeping: Keeping
+    upkeep: Upkeep
+
+
+@asynccontextmanager
+async def open_parts(
+    settings: Settings, *, events: Events | None = None, clock: Clock | None = None
+) -> AsyncIterator[Parts]:
+    """Open the database, Redis if there is one, and the signals; close them in the end."""
+    events, clock = events or Events(), clock or SystemClock()
+    registry = CollectorRegistry()
+    Metrics(registry, settings.metrics_max_label_values).attach(events)
+    async with AsyncExitStack() as stack:
+        database = open_database(settings.database_url, events=events, pool_max=settings.database_pool_max)
+        stack.push_async_callback(database.close)
+        await database.ping()
+        await _prepare(database)
+        redis = _open_redis(settings)
+        if redis is not None:
+            stack.push_async_callback(redis.aclose)
+        signals = _signals(database, redis, settings, events)
+        await signals.start()
+        stack.push_async_callback(signals.stop)
+        yield _wire(settings, clock, events, registry, database, redis, signals)
+
+
+async def _prepare(database: Database) -> None:
+    """Embedded, the schema takes care of itself; on a server it is changed only when someone says so."""
+    if isinstance(database, SqliteDatabase):
+        await migrate(database)
+    else:
+        await require_newest(database)
+
+
+def _open_redis(settings: Settings) -> Redis | None:
+    if settings.redis is None:
+        return None
+    return Redis.from_url(
+        settings.redis,
+        max_connections=settings.redis_max_connections,
+        socket_timeout=_REDIS_TIMEOUT_SECONDS,
+        socket_connect_timeout=_REDIS_TIMEOUT_SECONDS,
+        # Our own loops decide when to try again; a hidden retry would only make a blocked call longer.
+        retry=Retry(NoBackoff(), 0),
+        protocol=2,
+    )
+
+
+def _signals(database: Database, redis: Redis | None, settings: Settings, events: Events) -> Signals:
+    # PostgreSQL first: it alone tells of SQL typed by hand.
+    if isinstance(database, PostgresDatabase):
+        return PostgresSignals(database, events)
+    assert isinstance(database, SqliteDatabase)
+    if redis is not None:
+        return RedisSignals(redis, settings.scheduler_queue_prefix, events)
+    return LocalSignals(database)
+
+
+def _wire(
+    settings: Settings,
+    clock: Clock,
+    events: Events,
+    registry: CollectorRegistry,
+    database: Database,
+    redis: Redis | None,
+    signals: Signals,
+) -> Parts:
+    patience = settings.queue_patience
+    firing: Firing
+    leasing: Leasing
+    keeping: Keeping
+    upkeep: Upkeep
+    if isinstance(database, PostgresDatabase):
+        firing, keeping = PostgresFiring(database, patience=patience), PostgresKeeping(database)
+        leasing = PostgresLeasing(database, patience=patience)
+        upkeep = PostgresUpkeep(database, patience=patience)
+    else:
+        assert isinstance(database, SqliteDatabase)
+        firing = SqliteFiring(database, patience=patience, clock=clock)
+        keeping = SqliteKeeping(database, clock=clock)
+        leasing = SqliteLeasing(database, patience=patience, clock=clock)
+        upkeep = SqliteUpkeep(database, patience=patience, clock=clock)
+    leases: Leases = SqlLeases(database, clock)
+    queue: Queue = SqlQueue(database, leasing, signals, events)
+    if redis is not None:
+        leases = RedisLeases(redis, leases, events)
+        queue = RedisStreamsQueue(
+            redis, leasing, queue, events, prefix=settings.scheduler_queue_prefix, patience=patience
+        )
+    return Parts(
+        settings=settings,
+        name=f"{settings.hostname}-{secrets.token_hex(4)}",
+        clock=clock,
+        events=events,
+        registry=registry,
+        database=database,
+        redis=redis,
+        signals=signals,
+        leases=leases,
+        queue=queue,
+        firing=firing,
+        leasing=leasing,
+        keeping=keeping,
+        upkeep=upkeep,
+    )

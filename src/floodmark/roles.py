@@ -1,0 +1,176 @@
+"""What a process does: schedule, work, or both. Starts the loops, and ends them in the right order."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+
+from .parts import Parts
+from .scheduler.scheduler import Scheduler
+from .signals.port import Bell, Topic
+from .sinks.relay import Relay
+from .sinks.sql import SqlSink
+from .sources.port import Source
+from .store.fleet import Fleet
+from .telemetry.events import DepthMeasured
+from .upkeep.leader import Leader
+from .upkeep.loop import Loop, Step
+from .upkeep.pruner import Pruner
+from .upkeep.requeuer import Requeuer, Waker
+from .upkeep.rescuer import Rescuer
+from .worker.executor import Executor
+from .worker.retries import Retries
+from .worker.worker import Worker
+
+_SOON = timedelta(seconds=1)
+_TICK = timedelta(seconds=5)
+# What was put on the queue this long ago and is still waiting is put once more, in case the queue forgot.
+_FORGOTTEN = timedelta(seconds=5)
+
+
+class SchedulerRole:
+    """Fires what is due and sweeps up, while it is the leader; waits to take over, while it is not."""
+
+    def __init__(self, parts: Parts) -> None:
+        settings, events = parts.settings, parts.events
+        self._parts, self._fleet = parts, Fleet(parts.database, parts.clock)
+        self.leader = Leader(
+            parts.leases,
+            events,
+            name=settings.scheduler_leader_key,
+            holder=parts.name,
+            ttl=settings.scheduler_leader_ttl,
+        )
+        self.scheduler = Scheduler(parts.firing, parts.queue, self.leader, events)
+        waker = Waker(parts.upkeep, parts.queue, self.leader)
+        rescuer = Rescuer(parts.upkeep, parts.queue, self.leader, events, rescue_max=settings.execution_rescue_max)
+        requeuer = Requeuer(parts.upkeep, parts.queue, self.leader, events, older_than=_FORGOTTEN)
+        pruner = Pruner(
+            parts.upkeep,
+            self.leader,
+            history=timedelta(days=settings.history_keep_days),
+            events=timedelta(days=settings.events_keep_days),
+        )
+        relay = Relay(
+            parts.keeping,
+            self.leader,
+            events,
+            parts.clock,
+            redis=parts.redis,
+            prefix=settings.scheduler_queue_prefix,
+            maxlen=settings.events_stream_maxlen,
+        )
+        self._fire_bell = parts.signals.bell(Topic.JOBS)
+        self._loops = [
+            self._loop("scheduler", self.scheduler.step, settings.schedule_check_interval, self._fire_bell),
+            self._loop("waker", waker.step, _SOON),
+            self._loop("rescuer", rescuer.step, _SOON),
+            self._loop("requeuer", requeuer.step, _FORGOTTEN),
+            self._loop("relay", relay.step, _SOON, parts.signals.bell(Topic.OUTBOX)),
+            self._loop("pruner", pruner.step, timedelta(minutes=5)),
+            self._loop("tick", self._tick, _TICK),
+        ]
+
+    def _loop(self, name: str, step: Step, interval: timedelta, bell: Bell | None = None) -> Loop:
+        return Loop(name, step, interval=interval, events=self._parts.events, bell=bell)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`; then let another take over at once."""
+        elections = self._loop("leader", self._elect, self._parts.settings.scheduler_leader_ttl / 3)
+        tasks = [asyncio.create_task(loop.run(), name=loop.name) for loop in [elections, *self._loops]]
+        await stop.wait()
+        for loop in [elections, *self._loops]:
+            loop.stop()
+        await asyncio.gather(*tasks)
+        await self.leader.resign()
+        await self._fleet.left(self._parts.name)
+
+    async def _elect(self) -> timedelta:
+        was_leader = self.leader.is_leader
+        pause = await self.leader.step()
+        if self.leader.is_leader and not was_leader:
+            # What fell due while nobody led is fired now, not at the next look.
+            self._fire_bell.ring()
+        return pause if self.leader.is_leader else min(pause, _SOON)
+
+    async def _tick(self) -> None:
+        await self._fleet.seen(
+            worker=self._parts.name,
+            role="scheduler",
+            hostname=self._parts.settings.hostname,
+            pid=os.getpid(),
+            slots=0,
+            busy=0,
+            draining=False,
+            ttl=self._parts.settings.execution_lease,
+        )
+        if self.leader.is_leader:
+            await self._fleet.tick(self._parts.name, _TICK)
+            self._parts.events.emit(DepthMeasured(await self._parts.queue.depth()))
+
+
+class WorkerRole:
+    """Runs executions until told to stop; then finishes or hands back what it holds, within the grace time."""
+
+    def __init__(self, parts: Parts, sources: Mapping[str, Source]) -> None:
+        settings = parts.settings
+        self._parts, self._fleet = parts, Fleet(parts.database, parts.clock)
+        self._leaving = asyncio.Event()
+        retries = Retries(base=settings.execution_retry_base, longest=settings.execution_retry_max)
+        executor = Executor(sources, SqlSink(parts.keeping, parts.events), retries, self._leaving)
+        self.worker = Worker(
+            parts.queue,
+            executor,
+            parts.events,
+            name=parts.name,
+            slots=settings.scheduler_worker_pool_size,
+            batch=settings.scheduler_queue_batch_size,
+            ttl=settings.execution_lease,
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`."""
+        beat = Loop(
+            "heartbeat",
+            self.worker.heartbeat,
+            interval=self._parts.settings.execution_lease / 3,
+            events=self._parts.events,
+            bell=self._parts.signals.bell(Topic.CANCEL),
+        )
+        presence = Loop("presence", self._present, interval=_SOON * 2, events=self._parts.events)
+        loops = [asyncio.create_task(loop.run(), name=loop.name) for loop in (beat, presence)]
+        working = asyncio.create_task(self.worker.run(), name="worker")
+        await stop.wait()
+        await self._leave(working)
+        beat.stop()
+        presence.stop()
+        await asyncio.gather(*loops)
+        await self._fleet.left(self._parts.name)
+
+    async def _leave(self, working: "asyncio.Task[None]") -> None:
+        """Half of the grace to finish, the other half to stop at a good place, then everything is handed back."""
+        half = self._parts.settings.shutdown_grace.total_seconds() / 2
+        self.worker.stop()
+        for last_call in (self._leaving.set, self.worker.hand_back):
+            done, _ = await asyncio.wait([working], timeout=half)
+            if done:
+                break
+            last_call()
+        await working
+
+    async def _present(self) -> None:
+        is_draining = await self._fleet.is_draining()
+        if is_draining and not self.worker.is_draining:
+            self.worker.drain()
+        elif not is_draining and self.worker.is_draining:
+            self.worker.resume()
+        await self._fleet.seen(
+            worker=self._parts.name,
+            role="worker",
+            hostname=self._parts.settings.hostname,
+            pid=os.getpid(),
+            slots=self.worker.slots,
+            busy=self.worker.busy,
+            draining=self.worker.is_draining,
+            ttl=self._parts.settings.execution_lease,
+        )
