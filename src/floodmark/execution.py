@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from .batch import Watermark
-from .job import Job, Priority
+from .job import Priority, Work
 
 
 class State(StrEnum):
@@ -57,7 +57,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     """An execution in a worker's hands, with everything needed to run it."""
 
     execution_id: str
-    job: Job
+    job: Work
     scheduled_for: datetime
     attempt: int
     worker: str

@@ -79,23 +79,33 @@ class Policy(Struct, frozen=True, kw_only=True):
     jitter: timedelta = timedelta()
 
 
-class Job(Struct, frozen=True, kw_only=True):
-    """One row of `jobs`, without what only the scheduler needs."""
+class Work(Struct, frozen=True, kw_only=True):
+    """The part of a job that a worker needs: what to collect, and within which bounds."""
 
     job_id: str
     name: str
     source: str
     target: str
     stream: str
-    when: When
-    policy: Policy = Policy()
     params: Mapping[str, Any] = field(default_factory=dict)
-    depends_on: tuple[str, ...] = ()
     priority: Priority = Priority.NORMAL
     timeout: timedelta = timedelta(hours=1)
     retry_max: int = 3
     limit_key: str | None = None
     account: str | None = None
+    source_id: str | None = None
+    url: str | None = None
+    tenant_id: str | None = None
+    user_id: str | None = None
+
+
+class Job(Work, frozen=True, kw_only=True):
+    """One row of `jobs`."""
+
+    when: When
+    policy: Policy = Policy()
+    tags: tuple[str, ...] = ()
+    depends_on: tuple[str, ...] = ()
     schedule_enabled: bool = True
     paused: bool = False
     pause_reason: str | None = None
@@ -109,11 +119,6 @@ class Job(Struct, frozen=True, kw_only=True):
     domain: str | None = None
     domain_config_id: str | None = None
     profile_id: str | None = None
-    source_id: str | None = None
-    url: str | None = None
-    tenant_id: str | None = None
-    user_id: str | None = None
-    tags: tuple[str, ...] = ()
     trigger_webhook: str | None = None
     trigger_channel: str | None = None
     version: int = 1

@@ -10,7 +10,7 @@ import inspect
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor as Threads
-from functools import partial
+from functools import lru_cache, partial
 from importlib import import_module
 from itertools import islice
 from typing import Any
@@ -76,13 +76,10 @@ class PythonSource:
             "context": context,
             **target.params,
         }
-        accepted = _parameters(collector.function)
-        call = partial(
-            collector.function, **(known if accepted is None else {k: known[k] for k in accepted & known.keys()})
-        )
+        accepted, is_quick = _shape(collector.function)
+        taken = known if accepted is None else {k: known[k] for k in accepted if k in known}
         # A plain function may block: it is called on a thread, like a generator is read on one.
-        is_quick = inspect.isasyncgenfunction(call.func) or inspect.isgeneratorfunction(call.func)
-        return call() if is_quick or inspect.iscoroutinefunction(call.func) else call
+        return collector.function(**taken) if is_quick else partial(collector.function, **taken)
 
     async def _batches(self, collector: Collector, yielded: Any) -> AsyncIterator[Batch]:
         pending: list[Any] = []
@@ -146,12 +143,13 @@ def load(name: str) -> Any:
     return found
 
 
-def _parameters(function: Callable[..., Any]) -> set[str] | None:
-    """The names it takes; None when it takes any."""
+@lru_cache(maxsize=1024)
+def _shape(function: Callable[..., Any]) -> tuple[frozenset[str] | None, bool]:
+    """The names it takes (None: any), and whether calling it returns at once."""
     parameters = inspect.signature(function).parameters.values()
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return None
-    return {p.name for p in parameters}
+    names = None if any(p.kind is p.VAR_KEYWORD for p in parameters) else frozenset(p.name for p in parameters)
+    kinds = (inspect.isasyncgenfunction, inspect.isgeneratorfunction, inspect.iscoroutinefunction)
+    return names, any(is_kind(function) for is_kind in kinds)
 
 
 def _batch(collector: Collector, things: Iterable[Any]) -> Batch:

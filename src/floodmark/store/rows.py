@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from floodmark.job import CatchUp, Frequency, Job, Overlap, Policy, Priority, ScheduleType, When
+from floodmark.job import CatchUp, Frequency, Job, Overlap, Policy, Priority, ScheduleType, When, Work
 
 from .types import from_text
 
@@ -59,6 +59,25 @@ JOB_COLUMNS = (
     "created_at",
     "updated_at",
 )
+# The order in which `work_from_row` expects them.
+WORK_COLUMNS = (
+    "job_id",
+    "name",
+    "source",
+    "target",
+    "stream",
+    "params",
+    "priority",
+    "timeout_seconds",
+    "retry_max",
+    "limit_key",
+    "account",
+    "source_id",
+    "url",
+    "tenant_id",
+    "user_id",
+)
+WORK_SELECT = ", ".join(f"j.{column}" for column in WORK_COLUMNS)
 JOB_SELECT = ", ".join(f"j.{column}" for column in JOB_COLUMNS)
 STREAM = "COALESCE(j.stream, j.source || ':' || j.target)"
 
@@ -69,11 +88,9 @@ _OVERLAPS = {o.value: o for o in Overlap}
 _CATCH_UPS = {c.value: c for c in CatchUp}
 
 
-def moment(value: Any) -> datetime | None:
-    """A time as either driver gives it."""
-    if value is None:
-        return None
-    return from_text(value) if isinstance(value, str) else value.astimezone(UTC)
+def moment(value: datetime | str | None) -> datetime | None:
+    """A time as either driver gives it: SQLite text, asyncpg aware UTC."""
+    return from_text(value) if isinstance(value, str) else value
 
 
 def decoded(value: Any) -> Any:
@@ -143,4 +160,29 @@ def job_from_row(row: Sequence[Any]) -> Job:
         version=version,
         created_at=moment(created_at) or datetime.min.replace(tzinfo=UTC),
         updated_at=moment(updated_at) or datetime.min.replace(tzinfo=UTC),
+    )
+
+
+def work_from_row(row: Sequence[Any]) -> Work:
+    """What a worker needs of a job, from columns in the order of `WORK_COLUMNS`."""
+    (
+        job_id, name, source, target, stream, params, priority, timeout_seconds, retry_max, limit_key, account,
+        source_id, url, tenant_id, user_id,
+    ) = row  # fmt: skip
+    return Work(
+        job_id=job_id,
+        name=name,
+        source=source,
+        target=target,
+        stream=stream or f"{source}:{target}",
+        params={} if params == "{}" else decoded(params),
+        priority=_PRIORITIES[priority],
+        timeout=timedelta(seconds=timeout_seconds),
+        retry_max=retry_max,
+        limit_key=limit_key,
+        account=account,
+        source_id=source_id,
+        url=url,
+        tenant_id=tenant_id,
+        user_id=user_id,
     )

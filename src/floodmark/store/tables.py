@@ -197,6 +197,7 @@ watermarks = Table(
     Column("moved_at", UtcTime),
     Column("last_parsed_at", UtcTime),
     Column("last_checked_at", UtcTime),
+    sqlite_with_rowid=False,
 )
 
 items = Table(
@@ -215,6 +216,7 @@ items = Table(
     Column("execution_id", String(36)),
     Column("fence", BigInteger, nullable=False),
     PrimaryKeyConstraint("stream", "key"),
+    sqlite_with_rowid=False,
 )
 
 # What a changed item looked like before: `items` always holds the newest revision.
@@ -232,6 +234,7 @@ item_revisions = Table(
     Column("execution_id", String(36)),
     Column("fence", BigInteger, nullable=False),
     PrimaryKeyConstraint("stream", "key", "revision"),
+    sqlite_with_rowid=False,
 )
 
 # An event says which revision of which item; its payload is that item. `position` is given by the relay

@@ -25,6 +25,7 @@ from .executor import Executor, Interrupt
 _WAIT = timedelta(seconds=1)
 # Leases fetched ahead are worth it only if they start within this time; otherwise another worker should have them.
 _AHEAD_SECONDS = 0.1
+_GATHER_SECONDS = 0.003
 
 
 class Worker:
@@ -124,6 +125,7 @@ class Worker:
                 await asyncio.sleep(min(5.0, 0.1 * 2**failures))
                 continue
             self._accept(leases)
+            self._events.emit(SlotsChanged(self.slots, self._busy + min(len(leases), self.slots - self._busy)))
 
     def _accept(self, leases: list[Lease]) -> None:
         for lease in leases:
@@ -163,14 +165,12 @@ class Worker:
             return self._close(lease, interrupt.outcome, 0.0)
         self._busy += 1
         self._started += 1
-        self._events.emit(SlotsChanged(self.slots, self._busy))
         self._events.emit(ExecutionStarted(lease.job.name, lease.execution_id, lease.attempt))
         began = time.monotonic()
         try:
             outcome = await self._executor.execute(lease, interrupt)
         finally:
             self._busy -= 1
-            self._events.emit(SlotsChanged(self.slots, self._busy))
             self._room.set()
         return self._close(lease, outcome, time.monotonic() - began)
 
@@ -192,6 +192,9 @@ class Worker:
                 self._outcome.clear()
                 await self._outcome.wait()
                 continue
+            if self._ready and len(self._ended) < self._batch:
+                # More outcomes are moments away: one write for all of them.
+                await asyncio.sleep(_GATHER_SECONDS)
             batch, self._ended = self._ended[: self._batch], self._ended[self._batch :]
             try:
                 await self._settle(batch)
@@ -204,6 +207,7 @@ class Worker:
 
     async def _settle(self, batch: list[Settlement]) -> None:
         settled = await self._queue.settle(batch)
+        self._events.emit(SlotsChanged(self.slots, self._busy))
         for settlement, is_mine in zip(batch, settled, strict=True):
             lease, outcome = settlement.lease, settlement.outcome
             self._held.pop(lease.execution_id, None)

@@ -4,7 +4,6 @@ Tables: `watermarks` (the fence decides), `items`, `item_revisions`, `outbox`. T
 locked first, so that two keeps of one stream follow each other, and so do their events.
 """
 
-
 from floodmark.batch import Batch, Kept
 from floodmark.errors import Fenced
 from floodmark.execution import Lease

@@ -12,7 +12,7 @@ from floodmark.execution import Lease
 from floodmark.outcome import Dead, Snooze
 from floodmark.store.database import Connection, PostgresDatabase
 from floodmark.store.port import Extended, Settlement
-from floodmark.store.rows import JOB_SELECT, STREAM, decoded, job_from_row
+from floodmark.store.rows import STREAM, WORK_SELECT, decoded, work_from_row
 from floodmark.store.settling import settled_row
 
 _EXECUTION_COLUMNS = 7
@@ -20,7 +20,7 @@ _EXECUTION_COLUMNS = 7
 _CLAIM = f"""
 WITH candidate AS MATERIALIZED (
     SELECT e.execution_id, e.job_id, e.queue_rank, e.trigger
-      FROM job_executions e WHERE {{which}} AND e.state = 'queued'
+      FROM job_executions e WHERE {{which}}
      ORDER BY e.queue_rank LIMIT $1 FOR UPDATE SKIP LOCKED
 ), startable AS (
     SELECT c.execution_id, c.queue_rank, {STREAM} AS stream
@@ -39,16 +39,17 @@ WITH candidate AS MATERIALIZED (
     UPDATE job_executions e
        SET state = 'running', attempt = e.attempt + 1, fence = t.fence, worker = $3, reason = NULL, hold = NULL,
            not_before = NULL, started_at = clock_timestamp(), lease_until = clock_timestamp() + $2::interval
-      FROM taken t WHERE e.execution_id = t.holder AND e.state = 'queued'
+      FROM taken t WHERE e.execution_id = t.holder AND e.state || '' = 'queued'
     RETURNING e.execution_id, e.job_id, e.scheduled_for, e.attempt, e.fence, e.trigger, e.params, t.value
 )
 SELECT c.execution_id, claimed.scheduled_for, claimed.attempt, claimed.fence, claimed.trigger, claimed.params,
-       claimed.value, {JOB_SELECT}
+       claimed.value, {WORK_SELECT}
   FROM candidate c LEFT JOIN claimed USING (execution_id) LEFT JOIN jobs j ON j.job_id = claimed.job_id
  ORDER BY c.queue_rank
 """
-_CLAIM_NEXT = _CLAIM.format(which="TRUE")
-_CLAIM_THESE = _CLAIM.format(which="e.execution_id = ANY($4)")
+_CLAIM_NEXT = _CLAIM.format(which="e.state = 'queued'")
+# The detour around `state` keeps the planner from reading the index of everything queued to find a few ids.
+_CLAIM_THESE = _CLAIM.format(which="e.execution_id = ANY($4) AND e.state || '' = 'queued'")
 
 # Why a queued execution could not start, most lasting reason first.
 _PARK = f"""
@@ -74,7 +75,7 @@ _EXTEND = """
 WITH held AS (SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[]) AS h(execution_id, fence, stream)),
 extended AS (
     UPDATE job_executions e SET lease_until = clock_timestamp() + $4::interval
-      FROM held h WHERE e.execution_id = h.execution_id AND e.state = 'running' AND e.fence = h.fence
+      FROM held h WHERE e.execution_id = h.execution_id AND e.state || '' = 'running' AND e.fence = h.fence
     RETURNING e.execution_id, e.job_id, e.cancel_requested
 ), locked AS (
     SELECT w.stream FROM watermarks w JOIN held h ON w.stream = h.stream AND w.fence = h.fence
@@ -107,7 +108,7 @@ WITH s AS (
            error_details = CASE WHEN s.details IS NULL THEN e.error_details
                                 ELSE COALESCE(e.error_details, '[]') || s.details::jsonb END,
            result = s.result::jsonb
-      FROM s WHERE e.execution_id = s.execution_id AND e.state = 'running' AND e.fence = s.fence
+      FROM s WHERE e.execution_id = s.execution_id AND e.state || '' = 'running' AND e.fence = s.fence
     RETURNING e.execution_id, e.job_id, e.state, e.started_at, e.completed_at, e.items_new + e.items_changed AS kept
 ), locked AS (
     SELECT w.stream, ended.state, ended.kept FROM s JOIN ended USING (execution_id)
@@ -190,18 +191,28 @@ class PostgresLeasing:
         told = [s.outcome for s in settlements if isinstance(s.outcome, Snooze) and s.outcome.key is not None]
 
         async def work(connection: Connection) -> list[bool]:
-            async with connection.transaction():
+            if not pauses and not told:
+                # By far the most common: one statement is one transaction, and one round trip.
                 rows = await connection.fetch(_SETTLE, *columns, self._patience)
-                mine = {row[0] for row in rows}
-                if pauses:
-                    dead = [(lease.job.job_id, o.error) for lease, o in pauses if lease.execution_id in mine]
-                    await connection.execute(_PAUSE, [job_id for job_id, _ in dead], [error for _, error in dead])
-                if told:
-                    seconds = [o.after.total_seconds() for o in told]
-                    await connection.execute(_LIMIT, [o.key for o in told], seconds, [o.reason for o in told])
+            else:
+                async with connection.transaction():
+                    rows = await connection.fetch(_SETTLE, *columns, self._patience)
+                    await _follow_up(connection, {row[0] for row in rows}, pauses, told)
+            mine = {row[0] for row in rows}
             return [s.lease.execution_id in mine for s in settlements]
 
         return await self._database.hot("settle", work)
+
+
+async def _follow_up(
+    connection: Connection, mine: set[str], pauses: Sequence[tuple[Lease, Dead]], told: Sequence[Snooze]
+) -> None:
+    dead = [(lease.job.job_id, outcome.error) for lease, outcome in pauses if lease.execution_id in mine]
+    if dead:
+        await connection.execute(_PAUSE, [job_id for job_id, _ in dead], [error for _, error in dead])
+    if told:
+        seconds = [outcome.after.total_seconds() for outcome in told]
+        await connection.execute(_LIMIT, [o.key for o in told], seconds, [o.reason for o in told])
 
 
 def _lease(row: Any, worker: str) -> Lease:
@@ -209,7 +220,7 @@ def _lease(row: Any, worker: str) -> Lease:
     execution_id, scheduled_for, attempt, fence, trigger, params, watermark = columns[:_EXECUTION_COLUMNS]
     return Lease(
         execution_id=execution_id,
-        job=job_from_row(columns[_EXECUTION_COLUMNS:]),
+        job=work_from_row(columns[_EXECUTION_COLUMNS:]),
         scheduled_for=scheduled_for,
         attempt=attempt,
         worker=worker,

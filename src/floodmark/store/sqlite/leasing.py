@@ -6,20 +6,21 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from floodmark.clock import Clock
-from floodmark.execution import Lease
-from floodmark.outcome import Dead, Snooze
+from floodmark.execution import Lease, State
+from floodmark.outcome import Cancelled, Dead, Done, Snooze
 from floodmark.store.database import SqliteDatabase, encode_json
 from floodmark.store.port import Extended, Settlement
-from floodmark.store.rows import JOB_SELECT, STREAM, decoded, job_from_row, moment
-from floodmark.store.settling import settled_row
+from floodmark.store.rows import STREAM, WORK_SELECT, decoded, moment, work_from_row
+from floodmark.store.settling import settled_row, state_of
 from floodmark.store.types import to_text
 
-_EXECUTION_COLUMNS = 11
+_EXECUTION_COLUMNS = 12
+_ENDING = (Done, Dead, Cancelled)
 
 # With everything that could stand in the way of a start: the job gone or paused, a limit, the target leased.
 _CANDIDATES = f"""
 SELECT e.execution_id, e.scheduled_for, e.attempt, e.trigger, e.params, {STREAM}, l.until, l.reason,
-       w.lease_until > :now, w.fence, w.value, {JOB_SELECT}
+       w.lease_until > :now, w.fence, w.value, j.paused, {WORK_SELECT}
   FROM job_executions e
   LEFT JOIN jobs j ON j.job_id = e.job_id
   LEFT JOIN limits l ON l.key = j.limit_key AND l.until > :now
@@ -50,18 +51,20 @@ UPDATE job_executions SET lease_until = ? WHERE execution_id = ? AND state = 'ru
 RETURNING cancel_requested, (SELECT 1 FROM jobs j WHERE j.job_id = job_executions.job_id)
 """
 
+_MINE = """
+SELECT execution_id, fence, items_new + items_changed FROM job_executions
+ WHERE execution_id IN (SELECT value FROM json_each(?)) AND state = 'running'
+"""
+
 _SETTLE = """
 UPDATE job_executions
-   SET state = :state, attempt = attempt - :refund, reason = :reason, lease_until = NULL, not_before = :not_before,
-       queue_rank = :queue_rank,
-       started_at = :started_at, completed_at = :completed_at, duration_seconds = :duration,
-       items_new = items_new + :new, items_changed = items_changed + :changed, items_known = items_known + :known,
-       error_message = COALESCE(:error, error_message),
-       error_details = CASE WHEN :details IS NULL THEN error_details
-                            ELSE json_insert(COALESCE(error_details, '[]'), '$[#]', json(:details)) END,
-       result = :result
- WHERE execution_id = :execution_id AND state = 'running' AND fence = :fence
-RETURNING items_new + items_changed
+   SET state = ?, attempt = attempt - ?, reason = ?, lease_until = NULL, not_before = ?, queue_rank = ?,
+       started_at = ?, completed_at = ?, duration_seconds = ?,
+       items_new = items_new + ?, items_changed = items_changed + ?, items_known = items_known + ?,
+       error_message = COALESCE(?, error_message),
+       error_details = COALESCE(json_insert(COALESCE(error_details, '[]'), '$[#]', json(?)), error_details),
+       result = ?
+ WHERE execution_id = ?
 """
 
 _FREE_DONE = """
@@ -81,11 +84,6 @@ INSERT INTO limits (key, until, reason, updated_at) VALUES (?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE
    SET until = max(until, excluded.until), reason = excluded.reason, hits = hits + 1, updated_at = excluded.updated_at
 """
-
-_SETTLED_NAMES = (
-    "execution_id", "fence", "stream", "state", "refund", "after", "reason", "error", "details", "result",
-    "new", "changed", "known", "duration",
-)  # fmt: skip
 
 
 class SqliteLeasing:
@@ -145,7 +143,7 @@ class SqliteLeasing:
 
         def work(connection: sqlite3.Connection) -> list[bool]:
             now = self._clock.now()
-            return [_settle(connection, settlement, now, self._patience) for settlement in settlements]
+            return _settle(connection, settlements, now, self._patience)
 
         return await self._database.hot("settle", work)
 
@@ -156,16 +154,15 @@ def _sorted(rows: Sequence[Sequence[Any]], worker: str, now: datetime) -> tuple[
     leases: list[Lease] = []
     taken: set[str] = set()
     for row in rows:
-        execution_id, scheduled_for, attempt, trigger, params, stream, until, limit, busy, fence, value = row[
-            :_EXECUTION_COLUMNS
-        ]
+        (
+            execution_id, scheduled_for, attempt, trigger, params, stream, until, limit, busy, fence, value, paused,
+        ) = row[:_EXECUTION_COLUMNS]  # fmt: skip
         if row[_EXECUTION_COLUMNS] is None:
             parked.append(("cancelled", to_text(now), None, None, "the job was deleted", execution_id))
             continue
-        job = job_from_row(row[_EXECUTION_COLUMNS:])
         if until is not None:
             parked.append(("waiting", None, None, until, limit, execution_id))
-        elif job.paused and trigger != "manual":
+        elif paused and trigger != "manual":
             parked.append(("waiting", None, "paused", None, "the job is paused", execution_id))
         elif busy or stream in taken:
             reason = f"another execution is collecting {stream}"
@@ -177,7 +174,7 @@ def _sorted(rows: Sequence[Sequence[Any]], worker: str, now: datetime) -> tuple[
             leases.append(
                 Lease(
                     execution_id=execution_id,
-                    job=job,
+                    job=work_from_row(row[_EXECUTION_COLUMNS:]),
                     scheduled_for=due,
                     attempt=attempt + 1,
                     worker=worker,
@@ -190,31 +187,71 @@ def _sorted(rows: Sequence[Sequence[Any]], worker: str, now: datetime) -> tuple[
     return parked, leases
 
 
-def _settle(connection: sqlite3.Connection, settlement: Settlement, now: datetime, patience: timedelta) -> bool:
-    values = dict(zip(_SETTLED_NAMES, settled_row(settlement), strict=True))
-    lease, outcome, stamp = settlement.lease, settlement.outcome, to_text(now)
-    started = to_text(now - timedelta(seconds=settlement.duration))
-    ended = values["state"] in ("done", "dead", "cancelled")
-    after = values.pop("after")
-    values |= {
-        "queue_rank": to_text(now + (lease.job.priority - 1) * patience),
-        "started_at": started,
-        "completed_at": stamp if ended else None,
-        "not_before": None if after is None else to_text(now + timedelta(seconds=after)),
-    }
-    if isinstance(outcome, Snooze) and outcome.key is not None:
-        # A limit holds for everyone, whoever was told of it.
-        connection.execute(_LIMIT, (outcome.key, values["not_before"], outcome.reason, stamp))
-    row = connection.execute(_SETTLE, values).fetchone()
-    if row is None:
-        return False
-    if values["state"] == "done":
-        connection.execute(_FREE_DONE, (stamp, row[0] > 0, stamp, lease.job.stream, lease.fence))
-    else:
-        connection.execute(_FREE, (lease.job.stream, lease.fence))
-    if ended:
-        success = stamp if values["state"] == "done" else None
-        connection.execute(_TELL, (started, values["state"], success, lease.job.job_id))
-    if isinstance(outcome, Dead) and outcome.pause:
-        connection.execute(_PAUSE, (outcome.error, lease.job.job_id))
-    return True
+def _settle(
+    connection: sqlite3.Connection, settlements: Sequence[Settlement], now: datetime, patience: timedelta
+) -> list[bool]:
+    ids = encode_json([s.lease.execution_id for s in settlements])
+    held = {execution_id: (fence, kept) for execution_id, fence, kept in connection.execute(_MINE, (ids,))}
+    settled = [held.get(s.lease.execution_id, (None,))[0] == s.lease.fence for s in settlements]
+    mine = [s for s, is_mine in zip(settlements, settled, strict=True) if is_mine]
+    stamp = to_text(now)
+    connection.executemany(_SETTLE, [_settled(s, now, patience) for s in mine])
+    done = [s for s in mine if isinstance(s.outcome, Done)]
+    connection.executemany(
+        _FREE_DONE,
+        [
+            (stamp, bool(held[s.lease.execution_id][1] + s.outcome.kept.new + s.outcome.kept.changed), stamp,
+             s.lease.job.stream, s.lease.fence)
+            for s in done
+        ],
+    )  # fmt: skip
+    others = [s for s in mine if not isinstance(s.outcome, Done)]
+    if others:
+        connection.executemany(_FREE, [(s.lease.job.stream, s.lease.fence) for s in others])
+    ended = [s for s in mine if isinstance(s.outcome, _ENDING)]
+    connection.executemany(_TELL, [_told(s, now) for s in ended])
+    _follow_up(connection, settlements, mine, now)
+    return settled
+
+
+def _settled(settlement: Settlement, now: datetime, patience: timedelta) -> tuple[Any, ...]:
+    (
+        execution_id, _fence, _stream, state, refund, after, reason, error, details, result, new, changed, known,
+        duration,
+    ) = settled_row(settlement)  # fmt: skip
+    return (
+        state,
+        refund,
+        reason,
+        None if after is None else to_text(now + timedelta(seconds=after)),
+        to_text(now + (settlement.lease.job.priority - 1) * patience) if state == "queued" else None,
+        to_text(now - timedelta(seconds=duration)),
+        to_text(now) if isinstance(settlement.outcome, _ENDING) else None,
+        duration,
+        new,
+        changed,
+        known,
+        error,
+        details,
+        result,
+        execution_id,
+    )
+
+
+def _told(settlement: Settlement, now: datetime) -> tuple[Any, ...]:
+    state = state_of(settlement.outcome)
+    success = to_text(now) if state is State.DONE else None
+    return to_text(now - timedelta(seconds=settlement.duration)), state.value, success, settlement.lease.job.job_id
+
+
+def _follow_up(
+    connection: sqlite3.Connection, settlements: Sequence[Settlement], mine: Sequence[Settlement], now: datetime
+) -> None:
+    """What outcomes mean beyond their execution. A limit holds for everyone, whoever was told of it."""
+    stamp = to_text(now)
+    for outcome in (s.outcome for s in settlements):
+        if isinstance(outcome, Snooze) and outcome.key is not None:
+            connection.execute(_LIMIT, (outcome.key, to_text(now + outcome.after), outcome.reason, stamp))
+    for s in mine:
+        if isinstance(s.outcome, Dead) and s.outcome.pause:
+            connection.execute(_PAUSE, (s.outcome.error, s.lease.job.job_id))
