@@ -17,7 +17,7 @@ from .clock import Clock
 from .durations import parse_every
 from .errors import InvalidInput
 from .health import health_of
-from .job import Overlap, Policy, Priority
+from .job import CatchUp, Overlap, Policy, Priority
 from .parts import Parts, open_parts
 from .roles import SchedulerRole, WorkerRole
 from .settings import Settings, load
@@ -120,16 +120,25 @@ class Floodmark:
 
         return declare
 
-    def policy(self, *, overlap: Overlap | str | None = None) -> Policy:
+    def policy(
+        self,
+        *,
+        overlap: Overlap | str | None = None,
+        catch_up: CatchUp | None = None,
+        jitter: timedelta = timedelta(),
+    ) -> Policy:
         """The policy of a new job: what the settings say, unless said otherwise."""
         settings = self.settings
         usual = Overlap.REPLACE if settings.job_replace_existing_instance else Overlap.SKIP
+        if overlap is not None and overlap not in tuple(Overlap):
+            raise InvalidInput(f"{overlap!r} is not a way to overlap", hint=f"Use one of {', '.join(Overlap)}")
         return Policy(
             overlap=usual if overlap is None else Overlap(overlap),
             max_instances=settings.job_max_instances,
             coalesce=settings.job_coalesce,
             misfire_grace=settings.job_misfire_grace_time,
-            catch_up=settings.job_catch_up,
+            catch_up=catch_up or settings.job_catch_up,
+            jitter=jitter,
         )
 
     def _timeout(self, timeout: str | timedelta | None) -> timedelta:

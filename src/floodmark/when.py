@@ -4,7 +4,7 @@ import re
 from datetime import timedelta
 from typing import Any
 
-from .durations import parse_every
+from .durations import format_duration, parse_every
 from .errors import InvalidInput
 from .job import Frequency, Priority, ScheduleType, When
 
@@ -60,7 +60,7 @@ def _time_config(word: str, text: str) -> dict[str, Any]:
         if not minute.isdecimal():
             raise InvalidInput(f"hourly {text!r} is not a minute", hint="For example --hourly 15")
         return {"minute": int(minute)}
-    *before, clock = text.split()
+    *before, clock = text.split() or [""]
     found = _CLOCK.fullmatch(clock)
     example = {"daily": "02:00", "weekly": "'monday 02:00'", "monthly": "'1 02:00'"}[word]
     if found is None or len(before) != (word != "daily"):
@@ -69,6 +69,37 @@ def _time_config(word: str, text: str) -> dict[str, Any]:
     if before:
         config["day"] = int(before[0]) if word == "monthly" and before[0].isdecimal() else before[0].lower()
     return config
+
+
+def words_of(when: When) -> str:
+    """The same the other way round, for people: "every 15 min", "daily 02:00 Europe/Berlin", "on demand"."""
+    match when.schedule_type:
+        case ScheduleType.CRON:
+            return f"{when.cron_expression} {when.timezone}"
+        case ScheduleType.INTERVAL:
+            return f"every {format_duration(timedelta(seconds=when.interval_seconds or 0))}"
+        case ScheduleType.CALENDAR:
+            return _calendar_words(when)
+        case ScheduleType.IMMEDIATE:
+            return "once"
+        case ScheduleType.EVENT:
+            return "on demand"
+
+
+def _calendar_words(when: When) -> str:
+    # Read with the defaults of `triggers.calendar`; a row typed by hand may hold anything.
+    config = when.time_config or {}
+    minute = str(config.get("minute", 0)).zfill(2)
+    clock = f"{str(config.get('hour', 0)).zfill(2)}:{minute}"
+    match when.frequency:
+        case Frequency.HOURLY:
+            return f"hourly :{minute} {when.timezone}"
+        case Frequency.WEEKLY:
+            return f"weekly {config.get('day', 'monday')} {clock} {when.timezone}"
+        case Frequency.MONTHLY:
+            return f"monthly {config.get('day', 1)} {clock} {when.timezone}"
+        case _:
+            return f"{when.frequency} {clock} {when.timezone}"
 
 
 def priority_of(value: Priority | str | int) -> Priority:
