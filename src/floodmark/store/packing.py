@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from floodmark.batch import Item
+from floodmark.errors import InvalidInput
 
 # One item is a post, a page, a report - not an archive. Larger ones are a mistake better told than stored.
 MAX_ITEM_BYTES = 16 * 1024 * 1024
@@ -26,16 +27,17 @@ class Packed(NamedTuple):
 
 def pack(items: Sequence[Item]) -> list[Packed]:
     """Rows to write, oldest first. Of several items with one key the last one counts."""
-    return [_pack(item) for item in {item.key: item for item in items}.values()]
+    # By the key as it is stored: two that differ only in what no database can hold are one.
+    return [_pack(key, item) for key, item in {clean(item.key): item for item in items}.items()]
 
 
-def _pack(item: Item) -> Packed:
+def _pack(key: str, item: Item) -> Packed:
     data = _encode(item.data)
-    fingerprint = data if item.fingerprint is None else item.fingerprint.encode()
+    fingerprint = data if item.fingerprint is None else item.fingerprint.encode(errors="surrogatepass")
     digest = hashlib.blake2b(fingerprint, digest_size=16).hexdigest()
     # A tombstone is a change even when nothing else changed.
     return Packed(
-        _clean(item.key),
+        key,
         item.occurred_at,
         data.decode(),
         f"gone:{digest}" if item.deleted else digest,
@@ -48,22 +50,25 @@ def _encode(data: Any) -> bytes:
         encoded = _encoder.encode(data)
     except UnicodeEncodeError:
         # Lone surrogates cannot be written as UTF-8.
-        return _encoder.encode(_clean(msgspec.to_builtins(data)))
+        encoded = _encoder.encode(clean(msgspec.to_builtins(data)))
     if b"\\u0000" in encoded:
         # PostgreSQL stores no NUL in text.
-        return _encoder.encode(_clean(msgspec.to_builtins(data)))
+        encoded = _encoder.encode(clean(msgspec.to_builtins(data)))
     if len(encoded) > MAX_ITEM_BYTES:
-        raise ValueError(f"an item of {len(encoded):,} bytes is larger than the {MAX_ITEM_BYTES:,} allowed")
+        raise InvalidInput(
+            f"an item of {len(encoded):,} bytes is larger than the {MAX_ITEM_BYTES:,} allowed",
+            hint="Yield smaller items, or keep large files elsewhere and yield where they are",
+        )
     return encoded
 
 
-def _clean(value: Any) -> Any:
+def clean(value: Any) -> Any:
     """The same value with NUL shown as U+2400 and lone surrogates as U+FFFD."""
     if isinstance(value, str):
         text = value.replace("\0", "\u2400")
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
-        return {_clean(key): _clean(entry) for key, entry in value.items()}
+        return {clean(key): clean(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_clean(entry) for entry in value]
+        return [clean(entry) for entry in value]
     return value

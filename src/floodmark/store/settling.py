@@ -1,11 +1,15 @@
 """What an outcome means for the row of its execution: one rule for both databases."""
 
+from collections.abc import Sequence
 from typing import Any
+
+from msgspec.structs import asdict, replace
 
 from floodmark.execution import State
 from floodmark.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
 
 from .database import encode_json
+from .packing import clean
 from .port import Settlement
 
 _STATES: dict[type[Outcome], State] = {
@@ -23,6 +27,18 @@ _REFUNDED = (Snooze, Released)
 def state_of(outcome: Outcome) -> State:
     """The state an execution moves to."""
     return _STATES[type(outcome)]
+
+
+def storable(settlements: Sequence[Settlement]) -> list[Settlement]:
+    """The same, with every text as a database can hold it: sources raise what they read, NUL bytes included."""
+    return [replace(s, outcome=_storable(s.outcome)) for s in settlements]
+
+
+def _storable(outcome: Outcome) -> Outcome:
+    if isinstance(outcome, Done) and outcome.result is None:
+        return outcome
+    texts = {name: clean(value) for name, value in asdict(outcome).items() if isinstance(value, str | dict | list)}
+    return replace(outcome, **texts)
 
 
 def settled_row(settlement: Settlement) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from floodmark.outcome import Dead, Snooze
 from floodmark.store.database import Connection, PostgresDatabase
 from floodmark.store.port import Extended, Settlement
 from floodmark.store.rows import STREAM, WORK_SELECT, decoded, work_from_row
-from floodmark.store.settling import settled_row
+from floodmark.store.settling import settled_row, storable
 
 _EXECUTION_COLUMNS = 7
 
@@ -185,6 +185,7 @@ class PostgresLeasing:
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """Write the outcomes down, and what follows from them for jobs and limits."""
+        settlements = storable(settlements)
         columns = list(zip(*(settled_row(s) for s in settlements), strict=True))
         pauses = [(s.lease, s.outcome) for s in settlements if isinstance(s.outcome, Dead) and s.outcome.pause]
         # A limit holds for everyone, whoever was told of it.
