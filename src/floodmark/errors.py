@@ -15,6 +15,10 @@ class InvalidInput(FloodmarkError):
     """What was asked for makes no sense as it stands; nothing was changed."""
 
 
+class Conflict(FloodmarkError):
+    """It would clash with what is there: a name that is taken, a newer version, a cycle. Nothing was changed."""
+
+
 class NotFound(FloodmarkError):
     """There is no such thing; `hint` lists what there is."""
 

@@ -1,0 +1,51 @@
+"""The few things that SQLite and PostgreSQL say differently in statements that are otherwise the same."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Column, ColumnElement, DateTime, Table, Text, cast, exists, func, select, type_coerce
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from floodmark.clock import Clock
+
+from .database import Database
+from .types import Json, UtcTime
+
+
+def present(database: Database, clock: Clock, after: timedelta = timedelta()) -> ColumnElement[Any]:
+    """The present moment inside a statement, or `after` it.
+
+    It is that of the database or, SQLite being one machine, of the process.
+    """
+    if database.dialect != "postgresql":
+        return type_coerce(clock.now() + after, UtcTime())
+    now = func.clock_timestamp(type_=DateTime(timezone=True))
+    return type_coerce(now + after if after else now, UtcTime())
+
+
+async def present_moment(database: Database, clock: Clock, connection: AsyncConnection) -> datetime:
+    """The same moment as a value."""
+    if database.dialect != "postgresql":
+        return clock.now()
+    found: datetime = (await connection.execute(select(present(database, clock)))).scalar_one()
+    return found
+
+
+def insert_into(database: Database, table: Table) -> Any:
+    """An INSERT that knows ON CONFLICT."""
+    return postgresql.insert(table) if database.dialect == "postgresql" else sqlite.insert(table)
+
+
+def json_has(database: Database, column: Column[Any], entry: str) -> ColumnElement[bool]:
+    """Whether a JSON list holds a text."""
+    if database.dialect == "postgresql":
+        return type_coerce(column, postgresql.JSONB()).contains([entry])
+    entries = func.json_each(cast(column, Text)).table_valued("value")
+    return exists(select(1).select_from(entries).where(entries.c.value == entry))
+
+
+def raw(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """A JSON column as its text: decoded by whoever knows what it holds. Other columns stay as they are."""
+    # A cast, not a coercion: the driver of PostgreSQL decodes JSON before SQLAlchemy sees it.
+    return cast(column, Text) if isinstance(column.type, type(Json)) else column

@@ -1,0 +1,363 @@
+"""The jobs people make, change and remove.
+
+Tables: `jobs`, `job_dependencies`; of `job_executions` those that are forced or cancelled. A change of a
+when-column fires the database trigger, which clears `next_run` and counts the version by itself; our own
+count says the same, so that every change of a job is one step of its version on both databases.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+from sqlalchemy import ColumnElement, case, delete, func, or_, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from floodmark.clock import Clock
+from floodmark.errors import Conflict, InvalidInput, NotFound
+from floodmark.execution import ACTIVE, Hold, Queued, State
+from floodmark.ids import new_id
+from floodmark.job import SCHEDULER_VERSION, Job, Priority
+from floodmark.spec import JobSpec, declaration, slug
+
+from .database import Database
+from .dependencies import dependency_names, set_dependencies
+from .dialects import insert_into, json_has, present, raw
+from .job_fields import FIELDS, check, checked_json, columns_of, converted
+from .lookup import find_job, find_jobs
+from .rows import JOB_COLUMNS, job_from_row
+from .tables import WHEN_COLUMNS, job_executions, jobs
+
+MOST_FOUND = 500
+
+_JOB = select(*(raw(jobs.c[name]) for name in JOB_COLUMNS))
+_MICROSECOND = timedelta(microseconds=1)
+_CANCELLED = "cancelled by operator"
+_DELETED = "the job was deleted"
+
+
+class Forced(Struct, frozen=True, kw_only=True):
+    """An execution a person asked for. `queued` is None while it has to wait, and `reason` says for what."""
+
+    execution_id: str
+    scheduled_for: datetime
+    queued: Queued | None
+    reason: str | None = None
+
+
+class Declared(Struct, frozen=True, kw_only=True):
+    """A job declared in code, and whether the declaration made or changed it."""
+
+    job: Job
+    changed: bool
+
+
+class Jobs:
+    """Everything a person can do to jobs. What is refused changes nothing."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+
+    async def add(self, spec: JobSpec) -> Job:
+        """Make a job. `InvalidInput` for what makes no sense, `Conflict` for a name that is taken."""
+        columns = self._checked(spec)
+        async with self._database.writing() as connection:
+            names = [columns["name"]] if spec.name is not None else _numbered(columns["name"])
+            for name in names:
+                job_id = await self._insert(connection, {**columns, "name": name, "declared": spec.declared})
+                if job_id is not None:
+                    await self._link(connection, job_id, name, spec.depends_on)
+                    return await _read(connection, job_id)
+        raise _taken(columns["name"])
+
+    async def declare(self, spec: JobSpec) -> Declared:
+        """Make the job a declaration in code describes, or bring it up to date if the declaration has changed.
+
+        While it says the same, an operator's changes stay. A job that was added by hand is not taken over.
+        """
+        mark = declaration(spec)
+        columns = {**self._checked(spec), "declared": mark}
+        async with self._database.writing() as connection:
+            made = await self._insert(connection, columns)
+            job_id = made or await _locked_by_name(connection, columns["name"])
+            declared = (await connection.execute(select(jobs.c.declared).where(jobs.c.job_id == job_id))).scalar()
+            if declared is None:
+                raise Conflict(
+                    f"the job {columns['name']!r} was added by hand: the one declared in code does not replace it",
+                    hint=f"rename one of them, or remove this one with: floodmark rm {columns['name']}",
+                )
+            if not made and declared != mark:
+                await self._write(connection, job_id, columns, spec.depends_on)
+            elif made:
+                await self._link(connection, job_id, columns["name"], spec.depends_on)
+            return Declared(job=await _read(connection, job_id), changed=made is not None or declared != mark)
+
+    async def get(self, text: str) -> Job:
+        """The job with this name or id, or the only one whose name or id begins so.
+
+        `NotFound` names those that come close, `InvalidInput` those that an ambiguous beginning fits.
+        """
+        async with self._database.reading() as connection:
+            return await _read(connection, await find_job(connection, text))
+
+    async def find(
+        self,
+        *,
+        source: str | None = None,
+        domain: str | None = None,
+        domain_config_id: str | None = None,
+        tag: str | None = None,
+        priority: Priority | None = None,
+        enabled: bool | None = None,
+        paused: bool | None = None,
+        text: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[Job]:
+        """Jobs in order of name. The next page is `after` the name of the last one; at most 500 at once."""
+        equal = {
+            "source": source,
+            "domain": domain,
+            "domain_config_id": domain_config_id,
+            "priority": priority,
+            "schedule_enabled": enabled,
+            "paused": paused,
+        }
+        where: list[ColumnElement[bool]] = [jobs.c[name] == v for name, v in equal.items() if v is not None]
+        if tag is not None:
+            where.append(json_has(self._database, jobs.c.tags, tag))
+        if text is not None:
+            where.append(_mentions(text))
+        if after is not None:
+            where.append(jobs.c.name > after)
+        async with self._database.reading() as connection:
+            query = _JOB.where(*where).order_by(jobs.c.name).limit(max(1, min(limit, MOST_FOUND)))
+            return await _jobs(connection, query)
+
+    async def update(self, job: Job, changes: Mapping[str, Any], expected_version: int | None = None) -> Job:
+        """Set columns (and `depends_on`) of a job. One change, one version; what is already so is no change.
+
+        `Conflict` if the job is no longer at `expected_version`.
+        """
+        wanted = dict(changes)
+        on = wanted.pop("depends_on", None)
+        if on is not None and (isinstance(on, str) or not all(isinstance(name, str) for name in on)):
+            raise InvalidInput("depends_on is not a list of names", hint='for example ["first-job", "second-job"]')
+        columns = converted(wanted)
+        async with self._database.writing() as connection:
+            current = await _current(connection, job.job_id, job.name)
+            if expected_version is not None and current["version"] != expected_version:
+                raise Conflict(
+                    f"{current['name']} was changed meanwhile: it is at version {current['version']}, "
+                    f"not {expected_version}",
+                    hint=f"look at it again with: floodmark show {current['name']}",
+                )
+            check({**current, **columns}, now=self._clock.now())
+            await self._write(connection, job.job_id, columns, on)
+            return await _read(connection, job.job_id)
+
+    async def remove(self, job: Job) -> None:
+        """Delete a job. Its unfinished executions are cancelled; its history and its items stay."""
+        async with self._database.writing() as connection:
+            # Executions before the job, as a worker settles them: the other way round two could wait for each other.
+            await self._cancel(connection, job.job_id, _DELETED)
+            gone = await connection.execute(delete(jobs).where(jobs.c.job_id == job.job_id))
+            if not gone.rowcount:
+                raise _gone(job.name)
+
+    async def pause(self, job: Job, reason: str | None = None) -> Job:
+        """Let nothing of the job start until it is resumed, except what a person forces."""
+        return await self._set(job, {"paused": True, "pause_reason": reason})
+
+    async def resume(self, job: Job) -> Job:
+        """Undo `pause`, whoever paused it. Instants that passed meanwhile are not made up for."""
+        return await self._set(job, {"paused": False, "pause_reason": None})
+
+    async def force_run(
+        self,
+        job: Job,
+        *,
+        params: Mapping[str, Any] | None = None,
+        trigger: str = "manual",
+        now: datetime | None = None,
+    ) -> Forced:
+        """Write an execution for now, whatever the schedule says. Put its `queued` on the queue.
+
+        While another execution of the job is under way it waits for that one. One that is itself held, by a
+        pause or a dependency, is not waited for: it may be held for ever.
+        """
+        given = None if params is None else checked_json("params", dict(params), hint='for example {"depth": 2}')
+        async with self._database.writing() as connection:
+            # Locked, so that of two forced at once the second sees the first.
+            current = await _current(connection, job.job_id, job.name)
+            if current["scheduler_version"] != SCHEDULER_VERSION:
+                raise Conflict(
+                    f"{current['name']} belongs to the old scheduler, which may be running it",
+                    hint="take it over first: floodmark shadow --help",
+                )
+            other = await _under_way(connection, job.job_id)
+            reason = None if other is None else f"waits for execution {other.execution_id}, which is {other.state}"
+            row = {
+                "execution_id": new_id(),
+                "job_id": job.job_id,
+                "job_name": current["name"],
+                "state": State.QUEUED if reason is None else State.WAITING,
+                "priority": current["priority"],
+                "trigger": trigger,
+                "params": given,
+                "reason": reason,
+                "hold": None if reason is None else Hold.OVERLAP,
+                "queue_rank": present(self._database, self._clock) if reason is None else None,
+                "created_at": present(self._database, self._clock),
+            }
+            scheduled_for = await self._insert_execution(connection, row, now or self._clock.now())
+        queued = Queued(row["execution_id"], Priority(row["priority"])) if reason is None else None
+        return Forced(execution_id=row["execution_id"], scheduled_for=scheduled_for, queued=queued, reason=reason)
+
+    async def cancel(self, job: Job) -> int:
+        """End what is unfinished: at once if it has not started, else as soon as its worker hears of it. How many."""
+        async with self._database.writing() as connection:
+            return await self._cancel(connection, job.job_id, _CANCELLED)
+
+    async def depends(self, job: Job, on: Sequence[str]) -> Job:
+        """Let the job wait for exactly these others, by name or id. `Conflict` shows the cycle this would close."""
+        return await self.update(job, {"depends_on": on})
+
+    async def dependencies(self, job: Job) -> list[str]:
+        """The names of the jobs it waits for."""
+        async with self._database.reading() as connection:
+            return list((await dependency_names(connection, [job.job_id])).get(job.job_id, ()))
+
+    def _checked(self, spec: JobSpec) -> dict[str, Any]:
+        given = columns_of(spec)
+        columns = converted({**given, "name": slug(spec)} if spec.name is None else given)
+        check(columns, now=self._clock.now())
+        return columns
+
+    async def _insert(self, connection: AsyncConnection, columns: Mapping[str, Any]) -> str | None:
+        """The id of the new job, None if its name is taken."""
+        now = present(self._database, self._clock)
+        values = {**columns, "job_id": new_id(), "created_at": now, "updated_at": now}
+        statement = insert_into(self._database, jobs).values(values).on_conflict_do_nothing(index_elements=["name"])
+        found: str | None = (await connection.execute(statement.returning(jobs.c.job_id))).scalar()
+        return found
+
+    async def _write(
+        self, connection: AsyncConnection, job_id: str, columns: Mapping[str, Any], on: Sequence[str] | None
+    ) -> None:
+        """Bring these columns up to date, in one step of the version; what is already so is not written."""
+        current = await _current(connection, job_id)
+        changed = {name: value for name, value in columns.items() if value != current[name]}
+        relinked = on is not None and await self._link(connection, job_id, current["name"], on)
+        if not changed and not relinked:
+            return
+        now = present(self._database, self._clock)
+        this = update(jobs).where(jobs.c.job_id == job_id)
+        try:
+            await connection.execute(this.values(**changed, version=jobs.c.version + 1, updated_at=now))
+        except IntegrityError as error:
+            raise _taken(changed.get("name", current["name"])) from error
+        if not changed.keys().isdisjoint(WHEN_COLUMNS):
+            # The trigger of SQLite knows only the machine's clock; the process may live by another.
+            await connection.execute(this.values(planned_until=now, updated_at=now))
+
+    async def _set(self, job: Job, values: Mapping[str, Any]) -> Job:
+        """Change columns that need no checking: a job that has become invalid can still be paused."""
+        async with self._database.writing() as connection:
+            await self._write(connection, job.job_id, values, None)
+            return await _read(connection, job.job_id)
+
+    async def _link(self, connection: AsyncConnection, job_id: str, name: str, on: Sequence[str]) -> bool:
+        needed = await find_jobs(connection, on)
+        if job_id in needed:
+            raise Conflict(f"{name} cannot wait for itself: {name} -> {name}", hint="leave it out of depends_on")
+        return await set_dependencies(connection, self._database, job_id, needed)
+
+    async def _insert_execution(self, connection: AsyncConnection, row: Mapping[str, Any], now: datetime) -> datetime:
+        """Write it for the first microsecond from `now` on that this job has not used."""
+        for step in count():
+            scheduled_for = now + step * _MICROSECOND
+            statement = insert_into(self._database, job_executions).values(**row, scheduled_for=scheduled_for)
+            statement = statement.on_conflict_do_nothing(index_elements=["job_id", "scheduled_for"])
+            if (await connection.execute(statement.returning(job_executions.c.execution_id))).scalar() is not None:
+                return scheduled_for
+        raise AssertionError("unreachable")
+
+    async def _cancel(self, connection: AsyncConnection, job_id: str, reason: str) -> int:
+        cell, now = job_executions.c, present(self._database, self._clock)
+        mine = update(job_executions).where(cell.job_id == job_id)
+        asked = await connection.execute(
+            mine.where(cell.state == State.RUNNING).values(
+                cancel_requested=func.coalesce(cell.cancel_requested, reason)
+            )
+        )
+        ended = await connection.execute(
+            mine.where(cell.state.in_((State.QUEUED, State.WAITING))).values(
+                state=State.CANCELLED, reason=reason, hold=None, not_before=None, completed_at=now
+            )
+        )
+        return int(asked.rowcount + ended.rowcount)
+
+
+async def _current(connection: AsyncConnection, job_id: str, name: str = "it") -> dict[str, Any]:
+    """The columns a person may change, and their version; locked until the transaction ends."""
+    wanted = [*FIELDS, "paused", "pause_reason", "declared", "version"]
+    query = select(*(jobs.c[column] for column in wanted)).where(jobs.c.job_id == job_id).with_for_update()
+    row = (await connection.execute(query)).mappings().first()
+    if row is None:
+        raise _gone(name)
+    return dict(row)
+
+
+async def _locked_by_name(connection: AsyncConnection, name: str) -> str:
+    query = select(jobs.c.job_id).where(jobs.c.name == name).with_for_update()
+    return str((await connection.execute(query)).scalar_one())
+
+
+async def _read(connection: AsyncConnection, job_id: str) -> Job:
+    found = await _jobs(connection, _JOB.where(jobs.c.job_id == job_id))
+    if not found:
+        raise _gone(job_id)
+    return found[0]
+
+
+async def _jobs(connection: AsyncConnection, query: Any) -> list[Job]:
+    found = [job_from_row(tuple(row)) for row in await connection.execute(query)]
+    names = await dependency_names(connection, [job.job_id for job in found]) if found else {}
+    return [replace(job, depends_on=names[job.job_id]) if job.job_id in names else job for job in found]
+
+
+async def _under_way(connection: AsyncConnection, job_id: str) -> Any:
+    cell = job_executions.c
+    held = or_(cell.hold.is_(None), cell.hold == Hold.OVERLAP)
+    most_lasting = case((cell.state == State.RUNNING, 0), else_=1)
+    query = (
+        select(cell.execution_id, cell.state)
+        .where(cell.job_id == job_id, cell.state.in_(ACTIVE), held)
+        .order_by(most_lasting, cell.scheduled_for)
+    )
+    return (await connection.execute(query.limit(1))).first()
+
+
+def _mentions(text: str) -> ColumnElement[bool]:
+    columns = (jobs.c.name, jobs.c.target, jobs.c.url, jobs.c.domain)
+    return or_(*(func.lower(column).contains(text.lower(), autoescape=True) for column in columns))
+
+
+def _numbered(name: str) -> list[str]:
+    """Names to try in turn for a job that was given none."""
+    return [name, *(f"{name}-{number}" for number in range(2, 1000))]
+
+
+def _taken(name: str) -> Conflict:
+    return Conflict(
+        f"there is already a job {name!r}",
+        hint=f"choose another name, or change that one: floodmark show {name}",
+    )
+
+
+def _gone(name: str) -> NotFound:
+    return NotFound(f"the job {name!r} is gone: someone has deleted it", hint="see what there is with: floodmark ls")

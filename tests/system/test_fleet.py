@@ -1,0 +1,78 @@
+"""Who is there, and what they have been told."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from floodmark.clock import SystemClock
+from floodmark.errors import InvalidInput
+from floodmark.store.fleet import Fleet
+from system.stores import AnyDatabase
+
+
+@pytest.fixture
+def fleet(database: AnyDatabase) -> Fleet:
+    return Fleet(database, SystemClock())
+
+
+async def see(fleet: Fleet, worker: str, *, busy: int = 0, ttl: timedelta = timedelta(seconds=30)) -> None:
+    await fleet.seen(
+        worker, role="worker", hostname="box", pid=1, slots=4, busy=busy, draining=busy == 0, ttl=ttl
+    )  # fmt: skip
+
+
+@pytest.mark.spec("T6", "V8")
+async def test_a_worker_is_alive_for_as_long_as_it_says(fleet: Fleet) -> None:
+    await see(fleet, "silent", ttl=timedelta(seconds=-1))
+    await see(fleet, "here")
+    first = next(worker for worker in await fleet.workers() if worker.worker == "here")
+    await see(fleet, "here", busy=3)
+
+    here, silent = await fleet.workers()
+
+    assert (here.worker, here.alive, here.busy, here.draining) == ("here", True, 3, False)
+    assert (silent.worker, silent.alive) == ("silent", False)
+    assert here.started_at == first.started_at
+    assert here.seen_until >= first.seen_until
+    await fleet.left("here")
+    await fleet.left("here")
+    assert [worker.worker for worker in await fleet.workers()] == ["silent"]
+
+
+async def test_a_fact_is_kept_changed_and_forgotten(fleet: Fleet) -> None:
+    assert await fleet.get_fact("colour") is None
+    await fleet.set_fact("colour", {"red": [1, 2.5, None]})
+    assert await fleet.get_fact("colour") == {"red": [1, 2.5, None]}
+    await fleet.set_fact("colour", "blue")
+    assert await fleet.get_fact("colour") == "blue"
+    await fleet.set_fact("colour", None)
+    assert await fleet.get_fact("colour") is None
+    with pytest.raises(InvalidInput, match="JSON"):
+        await fleet.set_fact("colour", object())
+
+
+@pytest.mark.spec("V3", "V8")
+async def test_draining_holds_until_resumed(fleet: Fleet) -> None:
+    assert not await fleet.is_draining()
+    await fleet.drain()
+    await fleet.drain()
+    assert await fleet.is_draining()
+    await fleet.resume()
+    assert not await fleet.is_draining()
+
+
+@pytest.mark.spec("T8")
+async def test_the_last_tick_says_when_and_by_whom(fleet: Fleet) -> None:
+    assert await fleet.last_tick() is None
+    await fleet.tick("host-1", timedelta(seconds=60))
+    tick = await fleet.last_tick()
+    assert tick is not None
+    assert (tick.holder, tick.interval) == ("host-1", 60.0)
+    assert abs(SystemClock().now() - tick.at) < timedelta(seconds=5)
+
+
+async def test_an_installation_has_one_id_whoever_asks_first(fleet: Fleet) -> None:
+    ids = await asyncio.gather(*(fleet.installation_id() for _ in range(5)))
+    assert len(set(ids)) == 1
+    assert len(ids[0]) == 32
