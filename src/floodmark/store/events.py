@@ -1,0 +1,131 @@
+"""Events and items as readers get them. Tables: `outbox` once the relay has numbered it, `items`, `item_revisions`.
+
+A reader keeps the position of the last event it has dealt with and asks for those after it. Positions are given
+in commit order, so none is ever passed over; events are pruned after a while, items are not.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import Select, Table, and_, func, select
+
+from floodmark.clock import Clock
+from floodmark.errors import NotFound
+
+from .database import Database
+from .dialects import raw
+from .port import Event
+from .relaying import event_from_row
+from .tables import item_revisions, items, outbox
+
+MOST_SHOWN = 1000
+
+
+class StoredItem(Struct, frozen=True, kw_only=True):
+    """One revision of an item as it is kept."""
+
+    stream: str
+    key: str
+    revision: int
+    occurred_at: datetime | None
+    collected_at: datetime
+    data: Any
+    content_hash: str
+    deleted: bool
+    execution_id: str | None
+
+
+class ItemHistory(Struct, frozen=True, kw_only=True):
+    """An item as it is now, and as it was before, newest first."""
+
+    newest: StoredItem
+    earlier: tuple[StoredItem, ...] = ()
+
+
+def _events() -> Select[Any]:
+    """In the columns that `event_from_row` expects."""
+    same = and_(items.c.stream == outbox.c.stream, items.c.key == outbox.c.key)
+    before = and_(
+        item_revisions.c.stream == outbox.c.stream,
+        item_revisions.c.key == outbox.c.key,
+        item_revisions.c.revision == outbox.c.revision,
+    )
+    told = (
+        func.coalesce(item_revisions.c[name], items.c[name])
+        for name in ("occurred_at", "collected_at", "data", "deleted")
+    )
+    occurred_at, collected_at, data, deleted = told
+    return (
+        select(
+            outbox.c.position,
+            outbox.c.stream,
+            outbox.c.key,
+            outbox.c.revision,
+            occurred_at,
+            collected_at,
+            raw(data),
+            deleted,
+        )
+        .join(items, same)
+        .outerjoin(item_revisions, before)
+        .where(outbox.c.position.is_not(None))
+    )
+
+
+def _select(table: Table) -> Select[Any]:
+    return select(*(table.c[name] for name in StoredItem.__struct_fields__))
+
+
+class EventLog:
+    """Reads events by position and items by key."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+
+    async def after(self, position: int, limit: int = 100, stream: str | None = None) -> list[Event]:
+        """Events with a higher position, in order; of one stream or of all."""
+        query = _events().where(outbox.c.position > position)
+        if stream is not None:
+            query = query.where(outbox.c.stream == stream)
+        async with self._database.reading() as connection:
+            rows = await connection.execute(query.order_by(outbox.c.position).limit(_bounded(limit)))
+            return [event_from_row(row) for row in rows]
+
+    async def last_position(self) -> int:
+        """The position of the newest event, 0 before the first."""
+        async with self._database.reading() as connection:
+            return int((await connection.execute(select(func.max(outbox.c.position)))).scalar() or 0)
+
+    async def items(self, stream: str, after_key: str | None = None, limit: int = 100) -> list[StoredItem]:
+        """The newest revisions in order of key. The next page is after the key of the last one."""
+        query = _select(items).where(items.c.stream == stream)
+        if after_key is not None:
+            query = query.where(items.c.key > after_key)
+        async with self._database.reading() as connection:
+            rows = await connection.execute(query.order_by(items.c.key).limit(_bounded(limit)))
+            return [StoredItem(**row) for row in rows.mappings()]
+
+    async def item(self, stream: str, key: str) -> ItemHistory:
+        """One item with its revisions."""
+        async with self._database.reading() as connection:
+            this = _select(items).where(items.c.stream == stream, items.c.key == key)
+            row = (await connection.execute(this)).mappings().first()
+            if row is None:
+                raise NotFound(
+                    f"{stream} has no item {key[:60]!r}", hint=f"see what there is with: floodmark export {stream}"
+                )
+            before = _select(item_revisions).where(item_revisions.c.stream == stream, item_revisions.c.key == key)
+            rows = await connection.execute(before.order_by(item_revisions.c.revision.desc()).limit(MOST_SHOWN))
+            earlier = tuple(StoredItem(**row) for row in rows.mappings())
+        return ItemHistory(newest=StoredItem(**row), earlier=earlier)
+
+    async def count(self, stream: str) -> int:
+        """How many items a stream holds, tombstones included."""
+        query = select(func.count()).select_from(items).where(items.c.stream == stream)
+        async with self._database.reading() as connection:
+            return int((await connection.execute(query)).scalar_one())
+
+
+def _bounded(limit: int) -> int:
+    return max(1, min(limit, MOST_SHOWN))

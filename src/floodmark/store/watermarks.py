@@ -1,0 +1,99 @@
+"""How far each stream is collected, and how a person moves that. Table: `watermarks`."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from floodmark.batch import Watermark
+from floodmark.clock import Clock
+from floodmark.errors import InvalidInput
+
+from .database import Database
+from .dialects import insert_into, present
+from .job_fields import checked_json
+from .lookup import no_such_stream
+from .tables import jobs, watermarks
+
+MOST_SHOWN = 1000
+
+_EXAMPLE = 'for example {"id": 4812}'
+
+
+class StreamState(Struct, frozen=True, kw_only=True):
+    """One row of `watermarks`. `lease_until` in the future: it is being collected by execution `holder`."""
+
+    stream: str
+    value: Watermark | None
+    fence: int
+    holder: str | None = None
+    lease_until: datetime | None = None
+    high_water: Any = None
+    moved_at: datetime | None = None
+    last_parsed_at: datetime | None = None
+    last_checked_at: datetime | None = None
+
+
+_SELECT = select(*(watermarks.c[name] for name in StreamState.__struct_fields__))
+
+
+class Watermarks:
+    """Shows and moves watermarks. A move fences off whoever is collecting: nothing of theirs is kept after it."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+
+    async def show(self, stream: str) -> StreamState:
+        """How far a stream is collected; `NotFound` names those that come close."""
+        async with self._database.reading() as connection:
+            return await _read(connection, stream)
+
+    async def page(self, after: str | None = None, limit: int = 100) -> list[StreamState]:
+        """Streams in order of name. The next page is `after` the last one."""
+        query = _SELECT if after is None else _SELECT.where(watermarks.c.stream > after)
+        async with self._database.reading() as connection:
+            rows = await connection.execute(query.order_by(watermarks.c.stream).limit(max(1, min(limit, MOST_SHOWN))))
+            return [StreamState(**row) for row in rows.mappings()]
+
+    async def set(self, stream: str, value: Mapping[str, Any]) -> StreamState:
+        """Go on from `value`, which only the stream's source understands. The stream must be known, or a job's."""
+        if not isinstance(value, Mapping):
+            raise InvalidInput(f"a watermark is an object, not {value!r:.60}", hint=_EXAMPLE)
+        wanted = checked_json("the watermark", dict(value), hint=_EXAMPLE)
+        return await self._move(stream, {"value": wanted, "moved_at": present(self._database, self._clock)})
+
+    async def reset(self, stream: str) -> StreamState:
+        """Begin again, as if the stream had never been collected. Items that are kept stay known."""
+        cleared: dict[str, Any] = dict.fromkeys(("value", "moved_at", "last_parsed_at", "last_checked_at"))
+        return await self._move(stream, cleared)
+
+    async def _move(self, stream: str, values: dict[str, Any]) -> StreamState:
+        # The row stays, also for a reset: a fence that began again at 1 would let an old worker in.
+        values = {**values, "holder": None, "lease_until": None, "high_water": None}
+        statement = insert_into(self._database, watermarks).values(stream=stream, fence=1, **values)
+        statement = statement.on_conflict_do_update(
+            index_elements=["stream"], set_={**values, "fence": watermarks.c.fence + 1}
+        )
+        async with self._database.writing() as connection:
+            await _require(connection, stream)
+            await connection.execute(statement)
+            return await _read(connection, stream)
+
+
+async def _read(connection: AsyncConnection, stream: str) -> StreamState:
+    row = (await connection.execute(_SELECT.where(watermarks.c.stream == stream))).mappings().first()
+    if row is None:
+        raise await no_such_stream(connection, stream)
+    return StreamState(**row)
+
+
+async def _require(connection: AsyncConnection, stream: str) -> None:
+    """A typing mistake must not make a stream that nobody collects."""
+    of_job = func.coalesce(jobs.c.stream, jobs.c.source + ":" + jobs.c.target) == stream
+    known = select(watermarks.c.stream).where(watermarks.c.stream == stream)
+    query = known.union_all(select(jobs.c.job_id).where(of_job)).limit(1)
+    if (await connection.execute(query)).first() is None:
+        raise await no_such_stream(connection, stream)
