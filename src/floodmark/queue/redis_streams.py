@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from floodmark.execution import Lease, Queued
+from floodmark.failpoints import failpoint
 from floodmark.job import Priority
 from floodmark.lua import Script
 from floodmark.store.port import Extended, Leasing, Settlement
@@ -103,6 +104,7 @@ class RedisStreamsQueue:
             return await self._fallback.lease(limit, worker=worker, ttl=ttl, wait=wait)
         if not entries:
             return []
+        failpoint("queue.read")
         leases = await self._leasing.claim(list(entries), worker=worker, ttl=ttl)
         held = {lease.execution_id for lease in leases}
         self._entries.update((i, entry) for i, entry in entries.items() if i in held)
@@ -124,6 +126,7 @@ class RedisStreamsQueue:
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """Write the outcomes down, then delete the entries: the other way round a crash could lose one."""
         settled = await self._leasing.settle(settlements)
+        failpoint("settle.committed")
         mine = [s.lease.execution_id for s, ok in zip(settlements, settled, strict=True) if ok]
         entries = {i: self._entries[i] for i in mine if i in self._entries}
         for settlement in settlements:

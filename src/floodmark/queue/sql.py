@@ -10,6 +10,7 @@ from datetime import timedelta
 from sqlalchemy import func, select
 
 from floodmark.execution import Lease, Queued, State
+from floodmark.failpoints import failpoint
 from floodmark.job import Priority
 from floodmark.signals.port import Signals, Topic
 from floodmark.store.database import Database
@@ -45,6 +46,7 @@ class SqlQueue:
 
     async def lease(self, limit: int, *, worker: str, ttl: timedelta, wait: timedelta) -> list[Lease]:
         """Claim what is first in line, once more after a signal."""
+        failpoint("queue.read")
         leases = await self._leasing.claim_next(limit, worker=worker, ttl=ttl)
         if not leases and wait:
             await self._bell.wait(min(wait, _LOOK_AGAIN))
@@ -59,7 +61,9 @@ class SqlQueue:
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """Write the outcomes down."""
-        return await self._leasing.settle(settlements)
+        settled = await self._leasing.settle(settlements)
+        failpoint("settle.committed")
+        return settled
 
     async def leave(self, worker: str) -> None:
         """Nothing is kept per worker."""

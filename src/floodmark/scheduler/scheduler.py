@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from floodmark.errors import InvalidInput
 from floodmark.execution import Hold, State
+from floodmark.failpoints import failpoint
 from floodmark.ids import new_id
 from floodmark.job import Job
 from floodmark.queue.port import Publisher
@@ -45,7 +46,9 @@ class Scheduler:
             return decided
 
         fired = await self._firing.fire(decide, limit=_AT_ONCE)
+        failpoint("fire.committed")
         await self._queue.put(fired.queued)
+        failpoint("fire.put")
         self.last_tick = fired.now
         self._tell(decided, fired.now)
         if fired.looked_at >= _AT_ONCE:

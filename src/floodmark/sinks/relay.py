@@ -12,6 +12,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from floodmark.clock import Clock
+from floodmark.failpoints import failpoint
 from floodmark.lua import Script
 from floodmark.store.port import Event, Keeping
 from floodmark.telemetry.events import Events, EventsRelayed
@@ -49,6 +50,7 @@ class Relay:
             lag = (self._clock.now() - events[0].collected_at).total_seconds()
             if self._publish_all is not None:
                 await self._publish_all([self._key], [self._maxlen, *(_fields(event) for event in events)])
+            failpoint("relay.published")
 
         sent = await self._keeping.relay(publish, limit=_AT_ONCE)
         if sent:

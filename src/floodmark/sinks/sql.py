@@ -3,6 +3,7 @@
 from floodmark.batch import Batch, Kept
 from floodmark.errors import Fenced
 from floodmark.execution import Lease
+from floodmark.failpoints import failpoint
 from floodmark.store.port import Keeping
 from floodmark.telemetry.events import BatchKept, BatchRefused, Events
 
@@ -15,10 +16,12 @@ class SqlSink:
 
     async def keep(self, lease: Lease, batch: Batch) -> Kept:
         """Keep a batch under the lease's fence."""
+        failpoint("keep.before")
         try:
             kept = await self._keeping.keep(lease, batch)
         except Fenced:
             self._events.emit(BatchRefused(lease.job.stream, lease.fence))
             raise
+        failpoint("keep.after")
         self._events.emit(BatchKept(lease.job.stream, kept.new, kept.changed, kept.known))
         return kept

@@ -3,6 +3,7 @@
 import time
 from datetime import timedelta
 
+from floodmark.failpoints import failpoint
 from floodmark.leases.port import Leases
 from floodmark.telemetry.events import Events, LeaderChanged, LeaderElectionAttempted
 
@@ -26,6 +27,7 @@ class Leader:
         began = time.monotonic()
         won = await self._leases.acquire(self._name, holder=self.holder, ttl=self._ttl)
         if won:
+            failpoint("leader.acquired")
             self._acts_until = began + self._ttl.total_seconds() * 2 / 3
         if not self._was_leader or not won:
             self._events.emit(LeaderElectionAttempted(won=won))

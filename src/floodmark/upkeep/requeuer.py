@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from floodmark.failpoints import failpoint
 from floodmark.queue.port import Publisher
 from floodmark.store.port import Upkeep
 from floodmark.telemetry.events import Events, ExecutionsRequeued
@@ -22,7 +23,9 @@ class Waker:
         if not self._leader.is_leader:
             return None
         woken = await self._upkeep.wake(limit=_AT_ONCE)
-        await self._queue.put(woken)
+        if woken:
+            failpoint("wake.committed")
+            await self._queue.put(woken)
         return timedelta() if len(woken) >= _AT_ONCE else None
 
 
@@ -44,6 +47,7 @@ class Requeuer:
             return None
         page = await self._upkeep.queued(after=self._after, older_than=self._older_than, limit=_AT_ONCE)
         if page:
+            failpoint("requeue.read")
             await self._queue.put(page)
             self._events.emit(ExecutionsRequeued(len(page)))
         more = len(page) == _AT_ONCE

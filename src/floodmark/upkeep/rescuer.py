@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from floodmark.failpoints import failpoint
 from floodmark.queue.port import Publisher
 from floodmark.store.port import Upkeep
 from floodmark.telemetry.events import Events, ExecutionsRescued
@@ -24,6 +25,7 @@ class Rescuer:
             return None
         rescued = await self._upkeep.rescue(limit=_AT_ONCE, rescue_max=self._rescue_max)
         if rescued:
+            failpoint("rescue.committed")
             await self._queue.put(rescued, again=True)
             self._events.emit(ExecutionsRescued(len(rescued)))
         return timedelta() if len(rescued) == _AT_ONCE else None

@@ -6,6 +6,7 @@ from collections import deque
 from datetime import timedelta
 
 from floodmark.execution import Lease
+from floodmark.failpoints import failpoint
 from floodmark.outcome import Cancelled, Outcome, Released
 from floodmark.queue.port import Consumer
 from floodmark.store.port import Settlement
@@ -25,7 +26,7 @@ from .executor import Executor, Interrupt
 _WAIT = timedelta(seconds=1)
 # Leases fetched ahead are worth it only if they start within this time; otherwise another worker should have them.
 _AHEAD_SECONDS = 0.1
-_GATHER_SECONDS = 0.003
+_GATHER_SECONDS = 0.01
 
 
 class Worker:
@@ -124,6 +125,8 @@ class Worker:
                 self._events.emit(StepFailed(step="lease", error=f"{type(error).__name__}: {error}"))
                 await asyncio.sleep(min(5.0, 0.1 * 2**failures))
                 continue
+            if leases:
+                failpoint("lease.claimed")
             self._accept(leases)
             self._events.emit(SlotsChanged(self.slots, self._busy + min(len(leases), self.slots - self._busy)))
 
@@ -141,10 +144,10 @@ class Worker:
         if now - self._pace_since > _AHEAD_SECONDS:
             self._pace = self._started / (now - self._pace_since) * _AHEAD_SECONDS
             self._started, self._pace_since = 0, now
-        ahead = min(self._batch, max(int(self._pace), self._started))
+        ahead = min(2 * self._batch, max(int(self._pace), self._started))
         room = self.slots + ahead - len(self._ready) - self._busy
-        # Rather a full batch a little later than many small ones.
-        return 0 if self._ready and room < self._batch // 2 else min(room, self._batch)
+        # While there is something left to start, rather a full batch a little later than a small one now.
+        return 0 if self._ready and room < self._batch else min(room, self._batch)
 
     def _wake_slots(self) -> None:
         for _ in range(self.slots):
@@ -192,9 +195,7 @@ class Worker:
                 self._outcome.clear()
                 await self._outcome.wait()
                 continue
-            if self._ready and len(self._ended) < self._batch:
-                # More outcomes are moments away: one write for all of them.
-                await asyncio.sleep(_GATHER_SECONDS)
+            await self._gather()
             batch, self._ended = self._ended[: self._batch], self._ended[self._batch :]
             try:
                 await self._settle(batch)
@@ -205,8 +206,16 @@ class Worker:
                 self._events.emit(StepFailed(step="settle", error=f"{type(error).__name__}: {error}"))
                 await asyncio.sleep(min(5.0, 0.1 * 2**failures))
 
+    async def _gather(self) -> None:
+        """While more is waiting to start, more outcomes are moments away: one write for all of them."""
+        deadline = time.monotonic() + _GATHER_SECONDS
+        while self._ready and len(self._ended) < self._batch and time.monotonic() < deadline:
+            await asyncio.sleep(_GATHER_SECONDS / 10)
+
     async def _settle(self, batch: list[Settlement]) -> None:
+        failpoint("settle.before")
         settled = await self._queue.settle(batch)
+        failpoint("settle.acked")
         self._events.emit(SlotsChanged(self.slots, self._busy))
         for settlement, is_mine in zip(batch, settled, strict=True):
             lease, outcome = settlement.lease, settlement.outcome

@@ -7,6 +7,7 @@ locked first, so that two keeps of one stream follow each other, and so do their
 from floodmark.batch import Batch, Kept
 from floodmark.errors import Fenced
 from floodmark.execution import Lease
+from floodmark.failpoints import failpoint
 from floodmark.store.database import Connection, PostgresDatabase, encode_json
 from floodmark.store.packing import pack
 from floodmark.store.port import Publish
@@ -98,6 +99,7 @@ class PostgresKeeping:
             moved, new, changed = row
             if not moved:
                 raise Fenced(f"{lease.job.stream} has passed to another worker; this batch was not kept")
+            failpoint("keep.written")
             return Kept(new, changed, len(batch.items) - new - changed)
 
         return await self._database.hot("keep", work)

@@ -7,6 +7,7 @@ from floodmark.batch import Batch, Kept
 from floodmark.clock import Clock
 from floodmark.errors import Fenced
 from floodmark.execution import Lease
+from floodmark.failpoints import failpoint
 from floodmark.store.database import SqliteDatabase, encode_json
 from floodmark.store.packing import Packed, pack
 from floodmark.store.port import Event, Publish
@@ -89,6 +90,7 @@ class SqliteKeeping:
                     if item.key in touched
                 ],
             )
+            failpoint("keep.written")
             return Kept(len(new), len(changed), len(batch.items) - len(touched))
 
         return await self._database.hot("keep", work)

@@ -1,0 +1,95 @@
+"""Named places between two steps of the protocol, where a test can kill, stop or fail the process.
+
+    FLOODMARK_FAILPOINT="keep.before:kill@3"    at the third hit of `keep.before`, SIGKILL
+    FLOODMARK_FAILPOINT="settle.before:raise"   at the first hit of `settle.before`, an error
+
+Several are separated by commas. Whether there are any at all is decided once, at import: without the variable
+`failpoint` does nothing and costs a call of an empty function. Set but empty, they can still be armed by `arm`.
+"""
+
+import os
+import re
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+from floodmark.errors import FloodmarkError, InvalidInput
+
+VARIABLE = "FLOODMARK_FAILPOINT"
+
+# In the order in which an execution meets them; then the leader's upkeep.
+POINTS = (
+    "leader.acquired",
+    "fire.committed",
+    "fire.put",
+    "queue.read",
+    "lease.claimed",
+    "keep.before",
+    "keep.written",
+    "keep.after",
+    "settle.before",
+    "settle.committed",
+    "settle.acked",
+    "relay.published",
+    "wake.committed",
+    "rescue.committed",
+    "requeue.read",
+)
+_ARMED = re.compile(r"(?P<point>[a-z.]+):(?P<action>kill|stop|raise)(?:@(?P<hit>[1-9]\d*))?")
+
+
+class FailpointError(FloodmarkError):
+    """Raised where a test asked for it."""
+
+
+def _kill(_: str) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _stop(_: str) -> None:
+    # To this thread, so that it goes no further: sent to the process, another thread may be the one to take it.
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+
+
+def _raise(name: str) -> None:
+    raise FailpointError(f"fail-point {name}")
+
+
+_ACTIONS: dict[str, Callable[[str], None]] = {"kill": _kill, "stop": _stop, "raise": _raise}
+
+_armed: dict[tuple[str, int], Callable[[str], None]] = {}
+_hits: Counter[str] = Counter()
+
+
+def arm(text: str) -> None:
+    """What shall happen where, in place of what was armed before. Counting starts anew."""
+    armed = {}
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        found = _ARMED.fullmatch(word)
+        if found is None or found["point"] not in POINTS:
+            raise InvalidInput(
+                f"{VARIABLE} has {word!r}, which is no fail-point",
+                hint=f"Write point:action@hit, with kill, stop or raise, at one of: {', '.join(POINTS)}",
+            )
+        armed[found["point"], int(found["hit"] or 1)] = _ACTIONS[found["action"]]
+    _armed.clear()
+    _armed.update(armed)
+    _hits.clear()
+
+
+def _nothing(_name: str) -> None:
+    """The fail-point of every day."""
+
+
+def _hit(name: str) -> None:
+    _hits[name] += 1
+    action = _armed.get((name, _hits[name]))
+    if action is not None:
+        action(name)
+
+
+failpoint: Callable[[str], None] = _nothing
+if VARIABLE in os.environ:
+    failpoint = _hit
+    arm(os.environ[VARIABLE])
