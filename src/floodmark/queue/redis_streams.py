@@ -172,10 +172,16 @@ class RedisStreamsQueue:
                 # Someone emptied Redis. The next lease makes the groups anew.
                 return {}
             raise
-        entries: dict[str, str] = {}
+        entries, garbage = {}, {}
         for stream, rows in _pairs(answer):
             number = self._streams.index(stream.decode()) + 1
-            entries.update((fields[b"id"].decode(), f"{number}:{entry.decode()}") for entry, fields in rows)
+            for entry, fields in rows:
+                reference = f"{number}:{entry.decode()}"
+                try:
+                    entries[fields[b"id"].decode()] = reference
+                except (KeyError, UnicodeDecodeError):
+                    garbage[reference] = reference
+        await self._acknowledge(garbage)
         return entries
 
     async def _acknowledge(self, entries: Mapping[str, str]) -> None:

@@ -6,11 +6,16 @@ local added = 0
 for i = 3, #ARGV, 2 do
     local id, priority = ARGV[i], ARGV[i + 1]
     local known = redis.call('HGET', KEYS[1], id)
-    if known and ARGV[2] == '1' then
+    if known then
         local number, entry = string.match(known, '^(%d):(.+)$')
-        redis.call('XACK', KEYS[number + 1], ARGV[1], entry)
-        redis.call('XDEL', KEYS[number + 1], entry)
-        known = false
+        if ARGV[2] == '1' then
+            redis.call('XACK', KEYS[number + 1], ARGV[1], entry)
+            redis.call('XDEL', KEYS[number + 1], entry)
+            known = false
+        elseif #redis.call('XRANGE', KEYS[number + 1], entry, entry) == 0 then
+            -- Someone deleted the entry, or the whole stream.
+            known = false
+        end
     end
     if not known then
         local entry = redis.call('XADD', KEYS[priority + 1], '*', 'id', id)
