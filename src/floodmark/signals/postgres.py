@@ -25,13 +25,13 @@ class PostgresSignals:
     def __init__(self, database: PostgresDatabase, events: Events) -> None:
         self._database, self._events, self._bells = database, events, Bells()
         self._listener: asyncio.Task[None] | None = None
-        self._connected = asyncio.Event()
+        self._tried = asyncio.Event()
 
     async def start(self) -> None:
         """Begin to listen; returns once we do."""
         self._listener = asyncio.create_task(self._listen(), name="signals")
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._connected.wait(), 5)
+            await asyncio.wait_for(self._tried.wait(), 5)
 
     async def notify(self, topic: Topic) -> None:
         """Tell every process, this one without the detour."""
@@ -59,6 +59,8 @@ class PostgresSignals:
                 await self._listen_until_lost()
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 self._events.emit(StepFailed(step="signals", error=str(error) or type(error).__name__))
+            # Whoever starts us need not wait for a server that is away.
+            self._tried.set()
             await asyncio.sleep(_RECONNECT_SECONDS)
 
     async def _listen_until_lost(self) -> None:
@@ -71,7 +73,7 @@ class PostgresSignals:
             connection.add_termination_listener(lambda *_: lost.set())
             await connection.add_listener(_CHANNEL, self._heard)
             self._bells.ring_all()
-            self._connected.set()
+            self._tried.set()
             await lost.wait()
         finally:
             connection.terminate()

@@ -23,13 +23,13 @@ class RedisSignals:
         self._redis, self._channel, self._events = redis, f"{prefix}:signals", events
         self._bells = Bells()
         self._listener: asyncio.Task[None] | None = None
-        self._connected = asyncio.Event()
+        self._tried = asyncio.Event()
 
     async def start(self) -> None:
         """Begin to listen; returns once we do, or soon when Redis is away."""
         self._listener = asyncio.create_task(self._listen(), name="signals")
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._connected.wait(), 5)
+            await asyncio.wait_for(self._tried.wait(), 5)
 
     async def notify(self, topic: Topic) -> None:
         """Tell every process, this one without the detour."""
@@ -56,13 +56,15 @@ class RedisSignals:
                 await self._listen_until_lost()
             except (RedisError, OSError) as error:
                 self._events.emit(StepFailed(step="signals", error=str(error)))
+            # Whoever starts us need not wait for a server that is away.
+            self._tried.set()
             await asyncio.sleep(_RECONNECT_SECONDS)
 
     async def _listen_until_lost(self) -> None:
         async with self._redis.pubsub(ignore_subscribe_messages=True) as pubsub:
             await pubsub.subscribe(self._channel)
             self._bells.ring_all()
-            self._connected.set()
+            self._tried.set()
             async for message in pubsub.listen():
                 with suppress(ValueError):  # a topic of a newer version is none of our business
                     self._bells.ring(Topic(message["data"].decode()))
