@@ -1,0 +1,9 @@
+"""What the ports promise, as tests. Subclass a contract in your own tests and run it on your adapter.
+
+They need pytest with pytest-asyncio in its `auto` mode; the sink's also needs hypothesis.
+"""
+
+import pytest
+
+for _name in ("queue", "leases", "signals", "sink", "source"):
+    pytest.register_assert_rewrite(f"{__name__}.{_name}")

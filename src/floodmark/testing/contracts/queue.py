@@ -1,0 +1,648 @@
+"""What every queue promises."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import delete
+
+from floodmark.batch import Batch, Item, Kept
+from floodmark.execution import Hold, Lease, State
+from floodmark.job import Priority
+from floodmark.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
+from floodmark.parts import Parts
+from floodmark.store.port import Settlement
+from floodmark.store.tables import jobs, limits
+from floodmark.testing.eventually import eventually
+from floodmark.testing.factories import (
+    AT_ONCE,
+    LONG_AGO,
+    TTL,
+    Opened,
+    change_executions,
+    change_jobs,
+    execution_of,
+    expire,
+    given_executions,
+    given_job,
+    given_lease,
+    given_queued,
+    job_of,
+    requeue,
+    rescue,
+    rows_of,
+    settle,
+    state_of,
+    take,
+    watermark_of,
+)
+
+HIGH, NORMAL, LOW = Priority.HIGH, Priority.NORMAL, Priority.LOW
+MINUTE = timedelta(minutes=1)
+
+
+class QueueContract:
+    """What every queue promises. Subclass it and provide `opened`, which opens parts with your queue in them."""
+
+    @pytest.fixture
+    async def parts(self, opened: Opened) -> AsyncIterator[Parts]:
+        """One process."""
+        async with opened() as parts:
+            yield parts
+
+    @pytest.fixture
+    async def other(self, opened: Opened) -> AsyncIterator[Parts]:
+        """Another process on the same stores."""
+        async with opened() as parts:
+            yield parts
+
+    # Handing out
+
+    async def test_nothing_waiting_is_an_empty_list(self, parts: Parts) -> None:
+        """Not an error, and not None."""
+        assert await take(parts) == []
+
+    async def test_each_execution_is_handed_out_once(self, parts: Parts) -> None:
+        """And with everything that is needed to run it."""
+        ids = await given_queued(parts, 3, params={"depth": 2}, timeout_seconds=5)
+
+        leases = await take(parts, worker="me")
+
+        assert Counter(lease.execution_id for lease in leases) == Counter(ids)
+        assert await take(parts) == []
+        lease = leases[0]
+        assert (lease.worker, lease.attempt, lease.fence, lease.watermark) == ("me", 1, 1, None)
+        assert (lease.job.params, lease.job.timeout) == ({"depth": 2}, timedelta(seconds=5))
+        row = await execution_of(parts, lease)
+        assert (row["state"], row["worker"], row["attempt"]) == ("running", "me", 1)
+        assert row["lease_until"] - row["started_at"] == pytest.approx(TTL, abs=timedelta(seconds=1))
+
+    async def test_putting_twice_changes_nothing(self, parts: Parts) -> None:
+        """The requeuer puts everything again and again."""
+        await given_queued(parts, 2)
+        await requeue(parts)
+        await requeue(parts)
+
+        assert await parts.queue.depth() == {HIGH: 0, NORMAL: 2, LOW: 0}
+        assert len(await take(parts)) == 2
+        assert await take(parts) == []
+
+    async def test_putting_what_is_running_changes_nothing(self, parts: Parts) -> None:
+        """A put may be late, and is then about something that is in hands already."""
+        await given_queued(parts)
+        late = await requeue(parts)
+        [lease] = await take(parts)
+
+        await parts.queue.put(late)
+
+        assert await take(parts, worker="b") == []
+        assert await settle(parts, lease, Done())
+        assert await state_of(parts, lease) is State.DONE
+
+    async def test_putting_nothing_is_fine(self, parts: Parts) -> None:
+        """Most steps of most loops find nothing."""
+        await parts.queue.put([])
+        assert await take(parts) == []
+
+    async def test_no_more_than_the_limit_is_handed_out(self, parts: Parts) -> None:
+        """The worker knows how much room it has; priorities do not add up to more."""
+        for priority in Priority:
+            await given_queued(parts, 4, priority=priority)
+
+        assert [len(await take(parts, 5)) for _ in range(4)] == [5, 5, 2, 0]
+
+    @pytest.mark.spec("V2")
+    async def test_the_most_urgent_goes_first(self, parts: Parts) -> None:
+        """Whatever the order in which they came."""
+        [low] = await given_queued(parts, priority=LOW)
+        [normal] = await given_queued(parts, priority=NORMAL)
+        [high] = await given_queued(parts, priority=HIGH)
+
+        assert [(await take(parts, 1))[0].execution_id for _ in range(3)] == [high, normal, low]
+
+    @pytest.mark.spec("V2")
+    async def test_a_batch_is_in_order_of_urgency(self, parts: Parts) -> None:
+        """A worker starts what it holds from the front."""
+        for priority in (LOW, NORMAL, HIGH):
+            await given_queued(parts, priority=priority)
+
+        assert [lease.job.priority for lease in await take(parts)] == [HIGH, NORMAL, LOW]
+
+    @pytest.mark.spec("V2")
+    async def test_equally_urgent_ones_go_in_the_order_they_came(self, parts: Parts) -> None:
+        """First come, first served."""
+        ids = [(await given_queued(parts))[0] for _ in range(4)]
+
+        assert [(await take(parts, 1))[0].execution_id for _ in range(4)] == ids
+
+    @pytest.mark.spec("V2")
+    async def test_low_is_not_starved(self, opened: Opened) -> None:
+        """What has waited for two steps of patience goes before what is urgent but new."""
+        async with opened(queue_patience=timedelta(milliseconds=20)) as parts:
+            [low] = await given_queued(parts, priority=LOW)
+            came = time.monotonic()
+            await eventually(lambda: time.monotonic() - came > 0.05)
+            await given_queued(parts, priority=HIGH)
+
+            [first] = await take(parts, 1)
+
+            assert first.execution_id == low
+
+    @pytest.mark.spec("V2", "G6")
+    async def test_depth_counts_what_waits_by_priority(self, parts: Parts) -> None:
+        """What is in hands does not wait any more."""
+        assert await parts.queue.depth() == {HIGH: 0, NORMAL: 0, LOW: 0}
+        await given_queued(parts, 2, priority=HIGH)
+        await given_queued(parts, 3, priority=LOW)
+        assert await parts.queue.depth() == {HIGH: 2, NORMAL: 0, LOW: 3}
+
+        leases = await take(parts, 5)
+        assert await parts.queue.depth() == {HIGH: 0, NORMAL: 0, LOW: 0}
+
+        await parts.queue.settle([Settlement(lease=lease, outcome=Done(), duration=0) for lease in leases])
+        assert await parts.queue.depth() == {HIGH: 0, NORMAL: 0, LOW: 0}
+
+    @pytest.mark.spec("E1", "G1")
+    async def test_workers_that_ask_at_once_never_share(self, parts: Parts, other: Parts) -> None:
+        """Two processes, several requests each at the same moment: each execution goes to one of them."""
+        ids = await given_queued(parts, 40)
+        requests = [take(p, 4, worker=f"w{n}") for n in range(6) for p in (parts, other)]
+
+        leases = [lease for got in await asyncio.gather(*requests) for lease in got]
+        leases += await take(parts) + await take(other)
+
+        assert Counter(lease.execution_id for lease in leases) == Counter(ids)
+
+    async def test_waiting_ends_as_soon_as_something_is_put(self, parts: Parts) -> None:
+        """Not after the full wait, and not at the next look."""
+        waiting = asyncio.create_task(
+            parts.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=3)), name="waiting"
+        )
+        job_id = await given_job(parts)
+        put_at = time.monotonic()
+        [execution_id] = await given_executions(parts, [job_id])
+
+        [lease] = await waiting
+
+        assert lease.execution_id == execution_id
+        assert time.monotonic() - put_at < 0.9
+
+    async def test_what_another_process_puts_is_handed_out(self, parts: Parts, other: Parts) -> None:
+        """The scheduler and the worker need not share a process."""
+        waiting = asyncio.create_task(
+            parts.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=3)), name="waiting"
+        )
+        [execution_id] = await given_queued(other)
+
+        leases = await waiting or await eventually(lambda: take(parts))
+
+        assert [lease.execution_id for lease in leases] == [execution_id]
+
+    async def test_waiting_ends_without_anything(self, parts: Parts) -> None:
+        """After about the time that was asked for."""
+        began = time.monotonic()
+        assert await parts.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(milliseconds=30)) == []
+        assert time.monotonic() - began < 2
+
+    # Keeping and losing
+
+    @pytest.mark.spec("E1", "G3")
+    async def test_a_lost_lease_cannot_settle(self, parts: Parts, other: Parts) -> None:
+        """A worker that went silent may wake up, but its word no longer counts."""
+        first = await given_lease(parts, worker="a")
+        await expire(parts, first)
+        assert len(await rescue(other)) == 1
+        [second] = await take(other, worker="b")
+
+        assert not await settle(parts, first, Done(kept=Kept(new=3)))
+        assert await state_of(parts, first) is State.RUNNING
+        assert (second.execution_id, second.fence) == (first.execution_id, first.fence + 1)
+        assert await settle(other, second, Done(kept=Kept(new=5)))
+        assert (await execution_of(parts, first))["items_new"] == 5
+
+    async def test_an_outcome_counts_once(self, parts: Parts) -> None:
+        """Settling again, because the answer was lost, changes nothing."""
+        lease = await given_lease(parts)
+
+        assert await settle(parts, lease, Done(kept=Kept(new=3)))
+        assert not await settle(parts, lease, Retry(after=MINUTE, error="late"))
+        row = await execution_of(parts, lease)
+        assert (row["state"], row["items_new"], row["error_message"]) == ("done", 3, None)
+
+    async def test_many_are_settled_at_once(self, parts: Parts, other: Parts) -> None:
+        """Each with its own answer, in the order they were given."""
+        await given_queued(parts, 4)
+        leases = await take(parts)
+        await expire(parts, leases[1])
+        await rescue(other)
+        outcomes: list[Outcome] = [Done(), Done(), Retry(after=MINUTE, error="x"), Dead(error="y")]
+
+        settled = await parts.queue.settle(
+            [Settlement(lease=lease, outcome=o, duration=1) for lease, o in zip(leases, outcomes, strict=True)]
+        )
+
+        assert settled == [True, False, True, True]
+        assert [await state_of(parts, lease) for lease in leases] == ["done", "queued", "waiting", "dead"]
+
+    @pytest.mark.spec("E1")
+    async def test_a_long_run_keeps_its_lease(self, parts: Parts, other: Parts) -> None:
+        """However much longer it takes than the lease is: the heartbeat renews it."""
+        lease = await given_lease(parts, ttl=timedelta(microseconds=1))
+
+        extended = await parts.queue.extend([lease], ttl=TTL)
+
+        assert (extended.lost, extended.cancelled) == (frozenset(), {})
+        assert await rescue(other) == []
+        assert (await watermark_of(parts, lease))["lease_until"] > datetime.now(UTC)
+        assert await settle(parts, lease, Done())
+
+    @pytest.mark.spec("E1")
+    async def test_a_heartbeat_tells_which_leases_are_lost(self, parts: Parts, other: Parts) -> None:
+        """So that the work on them can be ended."""
+        await given_queued(parts, 3)
+        kept, silent, ended = await take(parts)
+        await expire(parts, silent)
+        await rescue(other)
+        await take(other, worker="b")
+        await settle(parts, ended, Done())
+
+        extended = await parts.queue.extend([kept, silent, ended], ttl=TTL)
+
+        assert extended.lost == {silent.execution_id, ended.execution_id}
+
+    @pytest.mark.spec("V8")
+    async def test_a_heartbeat_tells_what_is_to_be_cancelled(self, parts: Parts) -> None:
+        """By a person, by a replacement, or because the job is gone."""
+        await given_queued(parts, 3)
+        kept, unwanted, orphaned = await take(parts)
+        await change_executions(parts, [unwanted.execution_id], cancel_requested="cancelled by operator")
+        await _delete_job(parts, orphaned.job.job_id)
+
+        extended = await parts.queue.extend([kept, unwanted, orphaned], ttl=TTL)
+
+        assert extended.lost == frozenset()
+        assert extended.cancelled == {
+            unwanted.execution_id: "cancelled by operator",
+            orphaned.execution_id: "the job was deleted",
+        }
+
+    async def test_what_was_rescued_can_be_settled_only_by_its_new_holder(self, parts: Parts, other: Parts) -> None:
+        """Also while nobody has taken it yet."""
+        lease = await given_lease(parts)
+        await expire(parts, lease)
+        await rescue(other)
+
+        assert not await settle(parts, lease, Done())
+        assert await state_of(parts, lease) is State.QUEUED
+        assert len(await take(other, worker="b")) == 1
+
+    # Outcomes
+
+    @pytest.mark.spec("E5", "T3")
+    async def test_done_ends_it(self, parts: Parts) -> None:
+        """With what it kept and how long it took; its job knows of the success."""
+        lease = await given_lease(parts)
+
+        assert await settle(parts, lease, Done(kept=Kept(3, 2, 1), result={"pages": 4}), duration=2.5)
+
+        row, job, mark = await execution_of(parts, lease), await job_of(parts, lease), await watermark_of(parts, lease)
+        assert (row["state"], row["attempt"], row["result"]) == ("done", 1, {"pages": 4})
+        assert (row["items_new"], row["items_changed"], row["items_known"]) == (3, 2, 1)
+        assert row["duration_seconds"] == 2.5
+        assert row["completed_at"] - row["started_at"] == pytest.approx(
+            timedelta(seconds=2.5), abs=timedelta(seconds=0.5)
+        )
+        assert (job["last_status"], job["last_run"]) == ("done", row["started_at"])
+        assert job["last_success"] == pytest.approx(row["completed_at"], abs=timedelta(seconds=1))
+        assert mark["last_checked_at"] is not None
+        assert mark["last_parsed_at"] is not None
+        assert await take(parts) == []
+
+    @pytest.mark.spec("T3")
+    async def test_done_without_items_was_a_check_and_no_more(self, parts: Parts) -> None:
+        """`last_parsed_at` moves only when something was collected."""
+        lease = await given_lease(parts)
+        await settle(parts, lease, Done(kept=Kept(known=7)))
+
+        mark = await watermark_of(parts, lease)
+        assert mark["last_checked_at"] is not None
+        assert mark["last_parsed_at"] is None
+
+    @pytest.mark.spec("T4", "E5")
+    async def test_a_retry_waits_and_costs_an_attempt(self, parts: Parts) -> None:
+        """The error is shown, and every attempt is remembered."""
+        lease = await given_lease(parts)
+
+        assert await settle(parts, lease, Retry(after=MINUTE, error="no route", details={"type": "OSError"}))
+
+        row = await execution_of(parts, lease)
+        assert (row["state"], row["attempt"], row["hold"]) == ("waiting", 1, None)
+        assert row["not_before"] - datetime.now(UTC) == pytest.approx(MINUTE, abs=timedelta(seconds=10))
+        assert (row["error_message"], row["reason"], row["completed_at"]) == ("no route", "no route", None)
+        assert await take(parts) == []
+        assert await parts.upkeep.wake(limit=10) == []
+
+        again = await self._woken(parts, lease.execution_id)
+        assert again.attempt == 2
+        assert await settle(parts, again, Dead(error="still no route"))
+        row = await execution_of(parts, lease)
+        assert [(entry["attempt"], entry["error"]) for entry in row["error_details"]] == [
+            (1, "no route"),
+            (2, "still no route"),
+        ]
+        assert row["error_details"][0]["details"] == {"type": "OSError"}
+
+    @pytest.mark.spec("G5", "T4")
+    async def test_a_snooze_waits_and_costs_none(self, parts: Parts) -> None:
+        """The source named its price; that was no failure."""
+        lease = await given_lease(parts)
+
+        assert await settle(parts, lease, Snooze(after=MINUTE, reason="flood wait", kept=Kept(new=2)))
+
+        row = await execution_of(parts, lease)
+        assert (row["state"], row["attempt"], row["reason"]) == ("waiting", 0, "flood wait")
+        assert (row["error_message"], row["items_new"]) == (None, 2)
+        assert row["not_before"] > datetime.now(UTC)
+        assert await rows_of(parts, limits) == []
+        again = await self._woken(parts, lease.execution_id)
+        assert again.attempt == 1
+
+    async def test_counts_of_all_attempts_add_up(self, parts: Parts) -> None:
+        """A run that was put off half-way has collected the sum of its parts."""
+        lease = await given_lease(parts)
+        await settle(parts, lease, Snooze(after=AT_ONCE, reason="wait", kept=Kept(2, 1, 0)))
+        again = await self._woken(parts, lease.execution_id)
+        await settle(parts, again, Done(kept=Kept(3, 0, 4)))
+
+        row = await execution_of(parts, lease)
+        assert (row["items_new"], row["items_changed"], row["items_known"]) == (5, 1, 4)
+
+    @pytest.mark.spec("G5")
+    async def test_a_limit_holds_for_everything_under_its_key(self, parts: Parts, other: Parts) -> None:
+        """Others with the same limit are put off when they come to the front, without being tried."""
+        lease = await given_lease(parts, limit_key="account:1")
+        [same] = await given_queued(parts, limit_key="account:1")
+        [free] = await given_queued(parts, limit_key="account:2")
+
+        await settle(parts, lease, Snooze(after=MINUTE, reason="flood wait", key="account:1"))
+
+        [limit] = await rows_of(parts, limits)
+        assert (limit["key"], limit["reason"], limit["hits"]) == ("account:1", "flood wait", 1)
+        assert [got.execution_id for got in await take(other, worker="b")] == [free]
+        row = await execution_of(parts, same)
+        assert (row["state"], row["reason"], row["hold"], row["attempt"]) == ("waiting", "flood wait", None, 0)
+        assert row["not_before"] == limit["until"]
+        assert await parts.upkeep.wake(limit=10) == []
+
+    @pytest.mark.spec("G5")
+    async def test_a_limit_is_only_ever_made_longer(self, parts: Parts) -> None:
+        """A second, shorter word does not undo the first."""
+        for after in (MINUTE * 10, MINUTE):
+            lease = await given_lease(parts)
+            await settle(parts, lease, Snooze(after=after, reason=f"{after}", key="k"))
+
+        [limit] = await rows_of(parts, limits)
+        assert limit["until"] - datetime.now(UTC) > MINUTE * 9
+        assert limit["hits"] == 2
+
+    @pytest.mark.spec("G5")
+    async def test_a_limit_counts_even_if_the_lease_was_lost(self, parts: Parts, other: Parts) -> None:
+        """Whoever was told to wait: it holds."""
+        lease = await given_lease(parts)
+        await expire(parts, lease)
+        await rescue(other)
+
+        assert not await settle(parts, lease, Snooze(after=MINUTE, reason="wait", key="k"))
+        assert len(await rows_of(parts, limits)) == 1
+
+    @pytest.mark.spec("T13")
+    async def test_dead_is_for_good(self, parts: Parts) -> None:
+        """It stays in the history with its error; the job goes on."""
+        lease = await given_lease(parts)
+
+        assert await settle(parts, lease, Dead(error="no such page", kept=Kept(new=1)))
+
+        row, job = await execution_of(parts, lease), await job_of(parts, lease)
+        assert (row["state"], row["error_message"], row["items_new"]) == ("dead", "no such page", 1)
+        assert row["completed_at"] is not None
+        assert (job["last_status"], job["last_success"], job["paused"]) == ("dead", None, False)
+        assert await take(parts) == []
+
+    @pytest.mark.spec("T13")
+    async def test_dead_can_pause_its_job(self, parts: Parts) -> None:
+        """A target that is gone is not asked again until someone has looked."""
+        lease = await given_lease(parts)
+        await settle(parts, lease, Dead(error="channel deleted", pause=True))
+
+        job = await job_of(parts, lease)
+        assert (job["paused"], job["pause_reason"]) == (True, "channel deleted")
+
+    async def test_a_lost_lease_pauses_nothing(self, parts: Parts, other: Parts) -> None:
+        """Its word no longer counts, here too."""
+        lease = await given_lease(parts)
+        await expire(parts, lease)
+        await rescue(other)
+        await settle(parts, lease, Dead(error="channel deleted", pause=True))
+
+        assert (await job_of(parts, lease))["paused"] is False
+
+    @pytest.mark.spec("V8")
+    async def test_cancelled_ends_it(self, parts: Parts) -> None:
+        """What was kept until then counts."""
+        lease = await given_lease(parts)
+        assert await settle(parts, lease, Cancelled(reason="cancelled by operator", kept=Kept(new=4)))
+
+        row = await execution_of(parts, lease)
+        assert (row["state"], row["reason"], row["items_new"]) == ("cancelled", "cancelled by operator", 4)
+        assert row["completed_at"] is not None
+        assert (await job_of(parts, lease))["last_success"] is None
+
+    @pytest.mark.spec("G7")
+    async def test_released_can_be_taken_by_another_at_once(self, parts: Parts, other: Parts) -> None:
+        """And has cost no attempt."""
+        lease = await given_lease(parts, worker="a")
+
+        assert await settle(parts, lease, Released(kept=Kept(new=1)))
+        await requeue(other)
+        [again] = await take(other, worker="b")
+
+        assert (again.execution_id, again.attempt, again.worker) == (lease.execution_id, 1, "b")
+        assert (await execution_of(parts, lease))["items_new"] == 1
+
+    async def test_an_error_text_of_any_kind_can_be_written(self, parts: Parts) -> None:
+        """Sources raise what they read: NUL bytes and broken surrogates included. None of it may block the others."""
+        nasty = "bad \x00 byte \ud800 and \U0001f4a5 \u202e"
+        await given_queued(parts, 3)
+        first, second, third = await take(parts)
+        outcomes: list[Outcome] = [
+            Retry(after=MINUTE, error=nasty, details={nasty: nasty}),
+            Dead(error=nasty, pause=True),
+            Snooze(after=MINUTE, reason=nasty, key=nasty),
+        ]
+
+        settled = await parts.queue.settle(
+            [
+                Settlement(lease=lease, outcome=outcome, duration=0)
+                for lease, outcome in zip((first, second, third), outcomes, strict=True)
+            ]
+        )
+
+        assert settled == [True, True, True]
+        error = (await execution_of(parts, first))["error_message"]
+        assert error.startswith("bad ")
+        assert "\U0001f4a5" in error
+
+    # One at a time
+
+    @pytest.mark.spec("E1", "G3")
+    async def test_settling_frees_the_target(self, parts: Parts) -> None:
+        """The next execution of the same stream can start, with a newer fence."""
+        job_id = await given_job(parts)
+        await given_executions(parts, [job_id])
+        outcomes: list[Outcome] = [
+            Done(),
+            Dead(error="x"),
+            Cancelled(reason="x"),
+            Retry(after=MINUTE, error="x"),
+            Done(),
+        ]
+        for fence, outcome in enumerate(outcomes, start=1):
+            [lease] = await take(parts)
+            assert lease.fence == fence
+            assert await settle(parts, lease, outcome)
+            assert (await watermark_of(parts, lease))["lease_until"] is None
+            await given_executions(parts, [job_id])
+
+    @pytest.mark.spec("E1", "G3")
+    async def test_two_executions_of_one_stream_are_never_leased_at_once(self, parts: Parts) -> None:
+        """Whether they belong to one job or to two; the second waits until the first has ended."""
+        ids = await given_queued(parts, 2, stream="shared")
+
+        [lease] = await take(parts)
+
+        [waiting] = [i for i in ids if i != lease.execution_id]
+        row = await execution_of(parts, waiting)
+        assert (row["state"], row["hold"], row["attempt"]) == ("waiting", Hold.OVERLAP, 0)
+        assert row["reason"] == "another execution is collecting shared"
+        assert await parts.upkeep.wake(limit=10) == []
+        await settle(parts, lease, Done())
+        assert (await self._woken(parts, waiting)).fence == lease.fence + 1
+
+    @pytest.mark.spec("E1", "G3")
+    async def test_a_stream_has_one_holder_whoever_asks(self, parts: Parts, other: Parts) -> None:
+        """Several processes at the same moment, several executions of the same target."""
+        await given_queued(parts, 12, stream="shared")
+        requests = [take(p, 1, worker=f"w{n}") for n in range(6) for p in (parts, other)]
+
+        leases = [lease for got in await asyncio.gather(*requests) for lease in got]
+
+        assert len(leases) == 1
+
+    async def test_a_lease_carries_the_watermark(self, parts: Parts) -> None:
+        """Where the one before it has left it."""
+        job_id = await given_job(parts)
+        await given_executions(parts, [job_id])
+        [first] = await take(parts)
+        await parts.keeping.keep(first, Batch([Item("1", {})], {"value": 41}))
+        await settle(parts, first, Done(kept=Kept(new=1)))
+        await given_executions(parts, [job_id])
+
+        [second] = await take(parts)
+
+        assert second.watermark == {"value": 41}
+
+    # What must not start
+
+    @pytest.mark.spec("V8")
+    async def test_the_execution_of_a_paused_job_is_parked(self, parts: Parts) -> None:
+        """It goes on when the job does; one that a person asked for runs all the same."""
+        job_id, forced = await given_job(parts), await given_job(parts)
+        [parked] = await given_executions(parts, [job_id])
+        [manual] = await given_executions(parts, [forced], trigger="manual")
+        await change_jobs(parts, [job_id, forced], paused=True)
+
+        assert [lease.execution_id for lease in await take(parts)] == [manual]
+
+        row = await execution_of(parts, parked)
+        assert (row["state"], row["hold"], row["reason"]) == ("waiting", Hold.PAUSED, "the job is paused")
+        assert await parts.upkeep.wake(limit=10) == []
+        await change_jobs(parts, [job_id], paused=False)
+        assert (await self._woken(parts, parked)).attempt == 1
+
+    @pytest.mark.spec("V8")
+    async def test_the_execution_of_a_deleted_job_is_cancelled(self, parts: Parts) -> None:
+        """There is nothing left to run."""
+        job_id = await given_job(parts)
+        [execution_id] = await given_executions(parts, [job_id])
+        await _delete_job(parts, job_id)
+
+        assert await take(parts) == []
+        row = await execution_of(parts, execution_id)
+        assert (row["state"], row["reason"]) == ("cancelled", "the job was deleted")
+        assert row["completed_at"] is not None
+
+    async def test_what_cannot_start_does_not_hold_up_the_rest(self, parts: Parts) -> None:
+        """It is parked, so it is out of the way the second time."""
+        for _ in range(3):
+            await given_queued(parts, 2, stream="shared", priority=HIGH)
+        [free] = await given_queued(parts, priority=LOW)
+
+        got = [lease.execution_id for _ in range(7) for lease in await take(parts, 2)]
+
+        assert free in got
+        assert len(got) == 2
+
+    # Forgetting
+
+    @pytest.mark.spec("G2")
+    async def test_a_put_that_never_happened_is_made_up_for(self, parts: Parts) -> None:
+        """The scheduler may die between writing an execution down and putting it on the queue."""
+        ids = await given_queued(parts, 3, put=False)
+
+        assert {queued.execution_id for queued in await requeue(parts)} == set(ids)
+        assert {lease.execution_id for lease in await take(parts)} == set(ids)
+
+    async def test_what_is_settled_stays_settled(self, parts: Parts) -> None:
+        """A late put, as of a requeuer that read its page a moment ago, brings nothing back."""
+        await given_queued(parts)
+        late = await requeue(parts)
+        [lease] = await take(parts)
+        await settle(parts, lease, Done())
+
+        await parts.queue.put(late)
+
+        assert await take(parts) == []
+        assert await state_of(parts, lease) is State.DONE
+        assert await parts.queue.depth() == {HIGH: 0, NORMAL: 0, LOW: 0}
+
+    @pytest.mark.spec("G7")
+    async def test_a_worker_can_leave(self, parts: Parts, other: Parts) -> None:
+        """What it still holds is taken back when its lease ends."""
+        lease = await given_lease(parts, worker="a")
+        await parts.queue.leave("a")
+        await parts.queue.leave("never came")
+
+        await expire(parts, lease)
+        await rescue(other)
+        [again] = await take(other, worker="b")
+
+        assert again.execution_id == lease.execution_id
+
+    async def _woken(self, parts: Parts, execution_id: str) -> Lease:
+        """Let the time of a waiting execution come, wake it, and lease it."""
+        if (await execution_of(parts, execution_id))["hold"] is None:
+            await change_executions(parts, [execution_id], not_before=LONG_AGO)
+        woken = await parts.upkeep.wake(limit=10)
+        assert [queued.execution_id for queued in woken] == [execution_id]
+        await parts.queue.put(woken)
+        [lease] = await take(parts)
+        assert lease.execution_id == execution_id
+        return lease
+
+
+async def _delete_job(parts: Parts, job_id: str) -> None:
+    async with parts.database.writing() as connection:
+        await connection.execute(delete(jobs).where(jobs.c.job_id == job_id))

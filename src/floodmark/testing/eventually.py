@@ -1,0 +1,35 @@
+"""Waiting for something that other tasks or processes will bring about."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, overload
+
+T = TypeVar("T")
+
+_PAUSE_SECONDS = 0.01
+
+
+@overload
+async def eventually(check: Callable[[], Awaitable[T]], *, within: float = ...) -> T: ...
+@overload
+async def eventually(check: Callable[[], T], *, within: float = ...) -> T: ...
+async def eventually(check: Callable[[], Any], *, within: float = 10.0) -> Any:
+    """Call `check` until what it returns is true, and return that. Fails with what was seen last.
+
+    An `AssertionError` counts as not yet, so that a check may be written as an assertion that returns True.
+    """
+    deadline = time.monotonic() + within
+    while True:
+        seen: object
+        try:
+            seen = check()
+            if isinstance(seen, Awaitable):
+                seen = await seen
+            if seen:
+                return seen
+        except AssertionError as error:
+            seen = error
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within:g} s; last seen: {seen!r}")
+        await asyncio.sleep(_PAUSE_SECONDS)

@@ -1,0 +1,105 @@
+"""Stores that are ready for use, made quickly: migrated once a run, then copied or wiped for each test.
+
+    sqlite, postgres_only, redis_on_postgres, redis_on_sqlite     how to open parts on them, as `Opened`
+
+A test module asks for these fixtures by `pytest_plugins = ("backends",)`.
+"""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from floodmark.clock import Clock
+from floodmark.parts import Parts, open_parts
+from floodmark.settings import Settings
+from floodmark.store.database import open_database
+from floodmark.store.migrate import migrate
+from floodmark.store.tables import metadata
+from floodmark.telemetry.events import Events
+from floodmark.testing.factories import Opened
+from servers import Postgres
+
+_TABLES = [table.name for table in reversed(metadata.sorted_tables)]
+
+
+@pytest.fixture(scope="session")
+def migrated_postgres(postgres: Postgres) -> Iterator[str]:
+    """The URL of a database with the newest schema and nothing in it."""
+    name = f"migrated_{uuid4().hex[:12]}"
+    url = postgres.create_database(name)
+    _migrate(url)
+    yield url
+    postgres.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the newest schema and nothing in it."""
+    path = tmp_path_factory.mktemp("template") / "floodmark.db"
+    _migrate(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def sqlite_copy(migrated_sqlite: Path, tmp_path: Path) -> str:
+    """The URL of a migrated SQLite database."""
+    return f"sqlite:///{shutil.copy(migrated_sqlite, tmp_path / 'floodmark.db')}"
+
+
+@pytest.fixture
+async def pg_clean(migrated_postgres: str) -> AsyncIterator[str]:
+    """The URL of a migrated PostgreSQL database without a row. Wiping one takes a tenth of copying one."""
+    yield migrated_postgres
+    connection = await asyncpg.connect(migrated_postgres)
+    try:
+        await connection.execute("SET statement_timeout = '20s'; " + "; ".join(f"DELETE FROM {t}" for t in _TABLES))
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+def sqlite(sqlite_copy: str) -> Opened:
+    return opening(sqlite_copy)
+
+
+@pytest.fixture
+def postgres_only(pg_clean: str) -> Opened:
+    return opening(pg_clean)
+
+
+@pytest.fixture
+def redis_on_postgres(pg_clean: str, redis_url: str) -> Opened:
+    return opening(pg_clean, redis_url)
+
+
+@pytest.fixture
+def redis_on_sqlite(sqlite_copy: str, redis_url: str) -> Opened:
+    return opening(sqlite_copy, redis_url)
+
+
+def opening(database_url: str, redis_url: str | None = None) -> Opened:
+    def opened(
+        *, clock: Clock | None = None, events: Events | None = None, **settings: Any
+    ) -> AbstractAsyncContextManager[Parts]:
+        chosen = Settings(**{"database_url": database_url, "redis_url": redis_url, "hostname": "test", **settings})
+        return open_parts(chosen, clock=clock, events=events)
+
+    return opened
+
+
+def _migrate(url: str) -> None:
+    async def work() -> None:
+        database = open_database(url, events=Events())
+        try:
+            await migrate(database)
+        finally:
+            await database.close()
+
+    asyncio.run(work())

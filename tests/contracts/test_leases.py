@@ -1,0 +1,112 @@
+"""Named leases on every store."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import update
+
+from floodmark.leases.port import Leases
+from floodmark.parts import Parts, open_parts
+from floodmark.settings import Settings
+from floodmark.store.tables import leases as table
+from floodmark.testing.clock import SetClock
+from floodmark.testing.contracts.leases import TTL, Expire, LeasesContract
+from floodmark.testing.factories import Opened
+from servers import Valkey
+
+pytest_plugins = ("backends",)
+pytestmark = pytest.mark.spec("E1", "V6", "T6")
+
+
+class OnParts(LeasesContract):
+    @pytest.fixture
+    async def parts(self, opened: Opened) -> AsyncIterator[Parts]:
+        async with opened() as parts:
+            yield parts
+
+    @pytest.fixture
+    def leases(self, parts: Parts) -> Leases:
+        return parts.leases
+
+    @pytest.fixture
+    async def elsewhere(self, opened: Opened) -> AsyncIterator[Leases]:
+        async with opened() as parts:
+            yield parts.leases
+
+
+class OnSql(OnParts):
+    @pytest.fixture
+    def expire(self, parts: Parts) -> Expire:
+        async def expire(name: str) -> None:
+            async with parts.database.writing() as connection:
+                past = datetime(2000, 1, 1, tzinfo=UTC)
+                await connection.execute(update(table).where(table.c.name == name).values(lease_until=past))
+
+        return expire
+
+
+class TestSqliteLeases(OnSql):
+    @pytest.fixture
+    def opened(self, sqlite: Opened) -> Opened:
+        return sqlite
+
+    async def test_its_time_is_that_of_the_process(self, sqlite: Opened) -> None:
+        """SQLite is one machine, so its clock will do."""
+        clock = SetClock()
+        async with sqlite(clock=clock) as parts:
+            assert await parts.leases.acquire("leader", holder="a", ttl=TTL)
+            clock.advance(TTL - timedelta(seconds=1))
+            assert not await parts.leases.acquire("leader", holder="b", ttl=TTL)
+            clock.advance(timedelta(seconds=2))
+            assert await parts.leases.acquire("leader", holder="b", ttl=TTL)
+
+
+class TestPostgresLeases(OnSql):
+    @pytest.fixture
+    def opened(self, postgres_only: Opened) -> Opened:
+        return postgres_only
+
+    async def test_its_time_is_that_of_the_database(self, postgres_only: Opened) -> None:
+        """A process whose clock is a day ahead steals nothing."""
+        async with postgres_only() as parts, postgres_only(clock=SetClock(datetime(2999, 1, 1, tzinfo=UTC))) as ahead:
+            assert await parts.leases.acquire("leader", holder="a", ttl=TTL)
+            assert not await ahead.leases.acquire("leader", holder="b", ttl=TTL)
+            assert await ahead.leases.holder("leader") == "a"
+
+
+class TestRedisLeases(OnParts):
+    @pytest.fixture
+    def opened(self, redis_on_sqlite: Opened) -> Opened:
+        return redis_on_sqlite
+
+    @pytest.fixture
+    def expire(self, parts: Parts) -> Expire:
+        redis = parts.redis
+        assert redis is not None
+
+        async def expire(name: str) -> None:
+            await redis.pexpireat(name, 1)
+
+        return expire
+
+    async def test_it_ends_by_itself(self, parts: Parts, leases: Leases) -> None:
+        """No key without an end is left in Redis."""
+        assert parts.redis is not None
+        await leases.acquire("leader", holder="a", ttl=TTL)
+        assert 0 < await parts.redis.pttl("leader") <= 60_000
+
+    @pytest.mark.spec("G2")
+    async def test_the_database_decides_while_redis_is_away(self, sqlite_copy: str) -> None:
+        """And what was taken there can be given back, whichever of the two is there."""
+        with Valkey.start(own=True) as valkey:
+            settings = Settings(database_url=sqlite_copy, redis_url=valkey.url, hostname="test")
+            async with open_parts(settings) as parts, open_parts(settings) as other:
+                assert await parts.leases.acquire("leader", holder="a", ttl=TTL)
+                valkey.kill()
+
+                assert await parts.leases.acquire("leader", holder="a", ttl=TTL)
+                assert not await other.leases.acquire("leader", holder="b", ttl=TTL)
+                assert await other.leases.holder("leader") == "a"
+                await parts.leases.release("leader", holder="a")
+                assert await other.leases.acquire("leader", holder="b", ttl=TTL)

@@ -1,0 +1,309 @@
+"""The queue's contract on every store, and what only Redis Streams can do wrong."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from floodmark.execution import State
+from floodmark.job import Priority
+from floodmark.outcome import Done
+from floodmark.parts import Parts, open_parts
+from floodmark.queue.redis_streams import GROUP
+from floodmark.settings import Settings
+from floodmark.store.port import Settlement
+from floodmark.telemetry.events import Events, QueueDegraded, QueueRestored
+from floodmark.testing.contracts.queue import QueueContract
+from floodmark.testing.eventually import eventually
+from floodmark.testing.factories import TTL, Opened, given_lease, given_queued, requeue, settle, state_of, take
+from servers import Valkey
+
+pytest_plugins = ("backends",)
+
+NORMAL, KNOWN = "crawler:jobs:normal", "crawler:jobs:known"
+
+
+@pytest.mark.spec("G8")
+class TestSqliteQueue(QueueContract):
+    @pytest.fixture
+    def opened(self, sqlite: Opened) -> Opened:
+        return sqlite
+
+
+@pytest.mark.spec("G8")
+class TestPostgresQueue(QueueContract):
+    @pytest.fixture
+    def opened(self, postgres_only: Opened) -> Opened:
+        return postgres_only
+
+
+class TestRedisStreamsOnPostgres(QueueContract):
+    @pytest.fixture
+    def opened(self, redis_on_postgres: Opened) -> Opened:
+        return redis_on_postgres
+
+
+class TestRedisStreamsOnSqlite(QueueContract):
+    @pytest.fixture
+    def opened(self, redis_on_sqlite: Opened) -> Opened:
+        return redis_on_sqlite
+
+
+class TestRedisStreamsItself:
+    """What can happen to Redis alone. The store is SQLite: it makes no difference."""
+
+    @pytest.fixture
+    async def parts(self, redis_on_sqlite: Opened) -> AsyncIterator[Parts]:
+        async with redis_on_sqlite() as parts:
+            yield parts
+
+    @pytest.fixture
+    def redis(self, parts: Parts) -> Redis:
+        assert parts.redis is not None
+        return parts.redis
+
+    @pytest.mark.spec("V2")
+    async def test_keys_are_named_as_promised(self, parts: Parts, redis: Redis) -> None:
+        for priority in Priority:
+            await given_queued(parts, priority=priority)
+        await take(parts, 1)
+
+        assert set(await redis.keys("*")) == {
+            b"crawler:jobs:high",
+            b"crawler:jobs:normal",
+            b"crawler:jobs:low",
+            b"crawler:jobs:known",
+        }
+
+    @pytest.mark.spec("G6")
+    async def test_nothing_is_left_of_what_was_settled(self, parts: Parts, redis: Redis) -> None:
+        await given_queued(parts, 5)
+        for lease in await take(parts):
+            await settle(parts, lease, Done())
+
+        assert await redis.xlen(NORMAL) == 0
+        assert await redis.hlen(KNOWN) == 0
+
+    @pytest.mark.spec("G2")
+    async def test_an_emptied_redis_is_filled_again(self, parts: Parts, redis: Redis) -> None:
+        """FLUSHALL loses nothing: neither what waited nor what is in hands."""
+        [running] = await given_queued(parts)
+        [lease] = await take(parts, 1)
+        waiting = await given_queued(parts, 3)
+        await redis.flushall()
+
+        assert await take(parts) == []
+        await requeue(parts)
+        assert {lease.execution_id for lease in await take(parts)} == set(waiting)
+        assert await settle(parts, lease, Done())
+        assert await state_of(parts, running) is State.DONE
+
+    @pytest.mark.spec("G2")
+    async def test_a_deleted_stream_is_filled_again(self, parts: Parts, redis: Redis) -> None:
+        """Although Redis still says that it knows them."""
+        ids = await given_queued(parts, 3)
+        await redis.delete(NORMAL)
+
+        await requeue(parts)
+
+        assert {lease.execution_id for lease in await take(parts)} == set(ids)
+
+    @pytest.mark.spec("G2")
+    async def test_a_deleted_group_is_made_again_from_the_beginning(self, parts: Parts, redis: Redis) -> None:
+        """What came before it is delivered; what is in hands is not delivered again."""
+        held = await given_lease(parts)
+        [waiting] = await given_queued(parts)
+        await redis.xgroup_destroy(NORMAL, GROUP)
+
+        assert [lease.execution_id for lease in await take(parts, worker="b")] == [waiting]
+        assert await settle(parts, held, Done())
+
+    @pytest.mark.spec("G2")
+    async def test_redis_may_be_emptied_while_a_worker_waits(self, parts: Parts, redis: Redis) -> None:
+        """It goes on waiting, or asks again; it does not fail, and Redis is not taken for dead."""
+        degraded: list[QueueDegraded] = []
+        parts.events.listen(QueueDegraded, degraded.append)
+        await take(parts)
+        waiting = asyncio.create_task(
+            parts.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=3)), name="waiting"
+        )
+        await eventually(lambda: _is_blocked(redis))
+        await redis.flushall()
+        ids = await given_queued(parts)
+
+        leases = await waiting or await take(parts)
+
+        assert [lease.execution_id for lease in leases] == ids
+        assert degraded == []
+
+    @pytest.mark.parametrize("fields", [{"x": "y"}, {"id": "no such execution"}, {b"\xff": b"\xfe"}, {"id": b"\xff"}])
+    async def test_garbage_in_a_stream_is_dropped(self, parts: Parts, redis: Redis, fields: dict[Any, Any]) -> None:
+        """And what stands behind it is handed out."""
+        await redis.xadd(NORMAL, fields)
+        ids = await given_queued(parts)
+
+        leases = [*await take(parts, 1), *await take(parts, 1)]
+
+        assert [lease.execution_id for lease in leases] == ids
+        assert await redis.xlen(NORMAL) == 1
+
+    @pytest.mark.parametrize("fields", [{"x": "y"}, {"id": "no such execution"}, {"id": b"\xff"}, {"x": "y" * 10**7}])
+    async def test_garbage_that_comes_while_waiting_is_dropped(
+        self, parts: Parts, redis: Redis, fields: dict[Any, Any]
+    ) -> None:
+        await take(parts)
+        waiting = asyncio.create_task(
+            parts.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=3)), name="waiting"
+        )
+        await eventually(lambda: _is_blocked(redis))
+        await redis.xadd(NORMAL, fields)
+
+        assert await waiting == []
+        assert await redis.xlen(NORMAL) == 0
+
+    @pytest.mark.spec("V2", "G2")
+    async def test_what_a_dead_consumer_read_is_swept_up(self, parts: Parts, redis: Redis) -> None:
+        """It died between reading an entry and claiming the execution."""
+        await take(parts)
+        ids = await given_queued(parts, 3)
+        await redis.xreadgroup(GROUP, "dead", {NORMAL: ">"})
+        await requeue(parts)
+        assert await take(parts) == []
+
+        leases = await eventually(lambda: take(parts, ttl=timedelta(milliseconds=20)))
+
+        assert {lease.execution_id for lease in leases} == set(ids)
+
+    async def test_what_a_live_consumer_works_on_is_not_swept_up(self, redis_on_sqlite: Opened) -> None:
+        """Its heartbeat says so to Redis, too."""
+        brief = timedelta(milliseconds=50)
+        async with redis_on_sqlite() as parts, redis_on_sqlite() as other:
+            lease = await given_lease(parts, ttl=brief)
+            redis = parts.redis
+            assert redis is not None
+            began = time.monotonic()
+            while time.monotonic() - began < 0.3:
+                await parts.queue.extend([lease], ttl=TTL)
+                assert await take(other, worker="b", ttl=brief) == []
+            [pending] = await redis.xpending_range(NORMAL, GROUP, "-", "+", 10)
+            assert pending["consumer"] == b"a"
+
+    @pytest.mark.spec("V2")
+    async def test_a_redelivery_after_the_end_is_dropped(self, parts: Parts, redis: Redis) -> None:
+        """The worker died between writing the outcome down and deleting the entry."""
+        lease = await given_lease(parts)
+        await parts.leasing.settle([Settlement(lease=lease, outcome=Done(), duration=0)])
+        assert await redis.xlen(NORMAL) == 1
+
+        async def swept() -> bool:
+            assert await take(parts, worker="b", ttl=timedelta(milliseconds=20)) == []
+            return int(await redis.xlen(NORMAL)) == 0
+
+        await eventually(swept)
+        assert await state_of(parts, lease) is State.DONE
+
+    async def test_a_worker_that_leaves_is_no_longer_in_the_group(self, parts: Parts, redis: Redis) -> None:
+        lease = await given_lease(parts, worker="a")
+        await take(parts, worker="b")
+        await settle(parts, lease, Done())
+
+        await parts.queue.leave("a")
+
+        assert "a" not in await _consumers(redis)
+
+    async def test_a_worker_that_leaves_work_behind_stays_until_it_is_swept_up(
+        self, parts: Parts, redis: Redis
+    ) -> None:
+        """Taking its consumer away would take its pending entries, too."""
+        await given_lease(parts, worker="a")
+        await parts.queue.leave("a")
+        assert "a" in await _consumers(redis)
+
+    @pytest.mark.spec("G6")
+    async def test_consumers_that_were_silent_for_long_are_removed(self, parts: Parts, redis: Redis) -> None:
+        """Every process has a name of its own, so dead ones would pile up."""
+        lease = await given_lease(parts, worker="dead")
+        await settle(parts, lease, Done())
+        assert "dead" in await _consumers(redis)
+
+        async def is_removed() -> bool:
+            await take(parts, worker="b", ttl=timedelta(milliseconds=2))
+            return "dead" not in await _consumers(redis)
+
+        await eventually(is_removed)
+
+    @pytest.mark.spec("G2", "G8")
+    async def test_the_database_serves_while_redis_is_away(
+        self, sqlite_copy: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And Redis again, once it is back, without any memory."""
+        monkeypatch.setattr("floodmark.queue.redis_streams._AWAY_SECONDS", 0.05)
+        events, told = Events(), list[str]()
+        events.listen(QueueDegraded, lambda event: told.append("degraded"))
+        events.listen(QueueRestored, lambda event: told.append("restored"))
+        settings = Settings(database_url=sqlite_copy, redis_url=None, hostname="test")
+        with Valkey.start(own=True) as valkey:
+            settings = settings.model_copy(update={"redis_url": valkey.url})
+            async with open_parts(settings, events=events) as parts:
+                held = await given_lease(parts)
+                before = await given_queued(parts)
+                valkey.kill()
+                during = await given_queued(parts)
+
+                leases = await take(parts)
+                assert [lease.execution_id for lease in leases] == before + during
+                assert (await parts.queue.extend([held, *leases], ttl=TTL)).lost == frozenset()
+                assert await settle(parts, held, Done())
+                assert sum((await parts.queue.depth()).values()) == 0
+                await parts.queue.leave("a")
+
+                valkey.start_again()
+                after = await given_queued(parts)
+
+                async def handed_out() -> list[str]:
+                    await requeue(parts)
+                    return [lease.execution_id for lease in await take(parts)]
+
+                assert await eventually(handed_out) == after
+                await eventually(lambda: "restored" in told)
+                for lease in leases:
+                    assert await settle(parts, lease, Done())
+                # Once each, not with every call that failed.
+                assert (told.count("degraded"), told.count("restored")) in {(1, 1), (2, 2)}
+
+    @pytest.mark.spec("G2")
+    async def test_a_full_redis_loses_nothing(self, sqlite_copy: str) -> None:
+        """It refuses to be written to: the database takes over."""
+        with Valkey.start(own=True) as valkey:
+            settings = Settings(database_url=sqlite_copy, redis_url=valkey.url, hostname="test")
+            async with open_parts(settings) as parts:
+                redis = parts.redis
+                assert redis is not None
+                before = await given_queued(parts)
+                await redis.config_set("maxmemory", "1")
+                during = await given_queued(parts)
+
+                leases = await take(parts)
+
+                assert {lease.execution_id for lease in leases} == {*before, *during}
+
+    @pytest.mark.spec("G2", "G8")
+    async def test_redis_need_not_be_there_at_the_start(self, sqlite_copy: str) -> None:
+        settings = Settings(database_url=sqlite_copy, redis_url="redis://127.0.0.1:1/0", hostname="test")
+        async with open_parts(settings.model_copy()) as parts:
+            ids = await given_queued(parts, 2)
+            leases = await take(parts)
+            assert {lease.execution_id for lease in leases} == set(ids)
+            assert all([await settle(parts, lease, Done()) for lease in leases])
+
+
+async def _is_blocked(redis: Redis) -> bool:
+    return int((await redis.info("clients"))["blocked_clients"]) > 0
+
+
+async def _consumers(redis: Redis) -> set[str]:
+    return {consumer["name"].decode() for consumer in await redis.xinfo_consumers(NORMAL, GROUP)}

@@ -1,0 +1,171 @@
+"""Signals within a process, through PostgreSQL and through Redis."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import asyncpg
+import pytest
+from redis.asyncio import Redis
+
+from floodmark.parts import Parts, open_parts
+from floodmark.settings import Settings
+from floodmark.signals.local import LocalSignals
+from floodmark.signals.port import Signals, Topic
+from floodmark.signals.redis import RedisSignals
+from floodmark.telemetry.events import Events, StepFailed
+from floodmark.testing.contracts.signals import LATER, SOON, SignalsContract, Tell, quiet
+from floodmark.testing.eventually import eventually
+from floodmark.testing.factories import Opened, given_job
+from servers import Valkey
+
+pytest_plugins = ("backends",)
+pytestmark = pytest.mark.spec("E4")
+
+
+class TestLocalSignals(SignalsContract):
+    @pytest.fixture
+    async def signals(self) -> AsyncIterator[Signals]:
+        signals = LocalSignals()
+        await signals.start()
+        yield signals
+        await signals.stop()
+
+    @pytest.fixture
+    def tell(self, signals: Signals) -> Tell:
+        return signals.notify
+
+
+class TestSqliteSignals(SignalsContract):
+    """Another process is heard by what it commits."""
+
+    @pytest.fixture
+    async def parts(self, sqlite: Opened) -> AsyncIterator[Parts]:
+        async with sqlite() as parts:
+            # The writer's connection is opened by the first write.
+            await given_job(parts)
+            await parts.upkeep.wake(limit=1)
+            yield parts
+
+    @pytest.fixture
+    def signals(self, parts: Parts) -> Signals:
+        return parts.signals
+
+    @pytest.fixture
+    async def tell(self, sqlite: Opened) -> AsyncIterator[Tell]:
+        async with sqlite() as other:
+
+            async def tell(topic: Topic) -> None:
+                await given_job(other)
+
+            yield tell
+
+
+class TestPostgresSignals(SignalsContract):
+    @pytest.fixture
+    async def parts(self, postgres_only: Opened) -> AsyncIterator[Parts]:
+        async with postgres_only() as parts:
+            yield parts
+
+    @pytest.fixture
+    def signals(self, parts: Parts) -> Signals:
+        return parts.signals
+
+    @pytest.fixture
+    async def tell(self, postgres_only: Opened) -> AsyncIterator[Tell]:
+        async with postgres_only() as other:
+            yield other.signals.notify
+
+    async def test_sql_typed_by_hand_is_heard(self, parts: Parts, pg_clean: str) -> None:
+        """A new job wakes the scheduler, whoever wrote it."""
+        bell = await quiet(parts.signals.bell(Topic.JOBS))
+        connection = await asyncpg.connect(pg_clean)
+        await connection.execute("INSERT INTO jobs (name, target, interval_seconds) VALUES ('a', 'a', 60)")
+        await connection.close()
+
+        assert await bell.wait(LATER)
+
+    async def test_a_message_of_a_newer_version_is_ignored(self, parts: Parts, pg_clean: str) -> None:
+        bell = await quiet(parts.signals.bell(Topic.JOBS))
+        connection = await asyncpg.connect(pg_clean)
+        await connection.execute("SELECT pg_notify('floodmark', 'no such topic'), pg_notify('floodmark', 'jobs')")
+        await connection.close()
+
+        assert await bell.wait(LATER)
+
+    async def test_everything_rings_after_a_lost_connection(
+        self, parts: Parts, pg_clean: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Something may have been missed; and then it listens again."""
+        monkeypatch.setattr("floodmark.signals.postgres._RECONNECT_SECONDS", 0.02)
+        bells = [await quiet(parts.signals.bell(topic)) for topic in Topic]
+        connection = await asyncpg.connect(pg_clean)
+        cut = await connection.fetchval(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND query ILIKE '%LISTEN%' AND pid <> pg_backend_pid()"
+        )
+        await connection.close()
+        assert cut == 1
+
+        assert all([await bell.wait(LATER) for bell in bells])
+        await parts.signals.notify(Topic.JOBS)
+        assert await bells[0].wait(LATER)
+
+
+class TestRedisSignals(SignalsContract):
+    @pytest.fixture
+    async def parts(self, redis_on_sqlite: Opened) -> AsyncIterator[Parts]:
+        async with redis_on_sqlite() as parts:
+            yield parts
+
+    @pytest.fixture
+    def signals(self, parts: Parts) -> Signals:
+        return parts.signals
+
+    @pytest.fixture
+    async def tell(self, redis_on_sqlite: Opened) -> AsyncIterator[Tell]:
+        async with redis_on_sqlite() as other:
+            yield other.signals.notify
+
+    async def test_it_listens_through_long_silence(self, redis_url: str) -> None:
+        """Longer than Redis may take to answer: silence is not a fault."""
+        events, failures = Events(), list[StepFailed]()
+        events.listen(StepFailed, failures.append)
+        redis = Redis.from_url(redis_url, socket_timeout=0.1, protocol=2)
+        signals = RedisSignals(redis, "crawler", events)
+        await signals.start()
+        try:
+            bell = await quiet(signals.bell(Topic.JOBS))
+            assert not await bell.wait(timedelta(milliseconds=500))
+            assert failures == []
+            await redis.publish("crawler:signals", "jobs")
+            assert await bell.wait(LATER)
+        finally:
+            await signals.stop()
+            await redis.aclose()
+
+    async def test_a_message_of_a_newer_version_is_ignored(self, parts: Parts) -> None:
+        assert parts.redis is not None
+        bell = await quiet(parts.signals.bell(Topic.JOBS))
+        for message in (b"no such topic", b"\xff\xfe", b"jobs"):
+            await parts.redis.publish("crawler:signals", message)
+
+        assert await bell.wait(LATER)
+
+    async def test_everything_rings_after_a_restart(self, sqlite_copy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Pub/Sub forgets what it could not deliver. A signal sent while Redis is away harms nobody."""
+        monkeypatch.setattr("floodmark.signals.redis._RECONNECT_SECONDS", 0.02)
+        with Valkey.start(own=True) as valkey:
+            settings = Settings(database_url=sqlite_copy, redis_url=valkey.url, hostname="test")
+            async with open_parts(settings) as parts, open_parts(settings) as other:
+                bells = [await quiet(parts.signals.bell(topic)) for topic in Topic]
+                valkey.kill()
+                await other.signals.notify(Topic.JOBS)
+                valkey.start_again()
+
+                assert all([await bell.wait(LATER) for bell in bells])
+
+                async def is_heard() -> bool:
+                    await other.signals.notify(Topic.QUEUE)
+                    return await bells[1].wait(SOON)
+
+                await eventually(is_heard)
