@@ -3,25 +3,24 @@
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
-from typing import TypeVar
+from typing import Any, TypeVar
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from rich.console import Console
 from rich.table import Table
-from servers import Postgres, Valkey
 
 from floodmark.parts import Parts, open_parts
 from floodmark.settings import Settings
 from floodmark.store.database import open_database
 from floodmark.store.migrate import migrate
 from floodmark.telemetry.events import Events
+from servers import Postgres, Valkey
 
 T = TypeVar("T")
 
@@ -47,7 +46,7 @@ class Report:
     title: str
     rows: list[tuple[str, str, str, str, str]] = field(default_factory=list)
 
-    def add(self, what: str, value: str, reference: str, ratio: str, target: str = "") -> None:
+    def add(self, what: str, value: str, reference: str = "", ratio: str = "", target: str = "") -> None:
         self.rows.append((what, value, reference, ratio, target))
 
     def print(self) -> None:
@@ -90,14 +89,10 @@ async def interleaved(rounds: int, *measures: Callable[[], Awaitable[T]]) -> lis
     return results
 
 
-def middle(values: list[float]) -> float:
-    return median(values)
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     try:
         import uvloop
     except ImportError:
-        asyncio.run(main())  # type: ignore[arg-type]
+        asyncio.run(main())
     else:
-        uvloop.run(main())  # type: ignore[arg-type]
+        uvloop.run(main())

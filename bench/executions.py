@@ -4,14 +4,16 @@ python run.py bench executions [executions] [rounds]
 """
 
 import asyncio
+import json
 import sqlite3
 import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-from ._measuring import Report, Watch, both_servers, floodmark, folder, interleaved, middle, run
+from msgspec import Struct
 from redis.asyncio import Redis
 from sqlalchemy import text
 
@@ -27,16 +29,26 @@ from floodmark.worker.executor import Executor
 from floodmark.worker.retries import Retries
 from floodmark.worker.worker import Worker
 
+from ._measuring import Report, Watch, both_servers, floodmark, folder, interleaved, run
+
 PAYLOAD = {"id": "x" * 32, "data": "y" * 168}
+
+
+class Round(Struct, frozen=True):
+    """One measurement: how fast executions were made, and what running them took."""
+
+    made_per_second: float
+    drain: Watch
 
 
 async def nothing() -> AsyncIterator[None]:
     """A collector that finds nothing new."""
-    return
-    yield
+    found: list[None] = []
+    for item in found:
+        yield item
 
 
-async def raw_batched(redis: Redis, count: int) -> tuple[float, Watch]:
+async def raw_batched(redis: Redis, count: int) -> Round:
     """The reference: batched XADD, XREADGROUP 100, one asyncio task a job, XACK and XDEL. Returns adds/s, drain."""
     await redis.flushall()
     await redis.xgroup_create("raw", "g", "0", mkstream=True)
@@ -54,17 +66,17 @@ async def raw_batched(redis: Redis, count: int) -> tuple[float, Watch]:
     with drain.running():
         done = 0
         while done < count:
-            answer = await redis.xreadgroup("g", "c", {"raw": ">"}, count=100)
-            entries = next(iter(answer.values()))[0] if isinstance(answer, dict) else answer[0][1]
+            answer: Any = await redis.xreadgroup("g", "c", {"raw": ">"}, count=100)
+            entries = answer[0][1]
             await asyncio.gather(*(asyncio.create_task(job()) for _ in entries))
             ids = [entry[0] for entry in entries]
             await redis.xack("raw", "g", *ids)
             await redis.xdel("raw", *ids)
             done += len(ids)
-    return count / enqueue.wall, drain
+    return Round(count / enqueue.wall, drain)
 
 
-async def raw_single(redis: Redis, count: int) -> Watch:
+async def raw_single(redis: Redis, count: int) -> Round:
     """The other reference: one job at a time."""
     await redis.flushall()
     await redis.xgroup_create("raw", "g", "0", mkstream=True)
@@ -76,42 +88,46 @@ async def raw_single(redis: Redis, count: int) -> Watch:
     drain = Watch()
     with drain.running():
         for _ in range(count):
-            answer = await redis.xreadgroup("g", "c", {"raw": ">"}, count=1)
-            entries = next(iter(answer.values()))[0] if isinstance(answer, dict) else answer[0][1]
-            await redis.xack("raw", "g", entries[0][0])
-    return drain
+            answer: Any = await redis.xreadgroup("g", "c", {"raw": ">"}, count=1)
+            await redis.xack("raw", "g", answer[0][1][0][0])
+    return Round(0.0, drain)
 
 
-async def raw_sqlite(path: Path, count: int) -> Watch:
-    """The reference without Redis: claim and finish 100 rows at a time."""
-    path.unlink(missing_ok=True)
+async def raw_sqlite(path: Path, count: int) -> Round:
+    """The reference without Redis: claim and finish 100 rows at a time, under ids like ours, payload decoded."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
-    connection.execute("CREATE TABLE raw (id INTEGER PRIMARY KEY, payload TEXT, state TEXT)")
+    connection.execute("DROP TABLE IF EXISTS raw")
+    connection.execute("CREATE TABLE raw (id TEXT PRIMARY KEY, payload TEXT, state TEXT)")
     connection.execute("CREATE INDEX waiting ON raw (id) WHERE state = 'queued'")
     connection.execute("BEGIN")
-    connection.executemany("INSERT INTO raw (payload, state) VALUES (?, 'queued')", [("y" * 200,)] * count)
+    rows = [(new_id(), json.dumps(PAYLOAD)) for _ in range(count)]
+    connection.executemany("INSERT INTO raw (id, payload, state) VALUES (?, ?, 'queued')", rows)
     connection.execute("COMMIT")
     drain = Watch()
     with drain.running():
-        while True:
+        while claimed := _claim_raw(connection):
+            jobs = [json.loads(payload) for _, payload in claimed]
             connection.execute("BEGIN IMMEDIATE")
-            rows = connection.execute(
-                "UPDATE raw SET state = 'running' WHERE id IN (SELECT id FROM raw WHERE state = 'queued' LIMIT 100)"
-                " RETURNING id, payload"
-            ).fetchall()
+            connection.executemany("UPDATE raw SET state = 'done' WHERE id = ?", [(i,) for i, _ in claimed])
             connection.execute("COMMIT")
-            if not rows:
-                break
-            connection.execute("BEGIN IMMEDIATE")
-            connection.executemany("UPDATE raw SET state = 'done' WHERE id = ?", [(row[0],) for row in rows])
-            connection.execute("COMMIT")
+            assert len(jobs) == len(claimed)
     connection.close()
-    return drain
+    return Round(0.0, drain)
 
 
-async def ours(settings: Settings, count: int) -> tuple[float, Watch]:
+def _claim_raw(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    connection.execute("BEGIN IMMEDIATE")
+    rows = connection.execute(
+        "UPDATE raw SET state = 'running' WHERE id IN (SELECT id FROM raw WHERE state = 'queued' LIMIT 100)"
+        " RETURNING id, payload"
+    ).fetchall()
+    connection.execute("COMMIT")
+    return rows
+
+
+async def ours(settings: Settings, count: int) -> Round:
     """Jobs that are all due: fired by the scheduler, run by one worker. Returns fired/s, drain."""
     async with floodmark(settings) as parts:
         await _given_jobs(parts, count)
@@ -125,7 +141,7 @@ async def ours(settings: Settings, count: int) -> tuple[float, Watch]:
         with drain.running():
             await _drain(parts, count)
         await _check(parts, count)
-    return count / enqueue.wall, drain
+    return Round(count / enqueue.wall, drain)
 
 
 async def _given_jobs(parts: Parts, count: int) -> None:
@@ -183,20 +199,18 @@ async def main(count: int = 20_000, rounds: int = 3) -> None:
         redis = Redis.from_url(valkey.url, protocol=2)
         names = iter(range(1_000_000))
 
-        async def on_servers() -> tuple[float, Watch]:
+        async def on_servers() -> Round:
             await redis.flushall()
             name = f"bench{next(names)}"
-            url = postgres.create_database(name)
             try:
-                return await ours(Settings(database_url=url, redis_url=valkey.url), count)
+                return await ours(Settings(database_url=postgres.create_database(name), redis_url=valkey.url), count)
             finally:
                 postgres.drop_database(name)
 
-        async def embedded() -> tuple[float, Watch]:
+        async def embedded() -> Round:
             return await ours(Settings(database_url=f"sqlite:///{place}/{next(names)}.db"), count)
 
-        began = time.monotonic()
-        batched, single, sqlite, servers, alone = await _all(
+        measured = await interleaved(
             rounds,
             lambda: raw_batched(redis, count),
             lambda: raw_single(redis, count // 4),
@@ -205,55 +219,53 @@ async def main(count: int = 20_000, rounds: int = 3) -> None:
             embedded,
         )
         await redis.aclose()
-    _report(count, rounds, time.monotonic() - began, batched, single, sqlite, servers, alone)
+    _report(count, rounds, measured)
 
 
-async def _all(rounds: int, *measures: Callable[[], Awaitable[object]]) -> list[list[object]]:
-    return await interleaved(rounds, *measures)
+def _report(count: int, rounds: int, measured: Sequence[Sequence[Round]]) -> None:
+    batched, single, sqlite, servers, alone = measured
 
+    def cpu(of: Sequence[Round]) -> float:
+        return median(one.drain.cpu / count * 1e6 for one in of)
 
-def _report(count: int, rounds: int, seconds: float, batched, single, sqlite, servers, alone) -> None:  # type: ignore[no-untyped-def]
-    def cpu(watches: list[Watch], n: int = count) -> float:
-        return middle([watch.cpu / n * 1e6 for watch in watches])
+    def rate(of: Sequence[Round], number: int = count) -> float:
+        return median(number / one.drain.wall for one in of)
 
-    def rate(watches: list[Watch], n: int = count) -> float:
-        return middle([n / watch.wall for watch in watches])
+    def made(of: Sequence[Round]) -> float:
+        return median(one.made_per_second for one in of)
 
-    raw = [watch for _, watch in batched]
-    mine, embedded = [watch for _, watch in servers], [watch for _, watch in alone]
-    report = Report(f"{count:,} no-op executions, median of {rounds} interleaved rounds, {seconds:.0f} s in all")
+    report = Report(f"{count:,} no-op executions, median of {rounds} interleaved rounds")
     report.add(
         "worker CPU per execution, Redis + PostgreSQL, full history",
-        f"{cpu(mine):.0f} us",
-        f"{cpu(raw):.0f} us raw batched loop, a task a job",
-        f"{cpu(mine) / cpu(raw):.1f}x",
+        f"{cpu(servers):.0f} us",
+        f"{cpu(batched):.0f} us raw batched loop, a task a job",
+        f"{cpu(servers) / cpu(batched):.1f}x",
         "<= 9x",
     )
     report.add(
         "worker CPU per execution, embedded on SQLite, full history",
-        f"{cpu(embedded):.0f} us",
+        f"{cpu(alone):.0f} us",
         f"{cpu(sqlite):.0f} us raw SQLite loop",
-        f"{cpu(embedded) / cpu(sqlite):.1f}x",
+        f"{cpu(alone) / cpu(sqlite):.1f}x",
         "<= 8x",
     )
-    one = rate(single, count // 4)
+    one_by_one = rate(single, count // 4)
     report.add(
         "drain rate, one worker process, Redis + PostgreSQL",
-        f"{rate(mine):,.0f}/s",
-        f"{one:,.0f}/s raw loop, one at a time",
-        f"{rate(mine) / one:.2f}x",
+        f"{rate(servers):,.0f}/s",
+        f"{one_by_one:,.0f}/s raw loop, one at a time",
+        f"{rate(servers) / one_by_one:.2f}x",
         ">= 2.2x",
     )
-    report.add("drain rate, embedded on SQLite", f"{rate(embedded):,.0f}/s", f"{rate(sqlite):,.0f}/s raw", "", "")
-    added, fired = middle([r for r, _ in batched]), middle([r for r, _ in servers])
+    report.add("drain rate, embedded on SQLite", f"{rate(alone):,.0f}/s", f"{rate(sqlite):,.0f}/s raw SQLite loop")
     report.add(
         "fired in bulk (row + stream entry), Redis + PostgreSQL",
-        f"{fired:,.0f}/s",
-        f"{added:,.0f}/s raw batched XADD",
-        f"{fired / added:.2f}x",
+        f"{made(servers):,.0f}/s",
+        f"{made(batched):,.0f}/s raw batched XADD",
+        f"{made(servers) / made(batched):.2f}x",
         ">= 0.25x",
     )
-    report.add("fired in bulk, embedded on SQLite", f"{middle([r for r, _ in alone]):,.0f}/s", "", "", "")
+    report.add("fired in bulk, embedded on SQLite", f"{made(alone):,.0f}/s")
     report.print()
 
 

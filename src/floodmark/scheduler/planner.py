@@ -77,7 +77,7 @@ def plan(
     `active` counts the unfinished executions of the job; `seed` tells its jitter from that of other jobs. What
     `limit` leaves over is not lost: `next_run` is then already due and the next step goes on from there.
     """
-    due = list(islice(_Backlog(trigger, policy, planned_until, now).fires(), limit))
+    due = list(islice(_fires(trigger, policy, planned_until, now), limit))
     # A fire deals with all that came before it, so only a full plan can leave something over.
     is_full = len(due) == limit
     reached = max((fire.instant for fire in due), default=planned_until) if is_full else max(planned_until, now)
@@ -87,6 +87,18 @@ def plan(
         next_run=next_run,
         planned_until=reached if next_run <= now else max(reached, now),
     )
+
+
+def _fires(trigger: Trigger, policy: Policy, after: datetime, now: datetime) -> Iterator[Fire]:
+    """What becomes of the instants later than `after` that are due at `now`, oldest first."""
+    first = trigger.after(after)
+    if first is None or first > now:
+        return iter(())
+    second = trigger.after(first)
+    if (second is None or second > now) and now - first <= policy.misfire_grace:
+        # One instant, in time: by far the most common, and all the rules below agree about it.
+        return iter((Fire(instant=first),))
+    return _Backlog(trigger, policy, after, now).fires()
 
 
 @dataclass(frozen=True, slots=True)

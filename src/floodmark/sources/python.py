@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor as Threads
 from functools import lru_cache, partial
 from importlib import import_module
@@ -82,44 +82,56 @@ class PythonSource:
         return collector.function(**taken) if is_quick else partial(collector.function, **taken)
 
     async def _batches(self, collector: Collector, yielded: Any) -> AsyncIterator[Batch]:
+        things = yielded if inspect.isasyncgen(yielded) else self._from_thread(yielded)
         pending: list[Any] = []
         began = time.monotonic()
-        async for thing in self._things(yielded):
-            if isinstance(thing, Batch):
-                if pending:
-                    yield _batch(collector, pending)
-                    pending = []
-                yield thing
-                continue
-            pending.append(thing)
-            if len(pending) >= collector.batch_size or time.monotonic() - began > BATCH_SECONDS:
-                yield _batch(collector, pending)
-                pending, began = [], time.monotonic()
-        if pending:
-            yield _batch(collector, pending)
-
-    async def _things(self, yielded: Any) -> AsyncIterator[Any]:
-        if inspect.isasyncgen(yielded):
-            try:
-                async for thing in yielded:
+        try:
+            async for thing in things:
+                if isinstance(thing, Batch):
+                    if pending:
+                        yield _batch(collector, pending)
+                        pending = []
                     yield thing
-            finally:
-                # Its own `finally` runs now, not whenever it is collected as garbage.
-                await yielded.aclose()
-            return
+                    continue
+                pending.append(thing)
+                if len(pending) >= collector.batch_size or time.monotonic() - began > BATCH_SECONDS:
+                    yield _batch(collector, pending)
+                    pending, began = [], time.monotonic()
+            if pending:
+                yield _batch(collector, pending)
+        finally:
+            # Its own `finally` runs now, not whenever it is collected as garbage.
+            await things.aclose()
+
+    async def _from_thread(self, yielded: Any) -> AsyncGenerator[Any, None]:
+        """What a coroutine, a function or a generator gives; the latter two may block, so they run on a thread."""
+        loop = asyncio.get_running_loop()
         if inspect.isawaitable(yielded):
             yielded = await yielded
         elif isinstance(yielded, partial):
-            yielded = await asyncio.get_running_loop().run_in_executor(self._threads, yielded)
-        async for thing in self._from_thread(iter(yielded if yielded is not None else ())):
-            yield thing
-
-    async def _from_thread(self, things: Iterator[Any]) -> AsyncIterator[Any]:
-        """A plain generator may block, so it is read on a thread, a handful at a time."""
-        loop = asyncio.get_running_loop()
-        while part := await loop.run_in_executor(self._threads, lambda: list(islice(things, BATCH_SIZE))):
+            yielded = await loop.run_in_executor(self._threads, yielded)
+        things = iter(yielded if yielded is not None else ())
+        is_over = False
+        while not is_over:
+            part, is_over, error = await loop.run_in_executor(self._threads, _pull, things)
             for thing in part:
                 yield thing
+            if error is not None:
+                raise error
+
+
+def _pull(things: Iterator[Any]) -> tuple[list[Any], bool, Exception | None]:
+    """A handful, or what comes within a moment; whether that was all; and what went wrong after it."""
+    part: list[Any] = []
+    deadline = time.monotonic() + BATCH_SECONDS
+    try:
+        for thing in islice(things, BATCH_SIZE):
+            part.append(thing)
+            if time.monotonic() > deadline:
+                return part, False, None
+    except Exception as error:  # noqa: BLE001 - raised again by the caller, behind the items that came before it
+        return part, True, error
+    return part, len(part) < BATCH_SIZE, None
 
 
 def load(name: str) -> Any:

@@ -1,7 +1,7 @@
 """A lease goes in, an outcome comes out."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 
 from msgspec.structs import replace
 
@@ -57,11 +57,16 @@ class Executor:
         try:
             async with interrupt.scope(lease.job.timeout.total_seconds()):
                 batches = self._source(lease).collect(_target(lease), lease.watermark, self._context(lease))
-                async for batch in batches:
-                    kept += await self._sink.keep(lease, batch)
-                    if self._stopping.is_set():
-                        # A good place to stop: everything so far is kept, the next worker goes on from here.
-                        return Released(kept=kept)
+                try:
+                    async for batch in batches:
+                        kept += await self._sink.keep(lease, batch)
+                        if self._stopping.is_set():
+                            # A good place to stop: everything so far is kept, the next worker goes on from here.
+                            return Released(kept=kept)
+                finally:
+                    if isinstance(batches, AsyncGenerator):
+                        # What the source opened is closed now, also when we leave half-way.
+                        await batches.aclose()
         except SlowDown as told:
             # The source is healthy and named its price: waiting costs no attempt.
             return Snooze(after=told.after, reason=told.reason, key=told.key, kept=kept)

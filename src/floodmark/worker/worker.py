@@ -26,7 +26,7 @@ from .executor import Executor, Interrupt
 _WAIT = timedelta(seconds=1)
 # Leases fetched ahead are worth it only if they start within this time; otherwise another worker should have them.
 _AHEAD_SECONDS = 0.1
-_GATHER_SECONDS = 0.01
+_GATHER_SECONDS, _GATHER_TIMES = 0.001, 10
 
 
 class Worker:
@@ -40,8 +40,7 @@ class Worker:
         self._ready: deque[Lease] = deque()
         self._held: dict[str, tuple[Lease, Interrupt]] = {}
         self._ended: list[Settlement] = []
-        self._work = asyncio.Semaphore(0)
-        self._room, self._outcome = asyncio.Event(), asyncio.Event()
+        self._work, self._room, self._outcome = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._busy, self._started = 0, 0
         self._pace, self._pace_since = 0.0, time.monotonic()
         self.is_draining = False
@@ -59,7 +58,7 @@ class Worker:
         try:
             await self._take_in()
         finally:
-            self._wake_slots()
+            self._work.set()
             await asyncio.gather(*slots)
             self._outcome.set()
             await settling
@@ -134,7 +133,7 @@ class Worker:
         for lease in leases:
             self._held[lease.execution_id] = (lease, Interrupt())
             self._ready.append(lease)
-            self._work.release()
+        self._work.set()
         if self._stopping:
             self.stop()
 
@@ -149,17 +148,14 @@ class Worker:
         # While there is something left to start, rather a full batch a little later than a small one now.
         return 0 if self._ready and room < self._batch else min(room, self._batch)
 
-    def _wake_slots(self) -> None:
-        for _ in range(self.slots):
-            self._work.release()
-
     async def _slot(self) -> None:
         while True:
-            await self._work.acquire()
-            if self._ready:
+            while self._ready:
                 await self._execute(self._ready.popleft())
-            elif self._stopping:
+            if self._stopping:
                 return
+            self._work.clear()
+            await self._work.wait()
 
     async def _execute(self, lease: Lease) -> None:
         interrupt = self._held[lease.execution_id][1]
@@ -208,9 +204,10 @@ class Worker:
 
     async def _gather(self) -> None:
         """While more is waiting to start, more outcomes are moments away: one write for all of them."""
-        deadline = time.monotonic() + _GATHER_SECONDS
-        while self._ready and len(self._ended) < self._batch and time.monotonic() < deadline:
-            await asyncio.sleep(_GATHER_SECONDS / 10)
+        for _ in range(_GATHER_TIMES):
+            if not self._ready or len(self._ended) >= self._batch:
+                return
+            await asyncio.sleep(_GATHER_SECONDS)
 
     async def _settle(self, batch: list[Settlement]) -> None:
         failpoint("settle.before")

@@ -204,16 +204,11 @@ def _settle(
     settled = [held.get(s.lease.execution_id, (None,))[0] == s.lease.fence for s in settlements]
     mine = [s for s, is_mine in zip(settlements, settled, strict=True) if is_mine]
     stamp = to_text(now)
-    done = [s for s in mine if isinstance(s.outcome, Done)]
-    connection.executemany(_SETTLE_DONE, [_done(s, s.outcome, now, stamp) for s in done])
+    done = [(s, s.outcome) for s in mine if isinstance(s.outcome, Done)]
+    connection.executemany(_SETTLE_DONE, [_done(s, outcome, now, stamp) for s, outcome in done])
     connection.executemany(
-        _FREE_DONE,
-        [
-            (stamp, bool(held[s.lease.execution_id][1] + s.outcome.kept.new + s.outcome.kept.changed), stamp,
-             s.lease.job.stream, s.lease.fence)
-            for s in done
-        ],
-    )  # fmt: skip
+        _FREE_DONE, [_freed(s, outcome, held[s.lease.execution_id][1], stamp) for s, outcome in done]
+    )
     others = [s for s in mine if not isinstance(s.outcome, Done)]
     if others:
         connection.executemany(_SETTLE, [_settled(s, now, patience) for s in others])
@@ -235,6 +230,11 @@ def _done(settlement: Settlement, outcome: Done, now: datetime, stamp: str) -> t
         None if outcome.result is None else encode_json(outcome.result),
         settlement.lease.execution_id,
     )
+
+
+def _freed(settlement: Settlement, outcome: Done, kept_before: int, stamp: str) -> tuple[Any, ...]:
+    is_found = kept_before + outcome.kept.new + outcome.kept.changed > 0
+    return stamp, is_found, stamp, settlement.lease.job.stream, settlement.lease.fence
 
 
 def _settled(settlement: Settlement, now: datetime, patience: timedelta) -> tuple[Any, ...]:
