@@ -1,0 +1,240 @@
+"""Is everything there that should be, and does everything hold that must? `floodmark doctor`.
+
+The environment comes first: what does not answer cannot be examined. Then the invariants, by the names they have
+in the description of the protocol. Two of them need more than the store: I1 (no hole) needs to know what there was
+to collect, see `check_stream`; I9 (files) needs the files.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from sqlalchemy import func, select
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from .clock import Clock
+from .errors import Unavailable
+from .leases.port import Leases
+from .store.database import Database
+from .store.dialects import present_moment
+from .store.fleet import Fleet
+from .store.invariants import INVARIANTS, Invariant, Window, examples, window
+from .store.migrate import current, newest
+from .store.tables import items, job_executions, outbox
+
+# An execution may lie for one lease, one round of upkeep (15 s) and one of the requeuer (60 s).
+_UPKEEP = timedelta(seconds=75)
+_CLOCK_TOLERANCE = timedelta(seconds=1)
+_OLDEST_REDIS = (7, 0)
+_REDIS_IDS = 10_000
+_KEYS_AT_ONCE = 5000
+_SHOWN = 5
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One thing that was looked at. `hint` says what to do, and is empty when all is well."""
+
+    code: str
+    ok: bool
+    text: str
+    hint: str = ""
+
+
+class Doctor:
+    """Examines an installation without changing anything."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        *,
+        leases: Leases,
+        leader_key: str = "scheduler-leader",
+        execution_lease: timedelta = timedelta(seconds=15),
+        redis: Redis | None = None,
+        prefix: str = "crawler",
+    ) -> None:
+        self._database, self._clock, self._redis = database, clock, redis
+        self._leases, self._leader_key = leases, leader_key
+        self._patience, self._known = execution_lease + _UPKEEP, f"{prefix}:jobs:known"
+
+    async def check(self) -> list[Finding]:
+        """Everything that was looked at, good and bad, in the order in which one would mend it."""
+        found = await self._database_findings()
+        if not all(finding.ok for finding in found):
+            return found
+        found += [await self._clocks()]
+        if self._redis is not None:
+            found += await self._redis_findings(self._redis)
+        found += [await self._leader(), await self._workers()]
+        return found + await self._invariants()
+
+    async def check_stream(self, stream: str, expected_keys: Iterable[str]) -> list[Finding]:
+        """I1 and I2 for a stream of which it is known what it should hold: every item once, with its events."""
+        expected = set(expected_keys)
+        async with self._database.reading() as connection:
+            stored = {key async for key in _keys(connection, stream)}
+            events = (await connection.execute(_events_of(stream))).one()
+        return [
+            _compared("I1.missing", "no item is missing", "items are missing", sorted(expected - stored)),
+            _compared("I1.unexpected", "no item is made up", "items nobody expected", sorted(stored - expected)),
+            _events_finding(events, len(stored)),
+        ]
+
+    async def _database_findings(self) -> list[Finding]:
+        try:
+            await self._database.ping()
+            found, wanted = await current(self._database), newest()
+        except Unavailable as error:
+            return [Finding(code="database", ok=False, text=str(error), hint=error.hint)]
+        answers = Finding(code="database", ok=True, text=f"{self._database.dialect} answers")
+        if found == wanted:
+            return [answers, Finding(code="schema", ok=True, text=f"the schema is the newest ({found})")]
+        text = f"the schema is {found or 'empty'}, this version of Floodmark needs {wanted}"
+        return [answers, Finding(code="schema", ok=False, text=text, hint="bring it up to date: floodmark migrate")]
+
+    async def _clocks(self) -> Finding:
+        async with self._database.reading() as connection:
+            return await self._compared_clocks("clock", "this machine", connection, self._here)
+
+    async def _here(self) -> datetime:
+        return self._clock.now()
+
+    async def _compared_clocks(
+        self, code: str, whose: str, connection: AsyncConnection, ask: Callable[[], Awaitable[datetime]]
+    ) -> Finding:
+        """Their time lies between two of the database's: outside of these it is off by the rest."""
+        before = await present_moment(self._database, self._clock, connection)
+        theirs = await ask()
+        after = await present_moment(self._database, self._clock, connection)
+        off = max(before - theirs, theirs - after, timedelta())
+        if off < _CLOCK_TOLERANCE:
+            return Finding(code=code, ok=True, text=f"the clocks of {whose} and the database agree")
+        text = f"the clocks of {whose} and the database differ by {off.total_seconds():.1f} s"
+        return Finding(code=code, ok=False, text=text, hint="set both by NTP; leases end early or late until then")
+
+    async def _redis_findings(self, redis: Redis) -> list[Finding]:
+        try:
+            info = await redis.info()
+            async with self._database.reading() as connection:
+                clocks = await self._compared_clocks("redis.clock", "Redis", connection, lambda: _redis_time(redis))
+                known = await self._known_to_redis(redis, connection)
+        except (RedisError, OSError, TimeoutError) as error:
+            text = f"Redis does not answer: {error}; the database serves instead"
+            return [Finding(code="redis", ok=False, text=text, hint="check REDIS_URL with: floodmark settings")]
+        return [Finding(code="redis", ok=True, text="Redis answers"), _version(info), _eviction(info), clocks, known]
+
+    async def _known_to_redis(self, redis: Redis, connection: AsyncConnection) -> Finding:
+        """Redis first: what is put there was committed before, so nothing can be missing that is just new."""
+        ids: list[str] = []
+        async for key, _entry in redis.hscan_iter(self._known, count=1000):
+            ids.append(key.decode() if isinstance(key, bytes) else str(key))
+            if len(ids) >= _REDIS_IDS:
+                break
+        stored: set[str] = set()
+        column = job_executions.c.execution_id
+        for start in range(0, len(ids), 500):
+            stored.update(
+                (await connection.execute(select(column).where(column.in_(ids[start : start + 500])))).scalars()
+            )
+        hint = "does REDIS_URL or SCHEDULER_QUEUE_PREFIX belong to another installation? workers drop these"
+        unknown = [execution_id for execution_id in ids if execution_id not in stored]
+        holds, broken = "everything in Redis is in the database", "executions are known to Redis only"
+        return _compared("I5", holds, broken, unknown, hint)
+
+    async def _leader(self) -> Finding:
+        holder = await self._leases.holder(self._leader_key)
+        if holder is not None:
+            return Finding(code="leader", ok=True, text=f"{holder} schedules")
+        hint = "start one with: floodmark up, or floodmark scheduler"
+        return Finding(code="leader", ok=False, text="no scheduler is running", hint=hint)
+
+    async def _workers(self) -> Finding:
+        alive = [worker for worker in await Fleet(self._database, self._clock).workers() if worker.alive]
+        able = [worker for worker in alive if worker.slots]
+        if able:
+            slots = sum(worker.slots for worker in able)
+            return Finding(code="workers", ok=True, text=f"{len(able)} running, with room for {slots} executions")
+        hint = "start one with: floodmark up, or floodmark worker"
+        return Finding(code="workers", ok=False, text="no worker is running", hint=hint)
+
+    async def _invariants(self) -> list[Finding]:
+        async with self._database.reading() as connection:
+            now = await present_moment(self._database, self._clock, connection)
+            within = await window(connection, now=now, patience=self._patience)
+        return [await self._invariant(rule, within) for rule in INVARIANTS]
+
+    async def _invariant(self, rule: Invariant, within: Window) -> Finding:
+        try:
+            # A reading of its own for each: a long one must not keep old row versions alive for all.
+            async with self._database.reading() as connection:
+                found = await examples(connection, rule, within)
+        except (SQLAlchemyError, TimeoutError) as error:
+            text = f"could not be checked: {str(error).partition(chr(10))[0]}"
+            return Finding(code=rule.code, ok=False, text=text, hint="try again when the database is less busy")
+        return _compared(rule.code, rule.holds, rule.broken, found, rule.hint)
+
+
+def _compared(code: str, holds: str, broken: str, found: list[str], hint: str = "") -> Finding:
+    if not found:
+        return Finding(code=code, ok=True, text=holds)
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return Finding(code=code, ok=False, text=f"{broken}: {', '.join(found[:_SHOWN])}{more}", hint=hint)
+
+
+def _version(info: dict[str, Any]) -> Finding:
+    name, version = "Redis", str(info.get("redis_version", "0"))
+    if "valkey_version" in info:
+        name, version = "Valkey", str(info["valkey_version"])
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    is_new = numbers >= _OLDEST_REDIS
+    hint = "" if is_new else "upgrade to Redis 7.0, Valkey 7.2 or newer"
+    return Finding(code="redis.version", ok=is_new, text=f"{name} {version}", hint=hint)
+
+
+def _eviction(info: dict[str, Any]) -> Finding:
+    policy = str(info.get("maxmemory_policy", "unknown"))
+    is_safe = not policy.startswith(("allkeys-", "volatile-"))
+    text = f"maxmemory-policy is {policy}" + ("" if is_safe else ": a full Redis throws away the queue")
+    hint = "" if is_safe else "set it with: redis-cli config set maxmemory-policy noeviction"
+    return Finding(code="redis.eviction", ok=is_safe, text=text, hint=hint)
+
+
+async def _redis_time(redis: Redis) -> datetime:
+    seconds, microseconds = await redis.time()
+    return datetime.fromtimestamp(seconds, UTC) + timedelta(microseconds=microseconds)
+
+
+async def _keys(connection: AsyncConnection, stream: str) -> AsyncIterator[str]:
+    after: str | None = None
+    while True:
+        query = select(items.c.key).where(items.c.stream == stream).order_by(items.c.key).limit(_KEYS_AT_ONCE)
+        keys = (await connection.execute(query if after is None else query.where(items.c.key > after))).scalars().all()
+        for key in keys:
+            yield key
+        if len(keys) < _KEYS_AT_ONCE:
+            return
+        after = keys[-1]
+
+
+def _events_of(stream: str) -> Any:
+    """How many events the stream has, how many of them differ, and how many it should have had."""
+    told = select(outbox.c.key, outbox.c.revision).where(outbox.c.stream == stream)
+    different = select(func.count()).select_from(told.distinct().subquery()).scalar_subquery()
+    due = select(func.coalesce(func.sum(items.c.revision), 0)).where(items.c.stream == stream).scalar_subquery()
+    oldest = select(func.min(outbox.c.seq)).scalar_subquery()
+    every = select(func.count()).select_from(told.subquery()).scalar_subquery()
+    return select(every.label("told"), different.label("different"), due.label("due"), oldest.label("oldest"))
+
+
+def _events_finding(events: Any, stored: int) -> Finding:
+    counts = f"{stored} items with {events.due} revisions, {events.told} events of which {events.different} differ"
+    # Once events have been pruned, too few of them proves nothing; too many always does.
+    is_complete = events.told == events.due or (events.oldest != 1 and events.told < events.due)
+    is_once = events.told == events.different
+    ok = is_once and is_complete
+    return Finding(code="I2", ok=ok, text=counts, hint="" if ok else "every revision must have exactly one event")
