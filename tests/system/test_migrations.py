@@ -1,0 +1,114 @@
+"""Migrations prove themselves: they and the models give one schema, on both databases, in both directions."""
+
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection, text
+
+from floodmark.errors import Unavailable
+from floodmark.store.migrate import current, migrate, newest, require_newest
+from floodmark.store.tables import metadata
+from system.stores import AnyDatabase
+
+_SQLITE_DUMP = """
+SELECT type, name, tbl_name, sql FROM sqlite_master
+ WHERE name NOT LIKE 'sqlite_%' AND name <> 'alembic_version' AND type <> 'trigger' ORDER BY type, name
+"""
+
+# Columns by name and not by place: a column that a migration adds later comes last.
+_POSTGRES_DUMPS = (
+    """
+    SELECT table_name, column_name, data_type, character_maximum_length, is_nullable, column_default, is_identity
+      FROM information_schema.columns WHERE table_schema = 'public' AND table_name <> 'alembic_version'
+     ORDER BY table_name, column_name
+    """,
+    """
+    SELECT indexname, indexdef FROM pg_indexes
+     WHERE schemaname = 'public' AND tablename <> 'alembic_version' ORDER BY 1
+    """,
+    """
+    SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
+     WHERE connamespace = 'public'::regnamespace AND conrelid::regclass::text <> 'alembic_version' ORDER BY 1, 2
+    """,
+)
+
+_LEFT_POSTGRES = """
+SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relname NOT LIKE 'alembic_version%'
+UNION ALL SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+UNION ALL SELECT tgname FROM pg_trigger WHERE NOT tgisinternal
+"""
+_LEFT_SQLITE = "SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' AND name NOT LIKE 'alembic_version%'"
+
+
+async def dump(database: AnyDatabase) -> list[Any]:
+    """The schema as the database tells it, without Alembic's own table."""
+    statements = _POSTGRES_DUMPS if database.dialect == "postgresql" else (_SQLITE_DUMP,)
+    async with database.reading() as connection:
+        return [
+            tuple(_tidied(cell) for cell in row)
+            for statement in statements
+            for row in (await connection.execute(text(statement))).all()
+        ]
+
+
+def _tidied(cell: Any) -> Any:
+    """White space apart, and of SQLite's CREATE TABLE the lines in any order."""
+    if not isinstance(cell, str) or not cell.startswith("CREATE TABLE"):
+        return cell
+    return sorted(line.strip().rstrip(",") for line in cell.replace('"', "").splitlines() if line.strip())
+
+
+async def left_over(database: AnyDatabase) -> list[str]:
+    """Everything of ours that is still there."""
+    statement = _LEFT_POSTGRES if database.dialect == "postgresql" else _LEFT_SQLITE
+    async with database.reading() as connection:
+        return list((await connection.execute(text(statement))).scalars())
+
+
+def differences(connection: Connection) -> list[Any]:
+    context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": False})
+    return list(compare_metadata(context, metadata))
+
+
+@pytest.mark.spec("E2")
+async def test_alembic_sees_no_difference_between_models_and_migrations(database: AnyDatabase) -> None:
+    async with database.reading() as connection:
+        assert await connection.run_sync(differences) == []
+
+
+@pytest.mark.spec("E2", "G8")
+async def test_the_database_sees_no_difference_either(empty_database: AnyDatabase) -> None:
+    await migrate(empty_database)
+    migrated = await dump(empty_database)
+    await migrate(empty_database, to="base")
+    async with empty_database.writing() as connection:
+        await connection.run_sync(metadata.create_all)
+
+    assert await dump(empty_database) == migrated
+
+
+@pytest.mark.spec("E2")
+async def test_up_down_to_nothing_and_up_again(empty_database: AnyDatabase) -> None:
+    assert await current(empty_database) is None
+    assert await migrate(empty_database) == (None, newest())
+    first = await dump(empty_database)
+    assert await migrate(empty_database) == (newest(), newest())
+    assert await migrate(empty_database, to="base") == (newest(), None)
+    assert await left_over(empty_database) == []
+    assert await migrate(empty_database) == (None, newest())
+    assert await dump(empty_database) == first
+
+
+@pytest.mark.spec("E2", "G9")
+async def test_an_old_or_unknown_schema_is_refused(empty_database: AnyDatabase) -> None:
+    with pytest.raises(Unavailable, match="the database schema is empty") as refused:
+        await require_newest(empty_database)
+    assert "floodmark migrate" in refused.value.hint
+    await migrate(empty_database)
+    await require_newest(empty_database)
+    async with empty_database.writing() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = 'later'"))
+    with pytest.raises(Unavailable, match="newer than this version"):
+        await migrate(empty_database)
