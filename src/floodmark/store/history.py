@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.clock import Clock
 from floodmark.errors import InvalidInput, NotFound
-from floodmark.execution import ACTIVE, ENDED, Execution, State
+from floodmark.execution import ENDED, Execution, State
 from floodmark.ids import floor_id
 
 from .database import Database
@@ -61,7 +61,7 @@ class History:
         since = self._before(hours=hours)
         recent = or_(
             _e.execution_id >= floor_id(since),
-            _e.state.in_(ACTIVE),
+            _e.completed_at.is_(None),
             and_(_e.state == State.DEAD, _e.completed_at >= since),
         )
         return await self._read(_newest(SELECT_EXECUTION.where(recent), limit))

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.clock import Clock
 from floodmark.errors import Conflict, InvalidInput, NotFound
-from floodmark.execution import ACTIVE, Hold, Queued, State
+from floodmark.execution import Hold, Queued, State
 from floodmark.ids import new_id
 from floodmark.job import SCHEDULER_VERSION, Job, Priority
 from floodmark.spec import JobSpec, declaration, slug
@@ -336,7 +336,7 @@ async def _under_way(connection: AsyncConnection, job_id: str) -> Any:
     most_lasting = case((cell.state == State.RUNNING, 0), else_=1)
     query = (
         select(cell.execution_id, cell.state)
-        .where(cell.job_id == job_id, cell.state.in_(ACTIVE), held)
+        .where(cell.job_id == job_id, cell.completed_at.is_(None), held)
         .order_by(most_lasting, cell.scheduled_for)
     )
     return (await connection.execute(query.limit(1))).first()

@@ -2,11 +2,12 @@
 
 import hashlib
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
-from floodmark.batch import Item
+from floodmark.batch import Item, Watermark
 from floodmark.errors import InvalidInput
 
 # One item is a post, a page, a report - not an archive. Larger ones are a mistake better told than stored.
@@ -31,6 +32,16 @@ def pack(items: Sequence[Item]) -> list[Packed]:
     return [_pack(key, item) for key, item in {clean(item.key): item for item in items}.items()]
 
 
+def pack_watermark(watermark: Watermark | None) -> str | None:
+    """A watermark ready to be written."""
+    return None if watermark is None else _encoder.encode(clean(watermark)).decode()
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    """Without a zone it is taken as UTC, whatever the zone of this machine."""
+    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
+
+
 def _pack(key: str, item: Item) -> Packed:
     data = _encode(item.data)
     fingerprint = data if item.fingerprint is None else item.fingerprint.encode(errors="surrogatepass")
@@ -38,7 +49,7 @@ def _pack(key: str, item: Item) -> Packed:
     # A tombstone is a change even when nothing else changed.
     return Packed(
         key,
-        item.occurred_at,
+        _utc(item.occurred_at),
         data.decode(),
         f"gone:{digest}" if item.deleted else digest,
         item.deleted,

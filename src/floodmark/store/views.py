@@ -6,7 +6,7 @@ from sqlalchemy import and_, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.clock import Clock
-from floodmark.execution import ACTIVE, Execution, State
+from floodmark.execution import Execution, State
 from floodmark.explain import JobView, Limit
 from floodmark.job import Job
 
@@ -50,7 +50,7 @@ class Views:
 
 async def _active(connection: AsyncConnection, job: Job) -> tuple[Execution, ...]:
     running_first = case((_e.state == State.RUNNING, 0), (_e.state == State.QUEUED, 1), else_=2)
-    query = SELECT_EXECUTION.where(_e.job_id == job.job_id, _e.state.in_(ACTIVE))
+    query = SELECT_EXECUTION.where(_e.job_id == job.job_id, _e.completed_at.is_(None))
     rows = await connection.execute(query.order_by(running_first, _e.scheduled_for).limit(_ACTIVE_SHOWN))
     return tuple(execution_from_row(row) for row in rows)
 

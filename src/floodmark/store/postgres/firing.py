@@ -21,7 +21,7 @@ WITH due AS (
 )
 SELECT {columns},
     (SELECT count(*) FROM job_executions e
-      WHERE e.job_id = j.job_id AND e.state IN ('queued', 'waiting', 'running')),
+      WHERE e.job_id = j.job_id AND e.completed_at IS NULL),
     (SELECT array_agg(needed.name ORDER BY needed.name)
        FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
       WHERE d.job_id = j.job_id
@@ -56,7 +56,7 @@ UPDATE job_executions SET
     state = CASE state WHEN 'running' THEN state ELSE 'cancelled' END,
     completed_at = CASE state WHEN 'running' THEN NULL ELSE clock_timestamp() END,
     reason = CASE state WHEN 'running' THEN reason ELSE 'replaced by a newer instant' END
- WHERE job_id = ANY($1) AND state IN ('queued', 'waiting', 'running') AND NOT execution_id = ANY($2)
+ WHERE job_id = ANY($1) AND completed_at IS NULL AND NOT execution_id = ANY($2)
 """
 
 _NEXT_DUE = f"SELECT j.next_run FROM jobs j WHERE j.next_run IS NOT NULL AND {_PLANNABLE} ORDER BY j.next_run LIMIT 1"

@@ -9,7 +9,7 @@ from floodmark.errors import Fenced
 from floodmark.execution import Lease
 from floodmark.failpoints import failpoint
 from floodmark.store.database import Connection, PostgresDatabase, encode_json
-from floodmark.store.packing import pack
+from floodmark.store.packing import pack, pack_watermark
 from floodmark.store.port import Publish
 from floodmark.store.relaying import event_from_row
 
@@ -62,7 +62,7 @@ numbered AS (
       FROM numbered n WHERE o.seq = n.seq RETURNING o.*
 )
 SELECT m.position, m.stream, m.key, m.revision,
-       COALESCE(r.occurred_at, i.occurred_at), COALESCE(r.collected_at, i.collected_at),
+       CASE WHEN r.key IS NULL THEN i.occurred_at ELSE r.occurred_at END, COALESCE(r.collected_at, i.collected_at),
        COALESCE(r.data, i.data), COALESCE(r.deleted, i.deleted)
   FROM marked m
   JOIN items i ON i.stream = m.stream AND i.key = m.key
@@ -85,7 +85,7 @@ class PostgresKeeping:
         arguments = (
             lease.job.stream,
             lease.fence,
-            None if batch.watermark is None else encode_json(batch.watermark),
+            pack_watermark(batch.watermark),
             None if newest is None else encode_json({"key": newest.key, "occurred_at": newest.occurred_at}),
             *columns,
             lease.job.tenant_id,

@@ -18,7 +18,7 @@ _PLANNABLE = "j.schedule_enabled AND NOT j.paused AND j.invalid_reason IS NULL A
 _LOOK_AT = f"""
 SELECT {JOB_SELECT},
     (SELECT count(*) FROM job_executions e
-      WHERE e.job_id = j.job_id AND e.state IN ('queued', 'waiting', 'running')),
+      WHERE e.job_id = j.job_id AND e.completed_at IS NULL),
     (SELECT json_group_array(needed.name)
        FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
       WHERE d.job_id = j.job_id
@@ -42,7 +42,7 @@ UPDATE job_executions SET
     state = CASE state WHEN 'running' THEN state ELSE 'cancelled' END,
     completed_at = CASE state WHEN 'running' THEN NULL ELSE :now END,
     reason = CASE state WHEN 'running' THEN reason ELSE 'replaced by a newer instant' END
- WHERE job_id = :job AND state IN ('queued', 'waiting', 'running') AND scheduled_for < :newest
+ WHERE job_id = :job AND completed_at IS NULL AND scheduled_for < :newest
 """
 
 _NEXT_DUE = f"SELECT j.next_run FROM jobs j WHERE j.next_run IS NOT NULL AND {_PLANNABLE} ORDER BY j.next_run LIMIT 1"

@@ -9,7 +9,7 @@ from floodmark.errors import Fenced
 from floodmark.execution import Lease
 from floodmark.failpoints import failpoint
 from floodmark.store.database import SqliteDatabase, encode_json
-from floodmark.store.packing import Packed, pack
+from floodmark.store.packing import Packed, pack, pack_watermark
 from floodmark.store.port import Event, Publish
 from floodmark.store.relaying import event_from_row
 from floodmark.store.types import to_text
@@ -48,7 +48,7 @@ _TELL = "INSERT INTO outbox (stream, key, revision, created_at) VALUES (?, ?, ?,
 # Committed one after the other, so `seq` is already the order in which readers may see events.
 _UNSENT = """
 SELECT o.seq, o.stream, o.key, o.revision,
-       COALESCE(r.occurred_at, i.occurred_at), COALESCE(r.collected_at, i.collected_at),
+       CASE WHEN r.key IS NULL THEN i.occurred_at ELSE r.occurred_at END, COALESCE(r.collected_at, i.collected_at),
        COALESCE(r.data, i.data), COALESCE(r.deleted, i.deleted)
   FROM outbox o
   JOIN items i ON i.stream = o.stream AND i.key = o.key
@@ -67,7 +67,7 @@ class SqliteKeeping:
     async def keep(self, lease: Lease, batch: Batch) -> Kept:
         """Keep a batch and move the watermark, or raise `Fenced` and change nothing."""
         packed = pack(batch.items)
-        value = None if batch.watermark is None else encode_json(batch.watermark)
+        value = pack_watermark(batch.watermark)
         high_water = encode_json({"key": packed[-1].key, "occurred_at": packed[-1].occurred_at}) if packed else None
 
         def work(connection: sqlite3.Connection) -> Kept:

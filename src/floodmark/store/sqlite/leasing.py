@@ -1,12 +1,12 @@
 """Claims, heartbeats and outcomes on SQLite: the same rules as on PostgreSQL, under the single writer."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from floodmark.clock import Clock
-from floodmark.execution import Lease, State
+from floodmark.execution import Lease
 from floodmark.outcome import Cancelled, Dead, Done, Snooze
 from floodmark.store.database import SqliteDatabase, encode_json
 from floodmark.store.port import Extended, Settlement
@@ -15,7 +15,7 @@ from floodmark.store.settling import settled_row, state_of, storable
 from floodmark.store.types import to_text
 
 _EXECUTION_COLUMNS = 12
-_ENDING = (Done, Dead, Cancelled)
+_ENDING = (Dead, Cancelled)
 
 # With everything that could stand in the way of a start: the job gone or paused, a limit, the target leased.
 _CANDIDATES = f"""
@@ -203,38 +203,38 @@ def _settle(
     held = {execution_id: (fence, kept) for execution_id, fence, kept in connection.execute(_MINE, (ids,))}
     settled = [held.get(s.lease.execution_id, (None,))[0] == s.lease.fence for s in settlements]
     mine = [s for s, is_mine in zip(settlements, settled, strict=True) if is_mine]
-    stamp = to_text(now)
     done = [(s, s.outcome) for s in mine if isinstance(s.outcome, Done)]
-    connection.executemany(_SETTLE_DONE, [_done(s, outcome, now, stamp) for s, outcome in done])
-    connection.executemany(
-        _FREE_DONE, [_freed(s, outcome, held[s.lease.execution_id][1], stamp) for s, outcome in done]
-    )
-    others = [s for s in mine if not isinstance(s.outcome, Done)]
-    if others:
-        connection.executemany(_SETTLE, [_settled(s, now, patience) for s in others])
-        connection.executemany(_FREE, [(s.lease.job.stream, s.lease.fence) for s in others])
-    ended = [s for s in mine if isinstance(s.outcome, _ENDING)]
-    connection.executemany(_TELL, [_told(s, now) for s in ended])
+    if done:
+        _settle_done(connection, done, now, {i: kept for i, (_, kept) in held.items()})
+    if len(done) < len(mine):
+        _settle_others(connection, [s for s in mine if not isinstance(s.outcome, Done)], now, patience)
     _follow_up(connection, settlements, mine, now)
     return settled
 
 
-def _done(settlement: Settlement, outcome: Done, now: datetime, stamp: str) -> tuple[Any, ...]:
-    return (
-        to_text(now - timedelta(seconds=settlement.duration)),
-        stamp,
-        settlement.duration,
-        outcome.kept.new,
-        outcome.kept.changed,
-        outcome.kept.known,
-        None if outcome.result is None else encode_json(outcome.result),
-        settlement.lease.execution_id,
-    )
+def _settle_done(
+    connection: sqlite3.Connection, done: Sequence[tuple[Settlement, Done]], now: datetime, before: Mapping[str, int]
+) -> None:
+    executions, streams, jobs, stamp = [], [], [], to_text(now)
+    for s, outcome in done:
+        lease, kept, started = s.lease, outcome.kept, to_text(now - timedelta(seconds=s.duration))
+        result = None if outcome.result is None else encode_json(outcome.result)
+        executions.append((started, stamp, s.duration, kept.new, kept.changed, kept.known, result, lease.execution_id))
+        is_found = before[lease.execution_id] + kept.new + kept.changed > 0
+        streams.append((stamp, is_found, stamp, lease.job.stream, lease.fence))
+        jobs.append((started, "done", stamp, lease.job.job_id))
+    connection.executemany(_SETTLE_DONE, executions)
+    connection.executemany(_FREE_DONE, streams)
+    connection.executemany(_TELL, jobs)
 
 
-def _freed(settlement: Settlement, outcome: Done, kept_before: int, stamp: str) -> tuple[Any, ...]:
-    is_found = kept_before + outcome.kept.new + outcome.kept.changed > 0
-    return stamp, is_found, stamp, settlement.lease.job.stream, settlement.lease.fence
+def _settle_others(
+    connection: sqlite3.Connection, others: Sequence[Settlement], now: datetime, patience: timedelta
+) -> None:
+    connection.executemany(_SETTLE, [_settled(s, now, patience) for s in others])
+    connection.executemany(_FREE, [(s.lease.job.stream, s.lease.fence) for s in others])
+    ended = [s for s in others if isinstance(s.outcome, _ENDING)]
+    connection.executemany(_TELL, [_told(s, now) for s in ended])
 
 
 def _settled(settlement: Settlement, now: datetime, patience: timedelta) -> tuple[Any, ...]:
@@ -262,9 +262,8 @@ def _settled(settlement: Settlement, now: datetime, patience: timedelta) -> tupl
 
 
 def _told(settlement: Settlement, now: datetime) -> tuple[Any, ...]:
-    state = state_of(settlement.outcome)
-    success = to_text(now) if state is State.DONE else None
-    return to_text(now - timedelta(seconds=settlement.duration)), state.value, success, settlement.lease.job.job_id
+    started = to_text(now - timedelta(seconds=settlement.duration))
+    return started, state_of(settlement.outcome).value, None, settlement.lease.job.job_id
 
 
 def _follow_up(

@@ -179,9 +179,12 @@ def _create_tables() -> None:
         sa.Column("result", Json, nullable=True),
         sa.Column("traceparent", sa.Text(), nullable=True),
         sa.Column("created_at", UtcTime(), server_default=now_text(), nullable=False),
-        sa.CheckConstraint("hold IN ('overlap', 'dependency', 'paused')", name=op.f("ck_job_executions_hold")),
         sa.CheckConstraint(
-            "state IN ('queued', 'waiting', 'running', 'done', 'dead', 'cancelled', 'skipped')",
+            "hold = 'overlap' OR hold = 'dependency' OR hold = 'paused'", name=op.f("ck_job_executions_hold")
+        ),
+        sa.CheckConstraint(
+            "state = 'queued' OR state = 'waiting' OR state = 'running' OR state = 'done' OR state = 'dead'"
+            " OR state = 'cancelled' OR state = 'skipped'",
             name=op.f("ck_job_executions_state"),
         ),
         sa.PrimaryKeyConstraint("execution_id", name=op.f("pk_job_executions")),
@@ -192,8 +195,8 @@ def _create_tables() -> None:
         "job_executions",
         ["job_id"],
         unique=False,
-        postgresql_where=sa.text("state IN ('queued', 'waiting', 'running')"),
-        sqlite_where=sa.text("state IN ('queued', 'waiting', 'running')"),
+        postgresql_where=sa.text("completed_at IS NULL"),
+        sqlite_where=sa.text("completed_at IS NULL"),
     )
     op.create_index(
         "ix_job_executions_dead",
