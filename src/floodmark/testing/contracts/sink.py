@@ -1,0 +1,437 @@
+"""What every sink in a store promises, and the relay that empties its outbox."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from floodmark.batch import Batch, Item, Kept
+from floodmark.errors import Fenced, InvalidInput
+from floodmark.execution import Lease
+from floodmark.outcome import Done, Snooze
+from floodmark.parts import Parts
+from floodmark.sinks.sql import SqlSink
+from floodmark.store.port import Event
+from floodmark.store.tables import item_revisions, items, outbox, watermarks
+from floodmark.testing.factories import (
+    AT_ONCE,
+    Opened,
+    count_of,
+    expire,
+    given_lease,
+    given_queued,
+    rescue,
+    rows_of,
+    settle,
+    take,
+    watermark_of,
+)
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+
+# Few keys and few contents, so that batches overlap in every way.
+Posts = list[tuple[str, str, bool]]
+POSTS: st.SearchStrategy[Posts] = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("xyz"), st.booleans()))
+
+
+class SinkContract:
+    """What every sink in a store promises. Subclass it and provide `opened`, which opens parts on your store."""
+
+    @pytest.fixture
+    async def parts(self, opened: Opened) -> AsyncIterator[Parts]:
+        """One process."""
+        async with opened() as parts:
+            yield parts
+
+    @pytest.fixture
+    async def other(self, opened: Opened) -> AsyncIterator[Parts]:
+        """Another process on the same store."""
+        async with opened() as parts:
+            yield parts
+
+    @pytest.fixture
+    def sink(self, parts: Parts) -> SqlSink:
+        """The sink as an executor has it."""
+        return SqlSink(parts.keeping, parts.events)
+
+    # Keeping
+
+    @pytest.mark.spec("G3", "T7")
+    async def test_items_watermark_and_events_are_kept_together(self, parts: Parts, sink: SqlSink) -> None:
+        """With everything a reader needs to know about them."""
+        lease = await given_lease(parts, tenant_id="t1", user_id="u1")
+
+        kept = await sink.keep(lease, Batch([Item("1", {"text": "one"}, NOON), Item("2", {"text": "two"})], {"id": 2}))
+
+        assert kept == Kept(new=2)
+        first, second = await rows_of(parts, items)
+        assert (first["stream"], first["key"], first["data"]) == (lease.job.stream, "1", {"text": "one"})
+        assert (first["occurred_at"], second["occurred_at"]) == (NOON, None)
+        assert (first["revision"], first["deleted"], first["fence"]) == (1, False, lease.fence)
+        assert (first["tenant_id"], first["user_id"], first["execution_id"]) == ("t1", "u1", lease.execution_id)
+        assert [(row["key"], row["revision"], row["position"]) for row in await rows_of(parts, outbox)] == [
+            ("1", 1, None),
+            ("2", 1, None),
+        ]
+        mark = await watermark_of(parts, lease)
+        assert mark["value"] == {"id": 2}
+        assert mark["moved_at"] is not None
+
+    @pytest.mark.spec("G3", "T7")
+    async def test_the_same_batch_again_changes_nothing(self, parts: Parts, sink: SqlSink) -> None:
+        """A repeated collection tells nobody anything."""
+        lease = await given_lease(parts)
+        batch = Batch([Item("1", {"b": 1, "a": [2]}), Item("2", "two")], {"id": 2})
+        await sink.keep(lease, batch)
+        before = await rows_of(parts, items)
+
+        assert await sink.keep(lease, Batch([Item("1", {"a": [2], "b": 1}), Item("2", "two")])) == Kept(known=2)
+
+        assert await rows_of(parts, items) == before
+        assert await count_of(parts, outbox) == 2
+        assert await count_of(parts, item_revisions) == 0
+
+    @pytest.mark.spec("G3")
+    async def test_a_changed_item_is_a_new_revision(self, parts: Parts, sink: SqlSink) -> None:
+        """The old one is archived, and the change is told."""
+        lease = await given_lease(parts)
+        await sink.keep(lease, Batch([Item("1", {"text": "one"}, NOON), Item("2", {})]))
+
+        assert await sink.keep(lease, Batch([Item("1", {"text": "uno"}), Item("2", {})])) == Kept(changed=1, known=1)
+
+        [item] = await rows_of(parts, items, key="1")
+        assert (item["revision"], item["data"], item["occurred_at"]) == (2, {"text": "uno"}, None)
+        [old] = await rows_of(parts, item_revisions)
+        assert (old["key"], old["revision"], old["data"], old["occurred_at"]) == ("1", 1, {"text": "one"}, NOON)
+        assert [(row["key"], row["revision"]) for row in await rows_of(parts, outbox)] == [("1", 1), ("2", 1), ("1", 2)]
+
+    async def test_a_fingerprint_decides_what_is_a_change(self, parts: Parts, sink: SqlSink) -> None:
+        """A counter that moves all the time is not news."""
+        lease = await given_lease(parts)
+        await sink.keep(lease, Batch([Item("1", {"text": "one", "views": 1}, fingerprint="one")]))
+
+        assert await sink.keep(lease, Batch([Item("1", {"text": "one", "views": 9}, fingerprint="one")])) == Kept(
+            known=1
+        )
+        assert await sink.keep(lease, Batch([Item("1", {"text": "uno", "views": 9}, fingerprint="uno")])) == Kept(
+            changed=1
+        )
+
+    async def test_a_tombstone_is_a_change_and_loses_nothing(self, parts: Parts, sink: SqlSink) -> None:
+        """What was kept of it stays; it may come back."""
+        lease = await given_lease(parts)
+        await sink.keep(lease, Batch([Item("1", {"text": "one"})]))
+        gone = Batch([Item("1", {"text": "one"}, deleted=True)])
+
+        assert await sink.keep(lease, gone) == Kept(changed=1)
+        assert await sink.keep(lease, gone) == Kept(known=1)
+        assert (await rows_of(parts, items))[0]["deleted"] is True
+        assert await sink.keep(lease, Batch([Item("1", {"text": "one"})])) == Kept(changed=1)
+        [item] = await rows_of(parts, items)
+        assert (item["deleted"], item["revision"]) == (False, 3)
+
+    async def test_of_duplicates_in_one_batch_the_last_counts(self, parts: Parts, sink: SqlSink) -> None:
+        """Once."""
+        lease = await given_lease(parts)
+
+        kept = await sink.keep(lease, Batch([Item("1", "old"), Item("2", "two"), Item("1", "new")], {"id": 2}))
+
+        assert kept == Kept(new=2, known=1)
+        assert [(row["key"], row["data"], row["revision"]) for row in await rows_of(parts, items)] == [
+            ("1", "new", 1),
+            ("2", "two", 1),
+        ]
+        assert await count_of(parts, outbox) == 2
+
+    async def test_an_empty_batch_moves_the_watermark(self, parts: Parts, sink: SqlSink) -> None:
+        """There may be nothing new up to a further point."""
+        lease = await given_lease(parts)
+        assert await sink.keep(lease, Batch([], {"id": 7})) == Kept()
+        assert (await watermark_of(parts, lease))["value"] == {"id": 7}
+
+    async def test_a_batch_without_a_watermark_leaves_it(self, parts: Parts, sink: SqlSink) -> None:
+        """Not every batch ends at a place to go on from."""
+        lease = await given_lease(parts)
+        await sink.keep(lease, Batch([Item("1", 1)], {"id": 1}))
+        await sink.keep(lease, Batch([Item("2", 2)]))
+        assert (await watermark_of(parts, lease))["value"] == {"id": 1}
+
+    @pytest.mark.spec("T3")
+    async def test_the_high_water_mark_lasts_until_success(self, parts: Parts, sink: SqlSink) -> None:
+        """It shows how far a run has come that did not end well."""
+        lease = await given_lease(parts)
+        await sink.keep(lease, Batch([Item("1", 1, NOON), Item("2", 2, NOON)], {"id": 2}))
+        await settle(parts, lease, Snooze(after=AT_ONCE, reason="wait", kept=Kept(new=2)))
+        assert (await watermark_of(parts, lease))["high_water"]["key"] == "2"
+
+        await parts.queue.put(await parts.upkeep.wake(limit=1))
+        [again] = await take(parts)
+        assert again.watermark == {"id": 2}
+        await settle(parts, again, Done())
+        mark = await watermark_of(parts, lease)
+        assert (mark["high_water"], mark["value"]) == (None, {"id": 2})
+        assert mark["last_parsed_at"] is not None
+
+    async def test_streams_do_not_meet(self, parts: Parts, sink: SqlSink) -> None:
+        """The same key in two streams is two items."""
+        first, second = await given_lease(parts), await given_lease(parts, worker="b")
+        await sink.keep(first, Batch([Item("1", "x")], {"id": 1}))
+        assert await sink.keep(second, Batch([Item("1", "y")], {"id": 9})) == Kept(new=1)
+        assert (await watermark_of(parts, first))["value"] == {"id": 1}
+
+    async def test_different_streams_can_be_kept_at_once(self, parts: Parts, other: Parts) -> None:
+        """By several processes, without waiting for or hurting each other."""
+        await given_queued(parts, 8)
+        leases = await take(parts)
+
+        async def keep(number: int, lease: Lease) -> None:
+            for start in range(0, 30, 10):
+                batch = Batch([Item(str(n), n) for n in range(start, start + 10)], {"id": start})
+                await (parts, other)[number % 2].keeping.keep(lease, batch)
+
+        await asyncio.gather(*(keep(number, lease) for number, lease in enumerate(leases)))
+
+        assert await count_of(parts, items) == 8 * 30
+        assert await count_of(parts, outbox) == 8 * 30
+        assert [row["value"] for row in await rows_of(parts, watermarks)] == [{"id": 20}] * 8
+
+    # Refusing
+
+    @pytest.mark.spec("G3", "E1")
+    async def test_a_replaced_worker_changes_nothing(self, parts: Parts, sink: SqlSink, other: Parts) -> None:
+        """Neither items nor watermark nor events, from the moment another has taken over."""
+        first = await given_lease(parts)
+        await sink.keep(first, Batch([Item("1", "mine")], {"id": 1}))
+        await expire(parts, first)
+        await rescue(other)
+        [second] = await take(other, worker="b")
+        before = await self._everything(parts)
+
+        with pytest.raises(Fenced):
+            await sink.keep(first, Batch([Item("1", "changed"), Item("2", "new")], {"id": 99}))
+        with pytest.raises(Fenced):
+            await sink.keep(first, Batch([], {"id": 99}))
+
+        assert await self._everything(parts) == before
+        assert second.watermark == {"id": 1}
+        assert await SqlSink(other.keeping, other.events).keep(second, Batch([Item("2", "theirs")], {"id": 2})) == Kept(
+            new=1
+        )
+
+    @pytest.mark.spec("G3")
+    async def test_a_batch_that_cannot_be_kept_changes_nothing(self, parts: Parts, sink: SqlSink) -> None:
+        """All of it or none of it."""
+        lease = await given_lease(parts)
+        before = await self._everything(parts)
+
+        with pytest.raises(TypeError):
+            await sink.keep(lease, Batch([Item("1", "fine"), Item("2", object())], {"id": 2}))
+        with pytest.raises(InvalidInput, match="larger than"):
+            await sink.keep(lease, Batch([Item("1", "fine"), Item("2", "x" * 20_000_000)], {"id": 2}))
+
+        assert await self._everything(parts) == before
+
+    # Texts
+
+    @pytest.mark.parametrize(
+        ("text", "stored"),
+        [
+            pytest.param("NUL \x00 byte", "NUL ␀ byte", id="nul"),
+            pytest.param("lone \ud83d surrogate", "lone \ufffd surrogate", id="surrogate"),
+            pytest.param("\ud83d", "\ufffd", id="only-a-surrogate"),
+            pytest.param("pair \ud83d\ude00 as surrogates", "pair \U0001f600 as surrogates", id="pair"),
+            pytest.param("\\u0000 written out", "\\u0000 written out", id="escape"),
+            pytest.param("\u05e9\u05dc\u05d5\u05dd \u202e\u0645\u0631\u062d\u0628\u0627", None, id="right-to-left"),
+            pytest.param("\U0001f468\u200d\U0001f469\u200d\U0001f467 \u200b \U0001f1fa\U0001f1e6", None, id="emoji"),
+            pytest.param("\U00020000\U0010ffff", None, id="four-bytes"),
+            pytest.param("' OR 1=1; DROP TABLE items; -- $1 ? %s {}", None, id="sql"),
+            pytest.param("ж" * 4_000_000, None, id="huge"),
+        ],
+    )
+    async def test_any_text_can_be_kept(self, parts: Parts, sink: SqlSink, text: str, stored: str | None) -> None:
+        """As it is, but for what no database can hold: that is replaced by what shows it."""
+        lease = await given_lease(parts)
+        key, expected = text[:40], text if stored is None else stored
+        batch = Batch([Item(key, {"text": text, "list": [text[:9]], text[:20]: 1})], {"value": text[:30]})
+
+        assert await sink.keep(lease, batch) == Kept(new=1)
+        assert await sink.keep(lease, batch) == Kept(known=1)
+
+        [item] = await rows_of(parts, items)
+        assert item["data"]["text"] == expected
+        assert item["key"] == expected[:40]
+        [event] = await relayed(parts)
+        assert event.key == expected[:40]
+        assert (await watermark_of(parts, lease))["value"] == {"value": expected[:30]}
+
+    async def test_keys_that_are_stored_alike_are_one(self, parts: Parts, sink: SqlSink) -> None:
+        """Two that differ only in what no database can hold."""
+        lease = await given_lease(parts)
+        assert await sink.keep(lease, Batch([Item("a\x00", 1), Item("a␀", 2)])) == Kept(new=1, known=1)
+
+    @pytest.mark.parametrize("data", [None, 0, "", [], {}, True, 1.5, 2**53, [None, {"a": None}]])
+    async def test_any_json_can_be_kept(self, parts: Parts, sink: SqlSink, data: Any) -> None:
+        """Empty values are values."""
+        lease = await given_lease(parts)
+        await sink.keep(lease, Batch([Item("1", data)]))
+        assert await sink.keep(lease, Batch([Item("1", data)])) == Kept(known=1)
+        [event] = await relayed(parts)
+        assert event.kind == "item.new"
+
+    async def test_a_time_without_a_zone_is_taken_as_utc(self, parts: Parts, sink: SqlSink) -> None:
+        """On every machine alike."""
+        lease = await given_lease(parts)
+        await sink.keep(lease, Batch([Item("1", 1, NOON.replace(tzinfo=None))]))
+        assert (await rows_of(parts, items))[0]["occurred_at"] == NOON
+
+    # Telling
+
+    @pytest.mark.spec("G4")
+    async def test_events_come_in_the_order_of_the_items(self, parts: Parts, sink: SqlSink) -> None:
+        """Whether they are new or changed, and however their keys sort."""
+        lease = await given_lease(parts)
+        keys = [str((n * 37) % 101) for n in range(100)]
+        await sink.keep(lease, Batch([Item(key, "old") for key in keys[::3]]))
+        await relayed(parts)
+
+        await sink.keep(lease, Batch([Item(key, "new") for key in keys]))
+
+        events = await relayed(parts)
+        assert [event.key for event in events] == keys
+        assert [event.position for event in events] == list(range(35, 135))
+
+    @pytest.mark.spec("G4", "T7")
+    async def test_an_event_tells_what_happened(self, parts: Parts, sink: SqlSink) -> None:
+        """Each of its own revision, even if the item has changed since."""
+        lease = await given_lease(parts)
+        await sink.keep(lease, Batch([Item("1", {"v": 1})]))
+        await sink.keep(lease, Batch([Item("1", {"v": 2}, NOON)]))
+        await sink.keep(lease, Batch([Item("1", {"v": 2}, NOON, deleted=True)]))
+
+        events = await relayed(parts)
+
+        assert [(e.kind, e.revision, "".join(e.data.split()), e.occurred_at) for e in events] == [
+            ("item.new", 1, '{"v":1}', None),
+            ("item.changed", 2, '{"v":2}', NOON),
+            ("item.deleted", 3, '{"v":2}', NOON),
+        ]
+        assert [event.event_id for event in events] == [f"{lease.job.stream}/1/{n}" for n in (1, 2, 3)]
+        assert all(event.collected_at.tzinfo is not None for event in events)
+
+    @pytest.mark.spec("G4")
+    async def test_positions_have_no_gaps(self, parts: Parts, sink: SqlSink, other: Parts) -> None:
+        """A reader that has seen one number knows the next."""
+        lease = await given_lease(parts)
+        batch = Batch([Item(str(n), n) for n in range(25)])
+        await sink.keep(lease, batch)
+        await sink.keep(lease, batch)
+        await expire(parts, lease)
+        await rescue(other)
+        await take(other, worker="b")
+        with pytest.raises(Fenced):
+            await sink.keep(lease, Batch([Item("x", "x")]))
+
+        positions = [event.position for _ in range(4) for event in await relayed(parts, limit=10)]
+
+        assert positions == list(range(1, 26))
+        assert [row["position"] for row in await rows_of(parts, outbox)] == positions
+        assert all(row["sent_at"] is not None for row in await rows_of(parts, outbox))
+
+    @pytest.mark.spec("G4")
+    async def test_what_could_not_be_published_is_published_again(self, parts: Parts, sink: SqlSink) -> None:
+        """Under the same ids and numbers; nothing counts as sent before it is."""
+        lease = await given_lease(parts)
+        await sink.keep(lease, Batch([Item("1", 1), Item("2", 2)]))
+        tried: list[str] = []
+
+        async def publish(events: Sequence[Event]) -> None:
+            tried.extend(event.event_id for event in events)
+            raise ValueError("no connection")
+
+        with pytest.raises(ValueError, match="no connection"):
+            await parts.keeping.relay(publish, limit=10)
+
+        assert [row["position"] for row in await rows_of(parts, outbox)] == [None, None]
+        events = await relayed(parts)
+        assert [event.event_id for event in events] == tried
+        assert [event.position for event in events] == [1, 2]
+        assert await relayed(parts) == []
+
+    @pytest.mark.spec("G4")
+    async def test_two_relays_at_once_keep_the_order(self, parts: Parts, sink: SqlSink, other: Parts) -> None:
+        """Two leaders, for a moment: events may come twice, but with one number each and in order."""
+        lease = await given_lease(parts)
+        await sink.keep(lease, Batch([Item(str(n), n) for n in range(40)]))
+        heard: list[Event] = []
+
+        async def publish(events: Sequence[Event]) -> None:
+            heard.extend(events)
+
+        for _ in range(4):
+            await asyncio.gather(*(p.keeping.relay(publish, limit=10) for p in (parts, other)))
+
+        assert {event.position: event.key for event in heard} == {n + 1: str(n) for n in range(40)}
+        assert len({event.event_id for event in heard}) == 40
+
+    # Any sequence
+
+    @pytest.mark.spec("G3", "G4", "T7")
+    @settings(
+        max_examples=15,
+        deadline=None,
+        suppress_health_check=[
+            HealthCheck.function_scoped_fixture,
+            HealthCheck.differing_executors,
+            HealthCheck.too_slow,
+        ],
+    )
+    @given(batches=st.lists(POSTS, max_size=6))
+    async def test_any_sequence_of_batches_ends_in_their_union(self, parts: Parts, batches: list[Posts]) -> None:
+        """The newest content of each item, one revision for each change, and one event for each revision."""
+        lease = await given_lease(parts)
+        contents: dict[str, list[tuple[str, bool]]] = {}
+        total = Kept()
+        for number, posts in enumerate(batches):
+            batch = Batch([Item(key, text, deleted=gone) for key, text, gone in posts], {"n": number})
+            total += await parts.keeping.keep(lease, batch)
+            for key, content in {key: (text, gone) for key, text, gone in posts}.items():
+                seen = contents.setdefault(key, [])
+                if seen[-1:] != [content]:
+                    seen.append(content)
+        await settle(parts, lease, Done(kept=total))
+
+        stream = lease.job.stream
+        found = {row["key"]: row for row in await rows_of(parts, items, stream=stream)}
+        assert {key: (row["data"], row["deleted"]) for key, row in found.items()} == {
+            key: seen[-1] for key, seen in contents.items()
+        }
+        assert {key: row["revision"] for key, row in found.items()} == {k: len(seen) for k, seen in contents.items()}
+        archived = Counter(row["key"] for row in await rows_of(parts, item_revisions, stream=stream))
+        assert archived == Counter({k: len(seen) - 1 for k, seen in contents.items()})
+        told = [(e.key, e.revision, e.data.strip('"')) for e in await relayed(parts) if e.stream == stream]
+        assert Counter(told) == Counter(
+            (key, n, text) for key, seen in contents.items() for n, (text, _) in enumerate(seen, start=1)
+        )
+        assert (await watermark_of(parts, lease))["value"] == ({"n": len(batches) - 1} if batches else None)
+        assert total.new == len(contents)
+        assert total.changed == sum(len(seen) - 1 for seen in contents.values())
+        assert total.new + total.changed + total.known == sum(map(len, batches))
+
+    async def _everything(self, parts: Parts) -> list[list[dict[str, Any]]]:
+        return [await rows_of(parts, table) for table in (items, item_revisions, outbox, watermarks)]
+
+
+async def relayed(parts: Parts, *, limit: int = 1000) -> list[Event]:
+    """What one step of the relay publishes."""
+    heard: list[Event] = []
+
+    async def publish(events: Sequence[Event]) -> None:
+        heard.extend(events)
+
+    assert await parts.keeping.relay(publish, limit=limit) == len(heard)
+    return heard
