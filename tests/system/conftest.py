@@ -49,7 +49,7 @@ def database_url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 async def empty_database(database_url: str) -> AsyncIterator[AnyDatabase]:
     """An open database without any tables."""
-    opened = open_database(database_url, events=Events(), pool_max=4)
+    opened = open_database(database_url, events=Events(), pool_max=12)
     yield opened
     await opened.close()
 
@@ -71,7 +71,7 @@ def migrated_url(
 @pytest.fixture
 async def database(migrated_url: str) -> AsyncIterator[AnyDatabase]:
     """An open database with the newest schema."""
-    opened = open_database(migrated_url, events=Events(), pool_max=4)
+    opened = open_database(migrated_url, events=Events(), pool_max=12)
     yield opened
     await opened.close()
 

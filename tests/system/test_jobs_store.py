@@ -1,5 +1,6 @@
 """Jobs as people make, change and remove them, on both databases."""
 
+import asyncio
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -416,3 +417,26 @@ async def test_a_retry_that_waits_is_waited_for(jobs: Jobs, crew: Crew) -> None:
     job = await jobs.add(a_spec())
     await crew.run(jobs, job, Retry(after=timedelta(hours=1), error="boom"))
     assert (await jobs.force_run(job)).queued is None
+
+
+@pytest.mark.spec("G1")
+async def test_many_at_once_do_not_get_in_each_others_way(jobs: Jobs) -> None:
+    made = await asyncio.gather(*(jobs.add(a_spec("same")) for _ in range(6)))
+    assert len({job.name for job in made}) == 6
+
+    forced = await asyncio.gather(*(jobs.force_run(made[0]) for _ in range(5)))
+    assert sum(run.queued is not None for run in forced) == 1
+
+    declared = await asyncio.gather(*(jobs.declare(a_spec(name="declared")) for _ in range(5)))
+    assert sum(one.changed for one in declared) == 1
+
+    changes = [jobs.update(made[1], {"retry_max": n}, expected_version=1) for n in range(10, 15)]
+    outcomes = await asyncio.gather(*changes, return_exceptions=True)
+    assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == 4
+
+
+@pytest.mark.spec("V7")
+async def test_a_cycle_closed_from_both_ends_at_once_is_refused(jobs: Jobs) -> None:
+    a, b = await jobs.add(a_spec(name="a")), await jobs.add(a_spec(name="b"))
+    halves = await asyncio.gather(jobs.depends(a, ["b"]), jobs.depends(b, ["a"]), return_exceptions=True)
+    assert sum(isinstance(half, Conflict) for half in halves) == 1

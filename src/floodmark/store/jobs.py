@@ -305,15 +305,16 @@ class Jobs:
 async def _current(connection: AsyncConnection, job_id: str, name: str = "it") -> dict[str, Any]:
     """The columns a person may change, and their version; locked until the transaction ends."""
     wanted = [*FIELDS, "paused", "pause_reason", "declared", "version"]
-    query = select(*(jobs.c[column] for column in wanted)).where(jobs.c.job_id == job_id).with_for_update()
-    row = (await connection.execute(query)).mappings().first()
+    query = select(*(jobs.c[column] for column in wanted)).where(jobs.c.job_id == job_id)
+    # The weaker lock (key_share): others may still point at this job with a dependency of theirs.
+    row = (await connection.execute(query.with_for_update(key_share=True))).mappings().first()
     if row is None:
         raise _gone(name)
     return dict(row)
 
 
 async def _locked_by_name(connection: AsyncConnection, name: str) -> str:
-    query = select(jobs.c.job_id).where(jobs.c.name == name).with_for_update()
+    query = select(jobs.c.job_id).where(jobs.c.name == name).with_for_update(key_share=True)
     return str((await connection.execute(query)).scalar_one())
 
 
