@@ -1,5 +1,6 @@
 """Queues what is due again, and what the queue has forgotten."""
 
+import time
 from datetime import timedelta
 
 from floodmark.failpoints import failpoint
@@ -10,23 +11,34 @@ from floodmark.telemetry.events import Events, ExecutionsRequeued
 from .leader import Leader
 
 _AT_ONCE = 1000
+_AT_MOST_OFTEN = timedelta(milliseconds=25)
+_RARELY = timedelta(seconds=1)
 
 
 class Waker:
-    """waiting -> queued when the time has come or what stood in the way is gone. Only the leader wakes."""
+    """waiting -> queued when the time has come or what stood in the way is gone. Only the leader wakes.
+
+    One execution of a job gives way to the next, so whatever was woken may soon let another one through: it looks
+    again at once, then ever more rarely until something wakes. Of a long look it rests four times as long.
+    """
 
     def __init__(self, upkeep: Upkeep, queue: Publisher, leader: Leader) -> None:
         self._upkeep, self._queue, self._leader = upkeep, queue, leader
+        self._pause = _RARELY
 
     async def step(self) -> timedelta | None:
         """Once through all that can go on now."""
         if not self._leader.is_leader:
             return None
+        began = time.monotonic()
         woken = await self._upkeep.wake(limit=_AT_ONCE)
         if woken:
             failpoint("wake.committed")
             await self._queue.put(woken)
-        return timedelta() if len(woken) >= _AT_ONCE else None
+        if len(woken) >= _AT_ONCE:
+            return timedelta()
+        self._pause = _AT_MOST_OFTEN if woken else min(self._pause * 2, _RARELY)
+        return max(self._pause, timedelta(seconds=4 * (time.monotonic() - began)))
 
 
 class Requeuer:
