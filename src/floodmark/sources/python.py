@@ -7,9 +7,21 @@ It yields items (mappings, dataclasses, structs, pydantic models), or `Item`s, o
 import asyncio
 import hashlib
 import inspect
+import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from concurrent.futures import Executor as Threads
+from contextlib import aclosing
+from datetime import UTC, datetime
 from functools import lru_cache, partial
 from importlib import import_module
 from itertools import islice
@@ -84,14 +96,22 @@ class PythonSource:
     async def _batches(self, collector: Collector, yielded: Any) -> AsyncIterator[Batch]:
         things = yielded if inspect.isasyncgen(yielded) else self._from_thread(yielded)
         pending: list[Any] = []
+        trouble: Exception | None = None
         began = time.monotonic()
         try:
-            async for thing in things:
+            while True:
+                try:
+                    thing = await anext(things)
+                except StopAsyncIteration:
+                    break
+                except Exception as error:  # noqa: BLE001 - raised below, behind the items that came before it
+                    trouble = error
+                    break
                 if isinstance(thing, Batch):
                     if pending:
                         yield _batch(collector, pending)
-                        pending = []
                     yield thing
+                    pending, began = [], time.monotonic()
                     continue
                 pending.append(thing)
                 if len(pending) >= collector.batch_size or time.monotonic() - began > BATCH_SECONDS:
@@ -99,6 +119,9 @@ class PythonSource:
                     pending, began = [], time.monotonic()
             if pending:
                 yield _batch(collector, pending)
+            if trouble is not None:
+                # One that is told to wait after every few items would otherwise never get past them.
+                raise trouble
         finally:
             # Its own `finally` runs now, not whenever it is collected as garbage.
             await things.aclose()
@@ -106,18 +129,40 @@ class PythonSource:
     async def _from_thread(self, yielded: Any) -> AsyncGenerator[Any, None]:
         """What a coroutine, a function or a generator gives; the latter two may block, so they run on a thread."""
         loop = asyncio.get_running_loop()
+        if isinstance(yielded, partial):
+            yielded = await loop.run_in_executor(self._threads, yielded)
         if inspect.isawaitable(yielded):
             yielded = await yielded
-        elif isinstance(yielded, partial):
-            yielded = await loop.run_in_executor(self._threads, yielded)
-        things = iter(yielded if yielded is not None else ())
+        if isinstance(yielded, AsyncIterable):
+            # Behind a decorator, an async generator looks like a plain function.
+            async with aclosing(_generated(yielded)) as generated:
+                async for thing in generated:
+                    yield thing
+            return
+        if yielded is None or isinstance(yielded, Batch | Item | Mapping):
+            yielded = [] if yielded is None else [yielded]
+        things = iter(yielded)
         is_over = False
-        while not is_over:
-            part, is_over, error = await loop.run_in_executor(self._threads, _pull, things)
-            for thing in part:
-                yield thing
-            if error is not None:
-                raise error
+        try:
+            while not is_over:
+                part, is_over, error = await loop.run_in_executor(self._threads, _pull, things)
+                for thing in part:
+                    yield thing
+                if error is not None:
+                    raise error
+        except GeneratorExit:
+            if isinstance(things, Generator):
+                await loop.run_in_executor(self._threads, things.close)
+            raise
+
+
+async def _generated(things: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
+    try:
+        async for thing in things:
+            yield thing
+    finally:
+        if isinstance(things, AsyncGenerator):
+            await things.aclose()
 
 
 def _pull(things: Iterator[Any]) -> tuple[list[Any], bool, Exception | None]:
@@ -178,7 +223,19 @@ def _item(collector: Collector, thing: Any) -> Item:
     data = thing.model_dump(mode="json") if hasattr(thing, "model_dump") else thing
     key = _content(data) if collector.key is None else _picked(thing, collector.key, "key")
     occurred = None if collector.occurred_at is None else _picked(thing, collector.occurred_at, "occurred_at")
-    return Item(str(key), data, occurred)
+    return Item(str(key), data, _moment(occurred))
+
+
+def _moment(value: Any) -> datetime | None:
+    if value is None or isinstance(value, datetime):
+        return value
+    try:
+        return datetime.fromisoformat(value) if isinstance(value, str) else datetime.fromtimestamp(value, UTC)
+    except (ValueError, TypeError, OverflowError, OSError) as error:
+        raise Permanent(
+            f"{str(value)[:200]!r}, which is an item's occurred_at, is no time",
+            hint="Yield a datetime, an ISO 8601 text, or seconds since 1970",
+        ) from error
 
 
 def _picked(thing: Any, pick: str | Callable[[Any], Any], what: str) -> Any:
@@ -194,4 +251,9 @@ def _picked(thing: Any, pick: str | Callable[[Any], Any], what: str) -> Any:
 
 
 def _content(data: Any) -> str:
-    return hashlib.blake2b(msgspec.json.encode(data, order="deterministic"), digest_size=16).hexdigest()
+    try:
+        encoded = msgspec.json.encode(data, order="deterministic")
+    except UnicodeEncodeError:
+        # Lone surrogates cannot be written as UTF-8, but as ASCII.
+        encoded = json.dumps(msgspec.to_builtins(data), sort_keys=True).encode()
+    return hashlib.blake2b(encoded, digest_size=16).hexdigest()
