@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
+from datetime import timedelta
 
 from msgspec.structs import replace
 
@@ -14,6 +15,9 @@ from floodmark.sinks.port import Sink
 from floodmark.sources.port import Context, Source, Target
 
 from .retries import Retries
+
+# Sources pass on what they are told, and servers tell all sorts of things.
+_SHORTEST_SNOOZE, _LONGEST_SNOOZE = timedelta(seconds=1), timedelta(days=1)
 
 
 class Interrupt:
@@ -67,22 +71,22 @@ class Executor:
                     if isinstance(batches, AsyncGenerator):
                         # What the source opened is closed now, also when we leave half-way.
                         await batches.aclose()
-        except SlowDown as told:
-            # The source is healthy and named its price: waiting costs no attempt.
-            return Snooze(after=told.after, reason=told.reason, key=told.key, kept=kept)
         except Fenced:
             return None
-        except TimeoutError as error:
-            return self._interrupted(lease, interrupt, error, kept)
         except Exception as error:  # noqa: BLE001 - whatever a source raises becomes an outcome in the history
-            return self._retries.after(lease, error, kept)
+            return self._failed(lease, interrupt, error, kept)
         finally:
             interrupt.close()
         return Done(kept=kept)
 
-    def _interrupted(self, lease: Lease, interrupt: Interrupt, error: TimeoutError, kept: Kept) -> Outcome | None:
+    def _failed(self, lease: Lease, interrupt: Interrupt, error: Exception, kept: Kept) -> Outcome | None:
         if interrupt.is_ended:
+            # Whatever the source made of being interrupted.
             return None if interrupt.outcome is None else replace(interrupt.outcome, kept=kept)
+        if isinstance(error, SlowDown):
+            # The source is healthy and named its price: waiting costs no attempt.
+            after = min(max(error.after, _SHORTEST_SNOOZE), _LONGEST_SNOOZE)
+            return Snooze(after=after, reason=error.reason, key=error.key, kept=kept)
         if interrupt.is_over:
             error = TimeoutError(f"took longer than its time-out of {format_duration(lease.job.timeout)}")
         return self._retries.after(lease, error, kept)
