@@ -1,6 +1,7 @@
 """Items as the databases take them: JSON text, a content hash, one row per key."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -12,6 +13,8 @@ from floodmark.errors import InvalidInput
 
 # One item is a post, a page, a report - not an archive. Larger ones are a mistake better told than stored.
 MAX_ITEM_BYTES = 16 * 1024 * 1024
+
+_PAIR, _LONE = re.compile("[\ud800-\udbff][\udc00-\udfff]"), re.compile("[\ud800-\udfff]")
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
@@ -76,10 +79,19 @@ def _encode(data: Any) -> bytes:
 def clean(value: Any) -> Any:
     """The same value with NUL shown as U+2400 and lone surrogates as U+FFFD."""
     if isinstance(value, str):
-        text = value.replace("\0", "\u2400")
-        return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return _whole(value.replace("\0", "\u2400"))
     if isinstance(value, dict):
         return {clean(key): clean(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [clean(entry) for entry in value]
     return value
+
+
+def _whole(text: str) -> str:
+    """The same text if it can be written as UTF-8; else with pairs of surrogates joined and lone ones replaced."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        joined = _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)
+        return _LONE.sub("\ufffd", joined)
+    return text
