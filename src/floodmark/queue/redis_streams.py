@@ -76,8 +76,8 @@ class RedisStreamsQueue:
         try:
             for start in range(0, len(executions), _PUT_AT_ONCE):
                 part = executions[start : start + _PUT_AT_ONCE]
-                pairs = [field for e in part for field in (e.execution_id, int(e.priority))]
-                await self._put(self._keys, [GROUP, int(again), *pairs])
+                ids, priorities = [e.execution_id for e in part], [int(e.priority) for e in part]
+                await self._put(self._keys, [GROUP, int(again), len(part), *ids, *priorities])
         except _AWAY as error:
             self._lost(error)
             return False
@@ -188,7 +188,7 @@ class RedisStreamsQueue:
         if not entries or self._is_away():
             return
         try:
-            await self._ack(self._keys, [GROUP, *(field for pair in entries.items() for field in pair)])
+            await self._ack(self._keys, [GROUP, len(entries), *entries.keys(), *entries.values()])
         except _AWAY as error:
             # A redelivery will be dropped by the store, which knows better.
             self._lost(error)
@@ -208,8 +208,8 @@ class RedisStreamsQueue:
 
 
 def _entries(flat: Sequence[bytes]) -> dict[str, str]:
-    """id, entry, id, entry, ... as the scripts return them."""
-    return {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
+    """id, entry, id, entry, ... as the scripts return them. What is no text is no id of ours: the store drops it."""
+    return {flat[i].decode(errors="replace"): flat[i + 1].decode() for i in range(0, len(flat), 2)}
 
 
 def _pairs(answer: Any) -> Any:

@@ -1,15 +1,19 @@
 -- Settle entries: acknowledge and delete them, and forget the executions they stood for.
 -- KEYS: 1 known, 2-4 the streams high, normal, low
--- ARGV: 1 group, then pairs of execution id and "<priority>:<entry>"
+-- ARGV: 1 group, 2 how many, then their execution ids, then their "<priority>:<entry>"
 -- returns: how many entries were deleted
-local deleted = 0
-for i = 2, #ARGV, 2 do
-    local id, reference = ARGV[i], ARGV[i + 1]
-    local number, entry = string.match(reference, '^(%d):(.+)$')
-    redis.call('XACK', KEYS[number + 1], ARGV[1], entry)
-    deleted = deleted + redis.call('XDEL', KEYS[number + 1], entry)
-    if redis.call('HGET', KEYS[1], id) == reference then
-        redis.call('HDEL', KEYS[1], id)
+local group, count, deleted = ARGV[1], tonumber(ARGV[2]), 0
+local entries = { {}, {}, {} }
+for i = 3 + count, #ARGV do
+    local list = entries[tonumber(string.sub(ARGV[i], 1, 1))]
+    list[#list + 1] = string.sub(ARGV[i], 3)
+end
+for priority = 1, 3 do
+    if #entries[priority] > 0 then
+        redis.call('XACK', KEYS[priority + 1], group, unpack(entries[priority]))
+        deleted = deleted + redis.call('XDEL', KEYS[priority + 1], unpack(entries[priority]))
     end
 end
+-- If one was put again meanwhile it is forgotten too soon: at worst a third put adds a second entry for it.
+redis.call('HDEL', KEYS[1], unpack(ARGV, 3, 2 + count))
 return deleted

@@ -43,11 +43,11 @@ local function read(stream, count)
     for _, entry in ipairs(entries) do
         local reference = stream.priority .. ':' .. entry[1]
         local id = entry[2] and entry[2][2]
-        if id and redis.call('HGET', KEYS[1], id) == reference then
-            table.insert(result, id)
-            table.insert(result, reference)
+        if id and entry[2][1] == 'id' then
+            result[#result + 1] = id
+            result[#result + 1] = reference
         else
-            -- Replaced by a later put, or not ours at all.
+            -- Not ours at all. One that is ours but out of date is dropped by the store, which knows better.
             redis.call('XACK', stream.key, group, entry[1])
             redis.call('XDEL', stream.key, entry[1])
         end

@@ -1,26 +1,30 @@
 -- Make executions available. One that is known already is left as it is, unless it is put again.
 -- KEYS: 1 known, 2-4 the streams high, normal, low
--- ARGV: 1 group, 2 "1" to put again, then pairs of execution id and priority
+-- ARGV: 1 group, 2 "1" to put again, 3 how many, then their ids, then their priorities
 -- returns: how many entries were added
-local added = 0
-for i = 3, #ARGV, 2 do
-    local id, priority = ARGV[i], ARGV[i + 1]
-    local known = redis.call('HGET', KEYS[1], id)
-    if known then
-        local number, entry = string.match(known, '^(%d):(.+)$')
-        if ARGV[2] == '1' then
-            redis.call('XACK', KEYS[number + 1], ARGV[1], entry)
-            redis.call('XDEL', KEYS[number + 1], entry)
-            known = false
-        elseif #redis.call('XRANGE', KEYS[number + 1], entry, entry) == 0 then
-            -- Someone deleted the entry, or the whole stream.
-            known = false
-        end
+local group, again, count = ARGV[1], ARGV[2] == '1', tonumber(ARGV[3])
+local known = redis.call('HMGET', KEYS[1], unpack(ARGV, 4, 3 + count))
+local fresh = {}
+
+local function is_there(reference)
+    local number, entry = string.match(reference, '^(%d):(.+)$')
+    if again then
+        redis.call('XACK', KEYS[number + 1], group, entry)
+        redis.call('XDEL', KEYS[number + 1], entry)
+        return false
     end
-    if not known then
-        local entry = redis.call('XADD', KEYS[priority + 1], '*', 'id', id)
-        redis.call('HSET', KEYS[1], id, priority .. ':' .. entry)
-        added = added + 1
+    -- Someone may have deleted the entry, or the whole stream.
+    return #redis.call('XRANGE', KEYS[number + 1], entry, entry) > 0
+end
+
+for i = 1, count do
+    if not (known[i] and is_there(known[i])) then
+        local id, priority = ARGV[3 + i], ARGV[3 + count + i]
+        fresh[#fresh + 1] = id
+        fresh[#fresh + 1] = priority .. ':' .. redis.call('XADD', KEYS[priority + 1], '*', 'id', id)
     end
 end
-return added
+if #fresh > 0 then
+    redis.call('HSET', KEYS[1], unpack(fresh))
+end
+return #fresh / 2

@@ -1,7 +1,8 @@
 """Claims, heartbeats and outcomes on PostgreSQL.
 
 Tables: `job_executions` (state, lease), `watermarks` (fence and lease of the target), `jobs` (last run),
-`limits`. Rows of `watermarks` are locked in order of stream, so that two workers cannot wait for each other.
+`limits`. Rows of `watermarks` are locked in order of stream; should two workers wait for each other all the same,
+the server rolls one of them back and it is repeated.
 """
 
 from collections.abc import Sequence
@@ -42,14 +43,24 @@ WITH candidate AS MATERIALIZED (
       FROM taken t WHERE e.execution_id = t.holder AND e.state || '' = 'queued'
     RETURNING e.execution_id, e.job_id, e.scheduled_for, e.attempt, e.fence, e.trigger, e.params, t.value
 )
-SELECT c.execution_id, claimed.scheduled_for, claimed.attempt, claimed.fence, claimed.trigger, claimed.params,
+SELECT {{found}}, claimed.scheduled_for, claimed.attempt, claimed.fence, claimed.trigger, claimed.params,
        claimed.value, {WORK_SELECT}
-  FROM candidate c LEFT JOIN claimed USING (execution_id) LEFT JOIN jobs j ON j.job_id = claimed.job_id
- ORDER BY c.queue_rank
+  FROM {{origin}} LEFT JOIN jobs j ON j.job_id = claimed.job_id {{order}}
 """
-_CLAIM_NEXT = _CLAIM.format(which="e.state = 'queued'")
+# Candidates that could not start are told too: they have to be parked, or they would stay first in line for ever.
+_CLAIM_NEXT = _CLAIM.format(
+    which="e.state = 'queued'",
+    found="c.execution_id",
+    origin="candidate c LEFT JOIN claimed USING (execution_id)",
+    order="ORDER BY c.queue_rank",
+)
 # The detour around `state` keeps the planner from reading the index of everything queued to find a few ids.
-_CLAIM_THESE = _CLAIM.format(which="e.execution_id = ANY($4) AND e.state || '' = 'queued'")
+_CLAIM_THESE = _CLAIM.format(
+    which="e.execution_id = ANY($4) AND e.state || '' = 'queued'",
+    found="claimed.execution_id",
+    origin="claimed",
+    order="",
+)
 
 # Why a queued execution could not start, most lasting reason first.
 _PARK = f"""
@@ -110,17 +121,14 @@ WITH s AS (
            result = s.result::jsonb
       FROM s WHERE e.execution_id = s.execution_id AND e.state || '' = 'running' AND e.fence = s.fence
     RETURNING e.execution_id, e.job_id, e.state, e.started_at, e.completed_at, e.items_new + e.items_changed AS kept
-), locked AS (
-    SELECT w.stream, ended.state, ended.kept FROM s JOIN ended USING (execution_id)
-      JOIN watermarks w ON w.stream = s.stream AND w.fence = s.fence ORDER BY w.stream FOR UPDATE OF w
 ), freed AS (
     UPDATE watermarks w
        SET lease_until = NULL,
-           high_water = CASE WHEN l.state = 'done' THEN NULL ELSE w.high_water END,
-           last_checked_at = CASE WHEN l.state = 'done' THEN clock_timestamp() ELSE w.last_checked_at END,
-           last_parsed_at = CASE WHEN l.state = 'done' AND l.kept > 0 THEN clock_timestamp()
+           high_water = CASE WHEN ended.state = 'done' THEN NULL ELSE w.high_water END,
+           last_checked_at = CASE WHEN ended.state = 'done' THEN clock_timestamp() ELSE w.last_checked_at END,
+           last_parsed_at = CASE WHEN ended.state = 'done' AND ended.kept > 0 THEN clock_timestamp()
                                  ELSE w.last_parsed_at END
-      FROM locked l WHERE w.stream = l.stream
+      FROM s JOIN ended USING (execution_id) WHERE w.stream = s.stream AND w.fence = s.fence
 ), told AS (
     UPDATE jobs j SET last_run = ended.started_at, last_status = ended.state,
            last_success = CASE ended.state WHEN 'done' THEN ended.completed_at ELSE j.last_success END
@@ -151,16 +159,22 @@ class PostgresLeasing:
         self._database, self._patience = database, patience
 
     async def claim(self, ids: Sequence[str], *, worker: str, ttl: timedelta) -> list[Lease]:
-        """Those of `ids` that may start now."""
-        return await self._claim(_CLAIM_THESE, len(ids), worker, ttl, list(ids))
+        """Those of `ids` that may start now, in their order."""
+
+        async def work(connection: Connection) -> list[Lease]:
+            rows = await connection.fetch(_CLAIM_THESE, len(ids), ttl, worker, list(ids))
+            found = {row[0]: row for row in rows}
+            if len(found) < len(ids):
+                await connection.execute(_PARK, [i for i in ids if i not in found])
+            return [_lease(found[i], worker) for i in ids if i in found]
+
+        return await self._database.hot("claim", work)
 
     async def claim_next(self, limit: int, *, worker: str, ttl: timedelta) -> list[Lease]:
         """Whatever is first in line."""
-        return await self._claim(_CLAIM_NEXT, limit, worker, ttl)
 
-    async def _claim(self, statement: str, limit: int, worker: str, ttl: timedelta, *ids: list[str]) -> list[Lease]:
         async def work(connection: Connection) -> list[Lease]:
-            rows = await connection.fetch(statement, limit, ttl, worker, *ids)
+            rows = await connection.fetch(_CLAIM_NEXT, limit, ttl, worker)
             parked = [row[0] for row in rows if row[1] is None]
             if parked:
                 await connection.execute(_PARK, parked)
@@ -186,7 +200,9 @@ class PostgresLeasing:
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """Write the outcomes down, and what follows from them for jobs and limits."""
         settlements = storable(settlements)
-        columns = list(zip(*(settled_row(s) for s in settlements), strict=True))
+        # In order of stream, as in a claim, so that two workers seldom wait for each other crosswise.
+        in_order = sorted(settlements, key=lambda s: s.lease.job.stream)
+        columns = list(zip(*(settled_row(s) for s in in_order), strict=True))
         pauses = [(s.lease, s.outcome) for s in settlements if isinstance(s.outcome, Dead) and s.outcome.pause]
         # A limit holds for everyone, whoever was told of it.
         told = [s.outcome for s in settlements if isinstance(s.outcome, Snooze) and s.outcome.key is not None]
