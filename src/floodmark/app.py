@@ -182,7 +182,9 @@ class Floodmark:
         chosen = self._port(scheduler, worker) if port is None else port
         async with self.open() as parts, _stopped_by_signals(stop, seconds):
             with ThreadPoolExecutor(self.settings.max_workers, thread_name_prefix="collector") as threads:
-                roles: list[SchedulerRole | WorkerRole] = [SchedulerRole(parts)] if scheduler else []
+                roles: list[SchedulerRole | WorkerRole] = (
+                    [SchedulerRole(parts, is_alone=not worker)] if scheduler else []
+                )
                 if worker:
                     roles.append(WorkerRole(parts, self.sources(threads)))
                 page = health_app(lambda: render(parts.registry), lambda: health_of(parts))

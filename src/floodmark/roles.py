@@ -29,9 +29,13 @@ _FORGOTTEN = timedelta(seconds=5)
 
 
 class SchedulerRole:
-    """Fires what is due and sweeps up, while it is the leader; waits to take over, while it is not."""
+    """Fires what is due and sweeps up, while it is the leader; waits to take over, while it is not.
 
-    def __init__(self, parts: Parts) -> None:
+    `is_alone`: no worker runs in the same process, which would otherwise speak for both in the list of the fleet.
+    """
+
+    def __init__(self, parts: Parts, *, is_alone: bool = True) -> None:
+        self._is_alone = is_alone
         settings, events = parts.settings, parts.events
         self._parts, self._fleet = parts, Fleet(parts.database, parts.clock)
         self.leader = Leader(
@@ -83,7 +87,8 @@ class SchedulerRole:
             loop.stop()
         await asyncio.gather(*tasks)
         await self.leader.resign()
-        await self._fleet.left(self._parts.name)
+        if self._is_alone:
+            await self._fleet.left(self._parts.name)
 
     async def _elect(self) -> timedelta:
         was_leader = self.leader.is_leader
@@ -94,16 +99,17 @@ class SchedulerRole:
         return pause if self.leader.is_leader else min(pause, _SOON)
 
     async def _tick(self) -> None:
-        await self._fleet.seen(
-            worker=self._parts.name,
-            role="scheduler",
-            hostname=self._parts.settings.hostname,
-            pid=os.getpid(),
-            slots=0,
-            busy=0,
-            draining=False,
-            ttl=self._parts.settings.execution_lease,
-        )
+        if self._is_alone:
+            await self._fleet.seen(
+                worker=self._parts.name,
+                role="scheduler",
+                hostname=self._parts.settings.hostname,
+                pid=os.getpid(),
+                slots=0,
+                busy=0,
+                draining=False,
+                ttl=self._parts.settings.execution_lease,
+            )
         if self.leader.is_leader:
             await self._fleet.tick(self._parts.name, _TICK)
             self._parts.events.emit(DepthMeasured(await self._parts.queue.depth()))
