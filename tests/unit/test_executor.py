@@ -1,0 +1,332 @@
+"""A lease goes in, an outcome comes out: the real executor, small sources, the real sink on SQLite."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from floodmark.batch import Batch, Item, Kept, Watermark
+from floodmark.errors import Gone, InvalidInput, SlowDown
+from floodmark.execution import Lease
+from floodmark.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
+from floodmark.parts import Parts
+from floodmark.sinks.sql import SqlSink
+from floodmark.sources.port import Context, Target
+from floodmark.store.tables import items
+from floodmark.testing.eventually import eventually
+from floodmark.testing.factories import Opened, count_of, expire, given_lease, rescue, take, watermark_of
+from floodmark.worker.executor import Executor, Interrupt
+from floodmark.worker.retries import Retries
+
+pytest_plugins = ("backends",)
+
+SECOND = timedelta(seconds=1)
+ONE, TWO = Batch([Item("1", 1)], {"id": 1}), Batch([Item("2", 2), Item("3", 3)], {"id": 3})
+
+Collect = Callable[[Target, Watermark | None, Context], AsyncIterator[Batch]]
+
+
+class Written:
+    """A source written for one test."""
+
+    kind = "test"
+
+    def __init__(self, collect: Collect) -> None:
+        self.collect = collect
+
+    def check(self, target: str, params: Mapping[str, Any]) -> None:
+        """Everything goes."""
+
+
+class Runner:
+    """Runs one lease on one source, as a worker would."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts, self.interrupt, self.stopping = parts, Interrupt(), asyncio.Event()
+
+    async def run(self, lease: Lease, collect: Collect) -> Outcome | None:
+        retries = Retries(base=SECOND, longest=SECOND, chance=Random(1))
+        sink = SqlSink(self.parts.keeping, self.parts.events)
+        return await Executor({"test": Written(collect)}, sink, retries, self.stopping).execute(lease, self.interrupt)
+
+
+@pytest.fixture
+async def parts(sqlite: Opened) -> AsyncIterator[Parts]:
+    async with sqlite() as parts:
+        yield parts
+
+
+@pytest.fixture
+def runner(parts: Parts) -> Runner:
+    return Runner(parts)
+
+
+async def two_batches(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+    yield ONE
+    yield TWO
+
+
+async def for_ever(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+    yield ONE
+    await asyncio.Event().wait()
+
+
+@pytest.mark.spec("G3")
+async def test_everything_is_kept_and_counted(parts: Parts, runner: Runner) -> None:
+    lease = await given_lease(parts)
+
+    assert await runner.run(lease, two_batches) == Done(kept=Kept(new=3))
+    assert await count_of(parts, items) == 3
+    assert (await watermark_of(parts, lease))["value"] == {"id": 3}
+
+
+async def test_a_source_is_told_what_it_needs_to_know(parts: Parts, runner: Runner) -> None:
+    """The execution's own params win over those of the job."""
+    told: list[Any] = []
+
+    async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+        told.extend([target, since, context])
+        return
+        yield
+
+    lease = await given_lease(parts, name="news", params={"depth": 1, "lang": "en"}, url="http://x", account="a1")
+    lease = Lease(
+        **{
+            **{name: getattr(lease, name) for name in lease.__struct_fields__},
+            "params": {"depth": 9},
+            "watermark": {"id": 7},
+        }
+    )
+    await runner.run(lease, collect)
+
+    target, since, context = told
+    assert target == Target(
+        name="news", stream="test:news", params={"depth": 9, "lang": "en"}, url="http://x", account="a1"
+    )
+    assert since == {"id": 7}
+    assert (context.execution_id, context.job_name, context.attempt) == (lease.execution_id, "news", 1)
+    assert context.stopping is runner.stopping
+
+
+@pytest.mark.spec("G5", "T4")
+async def test_being_told_to_wait_is_a_snooze(parts: Parts, runner: Runner) -> None:
+    """For the whole fleet; what was kept until then counts."""
+
+    async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+        yield ONE
+        raise SlowDown(timedelta(seconds=33), "account:1", "flood wait")
+
+    assert await runner.run(await given_lease(parts), collect) == Snooze(
+        after=timedelta(seconds=33), reason="flood wait", key="account:1", kept=Kept(new=1)
+    )
+
+
+@pytest.mark.spec("G5")
+@pytest.mark.parametrize(
+    ("told", "waits"),
+    [
+        (timedelta.max, timedelta(days=1)),
+        (timedelta(hours=30), timedelta(days=1)),
+        (timedelta(), SECOND),
+        (-SECOND, SECOND),
+        (timedelta(hours=24), timedelta(hours=24)),
+    ],
+)
+async def test_a_wait_is_bounded(parts: Parts, runner: Runner, told: timedelta, waits: timedelta) -> None:
+    """Whatever a server says: it can be written down, and it ends."""
+
+    async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+        raise SlowDown(told, "k")
+        yield
+
+    outcome = await runner.run(await given_lease(parts), collect)
+    assert isinstance(outcome, Snooze)
+    assert outcome.after == waits
+
+
+@pytest.mark.spec("V3")
+async def test_a_time_out_ends_it(parts: Parts, runner: Runner) -> None:
+    outcome = await runner.run(await given_lease(parts, timeout_seconds=0.05), for_ever)
+
+    assert isinstance(outcome, Retry)
+    assert outcome.error == "TimeoutError: took longer than its time-out of 0.05s"
+    assert outcome.kept == Kept(new=1)
+
+
+async def test_a_time_out_of_the_source_itself_is_told_as_such(parts: Parts, runner: Runner) -> None:
+    """It is not the execution that took too long."""
+
+    async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+        yield ONE
+        raise TimeoutError("no answer from the server")
+
+    outcome = await runner.run(await given_lease(parts), collect)
+    assert isinstance(outcome, Retry)
+    assert outcome.error == "TimeoutError: no answer from the server"
+
+
+@pytest.mark.spec("V8", "G7")
+@pytest.mark.parametrize("reason", [Cancelled(reason="cancelled by operator"), Released()])
+async def test_it_can_be_ended_from_outside(parts: Parts, runner: Runner, reason: Cancelled | Released) -> None:
+    """With the outcome it was ended for, and what was kept until then."""
+    running = asyncio.create_task(runner.run(await given_lease(parts), for_ever))
+    await eventually(lambda: count_of(parts, items))
+    runner.interrupt.end(reason)
+
+    outcome = await running
+    assert isinstance(outcome, Cancelled | Released)
+    assert (outcome.reason, outcome.kept) == (reason.reason, Kept(new=1))
+
+
+@pytest.mark.spec("E1")
+async def test_a_lost_lease_leaves_nothing_to_say(parts: Parts, runner: Runner) -> None:
+    running = asyncio.create_task(runner.run(await given_lease(parts), for_ever))
+    await eventually(lambda: count_of(parts, items))
+    runner.interrupt.end(None)
+
+    assert await running is None
+
+
+@pytest.mark.parametrize("raised", [ValueError("while leaving"), SlowDown(SECOND, "k"), TimeoutError("closing")])
+async def test_what_a_source_makes_of_being_ended_does_not_count(
+    parts: Parts, runner: Runner, raised: Exception
+) -> None:
+    """A cancelled execution is cancelled, even if the source fails on its way out."""
+
+    async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+        yield ONE
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise raised
+
+    running = asyncio.create_task(runner.run(await given_lease(parts), collect))
+    await eventually(lambda: count_of(parts, items))
+    runner.interrupt.end(Cancelled(reason="enough"))
+
+    assert await running == Cancelled(reason="enough", kept=Kept(new=1))
+
+
+async def test_ending_it_twice_is_ending_it_once(parts: Parts, runner: Runner) -> None:
+    running = asyncio.create_task(runner.run(await given_lease(parts), for_ever))
+    await eventually(lambda: count_of(parts, items))
+    runner.interrupt.end(Cancelled(reason="first"))
+    runner.interrupt.end(Cancelled(reason="second"))
+
+    assert await running == Cancelled(reason="second", kept=Kept(new=1))
+    runner.interrupt.end(None)
+
+
+@pytest.mark.spec("G3", "E1")
+async def test_a_fenced_worker_has_nothing_to_say(parts: Parts, runner: Runner) -> None:
+    """The batch was refused: another has taken over, and the last word is its."""
+    lease = await given_lease(parts)
+    await expire(parts, lease)
+    await rescue(parts)
+    await take(parts, worker="b")
+
+    assert await runner.run(lease, two_batches) is None
+    assert await count_of(parts, items) == 0
+
+
+@pytest.mark.spec("G7")
+async def test_a_leaving_worker_stops_at_a_batch(parts: Parts, runner: Runner) -> None:
+    """What was yielded is kept; the next worker goes on from there."""
+    lease = await given_lease(parts)
+    runner.stopping.set()
+
+    assert await runner.run(lease, two_batches) == Released(kept=Kept(new=1))
+    assert (await watermark_of(parts, lease))["value"] == {"id": 1}
+
+
+@pytest.mark.spec("G9")
+async def test_an_unknown_source_is_a_dead_letter(parts: Parts, runner: Runner) -> None:
+    outcome = await runner.run(await given_lease(parts, source="gopher"), two_batches)
+
+    assert isinstance(outcome, Dead)
+    assert "this worker has no source 'gopher'" in outcome.error
+    assert "It has: test" in outcome.error
+    assert not outcome.pause
+
+
+@pytest.mark.parametrize(("error", "pauses"), [(Gone("deleted"), True), (InvalidInput("bad params"), False)])
+async def test_what_cannot_work_is_a_dead_letter(parts: Parts, runner: Runner, error: Exception, pauses: bool) -> None:
+    async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+        yield ONE
+        raise error
+
+    outcome = await runner.run(await given_lease(parts), collect)
+    assert isinstance(outcome, Dead)
+    assert (outcome.error, outcome.pause, outcome.kept) == (str(error), pauses, Kept(new=1))
+
+
+async def test_a_source_that_fails_before_its_first_batch(parts: Parts, runner: Runner) -> None:
+    def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+        raise ConnectionError("refused")
+
+    outcome = await runner.run(await given_lease(parts), collect)
+    assert isinstance(outcome, Retry)
+    assert outcome.error == "ConnectionError: refused"
+
+
+async def test_an_item_that_cannot_be_kept_is_a_dead_letter(parts: Parts, runner: Runner) -> None:
+    """Not a crash, and not retried for ever."""
+
+    async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+        yield Batch([Item("1", "x" * 20_000_000)])
+
+    outcome = await runner.run(await given_lease(parts), collect)
+    assert isinstance(outcome, Dead)
+    assert "larger than" in outcome.error
+
+
+@pytest.mark.spec("G7")
+@pytest.mark.parametrize("how", ["stopping", "fenced", "failed keep", "interrupt"])
+async def test_a_source_lets_go_of_what_it_holds_before_the_outcome_is_told(
+    parts: Parts, runner: Runner, how: str
+) -> None:
+    """Another may want it at once: an account, a browser."""
+    held = True
+
+    async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+        nonlocal held
+        try:
+            yield Batch([Item("1", object())]) if how == "failed keep" else ONE
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            held = False
+
+    lease = await given_lease(parts)
+    if how == "stopping":
+        runner.stopping.set()
+    if how == "fenced":
+        await expire(parts, lease)
+        await rescue(parts)
+        await take(parts, worker="b")
+    running = asyncio.create_task(runner.run(lease, collect))
+    if how == "interrupt":
+        await eventually(lambda: count_of(parts, items))
+        runner.interrupt.end(None)
+    await running
+
+    assert not held
+
+
+async def test_a_source_need_not_be_a_generator(parts: Parts, runner: Runner) -> None:
+    class Once:
+        def __init__(self) -> None:
+            self._left = [ONE]
+
+        def __aiter__(self) -> AsyncIterator[Batch]:
+            return self
+
+        async def __anext__(self) -> Batch:
+            if not self._left:
+                raise StopAsyncIteration
+            return self._left.pop()
+
+    assert await runner.run(await given_lease(parts), lambda *_: Once()) == Done(kept=Kept(new=1))
