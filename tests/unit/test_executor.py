@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from floodmark.batch import Batch, Item, Kept, Watermark
 from floodmark.errors import Gone, InvalidInput, SlowDown
@@ -89,17 +90,10 @@ async def test_a_source_is_told_what_it_needs_to_know(parts: Parts, runner: Runn
 
     async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         told.extend([target, since, context])
-        return
-        yield
+        yield Batch([])
 
     lease = await given_lease(parts, name="news", params={"depth": 1, "lang": "en"}, url="http://x", account="a1")
-    lease = Lease(
-        **{
-            **{name: getattr(lease, name) for name in lease.__struct_fields__},
-            "params": {"depth": 9},
-            "watermark": {"id": 7},
-        }
-    )
+    lease = replace(lease, params={"depth": 9}, watermark={"id": 7})
     await runner.run(lease, collect)
 
     target, since, context = told
@@ -139,8 +133,8 @@ async def test_a_wait_is_bounded(parts: Parts, runner: Runner, told: timedelta, 
     """Whatever a server says: it can be written down, and it ends."""
 
     async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+        yield Batch([])
         raise SlowDown(told, "k")
-        yield
 
     outcome = await runner.run(await given_lease(parts), collect)
     assert isinstance(outcome, Snooze)
@@ -152,7 +146,7 @@ async def test_a_time_out_ends_it(parts: Parts, runner: Runner) -> None:
     outcome = await runner.run(await given_lease(parts, timeout_seconds=0.05), for_ever)
 
     assert isinstance(outcome, Retry)
-    assert outcome.error == "TimeoutError: took longer than its time-out of 0.05s"
+    assert outcome.error == "TimeoutError: took longer than its time-out of 50 ms"
     assert outcome.kept == Kept(new=1)
 
 

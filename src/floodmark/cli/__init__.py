@@ -1,0 +1,66 @@
+"""The command line: parse, call the stores, show. Light to import; what is heavy is imported by the commands."""
+
+from collections.abc import Callable
+
+import typer
+
+from .adding import add
+from .history import dlq, history, stats
+from .jobs import cancel, explain, ls, pause, resume, rm, show
+from .root import Root, start
+from .running import demo, scheduler, up, worker
+from .runs import next_runs, run
+from .streams import events, items, limits, watermark
+from .upkeep import doctor, migrate, settings, workers
+
+_PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "Begin": {"up": up, "demo": demo, "add": add},
+    "Jobs": {
+        "ls": ls,
+        "show": show,
+        "run": run,
+        "pause": pause,
+        "resume": resume,
+        "cancel": cancel,
+        "rm": rm,
+        "next": next_runs,
+        "explain": explain,
+    },
+    "What happened": {"history": history, "stats": stats, "dlq": dlq},
+    "What was collected": {"items": items, "events": events, "watermark": watermark, "limits": limits},
+    "The installation": {
+        "scheduler": scheduler,
+        "worker": worker,
+        "workers": workers,
+        "migrate": migrate,
+        "settings": settings,
+        "doctor": doctor,
+    },
+}
+
+
+def _assembled() -> typer.Typer:
+    made = typer.Typer(
+        name="floodmark",
+        cls=Root,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
+    made.callback(invoke_without_command=True)(start)
+    for panel, commands in _PANELS.items():
+        for name, command in commands.items():
+            if isinstance(command, typer.Typer):
+                made.add_typer(command, name=name, rich_help_panel=panel)
+            else:
+                made.command(name, rich_help_panel=panel)(command)
+    return made
+
+
+app = _assembled()
+
+
+def main() -> None:
+    """The entry point `floodmark`."""
+    app(prog_name="floodmark")

@@ -1,0 +1,159 @@
+"""What a person sees of the demo: a live table on a terminal, plain lines elsewhere, a summary in the end."""
+
+import asyncio
+import os
+import signal
+from collections import deque
+from datetime import datetime
+from typing import Protocol
+
+import structlog
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from floodmark.demo import Demo, Summary, TopicView, View, demo_folder
+from floodmark.durations import format_duration
+from floodmark.telemetry.logs import LogListener, configure
+
+from .root import Desk
+from .service import run
+from .showing import counted, plain, safe, short, table
+
+_TITLES_SHOWN = 8
+_STYLES = {"limit": "yellow", "retry": "red", "running": "cyan", "dead": "bold red"}
+
+
+def run_demo(desk: Desk, *, seconds: float | None, is_fresh: bool) -> int:
+    """Run the demo; the exit code says whether every post was collected once."""
+    settings = desk.settings()
+    with demo_folder(settings.floodmark_home, is_fresh=is_fresh) as (folder, log):
+        configure(settings.log_level, "json", log)
+        demo = Demo(folder)
+        LogListener(structlog.get_logger()).attach(demo.app.events)
+        desk.note("[bold]Floodmark demo.[/] A small feed on this machine grows by itself, answers 429 now and then")
+        desk.note("and sometimes breaks off; three jobs collect it. Every post must arrive once.")
+        desk.note(f"[dim]Folder {plain(folder)}; the log is in {plain(folder / 'demo.log')}. Ctrl-C ends it.[/]")
+        told: list[Summary] = []
+        screen: Screen = Table(desk) if desk.out.is_terminal else Lines(desk)
+
+        async def work() -> None:
+            stop = asyncio.Event()
+            _end_by_signals(stop, seconds)
+            told.append(await demo.run(stop, screen.show))
+
+        try:
+            run(work())
+        finally:
+            screen.close()
+        _summarize(desk, told[0])
+        return 0 if told[0].is_right else 1
+
+
+def _end_by_signals(stop: asyncio.Event, seconds: float | None) -> None:
+    loop = asyncio.get_running_loop()
+
+    def asked() -> None:
+        if stop.is_set():
+            os._exit(130)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, asked)
+    if seconds is not None:
+        loop.call_later(seconds, stop.set)
+
+
+class Screen(Protocol):
+    """Shows the demo while it runs."""
+
+    def show(self, view: View) -> None:
+        """The demo as it is now."""
+        ...
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        ...
+
+
+class Table:
+    """A table that changes in its place."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._titles: deque[str] = deque(maxlen=_TITLES_SHOWN)
+        self._live = Live(console=desk.out, auto_refresh=False, transient=False)
+        self._live.start()
+
+    def show(self, view: View) -> None:
+        """Draw it anew."""
+        self._titles.extend(view.arrived)
+        rows = [_row(topic) for topic in view.topics]
+        counts = f"{counted(view.done, 'run')}, told to wait {view.waited}x, tried again {view.retried}x"
+        self._live.update(
+            Group(
+                "",
+                table("job", "every", "posts", "collected", "now", rows=rows, right=("posts", "collected")),
+                "",
+                *(Text(f"  + {safe(title)}", style="dim", no_wrap=True) for title in self._titles),
+                "",
+                Text(counts, style="dim"),
+            ),
+            refresh=True,
+        )
+
+    def close(self) -> None:
+        """Leave the last picture standing."""
+        self._live.stop()
+
+
+def _row(topic: TopicView) -> list[object]:
+    behind = topic.items < topic.posts
+    return [
+        Text(topic.name, style="bold"),
+        format_duration(topic.every),
+        f"{topic.posts:,}",
+        Text(f"{topic.items:,}", style="yellow" if behind else "green"),
+        Text(short(topic.sentence, 70), style=_STYLES.get(topic.code, "dim"), no_wrap=True, overflow="ellipsis"),
+    ]
+
+
+class Lines:
+    """A line a second, for pipes and logs."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk, self._turn = desk, 0
+        self._arrived = 0
+        self._latest = ""
+
+    def show(self, view: View) -> None:
+        """Every other look is a line."""
+        self._arrived += len(view.arrived)
+        self._latest = view.arrived[-1] if view.arrived else self._latest
+        self._turn += 1
+        if self._turn % 2 == 0:
+            counts = ", ".join(f"{topic.name} {topic.items}/{topic.posts}" for topic in view.topics)
+            waiting = [
+                f"{t.name}: {short(t.sentence, 90)}" for t in view.topics if t.code in ("limit", "retry", "dead")
+            ]
+            latest = f"; +{self._arrived}, latest {self._latest}" if self._arrived else ""
+            self._desk.note(f"{datetime.now().astimezone():%H:%M:%S}  {counts}{plain(latest)}")
+            for line in waiting:
+                self._desk.note(f"          {plain(line)}")
+            self._arrived = 0
+
+    def close(self) -> None:
+        """Nothing to put back."""
+
+
+def _summarize(desk: Desk, summary: Summary) -> None:
+    style = "green" if summary.is_right else "bold red"
+    desk.out.print(
+        f"\nThe feed has {counted(summary.posts, 'post')}. [{style}]Collected {summary.collected:,} items "
+        f"({summary.new:,} new), {counted(summary.duplicates, 'duplicate')}, {summary.missing:,} missing.[/]",
+        highlight=False,
+    )
+    desk.note(
+        f"[dim]{counted(summary.executions, 'run')} in {format_duration(summary.took)}; told to wait "
+        f"{summary.waited} times, tried again after {counted(summary.retried, 'failure')}.[/]"
+    )
+    desk.note("[dim]Start it again and it goes on where it stopped: floodmark demo (from nothing: --fresh)[/]")

@@ -1,0 +1,316 @@
+"""What ran, how it went, and what failed for good."""
+
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from floodmark.durations import format_duration
+from floodmark.errors import InvalidInput, NotFound
+from floodmark.execution import Execution, State
+from floodmark.ids import floor_id
+
+from .asking import go_ahead
+from .parsing import duration
+from .root import AsJson, Desk, DryRun, Yes
+from .shapes import execution_shape
+from .showing import counted, facts, json_line, plain, print_json, short, state, table
+from .times import both, relative
+
+if TYPE_CHECKING:
+    from floodmark.store.dead_letters import Group
+
+    from .session import Session
+
+_ID_SHOWN = 13
+JobFilter = Annotated[str | None, typer.Argument(metavar="JOB", help="Only of this job.")]
+
+dlq = typer.Typer(help="Executions that failed for good: look at them, retry them, drop them.")
+
+
+def history(
+    context: typer.Context,
+    *,
+    job: JobFilter = None,
+    state: Annotated[
+        list[State] | None,
+        typer.Option(metavar="STATE", help=f"Only {', '.join(State)}; can be repeated."),
+    ] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only of the last 24h, 7d, ...")] = None,
+    execution: Annotated[str | None, typer.Option("--id", metavar="ID", help="One execution in full.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List what ran, newest first."""
+    desk = Desk.of(context)
+    now = datetime.now(UTC)
+    if execution is not None:
+        return _one(desk, execution, as_json=as_json)
+    oldest = "" if since is None else floor_id(now - (duration(since) or timedelta()))
+
+    async def work(session: "Session") -> list[Execution]:
+        page = await session.history.page(await session.job_id(job), state or None, limit=limit)
+        if not page and job is not None:
+            # Nothing ran, or nothing of that name: the second deserves to be said.
+            await session.jobs.get(job)
+        return page
+
+    found = list(takewhile(lambda e: e.execution_id >= oldest, desk.work(work)))
+    if as_json:
+        return print_json([execution_shape(execution) for execution in found])
+    if not found:
+        return desk.out.print(
+            "Nothing ran." if since is None else f"Nothing ran within {plain(since)}.", highlight=False
+        )
+    return desk.out.print(executions_table(found, now))
+
+
+def _one(desk: Desk, execution_id: str, *, as_json: bool) -> None:
+    async def work(session: "Session") -> Execution:
+        return await session.history.get_execution(execution_id)
+
+    found, now = desk.work(work), datetime.now(UTC)
+    if as_json:
+        return print_json(execution_shape(found))
+    desk.out.print(Text.assemble((found.job_name, "bold"), "  ", state(found.state)))
+    length = None if found.duration_seconds is None else format_duration(timedelta(seconds=found.duration_seconds))
+    desk.out.print(
+        facts(
+            [
+                ("id", found.execution_id),
+                ("due", both(found.scheduled_for, now)),
+                ("triggered by", found.trigger),
+                ("started", both(found.started_at, now) if found.started_at else None),
+                ("ended", both(found.completed_at, now) if found.completed_at else None),
+                ("took", length),
+                ("attempt", str(found.attempt)),
+                ("worker", found.worker),
+                ("items", items_words(found)),
+                ("waits until", both(found.not_before, now) if found.not_before else None),
+                ("reason", found.reason),
+                ("error", found.error_message),
+                ("result", None if found.result is None else json_line(found.result)),
+            ]
+        )
+    )
+    for attempt in found.error_details if isinstance(found.error_details, list) else ():
+        desk.out.print()
+        desk.out.print(plain(_attempt(attempt)), highlight=False)
+    return None
+
+
+def _attempt(told: Any) -> str:
+    """One failed attempt, with its traceback if it left one."""
+    if not isinstance(told, dict):
+        return str(told)
+    details = told.get("details")
+    trace = details.get("traceback", "") if isinstance(details, dict) else ""
+    return f"Attempt {told.get('attempt', '?')} on {told.get('worker', '?')}: {told.get('error', '')}\n{trace}".rstrip()
+
+
+def executions_table(executions: Sequence[Execution], now: datetime, *, with_job: bool = True) -> Table:
+    """Executions, one a line."""
+    rows = [[*([e.job_name] if with_job else []), *_cells(e, now)] for e in executions]
+    return table(*(["job"] if with_job else []), "state", "due", "took", "items", "id", "what", rows=rows)
+
+
+def _cells(execution: Execution, now: datetime) -> list[object]:
+    took = execution.duration_seconds
+    what = execution.error_message or execution.reason or ("" if execution.trigger == "schedule" else execution.trigger)
+    return [
+        state(execution.state),
+        both(execution.scheduled_for, now),
+        "-" if took is None else format_duration(timedelta(seconds=took)),
+        items_words(execution),
+        Text(execution.execution_id[:_ID_SHOWN], style="dim"),
+        short(what, 60),
+    ]
+
+
+def items_words(execution: Execution) -> str:
+    """ "3 new, 12 known"; a dash for none."""
+    counts = {"new": execution.items_new, "changed": execution.items_changed, "known": execution.items_known}
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "-"
+
+
+def stats(
+    context: typer.Context,
+    *,
+    job: JobFilter = None,
+    days: Annotated[float, typer.Option(min=0, help="How far to look back.")] = 7,
+    as_json: AsJson = False,
+) -> None:
+    """Count what ran, how often it went well, and how long it took."""
+    desk = Desk.of(context)
+
+    async def work(session: "Session") -> dict[str, Any]:
+        job_id = None if job is None else (await session.jobs.get(job)).job_id
+        return await session.history.get_execution_statistics(days, job_id)
+
+    told = desk.work(work)
+    if as_json:
+        return print_json(told)
+    lengths = {
+        name: "-" if told[name] is None else format_duration(timedelta(seconds=told[name]))
+        for name in ("avg_duration", "min_duration", "max_duration")
+    }
+    desk.out.print(f"[bold]{plain(job or 'All jobs')}[/], last {days:g} days", highlight=False)
+    return desk.out.print(
+        facts(
+            [
+                ("executions", f"{told['total_executions']:,}"),
+                ("successful", f"{told['successful']:,}"),
+                ("failed", f"{told['failed']:,}"),
+                ("success rate", f"{told['success_rate']:.1f} %" if told["successful"] + told["failed"] else "-"),
+                ("average", lengths["avg_duration"]),
+                ("shortest", lengths["min_duration"]),
+                ("longest", lengths["max_duration"]),
+            ]
+        )
+    )
+
+
+GroupOption = Annotated[str | None, typer.Option(metavar="MARK", help="Only this group of `floodmark dlq`.")]
+LetterIds = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="This execution; can be repeated.")]
+All = Annotated[bool, typer.Option("--all", help="All of them.")]
+
+
+def mark(fingerprint: str) -> str:
+    """A short name for a group of errors, the same for as long as the error is."""
+    return hashlib.blake2b(fingerprint.encode(), digest_size=3).hexdigest()
+
+
+@dlq.callback(invoke_without_command=True)
+def letters(context: typer.Context) -> None:
+    """Executions that failed for good: look at them, retry them, drop them."""
+    if context.invoked_subcommand is None:
+        list_letters(context)
+
+
+@dlq.command("ls")
+def list_letters(
+    context: typer.Context,
+    *,
+    job: JobFilter = None,
+    each: Annotated[bool, typer.Option("--each", help="Every execution instead of groups by error.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="How many, with --each.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List them by error, the most frequent first."""
+    desk = Desk.of(context)
+
+    async def look(session: "Session") -> "tuple[list[Group], list[Execution]]":
+        job_id = await session.job_id(job)
+        if each:
+            return [], await session.letters.page(job_id, limit=limit)
+        return await session.letters.groups(job_id), []
+
+    groups, found = desk.work(look)
+    now = datetime.now(UTC)
+    if as_json:
+        shapes = [msgspec.structs.asdict(group) | {"mark": mark(group.fingerprint)} for group in groups]
+        return print_json([execution_shape(letter) for letter in found] if each else shapes)
+    if not groups and not found:
+        return desk.out.print("No dead letters.", highlight=False)
+    if each:
+        return desk.out.print(executions_table(found, now))
+    rows = [
+        [
+            Text(mark(group.fingerprint), style="bold"),
+            f"{group.count:,}",
+            relative(group.newest, now),
+            short(", ".join(group.jobs), 40),
+            short(group.example, 90),
+        ]
+        for group in groups
+    ]
+    desk.out.print(table("mark", "count", "newest", "jobs", "error", rows=rows, right=("count",)))
+    return desk.note(f"[dim]Try them again: floodmark dlq retry --group {mark(groups[0].fingerprint)}[/]")
+
+
+@dlq.command("retry")
+def retry_letters(
+    context: typer.Context,
+    *,
+    job: JobFilter = None,
+    group: GroupOption = None,
+    ids: LetterIds = None,
+    everything: All = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Run them again, with all attempts ahead of them."""
+    desk = Desk.of(context)
+    found = desk.work(lambda session: _chosen(session, job, group, ids, everything=everything))
+
+    async def work(session: "Session") -> int:
+        queued = await session.letters.retry([letter.execution_id for letter in found])
+        await session.parts.queue.put(queued)
+        return len(queued)
+
+    if go_ahead(desk, f"retry {_described(found)}", dry_run=dry_run, yes=True):
+        desk.out.print(f"[green]Queued[/] {counted(desk.work(work), 'execution')} again.", highlight=False)
+
+
+@dlq.command("drop")
+def drop_letters(
+    context: typer.Context,
+    *,
+    job: JobFilter = None,
+    group: GroupOption = None,
+    ids: LetterIds = None,
+    everything: All = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Take them off the list; they stay in the history as cancelled."""
+    desk = Desk.of(context)
+    found = desk.work(lambda session: _chosen(session, job, group, ids, everything=everything))
+
+    async def work(session: "Session") -> int:
+        return await session.letters.drop([letter.execution_id for letter in found])
+
+    if go_ahead(desk, f"drop {_described(found)}", dry_run=dry_run, yes=yes):
+        desk.out.print(f"Dropped {counted(desk.work(work), 'dead letter')}.", highlight=False)
+
+
+async def _chosen(
+    session: "Session", job: str | None, group: str | None, ids: Sequence[str] | None, *, everything: bool
+) -> list[Execution]:
+    """The letters that were named, all of them newest first."""
+    if everything == bool(job or group or ids):
+        raise InvalidInput(
+            "say which dead letters: a job, --group, --id, or --all", hint="see what there is with: floodmark dlq"
+        )
+    from floodmark.store.dead_letters import fingerprint  # noqa: PLC0415 - loaded with the session
+
+    if ids:
+        found = [await session.history.get_execution(text) for text in ids]
+        alive = [execution for execution in found if execution.state is not State.DEAD]
+        if alive:
+            raise InvalidInput(
+                f"execution {alive[0].execution_id} is {alive[0].state}, not dead", hint="floodmark dlq ls --each"
+            )
+        return found
+    found, page = [], await session.letters.page(job_id := await session.job_id(job), limit=500)
+    while page:
+        found += page
+        page = await session.letters.page(job_id, before=page[-1], limit=500) if len(found) < 10_000 else []
+    chosen = [letter for letter in found if group is None or mark(fingerprint(letter.error_message)) == group]
+    if not chosen:
+        raise NotFound("there are no such dead letters", hint="see what there is with: floodmark dlq")
+    return chosen
+
+
+def _described(letters: Sequence[Execution]) -> str:
+    names = list(dict.fromkeys(letter.job_name for letter in letters))
+    more = f" and {len(names) - 3} more jobs" if len(names) > 3 else ""
+    return f"{counted(len(letters), 'dead letter')} of {', '.join(names[:3])}{more}"
+
+
+__all__ = ["dlq", "executions_table", "history", "stats"]

@@ -1,0 +1,282 @@
+"""What jobs there are, and what a person does to them."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from floodmark.durations import format_duration
+from floodmark.errors import InvalidInput, NotFound
+from floodmark.execution import Execution
+from floodmark.job import SCHEDULER_VERSION, Job, Priority
+from floodmark.signals.port import Topic
+from floodmark.triggers import zone_of
+from floodmark.when import priority_of, words_of
+
+from .asking import go_ahead
+from .history import executions_table
+from .root import AsJson, Desk, DryRun, JobName, Yes
+from .shapes import execution_shape, job_shape
+from .showing import counted, facts, json_line, plain, print_json, state, table
+from .times import both, due, relative, upcoming
+
+if TYPE_CHECKING:
+    from floodmark.explain import Explanation
+
+    from .session import Session
+
+_MOST_AT_ONCE = 500
+
+
+def ls(
+    context: typer.Context,
+    *,
+    text: Annotated[str | None, typer.Argument(help="Part of a name, target, URL or domain.")] = None,
+    source: Annotated[str | None, typer.Option(help="Only of this source.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Only with this tag.")] = None,
+    domain: Annotated[str | None, typer.Option(help="Only of this domain.")] = None,
+    priority: Annotated[str | None, typer.Option(help="Only high, normal or low.")] = None,
+    paused: Annotated[
+        bool | None, typer.Option("--paused/--not-paused", help="Only paused ones, or the others.")
+    ] = None,
+    enabled: Annotated[
+        bool | None, typer.Option("--enabled/--disabled", help="Only with their schedule on, or off.")
+    ] = None,
+    after: Annotated[str | None, typer.Option(metavar="NAME", help="The page behind this job.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=_MOST_AT_ONCE, help="How many.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """List the jobs: when each runs next, and how it went last."""
+    desk = Desk.of(context)
+    wanted: dict[str, Any] = {
+        "source": source,
+        "tag": tag,
+        "domain": domain,
+        "priority": None if priority is None else priority_of(priority),
+        "paused": paused,
+        "enabled": enabled,
+        "text": text,
+    }
+
+    async def work(session: "Session") -> list[Job]:
+        return await session.jobs.find(**wanted, after=after, limit=limit)
+
+    found = desk.work(work)
+    if as_json:
+        return print_json([job_shape(job) for job in found])
+    if not found:
+        return _none(desk, is_filtered=any(value is not None for value in (*wanted.values(), after)))
+    now = datetime.now(UTC)
+    desk.out.print(
+        table(
+            "name",
+            "source",
+            "when",
+            f"next run ({now.astimezone():%Z})",
+            "last run",
+            "state",
+            rows=(_row(job, now) for job in found),
+        )
+    )
+    if len(found) == limit:
+        desk.note(f"[dim]More: floodmark ls --after {plain(found[-1].name)}[/]")
+    return None
+
+
+def _none(desk: Desk, *, is_filtered: bool) -> None:
+    if is_filtered:
+        desk.out.print("No job fits. All of them: floodmark ls", highlight=False)
+        return
+    desk.out.print("No jobs yet.", highlight=False)
+    desk.note("Add one: floodmark add python package.module:function --every 15m")
+    desk.note("Or see it all at work: floodmark demo")
+
+
+def _row(job: Job, now: datetime) -> list[object]:
+    last = state(job.last_status)
+    if job.last_run is not None:
+        last.append(f" {relative(job.last_run, now)}", style="dim")
+    return [Text(job.name, style="bold"), job.source, words_of(job.when), _next_run(job, now), last, condition(job)]
+
+
+def _next_run(job: Job, now: datetime) -> str:
+    if job.next_run is None:
+        return "-" if job.paused or not job.schedule_enabled or job.invalid_reason else "to be planned"
+    return due(job.next_run, now)
+
+
+def condition(job: Job) -> Text:
+    """Whether the job is on, and if not, why."""
+    if job.scheduler_version != SCHEDULER_VERSION:
+        return Text("old scheduler", style="dim")
+    if job.invalid_reason:
+        return Text("invalid", style="bold red")
+    if job.paused:
+        return Text("paused", style="yellow")
+    return Text("on", style="green") if job.schedule_enabled else Text("disabled", style="dim")
+
+
+def show(
+    context: typer.Context,
+    *,
+    job: JobName,
+    last: Annotated[int, typer.Option(min=1, max=100, help="How many executions.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Everything about one job: its schedule, how far it is collected, its last runs, and what it waits for."""
+    desk = Desk.of(context)
+
+    async def work(session: "Session") -> dict[str, Any]:
+        found = await session.jobs.get(job)
+        try:
+            watermark = await session.watermarks.show(found.stream)
+        except NotFound:
+            watermark = None
+        return {
+            "job": found,
+            "explanation": await session.explain(found),
+            "watermark": watermark,
+            "items": await session.log.count(found.stream),
+            "executions": await session.history.page(found.job_id, limit=last),
+        }
+
+    told = desk.work(work)
+    now = datetime.now(UTC)
+    found: Job = told["job"]
+    runs = _runs(found, now, 3)
+    if as_json:
+        shapes = {"job": job_shape(found), "executions": [execution_shape(e) for e in told["executions"]]}
+        return print_json({**told, **shapes, "next_runs": runs})
+    desk.out.print(Text.assemble((found.name, "bold"), "  ", condition(found)))
+    desk.out.print(plain(told["explanation"].sentence), highlight=False)
+    desk.out.print()
+    desk.out.print(facts(_details(told, runs, now)))
+    if told["executions"]:
+        desk.out.print()
+        desk.out.print(executions_table(told["executions"], now, with_job=False))
+    return None
+
+
+def _runs(job: Job, now: datetime, count: int) -> list[datetime]:
+    try:
+        return upcoming(job, now, count)
+    except InvalidInput:
+        # Typed by hand; the explanation says what is wrong.
+        return []
+
+
+def _details(told: dict[str, Any], runs: list[datetime], now: datetime) -> list[tuple[str, object]]:
+    job, watermark = told["job"], told["watermark"]
+    policy = job.policy
+    jitter = f", spread over {format_duration(policy.jitter)}" if policy.jitter else ""
+    return [
+        ("id", job.job_id),
+        ("source", f"{job.source} {job.target}"),
+        ("params", json_line(job.params) if job.params else None),
+        ("when", f"{words_of(job.when)}{jitter}"),
+        *(("" if n else "next runs", due(run, now, zone_of(job.when.timezone))) for n, run in enumerate(runs)),
+        ("last run", both(job.last_run, now) if job.last_run else None),
+        ("last success", both(job.last_success, now) if job.last_success else None),
+        ("stream", job.stream),
+        ("items", f"{told['items']:,}"),
+        ("watermark", None if watermark is None or watermark.value is None else json_line(watermark.value)),
+        (
+            "checked",
+            None if watermark is None or not watermark.last_checked_at else both(watermark.last_checked_at, now),
+        ),
+        ("priority", Priority(job.priority).name.lower()),
+        ("time-out", format_duration(job.timeout)),
+        ("retries", str(job.retry_max)),
+        ("overlap", f"{policy.overlap}; at most {policy.max_instances} at once; catches up {policy.catch_up}"),
+        ("waits for", ", ".join(job.depends_on)),
+        ("limit", job.limit_key),
+        ("account", job.account),
+        ("tags", ", ".join(job.tags)),
+        ("tenant, user", ", ".join(filter(None, (job.tenant_id, job.user_id)))),
+        ("version", str(job.version)),
+    ]
+
+
+def explain(context: typer.Context, job: JobName, as_json: AsJson = False) -> None:
+    """Say in one sentence why a job is not running, and until when."""
+    desk = Desk.of(context)
+
+    async def work(session: "Session") -> "tuple[Job, Explanation]":
+        found = await session.jobs.get(job)
+        return found, await session.explain(found)
+
+    found, told = desk.work(work)
+    if as_json:
+        return print_json({"job": found.name, "code": told.code, "sentence": told.sentence, "until": told.until})
+    return desk.out.print(f"[bold]{plain(found.name)}[/]: {plain(told.sentence)}", highlight=False)
+
+
+def pause(
+    context: typer.Context,
+    job: JobName,
+    reason: Annotated[str | None, typer.Option(help="Shown to whoever asks why.")] = None,
+) -> None:
+    """Let nothing of a job start until it is resumed."""
+    desk = Desk.of(context)
+
+    async def work(session: "Session") -> Job:
+        return await session.jobs.pause(await session.jobs.get(job), reason)
+
+    found = desk.work(work)
+    desk.out.print(f"[yellow]Paused[/] [bold]{plain(found.name)}[/]", highlight=False)
+    desk.note(f"[dim]Go on with: floodmark resume {plain(found.name)}[/]")
+
+
+def resume(context: typer.Context, job: JobName) -> None:
+    """Undo a pause."""
+    desk = Desk.of(context)
+
+    async def work(session: "Session") -> "tuple[Job, Explanation]":
+        found = await session.jobs.resume(await session.jobs.get(job))
+        await session.wake(Topic.JOBS)
+        return found, await session.explain(found)
+
+    found, told = desk.work(work)
+    desk.out.print(f"[green]Resumed[/] [bold]{plain(found.name)}[/]: {plain(told.sentence)}", highlight=False)
+
+
+def cancel(context: typer.Context, job: JobName, dry_run: DryRun = False, yes: Yes = False) -> None:
+    """End the unfinished executions of a job. Its schedule goes on."""
+    desk = Desk.of(context)
+
+    async def look(session: "Session") -> tuple[Job, tuple[Execution, ...]]:
+        found = await session.jobs.get(job)
+        return found, (await session.views.load(found, leader=None)).active
+
+    async def work(session: "Session") -> int:
+        ended = await session.jobs.cancel(found)
+        await session.wake(Topic.CANCEL)
+        return ended
+
+    found, active = desk.work(look)
+    if not active:
+        return desk.out.print(f"{plain(found.name)} has no unfinished execution.", highlight=False)
+    states = ", ".join(sorted({execution.state for execution in active}))
+    what = f"cancel {counted(len(active), 'execution')} of {found.name} ({states})"
+    if not go_ahead(desk, what, dry_run=dry_run, yes=yes):
+        return None
+    return desk.out.print(f"Cancelled {counted(desk.work(work), 'execution')} of {plain(found.name)}.", highlight=False)
+
+
+def rm(context: typer.Context, job: JobName, dry_run: DryRun = False, yes: Yes = False) -> None:
+    """Delete a job. Its history and its items stay."""
+    desk = Desk.of(context)
+
+    async def look(session: "Session") -> Job:
+        return await session.jobs.get(job)
+
+    async def work(session: "Session") -> None:
+        await session.jobs.remove(found)
+        await session.wake(Topic.CANCEL)
+
+    found = desk.work(look)
+    if not go_ahead(desk, f"delete the job {found.name} ({words_of(found.when)})", dry_run=dry_run, yes=yes):
+        return
+    desk.work(work)
+    desk.out.print(f"Deleted {plain(found.name)}. Its history and items stay.", highlight=False)

@@ -1,0 +1,44 @@
+"""What people type behind options, turned into values."""
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from floodmark.durations import parse_every
+from floodmark.errors import InvalidInput
+
+
+def params_of(assignments: Sequence[str]) -> dict[str, Any]:
+    """`depth=2` is a number, `deep=true` a truth, `tags=["a"]` a list, `name=news` text."""
+    found: dict[str, Any] = {}
+    for text in assignments:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise InvalidInput(f"--param {text[:60]!r} is not NAME=VALUE", hint="for example --param depth=2")
+        found[key.strip()] = json_or_text(value)
+    return found
+
+
+def json_or_text(value: str) -> Any:
+    """JSON where it is JSON, else the text itself."""
+    try:
+        return json.loads(value, parse_constant=str)
+    except (ValueError, RecursionError):
+        return value
+
+
+def json_object(text: str, *, example: str) -> dict[str, Any]:
+    """An object written as JSON."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{text[:60]!r} is not JSON: {error}", hint=f"for example '{example}'") from None
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{text[:60]!r} is not an object", hint=f"for example '{example}'")
+    return value
+
+
+def duration(text: str | None) -> timedelta | None:
+    """A length of time, if one was given."""
+    return None if text is None else parse_every(text)

@@ -1,0 +1,99 @@
+"""Prints docs/cli.md: `python -m floodmark.cli.reference > docs/cli.md`."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer.main
+
+from . import app
+
+HEAD = """# Commands
+
+<!-- Written by `python -m floodmark.cli.reference > docs/cli.md`; edit src/floodmark/cli. -->
+
+`JOB` is the name or id of a job, or as much of it as is needed to tell it from the others. `TIME` is a length of
+time: `90s`, `15m`, `1h30m`, `2d`. Every listing prints JSON with `--json`: times are ISO 8601 in UTC, durations
+seconds. What takes something away asks first; `--yes` answers, `--dry-run` only tells.
+
+The exit code is 0 when it went well, 1 when it did not, 2 when what was typed makes no sense (nothing was changed
+then), and 130 after Ctrl-C. An error ends with what to do next.
+"""
+
+
+def page() -> str:
+    """All commands as a Markdown page."""
+    root: Any = typer.main.get_command(app)
+    parts = [HEAD, "\n## For every command\n\n", *_options(root, "floodmark")]
+    for name, command in root.commands.items():
+        parts += _command(f"floodmark {name}", command)
+    return "".join(parts)
+
+
+def _command(path: str, command: Any) -> Iterator[str]:
+    context = command.make_context(path, [], resilient_parsing=True)
+    yield f"\n## {path}\n\n"
+    if not hasattr(command, "commands"):
+        yield f"    {' '.join([path, *_usage(command, context)])}\n\n"
+    yield f"{_help(command)}\n"
+    rows = list(_options(command, path))
+    yield from ["\n", *rows] if rows else []
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _command(f"{path} {name}", inner)
+
+
+def _usage(command: Any, context: Any) -> Iterator[str]:
+    shown = [parameter for parameter in command.get_params(context) if _is_shown(parameter)]
+    for parameter in shown:
+        if parameter.param_type_name == "argument":
+            name = str(parameter.metavar or parameter.name.upper())
+            yield name if parameter.required else f"[{name}]"
+    yield "[OPTIONS]"
+
+
+def _help(command: Any) -> str:
+    """The docstring; an example in it, a paragraph that begins with the program's name, is set as code."""
+    paragraphs = [" ".join(part.split()) for part in (command.help or "").split("\n\n")]
+    return "\n\n".join(f"    {part}" if part.startswith("floodmark ") else part for part in paragraphs)
+
+
+def _options(command: Any, path: str) -> Iterator[str]:
+    context = command.make_context(path, [], resilient_parsing=True)
+    shown = [parameter for parameter in command.get_params(context) if _is_shown(parameter)]
+    if not shown:
+        return
+    yield "| | |\n|---|---|\n"
+    for parameter in shown:
+        yield f"| `{_name(parameter)}` | {_cell(parameter)} |\n"
+
+
+def _is_shown(parameter: Any) -> bool:
+    return not getattr(parameter, "hidden", False) and parameter.name not in (
+        "help",
+        "install_completion",
+        "show_completion",
+    )
+
+
+def _name(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar or parameter.name.upper()).replace("|", "\\|")
+    names = ", ".join((*parameter.opts, *parameter.secondary_opts))
+    return names if parameter.is_flag else f"{names} {_value(parameter)}"
+
+
+def _value(parameter: Any) -> str:
+    kind = parameter.type_descriptor
+    if kind.is_choice:
+        return "\\|".join(getattr(choice, "value", str(choice)) for choice in kind.choices)
+    return str(parameter.metavar or ("N" if kind.annotation in (int, float) else "TEXT"))
+
+
+def _cell(parameter: Any) -> str:
+    default = parameter.default
+    has_default = default not in (None, False, (), []) and not callable(default)
+    told = f" Default: `{getattr(default, 'value', default)}`." if has_default else ""
+    return f"{parameter.help or ''}{told}".replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,178 @@
+"""The frame around every command: options that may stand anywhere, the settings, and how errors end."""
+
+import asyncio
+import os
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+from floodmark.errors import Conflict, FloodmarkError, InvalidInput, NotFound
+
+from .showing import console, plain
+
+if TYPE_CHECKING:
+    from floodmark.app import Floodmark
+    from floodmark.settings import Settings
+
+    from .session import Session
+
+T = TypeVar("T")
+
+# What was asked for cannot be done as asked; for everything else the exit code is 1.
+_BAD_INPUT = (InvalidInput, NotFound, Conflict)
+_WITH_VALUE, _FLAGS = ("--set",), ("--quiet", "-q", "--debug")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name or id of a job, or the beginning of one.")]
+AppOption = Annotated[
+    str | None,
+    typer.Option("--app", metavar="MODULE:NAME", help="Your Floodmark instance (default: FLOODMARK_APP)."),
+]
+
+
+class Root(TyperGroup):
+    """Takes global options wherever they stand, and turns errors into one message and what to type next."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Global options first, wherever they were typed."""
+        return super().parse_args(ctx, hoisted(args))
+
+    def main(self, *positional: Any, **options: Any) -> NoReturn:
+        """Run a command line; always ends the process, or raises SystemExit in a test."""
+        given = options.get("args") or (positional[0] if positional else None) or sys.argv[1:]
+        try:
+            code = super().main(*positional, **{**options, "standalone_mode": False})
+        except FloodmarkError as error:
+            _tell(str(error), error.hint)
+            code = 2 if isinstance(error, _BAD_INPUT) else 1
+        except TyperException as error:
+            _tell(error.format_message(), _help_for(error))
+            code = error.exit_code
+        except typer.Abort:
+            _tell("nothing was changed", "")
+            code = 1
+        except Exception as error:  # noqa: BLE001 - the last stop: whoever typed this gets a message, not a traceback
+            code = _surprised(error, is_debugging="--debug" in given)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def hoisted(args: Sequence[str]) -> list[str]:
+    """The same command line with the global options in front; what follows `--` is left alone."""
+    front: list[str] = []
+    rest: list[str] = []
+    ahead: Iterator[str] = iter(args)
+    for word in ahead:
+        if word == "--":
+            rest += [word, *ahead]
+        elif word in _FLAGS or word.startswith(tuple(f"{name}=" for name in _WITH_VALUE)):
+            front.append(word)
+        elif word in _WITH_VALUE:
+            front += [word, *[value for value in [next(ahead, None)] if value is not None]]
+        else:
+            rest.append(word)
+    return front + rest
+
+
+class Desk:
+    """What was said for the whole command line, and how to answer it."""
+
+    def __init__(self, overrides: dict[str, str], *, is_quiet: bool) -> None:
+        self.overrides, self.is_quiet = overrides, is_quiet
+        self.out = console()
+
+    @staticmethod
+    def of(context: typer.Context) -> "Desk":
+        """The desk of this command line."""
+        found = context.obj
+        assert isinstance(found, Desk)
+        return found
+
+    def note(self, text: Any = "") -> None:
+        """Something friendly, which `--quiet` leaves out."""
+        if not self.is_quiet:
+            self.out.print(text, highlight=False)
+
+    def set(self, key: str, value: object) -> None:
+        """Let an option of a command be a setting; None leaves it as it is."""
+        if value is not None:
+            self.overrides[key] = str(value)
+
+    def settings(self) -> "Settings":
+        """The settings that are in force."""
+        return self.application().settings
+
+    def application(self) -> "Floodmark":
+        """The user's application, or one without collectors."""
+        from .session import application  # noqa: PLC0415 - takes a second that `--help` should not take
+
+        return application(self.overrides)
+
+    def work(self, what: Callable[["Session"], Awaitable[T]]) -> T:
+        """Open the stores, do this, close them."""
+        from .session import open_session  # noqa: PLC0415 - as above
+
+        async def opened() -> T:
+            async with open_session(self.settings()) as session:
+                return await what(session)
+
+        return asyncio.run(opened())
+
+
+def start(
+    context: typer.Context,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting for this command; can be repeated."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only what was asked for, no advice.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Collect every item once: a scheduler for incremental collection."""
+    if version:
+        from floodmark import __version__  # noqa: PLC0415 - the name is needed here only
+
+        typer.echo(f"floodmark {__version__}")
+        raise typer.Exit
+    context.obj = Desk(dict(_assignment(text) for text in assignments or ()), is_quiet=quiet)
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), nl=False)
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise InvalidInput(f"--set {text[:60]!r} is not KEY=VALUE", hint="for example --set LOG_LEVEL=debug")
+    return key.strip(), value.strip()
+
+
+def _tell(message: str, hint: str) -> None:
+    err = console(stderr=True)
+    err.print(f"[bold red]Error:[/] {plain(message)}", highlight=False, soft_wrap=True)
+    if hint:
+        err.print(f"[bold]Next:[/] {plain(hint)}", highlight=False, soft_wrap=True)
+
+
+def _help_for(error: TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    return f"{context.command_path} --help" if context is not None else ""
+
+
+def _surprised(error: Exception, *, is_debugging: bool) -> int:
+    from floodmark.masking import mask_text  # noqa: PLC0415 - hardly ever needed
+
+    if is_debugging or os.environ.get("FLOODMARK_DEBUG", "") not in ("", "0"):
+        sys.stderr.write(mask_text("".join(traceback.format_exception(error))))
+        return 1
+    _tell(
+        f"something unexpected happened: {mask_text(f'{type(error).__name__}: {error}')}",
+        "the same command with --debug shows where; please report it",
+    )
+    return 1

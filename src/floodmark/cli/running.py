@@ -1,0 +1,81 @@
+"""The commands that stay: everything in one process, or one role each."""
+
+from typing import Annotated
+
+import typer
+
+from .root import AppOption, Desk
+
+Port = Annotated[
+    int | None, typer.Option(min=0, max=65535, help="For /health and /metrics (default: a setting); 0: any free one.")
+]
+Seconds = Annotated[float | None, typer.Option(metavar="N", min=0, help="End by itself after so many seconds.")]
+
+
+def up(
+    context: typer.Context,
+    *,
+    port: Port = None,
+    app: AppOption = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="Executions at the same time.")] = None,
+    seconds: Seconds = None,
+) -> None:
+    """Schedule and work in this one process, until Ctrl-C."""
+    _serve(context, app, slots, port=port, seconds=seconds)
+
+
+def scheduler(context: typer.Context, port: Port = None, app: AppOption = None, seconds: Seconds = None) -> None:
+    """Only schedule; start as many as you like, one of them leads."""
+    _serve(context, app, None, port=port, seconds=seconds, worker=False)
+
+
+def worker(
+    context: typer.Context,
+    *,
+    processes: Annotated[int, typer.Option("--processes", "-p", min=1, max=256, help="How many processes.")] = 1,
+    port: Port = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="Executions at the same time, in each process.")] = None,
+    app: AppOption = None,
+    seconds: Seconds = None,
+    parent: Annotated[int | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Only work; start as many as you like, on as many machines."""
+    if processes == 1:
+        return _serve(context, app, slots, port=port, seconds=seconds, scheduler=False, parent=parent)
+    desk = Desk.of(context)
+    desk.set("FLOODMARK_APP", app)
+    desk.set("SCHEDULER_WORKER_POOL_SIZE", slots)
+    from .service import supervise  # noqa: PLC0415 - heavy
+
+    return supervise(desk, processes, port=port, seconds=seconds)
+
+
+def demo(
+    context: typer.Context,
+    seconds: Seconds = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the last demo and start over.")] = False,
+) -> None:
+    """See it at work: a small feed is served on this machine and collected, every post once."""
+    desk = Desk.of(context)
+    from .demo import run_demo  # noqa: PLC0415 - heavy
+
+    raise typer.Exit(run_demo(desk, seconds=seconds, is_fresh=fresh))
+
+
+def _serve(
+    context: typer.Context,
+    app: str | None,
+    slots: int | None,
+    *,
+    port: int | None,
+    seconds: float | None,
+    scheduler: bool = True,
+    worker: bool = True,
+    parent: int | None = None,
+) -> None:
+    desk = Desk.of(context)
+    desk.set("FLOODMARK_APP", app)
+    desk.set("SCHEDULER_WORKER_POOL_SIZE", slots)
+    from .service import serve  # noqa: PLC0415 - heavy
+
+    serve(desk, port=port, seconds=seconds, scheduler=scheduler, worker=worker, parent=parent)

@@ -1,0 +1,150 @@
+"""`run`: now. `next`: later."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.durations import format_duration
+from floodmark.execution import ENDED, Execution, State
+from floodmark.job import Job
+from floodmark.triggers import instants, zone_of
+from floodmark.triggers.cron import cron
+
+from .history import items_words
+from .parsing import params_of
+from .root import AsJson, Desk, JobName
+from .shapes import execution_shape
+from .showing import plain, print_json, table
+from .times import clock_changes, relative, upcoming
+
+if TYPE_CHECKING:
+    from floodmark.store.jobs import Forced
+
+    from .session import Session
+
+_LOOK_SECONDS = 0.3
+
+
+def run(
+    context: typer.Context,
+    job: JobName,
+    wait: Annotated[
+        bool, typer.Option("--wait", "-w", help="Stay until it has ended; exit code 1 if it failed.")
+    ] = False,
+    param: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="For this run only; can be repeated.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a job now, whatever its schedule says."""
+    desk = Desk.of(context)
+    params = params_of(param or ())
+
+    async def work(session: "Session") -> Execution:
+        found = await session.jobs.get(job)
+        forced = await session.jobs.force_run(found, params=params or None)
+        if forced.queued is not None:
+            await session.parts.queue.put([forced.queued])
+        if wait:
+            return await _watched(desk, session, found, forced, is_shown=not as_json)
+        if not as_json:
+            told = forced.reason or (await session.explain(found)).sentence
+            desk.out.print(f"[green]Asked for[/] [bold]{plain(found.name)}[/]: {plain(told)}", highlight=False)
+            desk.note(f"[dim]See how it went: floodmark history --id {forced.execution_id}[/]")
+        return await session.history.get_execution(forced.execution_id)
+
+    ended = desk.work(work)
+    if as_json:
+        print_json(execution_shape(ended))
+    elif wait:
+        _show_end(desk, ended)
+    if wait and ended.state is not State.DONE:
+        raise typer.Exit(1)
+
+
+async def _watched(desk: Desk, session: "Session", job: Job, forced: "Forced", *, is_shown: bool) -> Execution:
+    """The execution once it has ended; meanwhile, what it is doing."""
+    with desk.out.status("queued") as status:
+        last = ""
+        while True:
+            execution = await session.history.get_execution(forced.execution_id)
+            if execution.state in ENDED:
+                return execution
+            told = plain((await session.explain(job)).sentence)
+            status.update(f"[bold]{plain(job.name)}[/]: {told}")
+            # Without a terminal there is no spinner: one line for each thing that is new, the clock aside.
+            if is_shown and not desk.out.is_terminal and execution.state != last:
+                desk.note(f"{plain(job.name)}: {told}")
+            last = execution.state
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _show_end(desk: Desk, execution: Execution) -> None:
+    took = f" in {format_duration(timedelta(seconds=execution.duration_seconds or 0))}"
+    if execution.state is State.DONE:
+        found = items_words(execution)
+        desk.out.print(f"[green]Done[/]{took}: {'nothing new' if found == '-' else f'{found} items'}", highlight=False)
+        return
+    why = execution.error_message or execution.reason or execution.state
+    desk.out.print(f"[bold red]{execution.state.capitalize()}[/]{took}: {plain(why)}", highlight=False)
+    desk.note(f"[dim]In full: floodmark history --id {execution.execution_id}[/]")
+
+
+def next_runs(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(metavar="JOB|EXPRESSION", help="A job, or a cron expression in quotes.")],
+    tz: Annotated[str, typer.Option(metavar="ZONE", help="For an expression: Europe/Berlin")] = "UTC",
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="How many.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Show when a job, or a cron expression you are about to use, will run; changes of the clocks are marked."""
+    desk = Desk.of(context)
+    now = datetime.now(UTC)
+    if _is_expression(what):
+        zone_name, runs = tz, list(islice(instants(cron(what, tz), now), count))
+    else:
+
+        async def work(session: "Session") -> Job:
+            return await session.jobs.get(what)
+
+        job = desk.work(work)
+        zone_name, runs = job.when.timezone, upcoming(job, now, count)
+        if not as_json:
+            _warn(desk, job)
+    _show_runs(desk, runs, zone_name, now, as_json=as_json)
+
+
+def _is_expression(text: str) -> bool:
+    return text.startswith("@") or len(text.split()) >= 4
+
+
+def _warn(desk: Desk, job: Job) -> None:
+    if job.paused or not job.schedule_enabled:
+        why = "paused" if job.paused else "disabled"
+        desk.note(f"[yellow]{plain(job.name)} is {why}: nothing runs until that changes.[/]")
+
+
+def _show_runs(desk: Desk, runs: Sequence[datetime], zone_name: str, now: datetime, *, as_json: bool) -> None:
+    zone = zone_of(zone_name)
+    changes = list(clock_changes(runs, now, zone))
+    if as_json:
+        shapes: list[dict[str, Any]] = [
+            {"at": run, "local": run.astimezone(zone).isoformat(), "clock_change": change or None}
+            for run, change in zip(runs, changes, strict=True)
+        ]
+        return print_json(shapes)
+    if not runs:
+        return desk.out.print("It has no time of its own: it runs when it is told to.", highlight=False)
+    rows = [
+        [f"{run.astimezone(zone):%a %Y-%m-%d %H:%M:%S %Z}", f"{run:%H:%M:%S} UTC", relative(run, now), change]
+        for run, change in zip(runs, changes, strict=True)
+    ]
+    return desk.out.print(
+        table(zone_name, "UTC", "", "", rows=rows)
+        if zone_name != "UTC"
+        else table("UTC", "", rows=[[row[0], row[2]] for row in rows])
+    )

@@ -1,0 +1,112 @@
+"""How the roles are started from a command line: logs, a word of welcome, and a clean end."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+
+from floodmark import __version__
+from floodmark.api.server import HttpServer
+from floodmark.app import Floodmark
+from floodmark.job import Job
+from floodmark.masking import mask_text
+from floodmark.parts import Parts
+from floodmark.settings import Settings
+from floodmark.store.jobs import Jobs
+from floodmark.telemetry.logs import LogListener, configure
+from floodmark.worker.processes import Supervisor
+
+from .root import Desk
+from .showing import facts
+
+_GLANCE_SECONDS = 1.0
+
+
+def serve(
+    desk: Desk, *, port: int | None, seconds: float | None, scheduler: bool, worker: bool, parent: int | None
+) -> None:
+    """Do the work of these roles until told to stop."""
+    app = desk.application()
+    configure(app.settings.log_level, app.settings.log_format)
+    LogListener(structlog.get_logger()).attach(app.events)
+    role = "up" if scheduler and worker else "scheduler" if scheduler else "worker"
+    run(_served(desk, app, role, port=port, seconds=seconds, parent=parent))
+
+
+def supervise(desk: Desk, processes: int, *, port: int | None, seconds: float | None) -> None:
+    """Keep so many worker processes running until told to stop."""
+    settings = desk.application().settings
+    configure(settings.log_level, settings.log_format)
+    options = [word for key, value in desk.overrides.items() for word in ("--set", f"{key}={value}")]
+    command = [sys.executable, "-m", "floodmark", "--quiet", *options, "worker", "--processes", "1", "--port", "0"]
+    supervisor = Supervisor(settings, [*command, "--parent", str(os.getpid())], processes)
+    run(supervisor.run(port=port, seconds=seconds, ready=lambda server: _welcome(desk, settings, "worker", server)))
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run it on the fastest loop there is."""
+    try:
+        from uvloop import new_event_loop  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        asyncio.run(work)
+        return
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(work)
+
+
+async def _served(
+    desk: Desk, app: Floodmark, role: str, *, port: int | None, seconds: float | None, parent: int | None
+) -> None:
+    stop = asyncio.Event()
+    greeting: list[asyncio.Task[None]] = []
+
+    def ready(parts: Parts, server: HttpServer) -> None:
+        greeting.append(asyncio.create_task(_greet(desk, parts, role, server)))
+
+    watching = asyncio.create_task(_leave_with(parent, stop)) if parent is not None else None
+    try:
+        await app.serve(
+            scheduler=role != "worker", worker=role != "scheduler", port=port, seconds=seconds, stop=stop, ready=ready
+        )
+    finally:
+        await asyncio.gather(*greeting)
+        if watching is not None:
+            watching.cancel()
+    if not desk.is_quiet:
+        desk.out.print("Stopped.", highlight=False)
+
+
+async def _leave_with(parent: int, stop: asyncio.Event) -> None:
+    """A worker process whose supervisor was killed must not stay behind."""
+    while os.getppid() == parent:  # noqa: ASYNC110 - nothing tells us but the process table
+        await asyncio.sleep(_GLANCE_SECONDS)
+    stop.set()
+
+
+async def _greet(desk: Desk, parts: Parts, role: str, server: HttpServer) -> None:
+    _welcome(desk, parts.settings, role, server)
+    if role != "worker" and not await _some_job(parts):
+        desk.note("No jobs yet. Add one: floodmark add python package.module:function --every 15m")
+
+
+async def _some_job(parts: Parts) -> list[Job]:
+    return await Jobs(parts.database, parts.clock).find(limit=1)
+
+
+def _welcome(desk: Desk, settings: Settings, role: str, server: HttpServer) -> None:
+    what = {"up": "Floodmark", "scheduler": "A scheduler of Floodmark", "worker": "A worker of Floodmark"}[role]
+    desk.note(f"[bold]{what} {__version__} is up.[/] Stop it with Ctrl-C.")
+    desk.note(
+        facts(
+            [
+                ("  database", mask_text(settings.database_url)),
+                ("  redis", mask_text(settings.redis) if settings.redis else "none, the database is the queue"),
+                ("  collectors", settings.floodmark_app),
+                ("  health", f"{server.url}/health"),
+                ("  metrics", f"{server.url}/metrics"),
+            ]
+        )
+    )

@@ -1,0 +1,246 @@
+"""What was collected and how far: watermarks, items, events, and the limits that slow it down."""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+from rich.text import Text
+
+from floodmark.errors import NotFound
+
+from .asking import go_ahead
+from .parsing import json_object
+from .root import AsJson, Desk, DryRun, Yes
+from .shapes import event_shape
+from .showing import counted, facts, json_line, plain, print_json, safe, short, table
+from .times import both, relative
+
+if TYPE_CHECKING:
+    from floodmark.store.events import StoredItem
+    from floodmark.store.port import Event
+    from floodmark.store.watermarks import StreamState
+
+    from .session import Session
+
+_FOLLOW_SECONDS = 0.5
+_DATA_SHOWN = 100
+
+StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="A stream, or a job that collects it.")]
+
+watermark = typer.Typer(help="How far each stream is collected; move it back, or begin again.")
+
+
+@watermark.callback(invoke_without_command=True)
+def watermarks(context: typer.Context) -> None:
+    """How far each stream is collected; move it back, or begin again."""
+    if context.invoked_subcommand is None:
+        show_watermark(context)
+
+
+@watermark.command("show")
+def show_watermark(
+    context: typer.Context,
+    *,
+    stream: Annotated[str | None, typer.Argument(metavar="STREAM", help="A stream or a job (default: all).")] = None,
+    after: Annotated[str | None, typer.Option(metavar="STREAM", help="The page behind this stream.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far one stream, or each, is collected."""
+    desk = Desk.of(context)
+
+    async def work(session: "Session") -> "list[StreamState]":
+        if stream is None:
+            return await session.watermarks.page(after, limit)
+        return [await session.watermarks.show(await session.stream(stream))]
+
+    found, now = desk.work(work), datetime.now(UTC)
+    if as_json:
+        return print_json(found if stream is None else found[0])
+    if stream is not None:
+        return desk.out.print(facts(_watermark(found[0], now)))
+    if not found:
+        return desk.out.print("Nothing has been collected yet.", highlight=False)
+    rows = [
+        [
+            Text(safe(state.stream), style="bold"),
+            "-" if state.value is None else short(json_line(state.value), 60),
+            "never" if state.last_parsed_at is None else relative(state.last_parsed_at, now),
+            "never" if state.last_checked_at is None else relative(state.last_checked_at, now),
+        ]
+        for state in found
+    ]
+    desk.out.print(table("stream", "watermark", "last new item", "last checked", rows=rows))
+    return (
+        desk.note(f"[dim]More: floodmark watermark show --after {plain(found[-1].stream)}[/]")
+        if len(found) == limit
+        else None
+    )
+
+
+def _watermark(state: "StreamState", now: datetime) -> list[tuple[str, object]]:
+    is_held = state.lease_until is not None and state.lease_until > now
+    return [
+        ("stream", state.stream),
+        ("watermark", "none: the next run begins at the beginning" if state.value is None else json_line(state.value)),
+        ("moved", both(state.moved_at, now) if state.moved_at else None),
+        ("last new item", both(state.last_parsed_at, now) if state.last_parsed_at else "never"),
+        ("last checked", both(state.last_checked_at, now) if state.last_checked_at else "never"),
+        ("being collected", f"by execution {state.holder}" if is_held else None),
+        ("fence", str(state.fence)),
+    ]
+
+
+@watermark.command("set")
+def set_watermark(
+    context: typer.Context,
+    stream: StreamName,
+    value: Annotated[str, typer.Argument(metavar="JSON", help="""An object, such as '{"value": 4812}'.""")],
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Let the next run go on from another place. What is kept stays known, and is not collected twice."""
+    wanted = json_object(value, example='{"value": 4812}')
+    _move(Desk.of(context), stream, wanted, dry_run=dry_run, yes=yes)
+
+
+@watermark.command("reset")
+def reset_watermark(context: typer.Context, stream: StreamName, dry_run: DryRun = False, yes: Yes = False) -> None:
+    """Let the next run begin at the beginning. What is kept stays known, and is not collected twice."""
+    _move(Desk.of(context), stream, None, dry_run=dry_run, yes=yes)
+
+
+def _move(desk: Desk, text: str, wanted: Mapping[str, Any] | None, *, dry_run: bool, yes: bool) -> None:
+    async def look(session: "Session") -> tuple[str, Any]:
+        name = await session.stream(text)
+        try:
+            return name, (await session.watermarks.show(name)).value
+        except NotFound:
+            return name, None
+
+    async def work(session: "Session") -> "StreamState":
+        return await (session.watermarks.reset(name) if wanted is None else session.watermarks.set(name, wanted))
+
+    name, before = desk.work(look)
+    shown = [("nothing" if value is None else json_line(value)) for value in (before, wanted)]
+    if go_ahead(desk, f"move the watermark of {name} from {shown[0]} to {shown[1]}", dry_run=dry_run, yes=yes):
+        desk.work(work)
+        desk.out.print(f"{plain(name)}: {plain(shown[0])} -> {plain(shown[1])}", highlight=False)
+
+
+def items(
+    context: typer.Context,
+    *,
+    stream: StreamName,
+    key: Annotated[str | None, typer.Option(help="One item with its earlier revisions.")] = None,
+    after: Annotated[str | None, typer.Option(metavar="KEY", help="The page behind this key.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the items of a stream in order of their keys."""
+    desk = Desk.of(context)
+
+    async def work(session: "Session") -> "tuple[list[StoredItem], int]":
+        name = await session.stream(stream)
+        if key is not None:
+            found = await session.log.item(name, key)
+            return [found.newest, *found.earlier], 1
+        return await session.log.items(name, after, limit), await session.log.count(name)
+
+    found, count = desk.work(work)
+    if as_json:
+        return print_json(found)
+    if not found:
+        return desk.out.print("No items.", highlight=False)
+    now = datetime.now(UTC)
+    rows = [
+        [
+            Text(short(item.key, 40), style="bold"),
+            "deleted" if item.deleted else str(item.revision),
+            relative(item.collected_at, now),
+            short(json_line(item.data), _DATA_SHOWN),
+        ]
+        for item in found
+    ]
+    desk.out.print(table("key", "revision", "collected", "data", rows=rows, right=("revision",)))
+    if key is None and count > len(found):
+        more = f"floodmark items {plain(stream)} --after {plain(found[-1].key)}"
+        desk.note(f"[dim]{counted(count, 'item')} in all. More: {more}[/]")
+    return None
+
+
+def events(
+    context: typer.Context,
+    *,
+    after: Annotated[
+        int | None, typer.Option(metavar="N", help="Those behind this position (default: the newest).")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 20,
+    stream: Annotated[str | None, typer.Option(help="Only of this stream, or of this job's.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay, and print them as they come.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read the events: one for each new or changed item, in order. Keep the last position to go on from it."""
+    desk = Desk.of(context)
+
+    async def work(session: "Session") -> "list[Event]":
+        name = None if stream is None else await session.stream(stream)
+        position = max(0, await session.log.last_position() - limit) if after is None else after
+        found = await session.log.after(position, limit, name)
+        while follow:
+            for event in found:
+                position = event.position
+                sys.stdout.write(f"{json_line(event_shape(event)) if as_json else _line(event)}\n")
+            sys.stdout.flush()
+            if not found:
+                await asyncio.sleep(_FOLLOW_SECONDS)
+            found = await session.log.after(position, limit, name)
+        return found
+
+    found = desk.work(work)
+    if as_json:
+        return print_json([event_shape(event) for event in found])
+    if not found:
+        return desk.out.print("No events." if after is None else f"No events behind {after}.", highlight=False)
+    for event in found:
+        desk.out.print(
+            _line(event),
+            markup=False,
+            highlight=False,
+            soft_wrap=not desk.out.is_terminal,
+            overflow="ellipsis",
+            no_wrap=True,
+        )
+    return desk.note(f"[dim]Go on with: floodmark events --after {found[-1].position}[/]")
+
+
+def _line(event: "Event") -> str:
+    kind = event.kind.removeprefix("item.")
+    return f"{event.position:>7}  {kind:<7}  {safe(event.stream)}  {safe(event.key)}  {short(event.data, _DATA_SHOWN)}"
+
+
+def limits(
+    context: typer.Context,
+    past: Annotated[bool, typer.Option("--past", help="Also those that are over.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the limits that hold: what has to wait, for the whole fleet, and until when."""
+    desk = Desk.of(context)
+
+    async def work(session: "Session") -> list[Any]:
+        return list(await session.limits.page(with_past=past))
+
+    found, now = desk.work(work), datetime.now(UTC)
+    if as_json:
+        return print_json([msgspec.structs.asdict(row) for row in found])
+    if not found:
+        return desk.out.print("No limits hold: nothing was told to wait.", highlight=False)
+    rows = [
+        [Text(safe(row.key), style="bold"), both(row.until, now), f"{row.hits:,}", short(row.reason, 80)]
+        for row in found
+    ]
+    return desk.out.print(table("key", "until", "times", "reason", rows=rows, right=("times",)))

@@ -1,0 +1,184 @@
+"""The installation itself: who is there, the schema, the settings, and whether all is well."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+from rich.text import Text
+
+from floodmark.errors import InvalidInput
+
+from .asking import go_ahead
+from .root import AsJson, Desk, DryRun, Yes
+from .showing import plain, print_json, safe, table
+from .times import relative
+
+if TYPE_CHECKING:
+    from floodmark.store.fleet import WorkerInfo
+
+    from .session import Session
+
+
+def workers(
+    context: typer.Context,
+    drain: Annotated[bool, typer.Option("--drain", help="Tell all workers to take no more work.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Undo --drain.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the processes of the fleet, and stop or resume their taking work."""
+    desk = Desk.of(context)
+    if drain and resume:
+        raise InvalidInput("--drain and --resume contradict each other", hint="say only one of them")
+
+    async def work(session: "Session") -> "tuple[list[WorkerInfo], bool, str | None]":
+        if drain:
+            await session.fleet.drain()
+        if resume:
+            await session.fleet.resume()
+        return await session.fleet.workers(), await session.fleet.is_draining(), await session.leader()
+
+    found, is_draining, leader = desk.work(work)
+    if as_json:
+        shapes = [msgspec.structs.asdict(info) | {"leader": info.worker == leader} for info in found]
+        return print_json({"draining": is_draining, "leader": leader, "workers": shapes})
+    now = datetime.now(UTC)
+    if found:
+        rows = [_worker_row(info, now, is_leader=info.worker == leader) for info in found]
+        desk.out.print(table("name", "role", "pid", "busy", "state", "since", rows=rows, right=("pid", "busy")))
+    else:
+        desk.out.print("Nobody is there. Start one: floodmark up", highlight=False)
+    if is_draining:
+        desk.out.print(
+            "[yellow]Draining: workers take no more work.[/] Undo it: floodmark workers --resume", highlight=False
+        )
+    elif resume:
+        desk.out.print("[green]Workers take work.[/]", highlight=False)
+    return None
+
+
+def _worker_row(info: "WorkerInfo", now: datetime, *, is_leader: bool) -> list[object]:
+    if not info.alive:
+        condition = Text(f"silent, last heard of {relative(info.seen_until, now)}", style="red")
+    elif info.draining:
+        condition = Text("draining", style="yellow")
+    else:
+        condition = Text("leader" if is_leader else "alive", style="green")
+    busy = f"{info.busy}/{info.slots}" if info.slots else "-"
+    return [Text(safe(info.worker), style="bold"), info.role, info.pid, busy, condition, relative(info.started_at, now)]
+
+
+def migrate(
+    context: typer.Context,
+    to: Annotated[str, typer.Option(metavar="REVISION", help="Not the newest schema but this one.")] = "head",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Bring the database to the schema this version needs. On SQLite that happens by itself."""
+    desk = Desk.of(context)
+    settings = desk.settings()
+
+    async def work(*, is_trial: bool) -> tuple[str | None, str | None]:
+        from alembic.util import CommandError  # noqa: PLC0415 - heavy
+
+        from floodmark.store.database import open_database  # noqa: PLC0415 - heavy
+        from floodmark.store.migrate import current, newest  # noqa: PLC0415 - heavy
+        from floodmark.store.migrate import migrate as change  # noqa: PLC0415 - heavy
+        from floodmark.telemetry.events import Events  # noqa: PLC0415 - heavy
+
+        database = open_database(settings.database_url, events=Events())
+        try:
+            await database.ping()
+            if is_trial:
+                return await current(database), newest()
+            return await change(database, to=to)
+        except CommandError as error:
+            raise InvalidInput(
+                f"there is no schema {to[:40]!r}: {error}", hint=f"the newest is {newest()}; floodmark migrate"
+            ) from error
+        finally:
+            await database.close()
+
+    before, newest_known = asyncio.run(work(is_trial=True))
+    is_older = to == "base" or (before is not None and to not in ("head", newest_known) and to < before)
+    what = f"take the database back from {before} to {to}, with everything that only the newer schema can hold"
+    if dry_run and not is_older:
+        what = f"bring the schema from {before or 'empty'} to {newest_known if to == 'head' else to}"
+    if (is_older or dry_run) and not go_ahead(desk, what, dry_run=dry_run, yes=yes):
+        return
+    before, after = asyncio.run(work(is_trial=False))
+    shown = [plain(revision or "empty") for revision in (before, after)]
+    if before == after:
+        desk.out.print(f"Schema {shown[0]}: nothing to do.", highlight=False)
+    else:
+        desk.out.print(f"Schema {shown[0]} -> [green]{shown[1]}[/]", highlight=False)
+
+
+def settings(
+    context: typer.Context,
+    key: Annotated[str | None, typer.Argument(help="Only keys that contain this.")] = None,
+    changed: Annotated[bool, typer.Option("--changed", help="Only those that are not at their default.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show every setting in force, and where each came from. Secrets are masked."""
+    desk = Desk.of(context)
+    rows = [
+        row
+        for row in desk.settings().rows()
+        if (key is None or key.upper() in row.key) and not (changed and row.origin == "default")
+    ]
+    if as_json:
+        return print_json([row._asdict() for row in rows])
+    if not rows:
+        told = "No such setting." if key is not None else "Every setting is at its default."
+        return desk.out.print(f"{told} All of them: floodmark settings", highlight=False)
+    shown = [
+        [
+            Text(row.key, style="" if row.origin == "default" else "bold"),
+            Text(safe(row.value), style="" if row.origin == "default" else "cyan"),
+            Text(row.origin, style="dim" if row.origin == "default" else "cyan"),
+            Text(row.help, style="dim"),
+        ]
+        for row in rows
+    ]
+    return desk.out.print(table("key", "value", "from", "", rows=shown))
+
+
+def doctor(context: typer.Context, as_json: AsJson = False) -> None:
+    """Examine the installation: does everything answer, does everything hold? Exit code 1 if something does not."""
+    desk = Desk.of(context)
+    settings = desk.settings()
+
+    async def examine() -> list[Any]:
+        from floodmark.doctor import Doctor, Finding  # noqa: PLC0415 - heavy
+        from floodmark.errors import Unavailable  # noqa: PLC0415 - beside its use
+        from floodmark.parts import open_parts  # noqa: PLC0415 - heavy
+
+        try:
+            async with open_parts(settings) as parts:
+                return await Doctor(
+                    parts.database,
+                    parts.clock,
+                    leases=parts.leases,
+                    leader_key=settings.scheduler_leader_key,
+                    execution_lease=settings.execution_lease,
+                    redis=parts.redis,
+                    prefix=settings.scheduler_queue_prefix,
+                ).check()
+        except Unavailable as error:
+            return [Finding(code="database", ok=False, text=str(error), hint=error.hint)]
+
+    found = asyncio.run(examine())
+    bad = [finding for finding in found if not finding.ok]
+    if as_json:
+        print_json(found)
+    else:
+        for finding in found:
+            sign = "[green]ok  [/]" if finding.ok else "[bold red]BAD [/]"
+            desk.out.print(f"{sign} [dim]{plain(finding.code):<14}[/] {plain(finding.text)}", highlight=False)
+            if finding.hint and not finding.ok:
+                desk.out.print(f"     {'':<14} [bold]Next:[/] {plain(finding.hint)}", highlight=False)
+        desk.note(f"\n{len(found) - len(bad)} of {len(found)} are well.")
+    if bad:
+        raise typer.Exit(1)

@@ -1,0 +1,135 @@
+"""Several worker processes under one roof: started, restarted when they die, stopped together, counted as one.
+
+Each is `floodmark worker --processes 1`, with its metrics in files of a shared temporary folder
+(PROMETHEUS_MULTIPROC_DIR), which the supervisor adds up on its own /metrics.
+"""
+
+import asyncio
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry
+from prometheus_client.multiprocess import mark_process_dead
+
+from floodmark.api.health import health_app
+from floodmark.api.server import HttpServer
+from floodmark.errors import InvalidInput
+from floodmark.health import health_of
+from floodmark.parts import Parts, open_parts
+from floodmark.settings import Settings
+from floodmark.telemetry.metrics import render
+
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+# A process that lived this long was well: the next pause is short again.
+_WELL_SECONDS = 60.0
+_LONGEST_PAUSE_SECONDS = 30.0
+# What a process may take beyond its own grace before it is killed.
+_PATIENCE_SECONDS = 5.0
+
+
+class Supervisor:
+    """Keeps `count` processes of `command` running."""
+
+    def __init__(self, settings: Settings, command: Sequence[str], count: int) -> None:
+        if settings.database_url.startswith("sqlite:"):
+            raise InvalidInput(
+                f"SQLite is for one worker process, not for {count}",
+                hint="more at once in one process: floodmark worker --slots 20; "
+                "more processes: --set DATABASE_URL=postgresql://...",
+            )
+        self._settings, self._command, self._count = settings, command, count
+        self._stop = asyncio.Event()
+        self._pids: dict[int, int] = {}
+        self.restarts = 0
+
+    async def run(
+        self,
+        *,
+        port: int | None = None,
+        seconds: float | None = None,
+        ready: Callable[[HttpServer], None] | None = None,
+    ) -> None:
+        """Until SIGTERM or Ctrl-C; returns when the last process has left."""
+        with tempfile.TemporaryDirectory(prefix="floodmark-metrics-") as folder:
+            os.environ[FOLDER] = folder
+            try:
+                async with open_parts(self._settings) as parts:
+                    await self._serve(parts, port, seconds, ready)
+            finally:
+                del os.environ[FOLDER]
+
+    async def _serve(
+        self, parts: Parts, port: int | None, seconds: float | None, ready: Callable[[HttpServer], None] | None
+    ) -> None:
+        page = health_app(lambda: render(CollectorRegistry()), lambda: self._health(parts))
+        chosen = self._settings.worker_port if port is None else port
+        async with HttpServer(page, self._settings.host, chosen, fallback=port is None) as server:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._stop.set)
+            timer = loop.call_later(seconds, self._stop.set) if seconds is not None else None
+            try:
+                if ready is not None:
+                    ready(server)
+                await asyncio.gather(*(self._keep_running(place) for place in range(self._count)))
+            finally:
+                if timer is not None:
+                    timer.cancel()
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    loop.remove_signal_handler(number)
+
+    async def _keep_running(self, place: int) -> None:
+        pause, log = 0.0, structlog.get_logger()
+        while not self._stop.is_set():
+            began = time.monotonic()
+            code = await self._run_once(place)
+            if self._stop.is_set():
+                return
+            is_well = time.monotonic() - began > _WELL_SECONDS
+            pause = 1.0 if is_well or not pause else min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            self.restarts += 1
+            log.error("worker process died", place=place, code=code, again_in_seconds=pause)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), pause)
+
+    async def _run_once(self, place: int) -> int:
+        """Run one process to its end; its exit code."""
+        # In a group of its own: Ctrl-C reaches only us, and we tell each of them once.
+        process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
+        )
+        self._pids[place] = process.pid
+        ended, told = asyncio.create_task(process.wait()), asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                await self._end(process, ended)
+            return await ended
+        finally:
+            told.cancel()
+            del self._pids[place]
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+            # Its gauges leave with it; what it counted stays.
+            mark_process_dead(process.pid)  # type: ignore[no-untyped-call]  # the library leaves it unannotated
+
+    async def _end(self, process: asyncio.subprocess.Process, ended: "asyncio.Task[int]") -> None:
+        process.terminate()
+        grace = self._settings.shutdown_grace.total_seconds() + _PATIENCE_SECONDS
+        await asyncio.wait({ended}, timeout=grace)
+        if not ended.done():
+            structlog.get_logger().error("worker process did not leave, killing it", pid=process.pid, grace=grace)
+            process.kill()
+
+    async def _health(self, parts: Parts) -> dict[str, Any]:
+        report = await health_of(parts)
+        if report["status"] == "ok" and len(self._pids) < self._count:
+            report["status"] = "degraded"
+        return report | {"processes": sorted(self._pids.values()), "restarts": self.restarts}
