@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,14 +15,18 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from rich.console import Console
 from rich.table import Table
 
+from floodmark.job import Job, ScheduleType, When
 from floodmark.parts import Parts, open_parts
 from floodmark.settings import Settings
+from floodmark.spec import JobSpec
 from floodmark.store.database import open_database
+from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
 from floodmark.telemetry.events import Events
 from servers import Postgres, Valkey
 
 T = TypeVar("T")
+EVENT = When(schedule_type=ScheduleType.EVENT)
 
 
 @dataclass
@@ -87,6 +91,25 @@ async def interleaved(rounds: int, *measures: Callable[[], Awaitable[T]]) -> lis
         for place, measure in enumerate(measures):
             results[place].append(await measure())
     return results
+
+
+def percentile(ordered: Sequence[float], p: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * p / 100))]
+
+
+def resident_megabytes() -> float:
+    """Memory of this process that is really in use."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 1e6
+
+
+async def given_event_jobs(parts: Parts, count: int) -> list[Job]:
+    """Jobs that run only when told to."""
+    jobs = Jobs(parts.database, parts.clock)
+    return [
+        await jobs.add(JobSpec(name=f"job-{n}", source="python", target="nothing", stream=f"job-{n}", when=EVENT))
+        for n in range(count)
+    ]
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -10,6 +10,8 @@ from msgspec import Struct, field
 # A job that will not fire again has its `next_run` here; an empty `next_run` means "not planned yet".
 NEVER = datetime(9999, 12, 31, tzinfo=UTC)
 
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
 # Rows of an older scheduler carry version 1 and are left alone.
 SCHEDULER_VERSION = 2
 
@@ -122,5 +124,5 @@ class Job(Work, frozen=True, kw_only=True):
     trigger_webhook: str | None = None
     trigger_channel: str | None = None
     version: int = 1
-    created_at: datetime = datetime.min.replace(tzinfo=UTC)
-    updated_at: datetime = datetime.min.replace(tzinfo=UTC)
+    created_at: datetime = LONG_AGO
+    updated_at: datetime = LONG_AGO

@@ -72,11 +72,13 @@ def decide_one(due: DueJob, now: datetime) -> Decision:
     job = due.job
     # A job never planned before counts from its very first moment: an interval job runs at once.
     since = job.planned_until or job.created_at - _INSTANT
+    if job.invalid_reason is not None:
+        return _invalid(job, since, job.invalid_reason)
     try:
         trigger = trigger_of(job.when, anchor=job.created_at)
     except InvalidInput as error:
         reason = f"{error}. {error.hint}" if error.hint else str(error)
-        return Decision(job=job, executions=(), next_run=None, planned_until=since, invalid_reason=reason)
+        return _invalid(job, since, reason)
     planned = plan(trigger, job.policy, planned_until=since, now=now, active=due.active, seed=job.job_id)
     return Decision(
         job=job,
@@ -85,6 +87,11 @@ def decide_one(due: DueJob, now: datetime) -> Decision:
         planned_until=planned.planned_until,
         replace=any(fire.action is Action.REPLACE for fire in planned.fires),
     )
+
+
+def _invalid(job: Job, since: datetime, reason: str) -> Decision:
+    """Left alone until someone changes it: the database then clears the reason."""
+    return Decision(job=job, executions=(), next_run=None, planned_until=since, invalid_reason=reason)
 
 
 def _execution(job: Job, fire: Fire, waits_for: Sequence[str]) -> NewExecution:

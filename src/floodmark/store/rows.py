@@ -1,12 +1,12 @@
 """From rows to values: the columns of a job in one fixed order, whichever database they come from."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from floodmark.job import CatchUp, Frequency, Job, Overlap, Policy, Priority, ScheduleType, When, Work
+from floodmark.job import LONG_AGO, CatchUp, Frequency, Job, Overlap, Policy, Priority, ScheduleType, When, Work
 
 from .types import from_text
 
@@ -88,6 +88,9 @@ _OVERLAPS = {o.value: o for o in Overlap}
 _CATCH_UPS = {c.value: c for c in CatchUp}
 
 
+_TEN_YEARS = 315_360_000.0
+
+
 def moment(value: datetime | str | None) -> datetime | None:
     """A time as either driver gives it: SQLite text, asyncpg aware UTC."""
     return from_text(value) if isinstance(value, str) else value
@@ -98,8 +101,30 @@ def decoded(value: Any) -> Any:
     return msgspec.json.decode(value) if isinstance(value, str | bytes) else value
 
 
+def seconds(value: float) -> timedelta:
+    """A duration typed by hand may be absurd, but must not stop everyone else: it is cut at ten years."""
+    return timedelta(seconds=min(max(value, 0.0), _TEN_YEARS))
+
+
 def job_from_row(row: Sequence[Any]) -> Job:
-    """A job from its columns, in the order of `JOB_COLUMNS`."""
+    """A job from its columns, in the order of `JOB_COLUMNS`; one that cannot be read has the reason within it."""
+    try:
+        return _job(row)
+    except (KeyError, TypeError, ValueError) as error:
+        reason = f"a column has a value of the wrong kind: {type(error).__name__}: {error}"
+        job_id, name, source, target, stream = row[:5]
+        return Job(
+            job_id=job_id,
+            name=name,
+            source=source,
+            target=target,
+            stream=stream or f"{source}:{target}",
+            when=When(schedule_type=ScheduleType.EVENT),
+            invalid_reason=reason,
+        )
+
+
+def _job(row: Sequence[Any]) -> Job:
     (
         job_id, name, source, target, stream, params, tags, schedule_type, cron_expression, interval_seconds,
         frequency, time_config, timezone, schedule_enabled, paused, pause_reason, invalid_reason,
@@ -127,14 +152,14 @@ def job_from_row(row: Sequence[Any]) -> Job:
             overlap=_OVERLAPS[overlap],
             max_instances=max_instances,
             coalesce=bool(coalesce),
-            misfire_grace=timedelta(seconds=misfire_grace_seconds),
+            misfire_grace=seconds(misfire_grace_seconds),
             catch_up=_CATCH_UPS[catch_up],
-            jitter=timedelta(seconds=jitter_seconds),
+            jitter=seconds(jitter_seconds),
         ),
         params=decoded(params),
         tags=tuple(decoded(tags)),
         priority=_PRIORITIES[priority],
-        timeout=timedelta(seconds=timeout_seconds),
+        timeout=seconds(timeout_seconds),
         retry_max=retry_max,
         limit_key=limit_key,
         account=account,
@@ -158,8 +183,8 @@ def job_from_row(row: Sequence[Any]) -> Job:
         trigger_webhook=trigger_webhook,
         trigger_channel=trigger_channel,
         version=version,
-        created_at=moment(created_at) or datetime.min.replace(tzinfo=UTC),
-        updated_at=moment(updated_at) or datetime.min.replace(tzinfo=UTC),
+        created_at=moment(created_at) or LONG_AGO,
+        updated_at=moment(updated_at) or LONG_AGO,
     )
 
 
@@ -177,7 +202,7 @@ def work_from_row(row: Sequence[Any]) -> Work:
         stream=stream or f"{source}:{target}",
         params={} if params == "{}" else decoded(params),
         priority=_PRIORITIES[priority],
-        timeout=timedelta(seconds=timeout_seconds),
+        timeout=seconds(timeout_seconds),
         retry_max=retry_max,
         limit_key=limit_key,
         account=account,

@@ -37,7 +37,7 @@ class Worker:
     ) -> None:
         self._queue, self._executor, self._events = queue, executor, events
         self.name, self.slots, self._batch, self._ttl = name, slots, batch, ttl
-        self._ready: deque[Lease] = deque()
+        self._ready: deque[tuple[Lease, Interrupt]] = deque()
         self._held: dict[str, tuple[Lease, Interrupt]] = {}
         self._ended: list[Settlement] = []
         self._work, self._room, self._outcome = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -79,7 +79,7 @@ class Worker:
         """Take no more work, hand back what has not begun, and return from `run` when the rest has ended."""
         self._stopping = True
         while self._ready:
-            lease = self._ready.popleft()
+            lease, _ = self._ready.popleft()
             self._close(lease, Released(), 0.0)
         self._room.set()
 
@@ -90,22 +90,19 @@ class Worker:
 
     async def heartbeat(self) -> timedelta:
         """Renew every lease in hand; end what was lost or cancelled."""
-        leases = [lease for lease, _ in self._held.values()]
-        if leases:
-            extended = await self._queue.extend(leases, ttl=self._ttl)
+        held = dict(self._held)
+        if held:
+            extended = await self._queue.extend([lease for lease, _ in held.values()], ttl=self._ttl)
             for execution_id in extended.lost:
-                self._interrupt(execution_id, None)
+                self._interrupt(*held[execution_id], None)
             for execution_id, reason in extended.cancelled.items():
-                self._interrupt(execution_id, Cancelled(reason=reason))
+                self._interrupt(*held[execution_id], Cancelled(reason=reason))
         # A third: two heartbeats may be lost before the lease is.
         return self._ttl / 3
 
-    def _interrupt(self, execution_id: str, outcome: Outcome | None) -> None:
-        if execution_id not in self._held:
-            return
-        lease, interrupt = self._held[execution_id]
-        if outcome is None:
-            self._events.emit(LeaseLost(execution_id, lease.job.name))
+    def _interrupt(self, lease: Lease, interrupt: Interrupt, outcome: Outcome | None) -> None:
+        if outcome is None and not interrupt.is_ended:
+            self._events.emit(LeaseLost(lease.execution_id, lease.job.name))
         interrupt.end(outcome)
 
     async def _take_in(self) -> None:
@@ -131,8 +128,11 @@ class Worker:
 
     def _accept(self, leases: list[Lease]) -> None:
         for lease in leases:
+            # One of ours that was rescued may come back to us before we have noticed: the earlier run is over.
+            if lease.execution_id in self._held:
+                self._interrupt(*self._held[lease.execution_id], None)
             self._held[lease.execution_id] = (lease, Interrupt())
-            self._ready.append(lease)
+            self._ready.append(self._held[lease.execution_id])
         self._work.set()
         if self._stopping:
             self.stop()
@@ -151,14 +151,13 @@ class Worker:
     async def _slot(self) -> None:
         while True:
             while self._ready:
-                await self._execute(self._ready.popleft())
+                await self._execute(*self._ready.popleft())
             if self._stopping:
                 return
             self._work.clear()
             await self._work.wait()
 
-    async def _execute(self, lease: Lease) -> None:
-        interrupt = self._held[lease.execution_id][1]
+    async def _execute(self, lease: Lease, interrupt: Interrupt) -> None:
         if interrupt.is_ended:
             # Lost or cancelled before it began.
             return self._close(lease, interrupt.outcome, 0.0)
@@ -176,10 +175,16 @@ class Worker:
     def _close(self, lease: Lease, outcome: Outcome | None, duration: float) -> None:
         """Have the outcome written down; without one the lease is another's, and so is the last word."""
         if outcome is None:
-            self._held.pop(lease.execution_id, None)
+            self._let_go(lease)
         else:
             self._ended.append(Settlement(lease=lease, outcome=outcome, duration=duration))
         self._outcome.set()
+
+    def _let_go(self, lease: Lease) -> None:
+        held, _ = self._held.get(lease.execution_id, (None, None))
+        # By its fence: we may hold the same execution by a later lease.
+        if held is not None and held.fence == lease.fence:
+            del self._held[lease.execution_id]
 
     async def _settle_all(self) -> None:
         """Outcomes are written as they come; those that come during a write go together in the next."""
@@ -216,7 +221,7 @@ class Worker:
         self._events.emit(SlotsChanged(self.slots, self._busy))
         for settlement, is_mine in zip(batch, settled, strict=True):
             lease, outcome = settlement.lease, settlement.outcome
-            self._held.pop(lease.execution_id, None)
+            self._let_go(lease)
             if not is_mine:
                 self._events.emit(LeaseLost(lease.execution_id, lease.job.name))
                 continue

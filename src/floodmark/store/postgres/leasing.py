@@ -107,11 +107,12 @@ WITH s AS (
            new, changed, known, duration)
 ), ended AS (
     UPDATE job_executions e
-       SET state = s.state, attempt = e.attempt - s.refund, reason = s.reason, lease_until = NULL,
-           not_before = clock_timestamp() + make_interval(secs => s.after),
-           queue_rank = CASE s.state WHEN 'queued' THEN clock_timestamp() + (e.priority - 1) * $15::interval END,
+       SET state = {state}, attempt = e.attempt - s.refund, lease_until = NULL,
+           reason = CASE WHEN {state} = 'cancelled' THEN COALESCE(e.cancel_requested, s.reason) ELSE s.reason END,
+           not_before = CASE WHEN {state} = 'waiting' THEN clock_timestamp() + make_interval(secs => s.after) END,
+           queue_rank = CASE WHEN {state} = 'queued' THEN clock_timestamp() + (e.priority - 1) * $15::interval END,
            started_at = clock_timestamp() - make_interval(secs => s.duration),
-           completed_at = CASE WHEN s.state IN ('done', 'dead', 'cancelled') THEN clock_timestamp() END,
+           completed_at = CASE WHEN {state} IN ('done', 'dead', 'cancelled') THEN clock_timestamp() END,
            duration_seconds = s.duration,
            items_new = e.items_new + s.new, items_changed = e.items_changed + s.changed,
            items_known = e.items_known + s.known,
@@ -135,7 +136,11 @@ WITH s AS (
       FROM ended WHERE j.job_id = ended.job_id AND ended.state IN ('done', 'dead', 'cancelled')
 )
 SELECT execution_id FROM ended
-"""
+""".format(
+    # Someone wanted it to end: what would otherwise have gone on later does not.
+    state="CASE WHEN e.cancel_requested IS NOT NULL AND s.state IN ('waiting', 'queued')"
+    " THEN 'cancelled' ELSE s.state END"
+)
 
 _PAUSE = """
 UPDATE jobs j SET paused = TRUE, pause_reason = n.reason

@@ -26,8 +26,8 @@ WITH timed AS (
              AND NOT EXISTS (SELECT 1 FROM job_executions o
                               WHERE o.job_id = e.job_id AND o.execution_id <> e.execution_id
                                 AND (o.state IN ('queued', 'running')
-                                     OR (o.state = 'waiting' AND (o.hold IS DISTINCT FROM 'overlap'
-                                                                  OR o.scheduled_for < e.scheduled_for)))))
+                                     OR (o.state = 'waiting' AND o.hold IS NULL)
+                                     OR (o.hold = 'overlap' AND o.scheduled_for < e.scheduled_for))))
          OR (e.hold = 'dependency'
              AND NOT EXISTS (SELECT 1 FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
                               WHERE d.job_id = e.job_id
@@ -49,18 +49,30 @@ WITH silent AS (
       LEFT JOIN watermarks w ON w.stream = {STREAM} AND w.fence = e.fence
      WHERE e.state = 'running' AND e.lease_until < clock_timestamp()
      ORDER BY e.lease_until LIMIT $1 FOR UPDATE OF e SKIP LOCKED
+), judged AS (
+    SELECT s.execution_id, s.rescues, e.cancel_requested,
+           CASE WHEN e.cancel_requested IS NOT NULL THEN 'cancelled' WHEN s.rescues > $2 THEN 'dead'
+                ELSE 'queued' END AS state,
+           'its worker died ' || s.rescues || ' times in a row without progress' AS error
+      FROM silent s JOIN job_executions e USING (execution_id)
+), rescued AS (
+    UPDATE job_executions e
+       SET state = n.state,
+           completed_at = CASE WHEN n.state <> 'queued' THEN clock_timestamp() END,
+           error_message = CASE WHEN n.state = 'dead' THEN n.error ELSE e.error_message END,
+           error_details = CASE WHEN n.state = 'dead' THEN COALESCE(e.error_details, '[]') || jsonb_build_object(
+                                    'attempt', e.attempt, 'worker', e.worker, 'error', n.error, 'details', NULL)
+                                ELSE e.error_details END,
+           rescues = n.rescues, attempt = e.attempt - 1, lease_until = NULL,
+           reason = COALESCE(n.cancel_requested, 'worker ' || e.worker || ' went silent'),
+           queue_rank = clock_timestamp() + (e.priority - 1) * $3::interval
+      FROM judged n WHERE e.execution_id = n.execution_id AND e.state = 'running'
+    RETURNING e.execution_id, e.job_id, e.priority, e.state, e.started_at
+), told AS (
+    UPDATE jobs j SET last_run = r.started_at, last_status = r.state
+      FROM rescued r WHERE j.job_id = r.job_id AND r.state <> 'queued'
 )
-UPDATE job_executions e
-   SET state = CASE WHEN s.rescues > $2 THEN 'dead' ELSE 'queued' END,
-       completed_at = CASE WHEN s.rescues > $2 THEN clock_timestamp() END,
-       error_message = CASE WHEN s.rescues > $2
-                            THEN 'its worker died ' || s.rescues || ' times in a row without progress'
-                            ELSE e.error_message END,
-       rescues = s.rescues, attempt = e.attempt - 1, lease_until = NULL,
-       reason = 'worker ' || e.worker || ' went silent',
-       queue_rank = clock_timestamp() + (e.priority - 1) * $3::interval
-  FROM silent s WHERE e.execution_id = s.execution_id AND e.state = 'running'
-RETURNING e.execution_id, e.priority, e.state
+SELECT execution_id, priority, state FROM rescued
 """
 
 _QUEUED = """

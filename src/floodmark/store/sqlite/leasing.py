@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from msgspec.structs import replace
+
 from floodmark.clock import Clock
 from floodmark.execution import Lease
-from floodmark.outcome import Cancelled, Dead, Done, Snooze
+from floodmark.outcome import Cancelled, Dead, Done, Released, Retry, Snooze
 from floodmark.store.database import SqliteDatabase, encode_json
 from floodmark.store.port import Extended, Settlement
 from floodmark.store.rows import STREAM, WORK_SELECT, decoded, moment, work_from_row
@@ -52,7 +54,7 @@ RETURNING cancel_requested, (SELECT 1 FROM jobs j WHERE j.job_id = job_execution
 """
 
 _MINE = """
-SELECT execution_id, fence, items_new + items_changed FROM job_executions
+SELECT execution_id, fence, items_new + items_changed, cancel_requested FROM job_executions
  WHERE execution_id IN (SELECT value FROM json_each(?)) AND state = 'running'
 """
 
@@ -200,16 +202,27 @@ def _settle(
     connection: sqlite3.Connection, settlements: Sequence[Settlement], now: datetime, patience: timedelta
 ) -> list[bool]:
     ids = encode_json([s.lease.execution_id for s in settlements])
-    held = {execution_id: (fence, kept) for execution_id, fence, kept in connection.execute(_MINE, (ids,))}
-    settled = [held.get(s.lease.execution_id, (None,))[0] == s.lease.fence for s in settlements]
-    mine = [s for s, is_mine in zip(settlements, settled, strict=True) if is_mine]
+    held = {row[0]: row for row in connection.execute(_MINE, (ids,))}
+    settled = [held.get(s.lease.execution_id, (None, None))[1] == s.lease.fence for s in settlements]
+    mine = [
+        _unless_cancelled(s, held[s.lease.execution_id][3])
+        for s, is_mine in zip(settlements, settled, strict=True)
+        if is_mine
+    ]
     done = [(s, s.outcome) for s in mine if isinstance(s.outcome, Done)]
     if done:
-        _settle_done(connection, done, now, {i: kept for i, (_, kept) in held.items()})
+        _settle_done(connection, done, now, {i: row[2] for i, row in held.items()})
     if len(done) < len(mine):
         _settle_others(connection, [s for s in mine if not isinstance(s.outcome, Done)], now, patience)
     _follow_up(connection, settlements, mine, now)
     return settled
+
+
+def _unless_cancelled(settlement: Settlement, cancel_requested: str | None) -> Settlement:
+    """Someone wanted it to end: what would otherwise have gone on later does not."""
+    if cancel_requested is None or not isinstance(settlement.outcome, Snooze | Retry | Released):
+        return settlement
+    return replace(settlement, outcome=Cancelled(reason=cancel_requested, kept=settlement.outcome.kept))
 
 
 def _settle_done(

@@ -9,7 +9,7 @@ from floodmark.clock import Clock
 from floodmark.execution import Queued
 from floodmark.ids import floor_id
 from floodmark.job import Priority
-from floodmark.store.database import SqliteDatabase
+from floodmark.store.database import SqliteDatabase, encode_json
 from floodmark.store.rows import STREAM
 from floodmark.store.types import to_text
 
@@ -28,8 +28,8 @@ SELECT e.execution_id, e.priority FROM job_executions e LEFT JOIN jobs j ON j.jo
          AND NOT EXISTS (SELECT 1 FROM job_executions o
                           WHERE o.job_id = e.job_id AND o.execution_id <> e.execution_id
                             AND (o.state IN ('queued', 'running')
-                                 OR (o.state = 'waiting' AND (o.hold IS NOT 'overlap'
-                                                              OR o.scheduled_for < e.scheduled_for)))))
+                                 OR (o.state = 'waiting' AND o.hold IS NULL)
+                                 OR (o.hold = 'overlap' AND o.scheduled_for < e.scheduled_for))))
      OR (e.hold = 'dependency'
          AND NOT EXISTS (SELECT 1 FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
                           WHERE d.job_id = e.job_id
@@ -42,7 +42,8 @@ _QUEUE = (
 )
 
 _SILENT = f"""
-SELECT e.execution_id, e.priority, e.worker, CASE WHEN w.moved_at > e.started_at THEN 0 ELSE e.rescues + 1 END
+SELECT e.execution_id, e.priority, e.worker, e.attempt, e.cancel_requested,
+       CASE WHEN w.moved_at > e.started_at THEN 0 ELSE e.rescues + 1 END
   FROM job_executions e LEFT JOIN jobs j ON j.job_id = e.job_id
   LEFT JOIN watermarks w ON w.stream = {STREAM} AND w.fence = e.fence
  WHERE e.state = 'running' AND e.lease_until < :now ORDER BY e.lease_until LIMIT :limit
@@ -50,9 +51,23 @@ SELECT e.execution_id, e.priority, e.worker, CASE WHEN w.moved_at > e.started_at
 
 _RESCUE = """
 UPDATE job_executions
-   SET state = ?, completed_at = ?, error_message = COALESCE(?, error_message), rescues = ?, attempt = attempt - 1,
-       lease_until = NULL, reason = ?, queue_rank = ?
+   SET state = 'queued', rescues = ?, attempt = attempt - 1, lease_until = NULL, reason = ?, queue_rank = ?
  WHERE execution_id = ?
+"""
+
+_GIVE_UP = """
+UPDATE job_executions
+   SET state = :state, completed_at = :now, rescues = :rescues, attempt = attempt - 1, lease_until = NULL,
+       reason = :reason, error_message = COALESCE(:error, error_message),
+       error_details = CASE WHEN :error IS NULL THEN error_details
+                            ELSE json_insert(COALESCE(error_details, '[]'), '$[#]', json(:details)) END
+ WHERE execution_id = :id
+"""
+
+_TELL = """
+UPDATE jobs SET last_status = :state,
+       last_run = (SELECT started_at FROM job_executions WHERE execution_id = :id)
+ WHERE job_id = (SELECT job_id FROM job_executions WHERE execution_id = :id)
 """
 
 _QUEUED = """
@@ -95,23 +110,28 @@ class SqliteUpkeep:
 
         def work(connection: sqlite3.Connection) -> list[Queued]:
             now = to_text(self._clock.now())
-            rows = connection.execute(_SILENT, {"now": now, "limit": limit}).fetchall()
-            for execution_id, priority, worker, rescues in rows:
-                dead = rescues > rescue_max
-                error = f"its worker died {rescues} times in a row without progress" if dead else None
-                connection.execute(
-                    _RESCUE,
-                    (
-                        "dead" if dead else "queued",
-                        now if dead else None,
-                        error,
-                        rescues,
-                        f"worker {worker} went silent",
-                        self._rank(priority),
-                        execution_id,
-                    ),
-                )
-            return _queued([row for row in rows if row[3] <= rescue_max])
+            rescued = []
+            for row in connection.execute(_SILENT, {"now": now, "limit": limit}).fetchall():
+                execution_id, priority, worker, attempt, cancelled, rescues = row
+                silent = f"worker {worker} went silent"
+                if cancelled is None and rescues <= rescue_max:
+                    connection.execute(_RESCUE, (rescues, silent, self._rank(priority), execution_id))
+                    rescued.append(row)
+                    continue
+                error = f"its worker died {rescues} times in a row without progress"
+                details = {"attempt": attempt, "worker": worker, "error": error, "details": None}
+                given_up = {
+                    "id": execution_id,
+                    "state": "dead" if cancelled is None else "cancelled",
+                    "now": now,
+                    "rescues": rescues,
+                    "reason": cancelled or silent,
+                    "error": error if cancelled is None else None,
+                    "details": encode_json(details),
+                }
+                connection.execute(_GIVE_UP, given_up)
+                connection.execute(_TELL, {"state": given_up["state"], "id": execution_id})
+            return _queued(rescued)
 
         return await self._database.hot("rescue", work)
 

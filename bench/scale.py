@@ -1,0 +1,103 @@
+"""A scheduler step with 100 due jobs, in tables of 1,000 to 1,000,000: its time, and the scheduler's memory.
+
+python run.py bench scale [largest]
+"""
+
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from statistics import median
+
+from sqlalchemy import text
+
+from floodmark.parts import Parts
+from floodmark.scheduler.scheduler import Scheduler
+from floodmark.settings import Settings
+from floodmark.upkeep.leader import Leader
+
+from ._measuring import Report, both_servers, floodmark, folder, resident_megabytes, run
+
+DUE, STEPS = 100, 15
+
+FILL = {
+    "postgresql": """
+        INSERT INTO jobs (job_id, name, target, stream, interval_seconds, next_run, planned_until, created_at)
+        SELECT lpad(n::text, 32, '0'), 'job-' || n, 'nothing', 'job-' || n, 86400,
+               now() + interval '1 day' + n * interval '1 second', now(), now()
+          FROM generate_series(CAST(:first AS int), CAST(:last AS int)) AS n
+    """,
+    "sqlite": """
+        WITH RECURSIVE series(n) AS (SELECT :first UNION ALL SELECT n + 1 FROM series WHERE n < :last)
+        INSERT INTO jobs (job_id, name, target, stream, interval_seconds, next_run, planned_until, created_at)
+        SELECT printf('%032d', n), 'job-' || n, 'nothing', 'job-' || n, 86400,
+               strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now', '+1 day', '+' || n || ' seconds'),
+               strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now'), strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now')
+          FROM series
+    """,
+}
+
+
+async def measure(parts: Parts, sizes: list[int]) -> list[tuple[int, float, float]]:
+    """For each size of the table: milliseconds of a step, and memory of this process in MB."""
+    leader = Leader(parts.leases, parts.events, name="leader", holder="bench", ttl=timedelta(hours=1))
+    await leader.step()
+    scheduler = Scheduler(parts.firing, parts.queue, leader, parts.events)
+    filled, results = 0, []
+    for size in sizes:
+        await _fill(parts, filled + 1, size)
+        filled = size
+        steps = [await _step(parts, scheduler, size, n) for n in range(STEPS)]
+        results.append((size, median(steps), resident_megabytes()))
+    return results
+
+
+async def _fill(parts: Parts, first: int, last: int) -> None:
+    async with parts.database.writing() as connection:
+        await connection.execute(text(FILL[parts.database.dialect]), {"first": first, "last": last})
+    if parts.database.dialect == "postgresql":
+        async with parts.database.engine.connect() as connection:
+            await connection.execution_options(isolation_level="AUTOCOMMIT")
+            await connection.execute(text("VACUUM ANALYZE jobs"))
+
+
+async def _step(parts: Parts, scheduler: Scheduler, size: int, number: int) -> float:
+    """Make `DUE` jobs due, spread over the table, and fire them."""
+    stride = size // DUE
+    names = [f"job-{1 + (n * stride + number) % size}" for n in range(DUE)]
+    at = datetime.now(UTC) - timedelta(seconds=1)
+    value: object = at
+    if parts.database.dialect == "sqlite":
+        value = at.isoformat(sep=" ", timespec="microseconds")
+    async with parts.database.writing() as connection:
+        await connection.execute(
+            text("UPDATE jobs SET next_run = :at, planned_until = NULL, created_at = :at WHERE name = :name"),
+            [{"name": name, "at": value} for name in names],
+        )
+    began = time.perf_counter()
+    await scheduler.step()
+    return (time.perf_counter() - began) * 1000
+
+
+async def main(largest: int = 1_000_000) -> None:
+    sizes = [size for size in (1_000, 100_000, 1_000_000) if size <= largest]
+    report = Report(f"a scheduler step, {DUE} jobs due, median of {STEPS}")
+    with both_servers() as (postgres, valkey), folder() as place:
+        servers = Settings(database_url=postgres.create_database("scale"), redis_url=valkey.url)
+        embedded = Settings(database_url=f"sqlite:///{place}/scale.db")
+        for where, settings in (("Redis + PostgreSQL", servers), ("SQLite", embedded)):
+            async with floodmark(settings) as parts:
+                results = await measure(parts, sizes)
+            _, small, memory = results[0]
+            for size, step, resident in results[1:]:
+                name = f"{size:,} jobs, {where}"
+                report.add(
+                    f"step, {name}", f"{step:.1f} ms", f"{small:.1f} ms at 1,000", f"{step / small:.2f}x", "<= 2x"
+                )
+                grown = f"{resident - memory:+.0f} MB"
+                report.add(f"memory, {name}", f"{resident:.0f} MB", f"{memory:.0f} MB at 1,000", grown, "<= +50 MB")
+    report.print()
+
+
+if __name__ == "__main__":
+    arguments = [int(argument) for argument in sys.argv[1:]]
+    run(lambda: main(*arguments))
