@@ -94,13 +94,17 @@ class Worker:
         if held:
             extended = await self._queue.extend([lease for lease, _ in held.values()], ttl=self._ttl)
             for execution_id in extended.lost:
-                self._interrupt(*held[execution_id], None)
+                self._interrupt(held[execution_id], None)
             for execution_id, reason in extended.cancelled.items():
-                self._interrupt(*held[execution_id], Cancelled(reason=reason))
+                self._interrupt(held[execution_id], Cancelled(reason=reason))
         # A third: two heartbeats may be lost before the lease is.
         return self._ttl / 3
 
-    def _interrupt(self, lease: Lease, interrupt: Interrupt, outcome: Outcome | None) -> None:
+    def _interrupt(self, held: tuple[Lease, Interrupt], outcome: Outcome | None) -> None:
+        lease, interrupt = held
+        if self._held.get(lease.execution_id) is not held:
+            # Settled in the meantime, or held by a later lease.
+            return
         if outcome is None and not interrupt.is_ended:
             self._events.emit(LeaseLost(lease.execution_id, lease.job.name))
         interrupt.end(outcome)
@@ -130,7 +134,7 @@ class Worker:
         for lease in leases:
             # One of ours that was rescued may come back to us before we have noticed: the earlier run is over.
             if lease.execution_id in self._held:
-                self._interrupt(*self._held[lease.execution_id], None)
+                self._interrupt(self._held[lease.execution_id], None)
             self._held[lease.execution_id] = (lease, Interrupt())
             self._ready.append(self._held[lease.execution_id])
         self._work.set()
@@ -151,7 +155,12 @@ class Worker:
     async def _slot(self) -> None:
         while True:
             while self._ready:
-                await self._execute(*self._ready.popleft())
+                lease, interrupt = self._ready.popleft()
+                if not self._ready:
+                    # There was no room while something was left to start; slots that are still free want more now,
+                    # not when the first execution ends.
+                    self._room.set()
+                await self._execute(lease, interrupt)
             if self._stopping:
                 return
             self._work.clear()
