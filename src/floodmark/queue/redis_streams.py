@@ -20,6 +20,7 @@ from floodmark.execution import Lease, Queued
 from floodmark.failpoints import failpoint
 from floodmark.job import Priority
 from floodmark.lua import Script
+from floodmark.outcome import Released
 from floodmark.store.port import Extended, Leasing, Settlement
 from floodmark.telemetry.events import (
     Events,
@@ -60,8 +61,8 @@ class RedisStreamsQueue:
         self._put, self._lease, self._sweep, self._renew, self._ack, self._depth = (
             Script(redis, "queue", name) for name in scripts
         )
-        # Entries of the executions in our hands: execution id -> "<priority>:<entry>".
-        self._entries: dict[str, str] = {}
+        # Entries of the leases in our hands, "<priority>:<entry>": of one execution we may hold a lost lease and a new one.
+        self._entries: dict[tuple[str, int], str] = {}
         self._away_until = 0.0
         self._swept_at = time.monotonic()
 
@@ -107,7 +108,7 @@ class RedisStreamsQueue:
         failpoint("queue.read")
         leases = await self._leasing.claim(list(entries), worker=worker, ttl=ttl)
         held = {lease.execution_id for lease in leases}
-        self._entries.update((i, entry) for i, entry in entries.items() if i in held)
+        self._entries.update((_key(lease), entries[lease.execution_id]) for lease in leases)
         await self._acknowledge({i: entry for i, entry in entries.items() if i not in held})
         self._events.emit(ExecutionsLeased(Counter(lease.job.priority for lease in leases)))
         return leases
@@ -115,7 +116,10 @@ class RedisStreamsQueue:
     async def extend(self, leases: Sequence[Lease], *, ttl: timedelta) -> Extended:
         """Keep them for another `ttl`, in the store and in the group's list of pending entries."""
         extended = await self._leasing.extend(leases, ttl=ttl)
-        entries = [self._entries[lease.execution_id] for lease in leases if lease.execution_id in self._entries]
+        for lease in leases:
+            if lease.execution_id in extended.lost:
+                self._entries.pop(_key(lease), None)
+        entries = [self._entries[_key(lease)] for lease in leases if _key(lease) in self._entries]
         if entries and not self._is_away():
             try:
                 await self._renew(self._keys, [GROUP, leases[0].worker, *entries])
@@ -127,11 +131,17 @@ class RedisStreamsQueue:
         """Write the outcomes down, then delete the entries: the other way round a crash could lose one."""
         settled = await self._leasing.settle(settlements)
         failpoint("settle.committed")
-        mine = [s.lease.execution_id for s, ok in zip(settlements, settled, strict=True) if ok]
-        entries = {i: self._entries[i] for i in mine if i in self._entries}
-        for settlement in settlements:
-            self._entries.pop(settlement.lease.execution_id, None)
+        entries, released = {}, []
+        for settlement, is_mine in zip(settlements, settled, strict=True):
+            lease = settlement.lease
+            entry = self._entries.pop(_key(lease), None)
+            if is_mine and entry is not None:
+                entries[lease.execution_id] = entry
+            if is_mine and isinstance(settlement.outcome, Released):
+                released.append(Queued(lease.execution_id, lease.job.priority))
         await self._acknowledge(entries)
+        # Another worker can have them now; the requeuer would find them only after a while.
+        await self.put(released)
         return settled
 
     async def leave(self, worker: str) -> None:
@@ -205,6 +215,10 @@ class RedisStreamsQueue:
         if self._away_until:
             self._away_until = 0.0
             self._events.emit(QueueRestored())
+
+
+def _key(lease: Lease) -> tuple[str, int]:
+    return lease.execution_id, lease.fence
 
 
 def _entries(flat: Sequence[bytes]) -> dict[str, str]:

@@ -56,8 +56,8 @@ WHEN_COLUMNS = (
 )
 
 
-def _partial(name: str, where: str, *columns: Column[Any]) -> Index:
-    return Index(name, *columns, postgresql_where=text(where), sqlite_where=text(where))
+def _partial(name: str, where: str, *columns: Column[Any], unique: bool = False) -> Index:
+    return Index(name, *columns, unique=unique, postgresql_where=text(where), sqlite_where=text(where))
 
 
 jobs = Table(
@@ -250,11 +250,12 @@ outbox = Table(
     Column("key", Text, nullable=False),
     Column("revision", Integer, nullable=False),
     Column("created_at", UtcTime, nullable=False),
-    Column("position", BigInteger, unique=True),
+    Column("position", BigInteger),
     Column("sent_at", UtcTime),
     sqlite_autoincrement=True,
 )
 _partial("ix_outbox_unsent", "position IS NULL", outbox.c.seq)
+_partial("ix_outbox_position", "position IS NOT NULL", outbox.c.position, unique=True)
 
 limits = Table(
     "limits",

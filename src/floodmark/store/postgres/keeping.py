@@ -29,7 +29,10 @@ WITH moved AS (
                                 execution_id, fence)
     SELECT i.stream, i.key, i.revision, i.occurred_at, i.collected_at, i.data, i.content_hash, i.deleted,
            i.execution_id, i.fence
-      FROM items i JOIN incoming n ON i.stream = $1 AND i.key = n.key AND i.content_hash <> n.content_hash
+      -- One look-up a key: left to itself the planner reads the whole stream.
+      FROM incoming n CROSS JOIN LATERAL (
+          SELECT * FROM items i WHERE i.stream = $1 AND i.key = n.key AND i.content_hash <> n.content_hash LIMIT 1
+      ) i
 ), kept AS (
     INSERT INTO items AS i (stream, key, occurred_at, collected_at, tenant_id, user_id, data, content_hash,
                             deleted, execution_id, fence)

@@ -99,7 +99,7 @@ WITH old AS (
 ), unsaid AS (
     -- The newest number stays: the next one is counted from it.
     DELETE FROM outbox o USING heard WHERE o.seq = heard.seq
-       AND o.position < (SELECT max(position) FROM outbox) RETURNING 1
+       AND o.position < (SELECT max(position) FROM outbox WHERE position IS NOT NULL) RETURNING 1
 )
 SELECT (SELECT count(*) FROM forgotten) + (SELECT count(*) FROM unsaid)
 """

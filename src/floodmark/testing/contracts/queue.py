@@ -466,7 +466,6 @@ class QueueContract:
         lease = await given_lease(parts, worker="a")
 
         assert await settle(parts, lease, Released(kept=Kept(new=1)))
-        await requeue(other)
         [again] = await take(other, worker="b")
 
         assert (again.execution_id, again.attempt, again.worker) == (lease.execution_id, 1, "b")

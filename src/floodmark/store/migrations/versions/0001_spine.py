@@ -342,8 +342,15 @@ def _create_tables() -> None:
         sa.Column("position", sa.BigInteger(), nullable=True),
         sa.Column("sent_at", UtcTime(), nullable=True),
         sa.PrimaryKeyConstraint("seq", name=op.f("pk_outbox")),
-        sa.UniqueConstraint("position", name=op.f("uq_outbox_position")),
         sqlite_autoincrement=True,
+    )
+    op.create_index(
+        "ix_outbox_position",
+        "outbox",
+        ["position"],
+        unique=True,
+        postgresql_where=sa.text("position IS NOT NULL"),
+        sqlite_where=sa.text("position IS NOT NULL"),
     )
     op.create_index(
         "ix_outbox_unsent",
