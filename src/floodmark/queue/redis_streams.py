@@ -61,7 +61,7 @@ class RedisStreamsQueue:
         self._put, self._lease, self._sweep, self._renew, self._ack, self._depth = (
             Script(redis, "queue", name) for name in scripts
         )
-        # Entries of the leases in our hands, "<priority>:<entry>": of one execution we may hold a lost lease and a new one.
+        # "<priority>:<entry>" of each lease in our hands. Of one execution that may be a lost lease and a new one.
         self._entries: dict[tuple[str, int], str] = {}
         self._away_until = 0.0
         self._swept_at = time.monotonic()
