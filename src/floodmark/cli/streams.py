@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _FOLLOW_SECONDS = 0.5
 _DATA_SHOWN = 100
+_WINDOW = 1000
 
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="A stream, or a job that collects it.")]
 
@@ -189,8 +190,11 @@ def events(
 
     async def work(session: "Session") -> "list[Event]":
         name = None if stream is None else await session.stream(stream)
-        position = max(0, await session.log.last_position() - limit) if after is None else after
-        found = await session.log.after(position, limit, name)
+        # The newest of one stream are looked for among the newest of all.
+        window = limit if name is None else _WINDOW
+        position = max(0, await session.log.last_position() - window) if after is None else after
+        found = await session.log.after(position, window if after is None else limit, name)
+        found = found[-limit:] if after is None else found
         while follow:
             for event in found:
                 position = event.position

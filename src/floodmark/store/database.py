@@ -47,9 +47,15 @@ _SERVER_SETTINGS = {
     "jit": "off",
 }
 
-# Planning our hot statements anew each time would cost as much as running them. They are all written for an index;
-# without the second line a plan made while a table was still empty would go on reading the whole of it.
-_PLANNED_ONCE = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
+# Planning our hot statements anew each time would cost as much as running them, so they are planned once, without
+# knowing how many rows there will be. All of them take a handful of rows by an index and look others up one by one;
+# a plan made while a table was empty, or for a guess of a tenth of it, must not read the whole table instead.
+_PLANNED_ONCE = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
 
 # Rolled back by the server, so repeating is safe whatever the statement was.
 _ROLLED_BACK = (

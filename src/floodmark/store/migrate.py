@@ -48,6 +48,9 @@ async def migrate(database: Database, *, to: str = "head") -> tuple[str | None, 
                 f"the database has schema {before}, which is newer than this version of Floodmark knows",
                 hint="Upgrade Floodmark on this machine: pip install --upgrade floodmark",
             )
+        if to == "head" and before == newest():
+            # Nearly every start. Alembic's environment is global to the process: best left alone when not needed.
+            return before, before
         is_older = to in known and before is not None and to < before
         (command.downgrade if is_older or to == "base" else command.upgrade)(_config(connection), to)
         return before, _current(connection)

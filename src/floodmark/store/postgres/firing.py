@@ -16,17 +16,13 @@ from floodmark.store.rows import JOB_COLUMNS, JOB_SELECT, job_from_row
 _PLANNABLE = "j.schedule_enabled AND NOT j.paused AND j.invalid_reason IS NULL AND j.scheduler_version = 2"
 
 _LOOK_AT = """
-WITH due AS (
-    SELECT j.job_id FROM jobs j WHERE {which} AND {plannable} ORDER BY j.next_run LIMIT $1 FOR UPDATE SKIP LOCKED
-)
 SELECT {columns},
-    (SELECT count(*) FROM job_executions e
-      WHERE e.job_id = j.job_id AND e.completed_at IS NULL),
+    (SELECT count(*) FROM job_executions e WHERE e.job_id = j.job_id AND e.completed_at IS NULL),
     (SELECT array_agg(needed.name ORDER BY needed.name)
        FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
       WHERE d.job_id = j.job_id
         AND (needed.last_success IS NULL OR needed.last_success <= j.last_run))
-  FROM due JOIN jobs j USING (job_id)
+  FROM jobs j WHERE {which} AND {plannable} ORDER BY j.next_run LIMIT $1 FOR UPDATE OF j SKIP LOCKED
 """
 _UNPLANNED = _LOOK_AT.format(which="j.next_run IS NULL", plannable=_PLANNABLE, columns=JOB_SELECT)
 _DUE = _LOOK_AT.format(which="j.next_run <= $2", plannable=_PLANNABLE, columns=JOB_SELECT)
