@@ -44,7 +44,7 @@ class Worker:
         self._busy, self._started = 0, 0
         self._pace, self._pace_since = 0.0, time.monotonic()
         self.is_draining = False
-        self._stopping = False
+        self._stopping, self._is_over = False, False
 
     @property
     def busy(self) -> int:
@@ -60,6 +60,8 @@ class Worker:
         finally:
             self._work.set()
             await asyncio.gather(*slots)
+            # Not before: a lease that was under way when we were stopped may still have brought something.
+            self._is_over = True
             self._outcome.set()
             await settling
             await self._queue.leave(self.name)
@@ -78,9 +80,7 @@ class Worker:
     def stop(self) -> None:
         """Take no more work, hand back what has not begun, and return from `run` when the rest has ended."""
         self._stopping = True
-        while self._ready:
-            lease, _ = self._ready.popleft()
-            self._close(lease, Released(), 0.0)
+        self._release(len(self._ready))
         self._room.set()
 
     def hand_back(self) -> None:
@@ -137,9 +137,15 @@ class Worker:
                 self._interrupt(self._held[lease.execution_id], None)
             self._held[lease.execution_id] = (lease, Interrupt())
             self._ready.append(self._held[lease.execution_id])
+        if self._stopping or self.is_draining:
+            # Asked for before we were told to take no more.
+            self._release(len(leases))
         self._work.set()
-        if self._stopping:
-            self.stop()
+
+    def _release(self, newest: int) -> None:
+        for _ in range(newest):
+            lease, _ = self._ready.pop()
+            self._close(lease, Released(), 0.0)
 
     def _room_for(self) -> int:
         """Free slots, and as many more as will start very soon at the present pace."""
@@ -169,6 +175,7 @@ class Worker:
     async def _execute(self, lease: Lease, interrupt: Interrupt) -> None:
         if interrupt.is_ended:
             # Lost or cancelled before it began.
+            self._room.set()
             return self._close(lease, interrupt.outcome, 0.0)
         self._busy += 1
         self._started += 1
@@ -200,7 +207,7 @@ class Worker:
         failures = 0
         while True:
             if not self._ended:
-                if self._stopping and not self._held:
+                if self._is_over:
                     return
                 self._outcome.clear()
                 await self._outcome.wait()
