@@ -87,9 +87,9 @@ WITH held AS (SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[]) AS h(ex
 extended AS (
     UPDATE job_executions e SET lease_until = clock_timestamp() + $4::interval
       FROM held h WHERE e.execution_id = h.execution_id AND e.state || '' = 'running' AND e.fence = h.fence
-    RETURNING e.execution_id, e.job_id, e.cancel_requested
+    RETURNING e.execution_id, e.job_id, e.cancel_requested, h.stream, h.fence
 ), locked AS (
-    SELECT w.stream FROM watermarks w JOIN held h ON w.stream = h.stream AND w.fence = h.fence
+    SELECT w.stream FROM watermarks w JOIN extended x ON w.stream = x.stream AND w.fence = x.fence
      ORDER BY w.stream FOR UPDATE OF w
 ), kept AS (
     UPDATE watermarks w SET lease_until = clock_timestamp() + $4::interval

@@ -142,7 +142,7 @@ class SqliteLeasing:
                     cancelled[lease.execution_id] = row[0] or "the job was deleted"
             connection.executemany(
                 "UPDATE watermarks SET lease_until = ? WHERE stream = ? AND fence = ?",
-                [(until, lease.job.stream, lease.fence) for lease in leases],
+                [(until, lease.job.stream, lease.fence) for lease in leases if lease.execution_id not in lost],
             )
             return Extended(lost=frozenset(lost), cancelled=cancelled)
 

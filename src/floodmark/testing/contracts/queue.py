@@ -273,6 +273,20 @@ class QueueContract:
 
         assert extended.lost == {silent.execution_id, ended.execution_id}
 
+    @pytest.mark.spec("E1")
+    async def test_a_late_heartbeat_does_not_lock_the_target_again(self, parts: Parts, other: Parts) -> None:
+        """Neither of what has ended meanwhile nor of what was taken back."""
+        ended, silent = await given_lease(parts), await given_lease(parts)
+        await settle(parts, ended, Done())
+        await expire(parts, silent)
+        await rescue(other)
+
+        await parts.queue.extend([ended, silent], ttl=TTL)
+
+        [again] = await given_executions(other, [ended.job.job_id])
+        leases = await take(other, worker="b")
+        assert {lease.execution_id for lease in leases} == {silent.execution_id, again}
+
     @pytest.mark.spec("V8")
     async def test_a_heartbeat_tells_what_is_to_be_cancelled(self, parts: Parts) -> None:
         """By a person, by a replacement, or because the job is gone."""
