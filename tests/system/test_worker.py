@@ -1,0 +1,470 @@
+"""The real worker with the real executor, on SQLite and on PostgreSQL with Valkey."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from floodmark.batch import Batch, Item, Watermark
+from floodmark.errors import SlowDown
+from floodmark.execution import State
+from floodmark.job import Priority
+from floodmark.parts import Parts
+from floodmark.sinks.sql import SqlSink
+from floodmark.sources.port import Context, Target
+from floodmark.store.tables import items, job_executions
+from floodmark.telemetry.events import ExecutionSettled, LeaseLost, StepFailed, WorkerDraining
+from floodmark.testing.eventually import eventually
+from floodmark.testing.factories import (
+    TTL,
+    Opened,
+    change_executions,
+    count_of,
+    execution_of,
+    given_executions,
+    given_job,
+    given_queued,
+    requeue,
+    rescue,
+    rows_of,
+    state_of,
+    take,
+    watermark_of,
+)
+from floodmark.worker.executor import Executor
+from floodmark.worker.retries import Retries
+from floodmark.worker.worker import Worker
+
+pytest_plugins = ("backends",)
+pytestmark = pytest.mark.spec("V3", "G8")
+
+HOUR = timedelta(hours=1)
+
+Work = Callable[[Target, Context], Awaitable[None]]
+
+
+@pytest.fixture(params=["sqlite", "redis_on_postgres"])
+def opened(request: pytest.FixtureRequest) -> Opened:
+    found: Opened = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a worker notices soon that it was stopped."""
+    monkeypatch.setattr("floodmark.worker.worker._WAIT", timedelta(milliseconds=50))
+
+
+@pytest.fixture
+async def parts(opened: Opened) -> AsyncIterator[Parts]:
+    async with opened() as parts:
+        yield parts
+
+
+class Written:
+    """A source written for one test: yields one item named for its target, then does the work it was given."""
+
+    kind = "test"
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    async def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+        yield Batch([Item(target.name, 1)], {"since": since, "attempt": context.attempt})
+        await self._work(target, context)
+
+    def check(self, target: str, params: Mapping[str, Any]) -> None:
+        """Everything goes."""
+
+
+class Gate:
+    """Work that begins, and ends when it is let through. Remembers how many were at it at once."""
+
+    def __init__(self) -> None:
+        self.began: list[str] = []
+        self.now, self.most = 0, 0
+        self._open = asyncio.Event()
+
+    async def __call__(self, target: Target, context: Context) -> None:
+        self.began.append(target.name)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            await self._open.wait()
+            # So that others get a turn before this one ends.
+            await asyncio.sleep(0)
+        finally:
+            self.now -= 1
+
+    def open(self) -> None:
+        self._open.set()
+
+
+async def nothing(target: Target, context: Context) -> None:
+    """Work that is done at once."""
+
+
+@asynccontextmanager
+async def working(
+    parts: Parts, work: Work, *, slots: int = 3, batch: int = 10, ttl: timedelta = TTL, name: str = "a"
+) -> AsyncIterator[Worker]:
+    """A worker at work; in the end it is told to stop, and what it does then is waited for."""
+    retries = Retries(base=HOUR, longest=HOUR, chance=Random(1))
+    sink = SqlSink(parts.keeping, parts.events)
+    executor = Executor({"test": Written(work)}, sink, retries, asyncio.Event())
+    worker = Worker(parts.queue, executor, parts.events, name=name, slots=slots, batch=batch, ttl=ttl)
+    running = asyncio.create_task(worker.run(), name="worker")
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        # For a test that failed half-way; the others have nothing left to hand back.
+        done, _ = await asyncio.wait([running], timeout=2)
+        if not done:
+            worker.hand_back()
+        async with asyncio.timeout(10):
+            await running
+
+
+async def states(parts: Parts) -> Counter[str]:
+    return Counter(row["state"] for row in await rows_of(parts, job_executions))
+
+
+async def until(parts: Parts, **expected: int) -> None:
+    async def check() -> bool:
+        assert await states(parts) == expected
+        return True
+
+    await eventually(check, within=20)
+
+
+async def test_everything_that_waits_is_run_once(parts: Parts) -> None:
+    """Item, watermark and outcome of each are there in the end."""
+    runs: Counter[str] = Counter()
+
+    async def work(target: Target, context: Context) -> None:
+        runs[target.name] += 1
+
+    settled: list[ExecutionSettled] = []
+    parts.events.listen(ExecutionSettled, settled.append)
+    async with working(parts, work, slots=5):
+        await given_queued(parts, 30)
+        await given_queued(parts, 10, priority=Priority.LOW)
+        await until(parts, done=40)
+
+    assert set(runs.values()) == {1}
+    assert await count_of(parts, items) == 40
+    assert Counter((event.status, event.new) for event in settled) == {("done", 1): 40}
+    rows = await rows_of(parts, job_executions)
+    assert {(row["attempt"], row["worker"], row["items_new"]) for row in rows} == {(1, "a", 1)}
+
+
+@pytest.mark.spec("G1", "T6")
+async def test_two_workers_share_the_work(parts: Parts, opened: Opened) -> None:
+    runs: Counter[str] = Counter()
+
+    async def work(target: Target, context: Context) -> None:
+        runs[target.name] += 1
+        await asyncio.sleep(0)
+
+    await given_queued(parts, 40)
+    async with opened() as other, working(parts, work), working(other, work, name="b"):
+        await until(parts, done=40)
+
+    assert set(runs.values()) == {1}
+
+
+async def test_no_more_run_at_once_than_there_are_slots(parts: Parts) -> None:
+    gate = Gate()
+    async with working(parts, gate, slots=3) as worker:
+        await given_queued(parts, 12)
+        await eventually(lambda: gate.now == 3)
+        assert worker.busy == 3
+        gate.open()
+        await until(parts, done=12)
+        await eventually(lambda: worker.busy == 0)
+
+    assert gate.most == 3
+
+
+@pytest.mark.spec("G5")
+async def test_what_is_told_to_wait_frees_its_slot(parts: Parts) -> None:
+    """One slot, an hour of waiting, and the next one runs at once."""
+
+    async def work(target: Target, context: Context) -> None:
+        if target.name == "flooded":
+            raise SlowDown(HOUR, "account:1", "flood wait")
+
+    async with working(parts, work, slots=1):
+        [flooded] = await given_queued(parts, name="flooded")
+        await given_queued(parts, 2)
+        await until(parts, waiting=1, done=2)
+
+    row = await execution_of(parts, flooded)
+    assert (row["state"], row["reason"], row["attempt"], row["items_new"]) == ("waiting", "flood wait", 0, 1)
+
+
+@pytest.mark.spec("T4")
+async def test_what_fails_is_put_off_and_harms_nobody(parts: Parts) -> None:
+    """Whatever it raises."""
+
+    async def work(target: Target, context: Context) -> None:
+        if target.name.startswith("bad"):
+            raise {"bad-0": ValueError("?"), "bad-1": RuntimeError("\x00"), "bad-2": OSError("\ud800")}[target.name]
+
+    async with working(parts, work, slots=1):
+        for n in range(3):
+            await given_queued(parts, name=f"bad-{n}")
+        await given_queued(parts, name="hopeless-bad", retry_max=0)
+        await given_queued(parts, 2)
+        await until(parts, waiting=3, done=3)
+
+
+# Draining and stopping
+
+
+async def test_a_draining_worker_takes_no_more(parts: Parts, opened: Opened) -> None:
+    """What it has goes on; others take the rest; and it takes its share again when it is told to."""
+    gate, told = Gate(), list[WorkerDraining]()
+    parts.events.listen(WorkerDraining, told.append)
+    async with opened() as other, working(parts, gate, slots=5) as worker:
+        [held] = await given_queued(parts)
+        await eventually(lambda: gate.now == 1)
+        worker.drain()
+        worker.drain()
+        assert [(event.worker, event.running) for event in told] == [("a", 1)]
+
+        async with working(other, nothing, name="b"):
+            ids = await given_queued(parts, 6)
+            await until(parts, running=1, done=6)
+        assert {(await execution_of(parts, i))["worker"] for i in ids} == {"b"}
+
+        gate.open()
+        await until(parts, done=7)
+        assert await state_of(parts, held) is State.DONE
+        worker.resume()
+        await given_queued(parts, 2)
+        await until(parts, done=9)
+
+
+@pytest.mark.spec("G7")
+async def test_a_stopped_worker_finishes_what_runs_and_hands_back_the_rest(parts: Parts, opened: Opened) -> None:
+    """Nothing is left in its hands, and what it had not begun has cost nothing."""
+    gate = Gate()
+
+    async def work(target: Target, context: Context) -> None:
+        if not target.name.startswith("quick"):
+            await gate(target, context)
+
+    # Quick ones first, so that more are fetched ahead.
+    for n in range(30):
+        await given_queued(parts, name=f"quick-{n}")
+    await given_queued(parts, 12)
+    async with working(parts, work, slots=1) as worker:
+        await eventually(lambda: gate.now == 1, within=20)
+        worker.stop()
+        gate.open()
+
+    assert await states(parts) == {"done": 31, "queued": 11}
+    rows = await rows_of(parts, job_executions, state="queued")
+    assert {row["attempt"] for row in rows} == {0}
+    async with opened() as other, working(other, nothing, name="b"):
+        await requeue(other)
+        await until(parts, done=42)
+
+
+@pytest.mark.spec("G7")
+async def test_what_does_not_end_in_time_is_handed_back(parts: Parts) -> None:
+    """With what it has kept until then; the next worker goes on from there."""
+    gate = Gate()
+    async with working(parts, gate) as worker:
+        [execution_id] = await given_queued(parts)
+        await eventually(lambda: gate.now == 1)
+        worker.stop()
+        worker.hand_back()
+
+    row = await execution_of(parts, execution_id)
+    assert (row["state"], row["attempt"], row["items_new"]) == ("queued", 0, 1)
+    [again] = await take(parts, worker="b")
+    assert again.watermark == {"since": None, "attempt": 1}
+
+
+async def test_an_idle_worker_stops_soon(parts: Parts) -> None:
+    async with working(parts, nothing):
+        began = time.monotonic()
+    assert time.monotonic() - began < 5
+
+
+# Leases
+
+
+@pytest.mark.spec("E1")
+async def test_a_run_may_take_longer_than_its_lease(parts: Parts, opened: Opened) -> None:
+    """The heartbeat renews it, so nobody takes it over."""
+    gate, ttl = Gate(), timedelta(seconds=0.4)
+    async with opened() as other, working(parts, gate, ttl=ttl) as worker:
+        [execution_id] = await given_queued(parts)
+        await eventually(lambda: gate.now == 1)
+        first_end = (await execution_of(parts, execution_id))["lease_until"]
+
+        async def has_outlived_its_lease() -> bool:
+            assert await worker.heartbeat() == ttl / 3
+            assert await rescue(other) == []
+            assert await take(other, worker="b", ttl=ttl) == []
+            now = (await execution_of(parts, execution_id))["lease_until"]
+            return bool(now - first_end > 2 * ttl)
+
+        await eventually(has_outlived_its_lease)
+        gate.open()
+        await until(parts, done=1)
+
+    row = await execution_of(parts, execution_id)
+    assert (row["attempt"], row["fence"], row["rescues"]) == (1, 1, 0)
+
+
+@pytest.mark.spec("E1", "G3")
+async def test_a_lost_lease_ends_the_work_on_it(parts: Parts, opened: Opened) -> None:
+    """And the worker may be given it again, like any other."""
+    gate, lost = Gate(), list[LeaseLost]()
+    parts.events.listen(LeaseLost, lost.append)
+    async with opened() as other, working(parts, gate) as worker:
+        [execution_id] = await given_queued(parts)
+        await eventually(lambda: gate.now == 1)
+        worker.drain()
+        await _take_away(other, execution_id)
+        await worker.heartbeat()
+        await eventually(lambda: gate.now == 0)
+        assert [event.execution_id for event in lost] == [execution_id]
+        await until(parts, queued=1)
+
+        gate.open()
+        worker.resume()
+        await requeue(other)
+        await until(parts, done=1)
+
+    row = await execution_of(parts, execution_id)
+    assert row["attempt"] == 1
+    assert row["fence"] > 1
+
+
+@pytest.mark.spec("E1", "G3")
+async def test_a_worker_that_was_replaced_without_knowing_changes_nothing(parts: Parts, opened: Opened) -> None:
+    """It ends its work, but its outcome is not counted."""
+    gate, lost = Gate(), list[LeaseLost]()
+    parts.events.listen(LeaseLost, lost.append)
+    async with opened() as other, working(parts, gate) as worker:
+        [execution_id] = await given_queued(parts)
+        await eventually(lambda: gate.now == 1)
+        worker.drain()
+        await _take_away(other, execution_id)
+        [theirs] = await eventually(lambda: take(other, worker="b"))
+        gate.open()
+        await eventually(lambda: lost)
+
+        row = await execution_of(parts, execution_id)
+        assert (row["state"], row["worker"], row["fence"]) == ("running", "b", theirs.fence)
+        assert (await watermark_of(parts, theirs))["fence"] == theirs.fence
+
+
+@pytest.mark.spec("V8")
+async def test_a_cancelled_execution_is_ended(parts: Parts) -> None:
+    gate = Gate()
+    async with working(parts, gate) as worker:
+        cancelled, _ = await given_queued(parts, 2)
+        await eventually(lambda: gate.now == 2)
+        await change_executions(parts, [cancelled], cancel_requested="cancelled by operator")
+        await worker.heartbeat()
+        await until(parts, running=1, cancelled=1)
+        gate.open()
+        await until(parts, done=1, cancelled=1)
+
+    row = await execution_of(parts, cancelled)
+    assert (row["state"], row["reason"], row["items_new"]) == ("cancelled", "cancelled by operator", 1)
+
+
+@pytest.mark.spec("V8")
+async def test_cancelling_everything_in_hand_leaves_a_worker_that_works(parts: Parts) -> None:
+    """What was fetched ahead is closed without having begun, and then there is room again."""
+    gate = Gate()
+
+    async def work(target: Target, context: Context) -> None:
+        if target.name.startswith("slow"):
+            await gate(target, context)
+
+    for n in range(30):
+        await given_queued(parts, name=f"quick-{n}")
+    slow = [(await given_queued(parts, name=f"slow-{n}"))[0] for n in range(12)]
+    async with working(parts, work, slots=1) as worker:
+        await eventually(lambda: gate.now == 1, within=20)
+
+        async def are_cancelled() -> bool:
+            await change_executions(parts, slow, cancel_requested="enough")
+            await worker.heartbeat()
+            return await states(parts) == {"done": 30, "cancelled": 12}
+
+        await eventually(are_cancelled)
+        await given_queued(parts, 2)
+        await until(parts, done=32, cancelled=12)
+
+
+# Trouble with the store
+
+
+async def test_an_outcome_is_written_down_when_the_store_is_back(parts: Parts) -> None:
+    """It is tried until it works; nothing is run a second time."""
+    gate, failed = Gate(), list[StepFailed]()
+    parts.events.listen(StepFailed, failed.append)
+    async with working(parts, gate) as worker:
+        [execution_id] = await given_queued(parts)
+        await eventually(lambda: gate.now == 1)
+        worker.drain()
+        await _alter(parts, "ALTER TABLE watermarks RENAME TO away")
+        gate.open()
+        await eventually(lambda: [event for event in failed if event.step == "settle"])
+        assert await state_of(parts, execution_id) is State.RUNNING
+        await _alter(parts, "ALTER TABLE away RENAME TO watermarks")
+        await until(parts, done=1)
+
+    assert gate.began == [gate.began[0]]
+    assert (await execution_of(parts, execution_id))["attempt"] == 1
+
+
+async def test_a_worker_outlives_a_store_that_cannot_be_read(parts: Parts) -> None:
+    """It says so, and goes on when it can."""
+    failed: list[StepFailed] = []
+    parts.events.listen(StepFailed, failed.append)
+    job_id = await given_job(parts)
+    await _alter(parts, "ALTER TABLE watermarks RENAME TO away")
+    async with working(parts, nothing):
+        await given_executions(parts, [job_id])
+        await eventually(lambda: [event for event in failed if event.step == "lease"])
+        await _alter(parts, "ALTER TABLE away RENAME TO watermarks")
+
+        async def is_done() -> bool:
+            # What was read from the queue but not claimed is found again after a while.
+            await parts.queue.put(await parts.upkeep.queued(after="", older_than=-TTL, limit=10), again=True)
+            return await states(parts) == {"done": 1}
+
+        await eventually(is_done)
+
+
+async def _take_away(parts: Parts, execution_id: str) -> None:
+    """As if the worker had been silent for long, and the rescuer had come."""
+    [row] = await rows_of(parts, job_executions, execution_id=execution_id)
+    past = row["created_at"] - timedelta(days=1)
+    await change_executions(parts, [execution_id], lease_until=past)
+    async with parts.database.writing() as connection:
+        await connection.execute(text("UPDATE watermarks SET lease_until = NULL"))
+    assert len(await rescue(parts)) == 1
+
+
+async def _alter(parts: Parts, statement: str) -> None:
+    async with parts.database.writing() as connection:
+        await connection.execute(text(statement))
