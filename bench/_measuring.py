@@ -93,6 +93,13 @@ async def interleaved(rounds: int, *measures: Callable[[], Awaitable[T]]) -> lis
     return results
 
 
+async def nothing() -> AsyncIterator[None]:
+    """A collector that finds nothing new."""
+    found: list[None] = []
+    for item in found:
+        yield item
+
+
 def percentile(ordered: Sequence[float], p: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * p / 100))]
 

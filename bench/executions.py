@@ -7,7 +7,7 @@ import asyncio
 import json
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from statistics import median
@@ -29,7 +29,7 @@ from floodmark.worker.executor import Executor
 from floodmark.worker.retries import Retries
 from floodmark.worker.worker import Worker
 
-from ._measuring import Report, Watch, both_servers, floodmark, folder, interleaved, run
+from ._measuring import Report, Watch, both_servers, floodmark, folder, interleaved, nothing, run
 
 PAYLOAD = {"id": "x" * 32, "data": "y" * 168}
 
@@ -39,13 +39,6 @@ class Round(Struct, frozen=True):
 
     made_per_second: float
     drain: Watch
-
-
-async def nothing() -> AsyncIterator[None]:
-    """A collector that finds nothing new."""
-    found: list[None] = []
-    for item in found:
-        yield item
 
 
 async def raw_batched(redis: Redis, count: int) -> Round:

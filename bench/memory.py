@@ -1,0 +1,73 @@
+"""Memory of scheduler and worker, in one process, over many executions of jobs that run every second.
+
+python run.py bench memory [executions]
+"""
+
+import asyncio
+import sys
+
+from sqlalchemy import text
+
+from floodmark.ids import new_id
+from floodmark.parts import Parts
+from floodmark.roles import SchedulerRole, WorkerRole
+from floodmark.settings import Settings
+from floodmark.sources.python import Collector, PythonSource
+from floodmark.telemetry.events import ExecutionSettled
+
+from ._measuring import Report, both_servers, floodmark, folder, nothing, resident_megabytes, run
+
+JOBS = 2_000
+SAMPLES = 10
+
+
+async def measure(parts: Parts, executions: int) -> list[float]:
+    """Megabytes after each tenth of the executions."""
+    await _given_jobs(parts)
+    samples: list[float] = []
+    settled, stop = 0, asyncio.Event()
+
+    def count(_event: ExecutionSettled) -> None:
+        nonlocal settled
+        settled += 1
+        if settled % (executions // SAMPLES) == 0:
+            samples.append(resident_megabytes())
+        if settled >= executions:
+            stop.set()
+
+    parts.events.listen(ExecutionSettled, count)
+    sources = {"python": PythonSource({"nothing": Collector(function=nothing)})}
+    await asyncio.gather(SchedulerRole(parts).run(stop), WorkerRole(parts, sources).run(stop))
+    return samples[:SAMPLES]
+
+
+async def _given_jobs(parts: Parts) -> None:
+    rows = [{"id": new_id(), "name": f"job-{n}"} for n in range(JOBS)]
+    async with parts.database.writing() as connection:
+        await connection.execute(
+            text(
+                "INSERT INTO jobs (job_id, name, target, stream, interval_seconds)"
+                " VALUES (:id, :name, 'nothing', :name, 1)"
+            ),
+            rows,
+        )
+
+
+async def main(executions: int = 200_000) -> None:
+    report = Report(f"memory of one process that schedules and works, {executions:,} executions of {JOBS:,} jobs")
+    with both_servers() as (postgres, valkey), folder() as place:
+        servers = Settings(database_url=postgres.create_database("memory"), redis_url=valkey.url)
+        embedded = Settings(database_url=f"sqlite:///{place}/memory.db")
+        for where, settings in (("Redis + PostgreSQL", servers), ("SQLite", embedded)):
+            async with floodmark(settings) as parts:
+                samples = await measure(parts, executions)
+            shown = " ".join(f"{sample:.0f}" for sample in samples)
+            report.add(
+                where, f"{shown} MB", f"{samples[0]:.0f} MB after a tenth", f"{samples[-1] - samples[0]:+.0f} MB"
+            )
+    report.print()
+
+
+if __name__ == "__main__":
+    arguments = [int(argument) for argument in sys.argv[1:]]
+    run(lambda: main(*arguments))
