@@ -10,6 +10,12 @@ from floodmark.job import Priority
 from floodmark.store.database import Connection, PostgresDatabase
 from floodmark.store.rows import STREAM
 
+# The run before it has used up their successes, so one that waited for its turn asks again.
+_UNMET = """
+SELECT 1 FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
+ WHERE d.job_id = e.job_id AND (needed.last_success IS NULL OR needed.last_success <= j.last_run)
+"""
+
 _WAKE = f"""
 WITH timed AS (
     SELECT e.execution_id FROM job_executions e
@@ -26,12 +32,11 @@ WITH timed AS (
              AND NOT EXISTS (SELECT 1 FROM job_executions o
                               WHERE o.job_id = e.job_id AND o.execution_id <> e.execution_id
                                 AND (o.state IN ('queued', 'running')
-                                     OR (o.state = 'waiting' AND o.hold IS NULL)
-                                     OR (o.hold = 'overlap' AND o.scheduled_for < e.scheduled_for))))
-         OR (e.hold = 'dependency'
-             AND NOT EXISTS (SELECT 1 FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
-                              WHERE d.job_id = e.job_id
-                                AND (needed.last_success IS NULL OR needed.last_success <= j.last_run))))
+                                     OR (o.state = 'waiting'
+                                         AND (o.hold IS NULL
+                                              OR (o.hold = 'overlap' AND o.scheduled_for < e.scheduled_for)))))
+             AND (e.trigger = 'manual' OR NOT EXISTS ({_UNMET})))
+         OR (e.hold = 'dependency' AND NOT EXISTS ({_UNMET})))
       LIMIT $1 FOR UPDATE OF e SKIP LOCKED
 ), ready AS (SELECT execution_id FROM timed UNION ALL SELECT execution_id FROM held)
 UPDATE job_executions e

@@ -18,6 +18,12 @@ SELECT execution_id, priority FROM job_executions
  WHERE state = 'waiting' AND hold IS NULL AND not_before <= :now ORDER BY not_before LIMIT :limit
 """
 
+# The run before it has used up their successes, so one that waited for its turn asks again.
+_UNMET = """
+SELECT 1 FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
+ WHERE d.job_id = e.job_id AND (needed.last_success IS NULL OR needed.last_success <= j.last_run)
+"""
+
 _HELD = f"""
 SELECT e.execution_id, e.priority FROM job_executions e LEFT JOIN jobs j ON j.job_id = e.job_id
  WHERE e.state = 'waiting' AND e.hold IS NOT NULL AND (
@@ -28,12 +34,11 @@ SELECT e.execution_id, e.priority FROM job_executions e LEFT JOIN jobs j ON j.jo
          AND NOT EXISTS (SELECT 1 FROM job_executions o
                           WHERE o.job_id = e.job_id AND o.execution_id <> e.execution_id
                             AND (o.state IN ('queued', 'running')
-                                 OR (o.state = 'waiting' AND o.hold IS NULL)
-                                 OR (o.hold = 'overlap' AND o.scheduled_for < e.scheduled_for))))
-     OR (e.hold = 'dependency'
-         AND NOT EXISTS (SELECT 1 FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
-                          WHERE d.job_id = e.job_id
-                            AND (needed.last_success IS NULL OR needed.last_success <= j.last_run))))
+                                 OR (o.state = 'waiting'
+                                     AND (o.hold IS NULL
+                                          OR (o.hold = 'overlap' AND o.scheduled_for < e.scheduled_for)))))
+         AND (e.trigger = 'manual' OR NOT EXISTS ({_UNMET})))
+     OR (e.hold = 'dependency' AND NOT EXISTS ({_UNMET})))
  LIMIT :limit
 """
 
