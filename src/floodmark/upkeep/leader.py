@@ -28,7 +28,7 @@ class Leader:
         won = await self._leases.acquire(self._name, holder=self.holder, ttl=self._ttl)
         if won:
             failpoint("leader.acquired")
-            self._acts_until = began + self._ttl.total_seconds() * 2 / 3
+        self._acts_until = began + self._ttl.total_seconds() * 2 / 3 if won else 0.0
         if not self._was_leader or not won:
             self._events.emit(LeaderElectionAttempted(won=won))
         if won != self._was_leader:
