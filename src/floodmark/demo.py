@@ -24,11 +24,13 @@ from msgspec import Struct
 
 from .app import Floodmark
 from .errors import Conflict, SlowDown, Transient
+from .execution import ENDED
 from .explain import explain
 from .parts import Parts
 from .roles import SchedulerRole, WorkerRole
 from .settings import Settings
 from .store.events import EventLog
+from .store.history import History
 from .store.jobs import Jobs
 from .store.views import Views
 from .telemetry.events import ExecutionSettled
@@ -294,7 +296,7 @@ class Demo:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
                 self.feed.freeze()
-                await self._drain(parts, log)
+                await self._drain(parts)
                 look(await self._view(parts, log))
             return await self._summary(log, before, timedelta(seconds=time.monotonic() - began))
 
@@ -336,19 +338,16 @@ class Demo:
             retried=self._settled["retried"],
         )
 
-    async def _drain(self, parts: Parts, log: EventLog) -> None:
-        """One more collection of each topic: behind one under way, instead of one that waits."""
-        jobs = Jobs(parts.database, parts.clock)
-        deadline = time.monotonic() + _DRAIN_SECONDS
-        for topic in TOPICS:
-            with suppress(Conflict):
-                forced = await jobs.force_run(await jobs.get(topic.name))
-                await parts.queue.put([forced.queued] if forced.queued else [])
-        while time.monotonic() < deadline and await self._is_behind(log):  # noqa: ASYNC110 - the database tells
-            await asyncio.sleep(0.1)
-
-    async def _is_behind(self, log: EventLog) -> bool:
-        return any([await log.count(_stream(topic)) < self.feed.count(topic.name) for topic in TOPICS])
+    async def _drain(self, parts: Parts) -> None:
+        """One more collection of each topic, behind the one that may be under way."""
+        jobs, history = Jobs(parts.database, parts.clock), History(parts.database, parts.clock)
+        forced = [await jobs.force_run(await jobs.get(topic.name)) for topic in TOPICS]
+        await parts.queue.put([one.queued for one in forced if one.queued is not None])
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                for one in forced:
+                    while (await history.get_execution(one.execution_id)).state not in ENDED:  # noqa: ASYNC110
+                        await asyncio.sleep(0.1)
 
     async def _collected(self, log: EventLog) -> int:
         return sum([await log.count(_stream(topic)) for topic in TOPICS])
