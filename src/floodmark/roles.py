@@ -24,6 +24,7 @@ from .worker.worker import Worker
 
 _SOON = timedelta(seconds=1)
 _TICK = timedelta(seconds=5)
+_PRESENCE = timedelta(seconds=2)
 # What was put on the queue this long ago and is still waiting is put once more, in case the queue forgot.
 _FORGOTTEN = timedelta(seconds=5)
 
@@ -108,7 +109,7 @@ class SchedulerRole:
                 slots=0,
                 busy=0,
                 draining=False,
-                ttl=self._parts.settings.execution_lease,
+                ttl=max(self._parts.settings.execution_lease, 3 * _TICK),
             )
         if self.leader.is_leader:
             await self._fleet.tick(self._parts.name, _TICK)
@@ -143,7 +144,7 @@ class WorkerRole:
             events=self._parts.events,
             bell=self._parts.signals.bell(Topic.CANCEL),
         )
-        presence = Loop("presence", self._present, interval=_SOON * 2, events=self._parts.events)
+        presence = Loop("presence", self._present, interval=_PRESENCE, events=self._parts.events)
         loops = [asyncio.create_task(loop.run(), name=loop.name) for loop in (beat, presence)]
         working = asyncio.create_task(self.worker.run(), name="worker")
         await stop.wait()
@@ -178,5 +179,6 @@ class WorkerRole:
             slots=self.worker.slots,
             busy=self.worker.busy,
             draining=self.worker.is_draining,
-            ttl=self._parts.settings.execution_lease,
+            # Not less than it takes to say so: a worker with short leases is there all the same.
+            ttl=max(self._parts.settings.execution_lease, 3 * _PRESENCE),
         )
