@@ -45,7 +45,9 @@ class Loop:
             except Exception as error:  # noqa: BLE001 - whatever a step meets, the service goes on; it is reported
                 failures += 1
                 self._events.emit(StepFailed(step=self.name, error=f"{type(error).__name__}: {error}"))
-                pause = timedelta(seconds=random.uniform(0.1, min(_LONGEST_PAUSE_SECONDS, 0.25 * 2**failures)))  # noqa: S311
+                # Never longer than usual: a heartbeat or a leader that rests too long has lost what it holds.
+                longest = min(_LONGEST_PAUSE_SECONDS, 0.25 * 2**failures, max(0.2, self._interval.total_seconds()))
+                pause = timedelta(seconds=random.uniform(0.1, longest))  # noqa: S311 - jitter, not a secret
             if not self._stopping:
                 await self._bell.wait(max(pause, timedelta()))
 
