@@ -26,6 +26,7 @@ POINTS = (
     "queue.read",
     "lease.claimed",
     "keep.before",
+    "keep.begun",
     "keep.written",
     "keep.after",
     "settle.before",

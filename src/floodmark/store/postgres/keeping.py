@@ -97,6 +97,7 @@ class PostgresKeeping:
         )
 
         async def work(connection: Connection) -> Kept:
+            failpoint("keep.begun")
             row = await connection.fetchrow(_KEEP, *arguments)
             assert row is not None
             moved, new, changed = row

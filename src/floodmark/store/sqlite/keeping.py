@@ -72,6 +72,7 @@ class SqliteKeeping:
 
         def work(connection: sqlite3.Connection) -> Kept:
             stream, now = lease.job.stream, to_text(self._clock.now())
+            failpoint("keep.begun")
             moved = connection.execute(_MOVE, (value, high_water, now, stream, lease.fence))
             if not moved.rowcount:
                 raise Fenced(f"{stream} has passed to another worker; this batch was not kept")
