@@ -60,7 +60,14 @@ def test_both_together_and_none_at_all() -> None:
 
 def a_job(**changes: Any) -> Job:
     when = When(schedule_type=ScheduleType.INTERVAL, interval_seconds=600)
-    values = {"job_id": "1", "name": "x", "source": "python", "target": "x", "stream": "x", "when": when}
+    values: dict[str, Any] = {
+        "job_id": "1",
+        "name": "x",
+        "source": "python",
+        "target": "x",
+        "stream": "x",
+        "when": when,
+    }
     return Job(**values | {"created_at": NOON} | changes)
 
 
