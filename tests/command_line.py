@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -163,7 +162,7 @@ class CommandLine:
 def environment() -> Mapping[str, str]:
     """Ours without any setting, and with compiled modules kept: a start must not take seconds."""
     known = set(keys())
-    cache = Path(tempfile.gettempdir()) / "floodmark-tests-pycache"
+    cache = Path(__file__).parents[1] / ".pytest_cache" / "bytecode"
     kept = {key: value for key, value in os.environ.items() if key not in known}
     return kept | {"PYTHONPYCACHEPREFIX": str(cache), "PYTHONDONTWRITEBYTECODE": "", "PYTHONUNBUFFERED": "1"}
 
