@@ -534,7 +534,7 @@ class TestLeader:
 
     async def test_it_falls_silent_before_another_can_begin(self, parts: Parts) -> None:
         """One that could not renew its lease acts for two thirds of it, by a clock nobody can turn back."""
-        leader = a_leader(parts, ttl=timedelta(seconds=1.5))
+        leader = a_leader(parts, ttl=timedelta(seconds=2))
         await leader.step()
         assert leader.is_leader
 
