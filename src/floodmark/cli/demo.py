@@ -113,7 +113,7 @@ def _row(topic: TopicView) -> list[object]:
         format_duration(topic.every),
         f"{topic.posts:,}",
         Text(f"{topic.items:,}", style="yellow" if behind else "green"),
-        Text(short(topic.sentence, 70), style=_STYLES.get(topic.code, "dim"), no_wrap=True, overflow="ellipsis"),
+        Text(safe(topic.sentence), style=_STYLES.get(topic.code, "dim"), no_wrap=True, overflow="ellipsis"),
     ]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
+from rich.status import Status
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
@@ -98,6 +99,10 @@ class Desk:
         """Something friendly, which `--quiet` leaves out."""
         if not self.is_quiet:
             self.out.print(text, highlight=False)
+
+    def busy(self, text: str) -> Status:
+        """A spinner while something takes time; on a terminal only, and never among what is printed."""
+        return console(stderr=True).status(text)
 
     def set(self, key: str, value: object) -> None:
         """Let an option of a command be a setting; None leaves it as it is."""

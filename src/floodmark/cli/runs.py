@@ -68,7 +68,7 @@ def run(
 
 async def _watched(desk: Desk, session: "Session", job: Job, forced: "Forced", *, is_shown: bool) -> Execution:
     """The execution once it has ended; meanwhile, what it is doing."""
-    with desk.out.status("queued") as status:
+    with desk.busy("queued") as status:
         last = ""
         while True:
             execution = await session.history.get_execution(forced.execution_id)

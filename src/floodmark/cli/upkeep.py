@@ -107,7 +107,8 @@ def migrate(
         what = f"bring the schema from {before or 'empty'} to {newest_known if to == 'head' else to}"
     if (is_older or dry_run) and not go_ahead(desk, what, dry_run=dry_run, yes=yes):
         return
-    before, after = asyncio.run(work(is_trial=False))
+    with desk.busy("migrating"):
+        before, after = asyncio.run(work(is_trial=False))
     shown = [plain(revision or "empty") for revision in (before, after)]
     if before == after:
         desk.out.print(f"Schema {shown[0]}: nothing to do.", highlight=False)
@@ -169,7 +170,8 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
         except Unavailable as error:
             return [Finding(code="database", ok=False, text=str(error), hint=error.hint)]
 
-    found = asyncio.run(examine())
+    with desk.busy("examining the installation"):
+        found = asyncio.run(examine())
     bad = [finding for finding in found if not finding.ok]
     if as_json:
         print_json(found)
