@@ -154,6 +154,6 @@ def _summarize(desk: Desk, summary: Summary) -> None:
     )
     desk.note(
         f"[dim]{counted(summary.executions, 'run')} in {format_duration(summary.took)}; told to wait "
-        f"{summary.waited} times, tried again after {counted(summary.retried, 'failure')}.[/]"
+        f"{counted(summary.waited, 'time')}, tried again after {counted(summary.retried, 'failure')}.[/]"
     )
     desk.note("[dim]Start it again and it goes on where it stopped: floodmark demo (from nothing: --fresh)[/]")
