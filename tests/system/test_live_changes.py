@@ -1,0 +1,169 @@
+"""SQL typed by hand, while a scheduler runs: seen within two seconds, without a restart."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
+from typing import Any
+
+import asyncpg
+import pytest
+
+from floodmark.app import Floodmark
+from floodmark.settings import Settings
+from floodmark.store.database import open_database
+from floodmark.store.migrate import migrate
+from floodmark.telemetry.events import Events
+from floodmark.testing.eventually import eventually
+
+SOON = 2.0
+
+Typed = Callable[[str], Awaitable[list[Any]]]
+
+ADD = """
+    INSERT INTO jobs (name, target, schedule_type, cron_expression)
+    VALUES ('typed', 'nothing', 'cron', '0 6 * * *')
+"""
+
+
+@asynccontextmanager
+async def by_hand(url: str) -> AsyncIterator[Typed]:
+    """A connection that knows nothing of Floodmark, as a person with a SQL prompt has."""
+    if url.startswith("sqlite"):
+        path = url.removeprefix("sqlite:///")
+        with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as connection:
+
+            async def type_sqlite(statement: str) -> list[Any]:
+                # On a thread, as another process would: waiting for the write lock must not hold up its holder.
+                return await asyncio.to_thread(lambda: connection.execute(statement).fetchall())
+
+            yield type_sqlite
+        return
+    postgres = await asyncpg.connect(url)
+
+    async def type_postgres(statement: str) -> list[Any]:
+        return [tuple(row) for row in await postgres.fetch(statement)]
+
+    try:
+        yield type_postgres
+    finally:
+        await postgres.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def typed(request: pytest.FixtureRequest) -> AsyncIterator[Typed]:
+    """A prompt on a database for which a scheduler is running."""
+    url: str = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "pg_url")
+    database = open_database(url, events=Events())
+    await migrate(database)
+    await database.close()
+    app, stop, up = Floodmark(Settings(database_url=url)), asyncio.Event(), asyncio.Event()
+    serving = asyncio.create_task(
+        app.serve(worker=False, port=0, stop=stop, ready=lambda parts, server: up.set()), name="scheduler"
+    )
+    await up.wait()
+    async with by_hand(url) as prompt:
+        # The first plan shows that the scheduler leads by now.
+        await prompt("INSERT INTO jobs (name, target, interval_seconds) VALUES ('first', 'nothing', 3600)")
+        await eventually(lambda: _planned(prompt, "first"), within=20)
+        yield prompt
+    stop.set()
+    await serving
+
+
+async def _planned(typed: Typed, name: str) -> bool:
+    rows = await typed(f"SELECT 1 FROM jobs WHERE name = '{name}' AND next_run IS NOT NULL")
+    return bool(rows)
+
+
+async def _runs(typed: Typed, name: str) -> int:
+    rows = await typed(f"SELECT count(*) FROM job_executions WHERE job_name = '{name}'")
+    return int(rows[0][0])
+
+
+@pytest.mark.spec("E4", "G1")
+async def test_an_added_job_is_planned(typed: Typed) -> None:
+    await typed(ADD)
+
+    await eventually(lambda: _planned(typed, "typed"), within=SOON)
+
+
+@pytest.mark.spec("E4")
+async def test_a_changed_job_is_planned_anew(typed: Typed) -> None:
+    """From once a day to now: it fires without waiting for the old time."""
+    await typed(ADD)
+    await eventually(lambda: _planned(typed, "typed"), within=SOON)
+
+    await typed("UPDATE jobs SET schedule_type = 'interval', interval_seconds = 1 WHERE name = 'typed'")
+
+    await eventually(lambda: _is_fired(typed), within=SOON + 1)
+
+
+async def _is_fired(typed: Typed) -> bool:
+    return await _runs(typed, "typed") > 0
+
+
+@pytest.mark.spec("E4")
+@pytest.mark.parametrize("change", ["schedule_enabled = FALSE", "paused = TRUE", "scheduler_version = 1"])
+async def test_a_disabled_job_fires_no_more(typed: Typed, change: str) -> None:
+    await typed("INSERT INTO jobs (name, target, interval_seconds, overlap) VALUES ('typed', 'nothing', 1, 'queue')")
+    await eventually(lambda: _is_fired(typed), within=SOON)
+
+    await typed(f"UPDATE jobs SET {change} WHERE name = 'typed'")
+    before = await _runs(typed, "typed")
+    # Another job goes on firing: had the disabled one been fired too, it would show.
+    await typed("INSERT INTO jobs (name, target, interval_seconds, overlap) VALUES ('other', 'nothing', 1, 'queue')")
+
+    async def others() -> bool:
+        return await _runs(typed, "other") >= 3
+
+    await eventually(others, within=20)
+    assert await _runs(typed, "typed") == before
+
+
+@pytest.mark.spec("E4")
+async def test_an_enabled_job_fires_again(typed: Typed) -> None:
+    await typed(
+        "INSERT INTO jobs (name, target, interval_seconds, schedule_enabled) VALUES ('typed', 'nothing', 1, FALSE)"
+    )
+
+    await typed("UPDATE jobs SET schedule_enabled = TRUE WHERE name = 'typed'")
+
+    await eventually(lambda: _is_fired(typed), within=SOON + 1)
+
+
+@pytest.mark.spec("E4")
+async def test_a_deleted_job_fires_no_more_and_leaves_its_history(typed: Typed) -> None:
+    await typed("INSERT INTO jobs (name, target, interval_seconds, overlap) VALUES ('typed', 'nothing', 1, 'queue')")
+    await eventually(lambda: _is_fired(typed), within=SOON)
+
+    await typed("DELETE FROM jobs WHERE name = 'typed'")
+
+    before = await _runs(typed, "typed")
+    await typed("INSERT INTO jobs (name, target, interval_seconds, overlap) VALUES ('other', 'nothing', 1, 'queue')")
+
+    async def others() -> bool:
+        return await _runs(typed, "other") >= 3
+
+    await eventually(others, within=20)
+    assert await _runs(typed, "typed") == before > 0
+
+
+@pytest.mark.spec("E4", "G9")
+async def test_a_job_that_makes_no_sense_says_why_and_harms_no_other(typed: Typed) -> None:
+    await typed(
+        "INSERT INTO jobs (name, target, schedule_type, cron_expression) VALUES ('typed', 'nothing', 'cron', 'often')"
+    )
+    await typed("INSERT INTO jobs (name, target, interval_seconds) VALUES ('other', 'nothing', 3600)")
+
+    async def reason() -> str | None:
+        rows = await typed("SELECT invalid_reason FROM jobs WHERE name = 'typed'")
+        return None if rows[0][0] is None else str(rows[0][0])
+
+    assert "often" in (await eventually(reason, within=SOON) or "")
+    await eventually(lambda: _planned(typed, "other"), within=SOON)
+
+    await typed("UPDATE jobs SET cron_expression = '0 6 * * *' WHERE name = 'typed'")
+
+    await eventually(lambda: _planned(typed, "typed"), within=SOON)
+    assert await reason() is None
