@@ -115,7 +115,7 @@ async def test_a_disabled_job_fires_no_more(typed: Typed, change: str) -> None:
     await typed("INSERT INTO jobs (name, target, interval_seconds, overlap) VALUES ('other', 'nothing', 1, 'queue')")
 
     async def others() -> bool:
-        return await _runs(typed, "other") >= 3
+        return await _runs(typed, "other") >= 2
 
     await eventually(others, within=20)
     assert await _runs(typed, "typed") == before
@@ -143,7 +143,7 @@ async def test_a_deleted_job_fires_no_more_and_leaves_its_history(typed: Typed) 
     await typed("INSERT INTO jobs (name, target, interval_seconds, overlap) VALUES ('other', 'nothing', 1, 'queue')")
 
     async def others() -> bool:
-        return await _runs(typed, "other") >= 3
+        return await _runs(typed, "other") >= 2
 
     await eventually(others, within=20)
     assert await _runs(typed, "typed") == before > 0
