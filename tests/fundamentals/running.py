@@ -1,0 +1,148 @@
+"""An application at work for the length of a block, and the questions these pages ask of it.
+
+A program of your own needs none of this: it says `app.run()`, or is started by `floodmark up --app module:app`.
+Each question here has a command that answers it for people; the docstrings name it.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from floodmark import Floodmark, Job
+from floodmark.cli.session import session_of
+from floodmark.execution import Execution
+from floodmark.parts import Parts
+from floodmark.store.port import Event
+from floodmark.testing.eventually import eventually
+from floodmark.triggers import instants, trigger_of
+
+ENDED = ("done", "dead", "cancelled", "skipped")
+
+
+class Opened:
+    """An application whose stores are open."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._session = session_of(parts)
+
+    async def job(self, name: str) -> Job:
+        """The job of a collector: `floodmark show NAME`."""
+        return await self._session.jobs.get(name)
+
+    async def next_runs(self, name: str, *, after: datetime, count: int) -> list[datetime]:
+        """When it is due, in UTC: `floodmark next NAME`."""
+        job = await self.job(name)
+        return list(islice(instants(trigger_of(job.when, anchor=job.created_at), after), count))
+
+    async def run(self, name: str) -> str:
+        """Run it now, whatever its schedule says; the id of the execution: `floodmark run NAME`."""
+        forced = await self._session.jobs.force_run(await self.job(name))
+        await self._session.parts.queue.put([forced.queued] if forced.queued else [])
+        return forced.execution_id
+
+    async def execution(self, execution_id: str) -> Execution:
+        """One run as the history tells it: `floodmark history --id ID`."""
+        return await self._session.history.get_execution(execution_id)
+
+    async def executions(self, name: str) -> list[Execution]:
+        """All runs of a job, the newest first: `floodmark history NAME`."""
+        return await self._session.history.page(name)
+
+    async def reaches(self, execution_id: str, *states: str) -> Execution:
+        """Wait until an execution is in one of these states."""
+
+        async def check() -> Execution:
+            seen = await self.execution(execution_id)
+            assert seen.state in states, f"{seen.state}: {seen.reason or seen.error_message}"
+            return seen
+
+        return await eventually(check)
+
+    async def collected(self, name: str) -> Execution:
+        """Run it now and wait until that has ended: `floodmark run NAME --wait`."""
+        return await self.reaches(await self.run(name), *ENDED)
+
+    async def fired(self, name: str) -> str:
+        """Wait until a schedule has fired for the first time; the id of that execution."""
+        executions = await eventually(lambda: self.executions(name))
+        return executions[-1].execution_id
+
+    async def ran(self, name: str) -> Execution:
+        """Wait until the first run of a schedule has ended."""
+        return await self.reaches(await self.fired(name), *ENDED)
+
+    async def items(self, name: str) -> dict[str, Any]:
+        """What was collected, by key: `floodmark items NAME`."""
+        kept = await self._session.log.items((await self.job(name)).stream)
+        return {item.key: item.data for item in kept}
+
+    async def revisions(self, name: str, key: str) -> list[Any]:
+        """One item as it is now, then as it was before, newest first: `floodmark items NAME --key KEY`."""
+        history = await self._session.log.item((await self.job(name)).stream, key)
+        return [item.data for item in (history.newest, *history.earlier)]
+
+    async def watermark(self, name: str) -> Any:
+        """How far it is collected, as the next run will get it: `floodmark watermark show NAME`."""
+        value = (await self._session.watermarks.show((await self.job(name)).stream)).value
+        return None if value is None else value["value"]
+
+    async def events(self, *, after: int, count: int) -> list[Event]:
+        """Wait for so many events behind a position: `floodmark events --after N`."""
+
+        async def check() -> list[Event]:
+            seen = await self._session.log.after(after)
+            assert len(seen) >= count, seen
+            return seen[:count]
+
+        return await eventually(check)
+
+    async def explain(self, name: str) -> str:
+        """Why it is not running, in one sentence: `floodmark explain NAME`."""
+        return (await self._session.explain(await self.job(name))).sentence
+
+    async def limits(self) -> dict[str, str]:
+        """What has to wait, and why: `floodmark limits`."""
+        return {limit.key: limit.reason for limit in await self._session.limits.page()}
+
+    async def dead_letters(self, name: str) -> list[Execution]:
+        """What failed for good: `floodmark dlq ls NAME`."""
+        return await self._session.letters.page(name)
+
+    async def retry(self, name: str) -> None:
+        """Run what failed for good again: `floodmark dlq retry NAME`."""
+        await self._session.parts.queue.put(await self._session.letters.retry(job=name))
+
+    async def resume(self, name: str) -> None:
+        """Undo a pause: `floodmark resume NAME`."""
+        await self._session.jobs.resume(await self.job(name))
+
+
+def data_of(event: Event) -> Any:
+    """The item an event tells of."""
+    return json.loads(event.data)
+
+
+@asynccontextmanager
+async def opened(app: Floodmark) -> AsyncIterator[Opened]:
+    """The collectors are written down as jobs, and nothing runs."""
+    async with app.open() as parts:
+        yield Opened(parts)
+
+
+@asynccontextmanager
+async def running(app: Floodmark) -> AsyncIterator[Opened]:
+    """Scheduler and worker in this process, as `app.run()` starts them, until the block ends."""
+    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(app.serve(stop=stop, port=0, ready=lambda parts, _: ready.set_result(parts)))
+    try:
+        await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()
+        yield Opened(ready.result())
+    finally:
+        stop.set()
+        await serving

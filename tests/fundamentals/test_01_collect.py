@@ -1,0 +1,68 @@
+"""1. Collect: a function yields items, and Floodmark keeps them.
+
+A *collector* is a function that yields what it finds. `@app.collector` says when it runs and what identifies an item.
+From then on there is a *job* of that name. Each time it is due there is an *execution* of it, a worker runs it, and
+what it yields is kept in a *stream*, here `python:posts`.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from floodmark import Floodmark
+
+from .running import running
+
+
+@pytest.mark.spec("G3", "G8")
+async def test_what_a_collector_yields_is_kept(app: Floodmark) -> None:
+    """A new job that runs every so often runs at once, then on its grid."""
+
+    @app.collector(every="1h", key="id")
+    async def posts() -> AsyncIterator[dict[str, Any]]:
+        yield {"id": 1, "title": "Ice on the river"}
+        yield {"id": 2, "title": "The ferry is back"}
+
+    async with running(app) as floodmark:
+        execution = await floodmark.ran("posts")
+
+        assert execution.state == "done"
+        assert execution.items_new == 2
+        assert await floodmark.items("posts") == {
+            "1": {"id": 1, "title": "Ice on the river"},
+            "2": {"id": 2, "title": "The ferry is back"},
+        }
+
+
+@pytest.mark.spec("V1")
+async def test_without_a_time_it_runs_when_asked(app: Floodmark) -> None:
+    """`floodmark run posts` runs any job now. One without a schedule runs only then."""
+
+    @app.collector(key="id")
+    async def posts() -> AsyncIterator[dict[str, Any]]:
+        yield {"id": 1}
+
+    async with running(app) as floodmark:
+        assert await floodmark.explain("posts") == "runs when triggered: floodmark run posts"
+
+        execution = await floodmark.collected("posts")
+
+        assert execution.state == "done"
+        assert list(await floodmark.items("posts")) == ["1"]
+
+
+@pytest.mark.spec("G8")
+async def test_what_was_kept_is_there_after_a_restart(app: Floodmark) -> None:
+    """The database is the truth. Embedded, that is one file: `.floodmark/floodmark.db`, unless you say otherwise."""
+
+    @app.collector(key="id")
+    async def posts() -> AsyncIterator[dict[str, Any]]:
+        yield {"id": 1}
+
+    async with running(app) as floodmark:
+        await floodmark.collected("posts")
+
+    async with running(app) as floodmark:
+        assert list(await floodmark.items("posts")) == ["1"]
+        assert len(await floodmark.executions("posts")) == 1

@@ -1,0 +1,61 @@
+"""2. Incremental: collect only what is newer.
+
+`watermark` names the field that tells how far a stream is collected. The function gets its last value as `since`: None
+the first time. It moves in the same transaction that keeps the items, so it is never ahead of them and never forgotten.
+
+Yield the oldest first. A run may end half-way, and the next one goes on behind what was kept.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from floodmark import Floodmark, Transient
+
+from .running import running
+
+
+@pytest.mark.spec("G3", "T3")
+async def test_each_run_goes_on_where_the_last_one_ended(app: Floodmark) -> None:
+    """The source is asked for what is newer, not for everything again."""
+    feed = [{"id": 1}, {"id": 2}]
+    asked_since = []
+
+    @app.collector(key="id", watermark="id")
+    async def posts(since: int | None) -> AsyncIterator[dict[str, Any]]:
+        asked_since.append(since)
+        for post in feed:
+            if since is None or post["id"] > since:
+                yield post
+
+    async with running(app) as floodmark:
+        await floodmark.collected("posts")
+        feed += [{"id": 3}, {"id": 4}]
+        second = await floodmark.collected("posts")
+
+        assert asked_since == [None, 2]
+        assert second.items_new == 2
+        assert list(await floodmark.items("posts")) == ["1", "2", "3", "4"]
+        assert await floodmark.watermark("posts") == 4
+
+
+@pytest.mark.spec("G3", "T3")
+async def test_a_run_that_breaks_off_loses_nothing(app: Floodmark) -> None:
+    """What was yielded before the trouble is kept; the next attempt goes on behind it."""
+    asked_since = []
+
+    @app.collector(key="id", watermark="id")
+    async def posts(since: int | None) -> AsyncIterator[dict[str, Any]]:
+        asked_since.append(since)
+        for number in range((since or 0) + 1, 5):
+            if number == 3 and since is None:
+                raise Transient("the connection was lost")
+            yield {"id": number}
+
+    async with running(app) as floodmark:
+        execution = await floodmark.collected("posts")
+
+        assert asked_since == [None, 2]
+        assert execution.items_new == 4
+        assert list(await floodmark.items("posts")) == ["1", "2", "3", "4"]

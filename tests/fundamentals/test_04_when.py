@@ -1,0 +1,102 @@
+"""4. When: every so often, by cron, or by the calendar.
+
+A job has one of `every`, `cron`, `hourly`, `daily`, `weekly`, `monthly` and `once`, or none of them. Times of the day
+are those of its `timezone`, and stay right when the clocks change. `floodmark next NAME` shows the next runs.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from floodmark import Floodmark, InvalidInput
+
+from .running import opened, running
+
+BERLIN = ZoneInfo("Europe/Berlin")
+MONDAY = datetime(2026, 6, 1, 12, tzinfo=UTC)
+# The night to Sunday, 29 March 2026: at 2:00 the clocks of Berlin go forward to 3:00.
+BEFORE_THE_CHANGE = datetime(2026, 3, 27, 12, tzinfo=UTC)
+
+
+def nothing() -> list[dict[str, Any]]:
+    """This page is about time alone."""
+    return []
+
+
+@pytest.mark.spec("V1")
+async def test_every_so_often(app: Floodmark) -> None:
+    """From the moment it was made, on a grid that does not drift: a late run does not make the next one late."""
+    app.collector(every="15m", name="posts")(nothing)
+
+    async with opened(app) as floodmark:
+        made = (await floodmark.job("posts")).created_at
+        quarter = timedelta(minutes=15)
+
+        runs = await floodmark.next_runs("posts", after=made, count=3)
+
+        assert runs == [made + quarter, made + 2 * quarter, made + 3 * quarter]
+
+
+@pytest.mark.spec("V1")
+async def test_by_cron(app: Floodmark) -> None:
+    """Five fields; names and `@daily` are understood."""
+    app.collector(cron="*/30 8-9 * * MON-FRI", timezone="Europe/Berlin", name="posts")(nothing)
+
+    async with opened(app) as floodmark:
+        runs = await floodmark.next_runs("posts", after=MONDAY, count=5)
+
+        shown = [f"{run.astimezone(BERLIN):%a %H:%M}" for run in runs]
+        assert shown == ["Tue 08:00", "Tue 08:30", "Tue 09:00", "Tue 09:30", "Wed 08:00"]
+
+
+@pytest.mark.spec("V1", "E3")
+@pytest.mark.parametrize(
+    ("when", "expected"),
+    [
+        ({"hourly": "15"}, ["Mon 01 12:15", "Mon 01 13:15"]),
+        ({"daily": "02:00"}, ["Tue 02 02:00", "Wed 03 02:00"]),
+        ({"weekly": "friday 18:30"}, ["Fri 05 18:30", "Fri 12 18:30"]),
+        ({"monthly": "31 00:00"}, ["Tue 30 00:00", "Fri 31 00:00"]),
+    ],
+)
+async def test_by_the_calendar(app: Floodmark, when: dict[str, str], expected: list[str]) -> None:
+    """For people who do not speak cron. A day that a month does not have is its last one."""
+    app.collector(name="posts", **when)(nothing)  # type: ignore[arg-type]  # one of several keywords
+
+    async with opened(app) as floodmark:
+        runs = await floodmark.next_runs("posts", after=MONDAY, count=2)
+
+        assert [f"{run:%a %d %H:%M}" for run in runs] == expected
+
+
+@pytest.mark.spec("V1", "G1")
+async def test_the_clocks_may_change(app: Floodmark) -> None:
+    """02:30 does not exist that night. It runs once all the same, at the first minute that does."""
+    app.collector(daily="02:30", timezone="Europe/Berlin", name="posts")(nothing)
+
+    async with opened(app) as floodmark:
+        runs = await floodmark.next_runs("posts", after=BEFORE_THE_CHANGE, count=3)
+
+        shown = [f"{run.astimezone(BERLIN):%a %H:%M}" for run in runs]
+        assert shown == ["Sat 02:30", "Sun 03:00", "Mon 02:30"]
+
+
+@pytest.mark.spec("V1")
+async def test_once(app: Floodmark) -> None:
+    """Now, and never again."""
+    app.collector(once=True, name="posts")(nothing)
+
+    async with running(app) as floodmark:
+        assert (await floodmark.ran("posts")).state == "done"
+        assert (await floodmark.explain("posts")).startswith("finished: it ran at ")
+
+
+@pytest.mark.spec("G9")
+def test_two_ways_at_once_are_refused(app: Floodmark) -> None:
+    """An error says what is wrong, its `hint` what to do, and nothing was changed."""
+    with pytest.raises(InvalidInput, match="every and cron contradict each other") as caught:
+        app.collector(every="15m", cron="@daily")
+
+    assert caught.value.hint == "Say only one of them"

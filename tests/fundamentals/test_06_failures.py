@@ -1,0 +1,101 @@
+"""6. Failures: tried again, then put aside for someone to look at.
+
+An execution that raises is tried again after a pause that grows and is left to chance, `retry_max` times
+(`PARSER_RETRY_MAX`, 3). After that, or at once if trying again will not help, it is a *dead letter*: it stays until
+someone retries or drops it, and the job goes on with its schedule.
+
+| raise | what it means |
+|---|---|
+| `Transient`, or anything unexpected | it may work next time |
+| `Permanent` | trying again will not help, the next scheduled run may |
+| `Gone` | this will not come back by itself: the job is paused, too |
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from floodmark import Floodmark, Gone, Permanent, Transient
+
+from .running import running
+
+
+@pytest.mark.spec("T4")
+async def test_what_fails_is_tried_again(app: Floodmark) -> None:
+    """The history tells of every failed attempt."""
+    attempts = 0
+
+    @app.collector(key="id")
+    async def posts() -> AsyncIterator[dict[str, Any]]:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 3:
+            raise Transient(f"no answer ({attempts})")
+        yield {"id": 1}
+
+    async with running(app) as floodmark:
+        done = await floodmark.collected("posts")
+
+        assert done.state == "done"
+        assert done.attempt == 3
+        assert [failed["error"] for failed in done.error_details] == ["no answer (1)", "no answer (2)"]
+
+
+@pytest.mark.spec("T4", "T13")
+async def test_what_keeps_failing_becomes_a_dead_letter(app: Floodmark) -> None:
+    """Here it may be tried again once."""
+
+    @app.collector(retry_max=1)
+    def posts() -> list[dict[str, Any]]:
+        return [{"half": 1 / 0}]
+
+    async with running(app) as floodmark:
+        dead = await floodmark.collected("posts")
+
+        assert dead.state == "dead"
+        assert dead.attempt == 2
+        assert dead.error_message == "ZeroDivisionError: division by zero"
+        assert (await floodmark.explain("posts")).endswith("retry it with: floodmark dlq retry posts")
+
+
+@pytest.mark.spec("T13")
+async def test_a_dead_letter_can_be_retried(app: Floodmark) -> None:
+    """Once the fault is repaired: the same execution, with all its attempts ahead of it."""
+    is_repaired = False
+
+    @app.collector(key="id")
+    async def posts() -> AsyncIterator[dict[str, Any]]:
+        if not is_repaired:
+            raise Permanent("the feed has a new format")
+        yield {"id": 1}
+
+    async with running(app) as floodmark:
+        dead = await floodmark.collected("posts")
+        assert dead.attempt == 1, "what is permanent is not tried again"
+        [letter] = await floodmark.dead_letters("posts")
+        assert letter.execution_id == dead.execution_id
+
+        is_repaired = True
+        await floodmark.retry("posts")
+
+        assert (await floodmark.reaches(dead.execution_id, "done")).items_new == 1
+        assert await floodmark.dead_letters("posts") == []
+
+
+@pytest.mark.spec("T13")
+async def test_what_is_gone_pauses_its_job(app: Floodmark) -> None:
+    """Nobody is served by asking for it every hour. `floodmark resume` undoes the pause."""
+
+    @app.collector(every="1h")
+    def posts() -> list[dict[str, Any]]:
+        raise Gone("410: this feed was shut down")
+
+    async with running(app) as floodmark:
+        assert (await floodmark.ran("posts")).state == "dead"
+        told = "paused: 410: this feed was shut down; go on with: floodmark resume posts"
+        assert await floodmark.explain("posts") == told
+
+        await floodmark.resume("posts")
+
+        assert not (await floodmark.job("posts")).paused

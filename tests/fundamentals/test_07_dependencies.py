@@ -1,0 +1,77 @@
+"""7. Dependencies: a job that waits for others.
+
+`depends_on` names jobs. When the job is due, it waits until each of them has succeeded since its own last run. The
+waiting is shown, holds no slot, and survives restarts. Declare the jobs that are waited for first.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from floodmark import Floodmark, FloodmarkError
+
+from .running import opened, running
+
+
+async def one_item() -> AsyncIterator[dict[str, Any]]:
+    """What is collected does not matter here."""
+    yield {"id": 1}
+
+
+@pytest.mark.spec("V7")
+async def test_it_waits_until_the_others_have_succeeded(app: Floodmark) -> None:
+    """The report is due at once, and waits for posts and prices, which run when asked."""
+    app.collector(name="posts")(one_item)
+    app.collector(name="prices")(one_item)
+    app.collector(name="report", every="1h", depends_on=("posts", "prices"))(one_item)
+
+    async with running(app) as floodmark:
+        report = await floodmark.fired("report")
+        assert (await floodmark.reaches(report, "waiting")).reason == "waits for posts, prices to succeed"
+        assert await floodmark.explain("report") == "waiting until posts, prices succeed"
+
+        await floodmark.collected("posts")
+        assert await floodmark.explain("report") == "waiting until prices succeeds"
+
+        await floodmark.collected("prices")
+        assert (await floodmark.reaches(report, "done")).attempt == 1
+
+
+@pytest.mark.spec("V7")
+async def test_a_person_need_not_wait(app: Floodmark) -> None:
+    """`floodmark run report` runs it now, whatever it would wait for."""
+    app.collector(name="posts")(one_item)
+    app.collector(name="report", depends_on=("posts",))(one_item)
+
+    async with running(app) as floodmark:
+        assert (await floodmark.collected("report")).state == "done"
+
+
+@pytest.mark.spec("V7", "G9")
+async def test_a_job_that_does_not_exist_cannot_be_waited_for(app: Floodmark) -> None:
+    """A typing mistake is found at the start, not by waiting for ever."""
+    app.collector(name="posts")(one_item)
+    app.collector(name="report", depends_on=("post-office",))(one_item)
+
+    with pytest.raises(FloodmarkError, match="post-office"):
+        async with opened(app):
+            pass
+
+
+@pytest.mark.spec("V7", "G9")
+async def test_a_cycle_is_refused(app: Floodmark, settings: Any) -> None:
+    """Two jobs that wait for each other would wait for ever; the error shows the cycle."""
+    app.collector(name="posts")(one_item)
+    app.collector(name="report", depends_on=("posts",))(one_item)
+    async with opened(app):
+        pass
+
+    # A later version of the program, on the same database.
+    app = Floodmark(settings)
+    app.collector(name="posts", depends_on=("report",))(one_item)
+    app.collector(name="report", depends_on=("posts",))(one_item)
+
+    with pytest.raises(FloodmarkError, match="posts -> report -> posts"):
+        async with opened(app):
+            pass

@@ -1,0 +1,64 @@
+"""8. Events: read what is new, in order, from where you stopped.
+
+For each new or changed item there is one *event*, written in the transaction that keeps the item. Events are numbered
+in the order in which they were committed. Keep the position of the last one you have dealt with, and ask for those
+behind it. With Redis they are also copied to the stream `crawler:events`, where a crash may repeat one under the same
+`event_id`; here, in the store, each is there once.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from floodmark import Floodmark
+
+from .running import data_of, running
+
+
+@pytest.mark.spec("G4", "T7")
+async def test_events_are_read_by_position(app: Floodmark) -> None:
+    """`floodmark events --after N`, or `--follow` to stay."""
+    feed = [{"id": 1}, {"id": 2}]
+
+    @app.collector(key="id", watermark="id")
+    async def posts(since: int | None) -> AsyncIterator[dict[str, Any]]:
+        for post in feed:
+            if post["id"] > (since or 0):
+                yield post
+
+    async with running(app) as floodmark:
+        await floodmark.collected("posts")
+        first = await floodmark.events(after=0, count=2)
+        assert [data_of(event) for event in first] == [{"id": 1}, {"id": 2}]
+
+        feed.append({"id": 3})
+        await floodmark.collected("posts")
+        [second] = await floodmark.events(after=first[-1].position, count=1)
+
+        assert data_of(second) == {"id": 3}
+        assert [event.position for event in (*first, second)] == [1, 2, 3]
+
+
+@pytest.mark.spec("G4")
+async def test_an_event_says_what_became_of_which_item(app: Floodmark) -> None:
+    """Known items have none. `event_id` is made of stream, key and revision: the same however often it is sent."""
+    price = {"id": "apple", "price": 3}
+
+    @app.collector(key="id")
+    async def prices() -> AsyncIterator[dict[str, Any]]:
+        yield price
+        yield {"id": "pear", "price": 4}
+
+    async with running(app) as floodmark:
+        await floodmark.collected("prices")
+        price = {"id": "apple", "price": 5}
+        await floodmark.collected("prices")
+        events = await floodmark.events(after=0, count=3)
+
+        assert [(event.kind, event.event_id) for event in events] == [
+            ("item.new", "python:prices/apple/1"),
+            ("item.new", "python:prices/pear/1"),
+            ("item.changed", "python:prices/apple/2"),
+        ]
+        assert [data_of(event)["price"] for event in events] == [3, 4, 5], "each as it was then"
