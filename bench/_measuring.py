@@ -1,6 +1,5 @@
 """What all benchmarks share: servers, a stop-watch that knows CPU time, and a table of ratios."""
 
-import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
@@ -15,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from rich.console import Console
 from rich.table import Table
 
+from floodmark import eventloop
 from floodmark.job import Job, ScheduleType, When
 from floodmark.parts import Parts, open_parts
 from floodmark.settings import Settings
@@ -120,9 +120,4 @@ async def given_event_jobs(parts: Parts, count: int) -> list[Job]:
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(main())
-    else:
-        uvloop.run(main())
+    eventloop.run(main())

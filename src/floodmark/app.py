@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar
 
+from . import eventloop
 from .api.health import health_app
 from .api.server import HttpServer
 from .clock import Clock
@@ -165,7 +166,7 @@ class Floodmark:
 
     def run(self, *, seconds: float | None = None) -> None:
         """Schedule and work in this process until Ctrl-C, SIGTERM, or for so many seconds."""
-        asyncio.run(self.serve(seconds=seconds))
+        eventloop.run(self.serve(seconds=seconds))
 
     async def serve(
         self,

@@ -82,9 +82,7 @@ def _queued(view: JobView, execution: Execution) -> Explanation:
     if view.is_draining:
         return Explanation(code="draining", sentence="queued, but the workers were told to take no more work (drain)")
     if not view.workers:
-        return Explanation(
-            code="no_worker", sentence="queued, but no worker is running; start one with: floodmark worker"
-        )
+        return Explanation(code="no_worker", sentence="queued, but no worker is running; start one with: floodmark up")
     if view.ahead:
         others = "1 other" if view.ahead == 1 else f"{view.ahead} others"
         return Explanation(code="queued", sentence=f"queued behind {others}")
@@ -113,8 +111,8 @@ def _until(view: JobView, execution: Execution) -> Explanation:
         attempts = f"attempt {execution.attempt} of {view.job.retry_max + 1} failed"
         sentence = f"{attempts}: {_short(execution.reason)}; tries again {_when(until, view)}"
         return Explanation(code="retry", sentence=sentence, until=until)
-    if execution.reason is not None:
-        return _limited(view, execution.reason, until)
+    if execution.attempt > 0 or execution.reason is not None:
+        return _limited(view, execution.reason or "told to wait", until)
     return Explanation(code="jitter", sentence=f"spread by its jitter: starts {_when(until, view)}", until=until)
 
 
@@ -153,9 +151,7 @@ def _to_come(view: JobView) -> Explanation:
     job = view.job
     if view.leader is None:
         due = "" if job.next_run is None else f"due {_when(job.next_run, view)}, but "
-        return Explanation(
-            code="no_leader", sentence=f"{due}no scheduler is running; start one with: floodmark scheduler"
-        )
+        return Explanation(code="no_leader", sentence=f"{due}no scheduler is running; start one with: floodmark up")
     if job.next_run is None:
         return Explanation(code="unplanned", sentence="new or changed: the scheduler plans it at its next step")
     if job.next_run <= view.now:
@@ -195,7 +191,7 @@ def _woken(view: JobView, why: str) -> Explanation:
     if view.leader is None:
         return Explanation(
             code="no_leader",
-            sentence=f"{_short(why)}, but no scheduler is running; start one with: floodmark scheduler",
+            sentence=f"{_short(why)}, but no scheduler is running; start one with: floodmark up",
         )
     return Explanation(code="due", sentence=f"{_short(why)}: the scheduler is about to queue it")
 

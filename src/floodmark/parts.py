@@ -79,7 +79,15 @@ async def open_parts(
         signals = _signals(database, redis, settings, events)
         await signals.start()
         stack.push_async_callback(signals.stop)
-        yield _wire(settings, clock, events, registry, database, redis, signals)
+        yield _wire(
+            settings=settings,
+            clock=clock,
+            events=events,
+            registry=registry,
+            database=database,
+            redis=redis,
+            signals=signals,
+        )
 
 
 async def _prepare(database: Database) -> None:
@@ -115,6 +123,7 @@ def _signals(database: Database, redis: Redis | None, settings: Settings, events
 
 
 def _wire(
+    *,
     settings: Settings,
     clock: Clock,
     events: Events,

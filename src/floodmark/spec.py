@@ -49,9 +49,10 @@ class JobSpec(Struct, frozen=True, kw_only=True):
 
 
 def slug(spec: JobSpec) -> str:
-    """A name made of source and target that can be typed: "telegram-durov", "web-example-com-news"."""
+    """A name that can be typed: "telegram-durov", "web-example-com-news", and a function's own, "news"."""
     target = spec.target.partition("://")[2] or spec.target
-    words = unicodedata.normalize("NFKC", f"{spec.source} {target}").lower()
+    said = target.rpartition(":")[2] if spec.source == "python" else f"{spec.source} {target}"
+    words = unicodedata.normalize("NFKC", said).lower()
     spaced = "".join(letter if letter.isalnum() else " " for letter in words)
     return "-".join(spaced.split())[:_SLUG_LENGTH].strip("-") or "job"
 

@@ -215,7 +215,7 @@ def test_a_job_is_added_with_everything_that_was_said(cli: CommandLine) -> None:
 
 def test_adding_a_job_tells_its_next_runs_and_what_to_type(cli: CommandLine) -> None:
     told = cli.good("add", "python", "feeds:news", "--daily", "02:00", "--tz", "Europe/Berlin").out
-    assert "Added python-feeds-news" in told
+    assert "Added news" in told
     assert "daily 02:00 Europe/Berlin" in told
     assert told.count(" CE") == 3
     assert "Start it: floodmark up" in told

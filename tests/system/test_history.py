@@ -101,7 +101,8 @@ async def test_the_runs_of_one_schedule_by_id_or_name_also_when_it_is_gone(
     assert await ids("news", limit=2) == runs[:0:-1]
     await jobs.remove(job)
     assert await ids(job.job_id) == runs[::-1]
-    assert await ids("news") == []
+    assert await ids("news") == runs[::-1]
+    assert await ids("never-was") == []
 
 
 @pytest.mark.spec("E5")

@@ -75,8 +75,9 @@ async def test_a_job_comes_back_as_it_was_asked_for(jobs: Jobs) -> None:
 
 @pytest.mark.spec("V7")
 async def test_a_job_without_a_name_gets_one_of_its_own(jobs: Jobs) -> None:
-    names = [(await jobs.add(a_spec("https://Example.com/News"))).name for _ in range(3)]
-    assert names == ["python-example-com-news", "python-example-com-news-2", "python-example-com-news-3"]
+    names = [(await jobs.add(a_spec("https://Example.com/News", source="web"))).name for _ in range(3)]
+    assert names == ["web-example-com-news", "web-example-com-news-2", "web-example-com-news-3"]
+    assert (await jobs.add(a_spec("myapp.feeds:latest_news"))).name == "latest-news"
 
 
 @pytest.mark.spec("G9")

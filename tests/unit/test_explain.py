@@ -77,7 +77,7 @@ SNOOZED = run(State.WAITING, not_before=SOON, reason="FloodWait on account 1", e
         (told(run(State.QUEUED)), "queued", "first in the queue"),
         (told(run(State.QUEUED), ahead=1), "queued", "queued behind 1 other"),
         (told(run(State.QUEUED), ahead=7), "queued", "queued behind 7 others"),
-        (told(run(State.QUEUED), workers=0), "no_worker", "no worker is running; start one with: floodmark worker"),
+        (told(run(State.QUEUED), workers=0), "no_worker", "no worker is running; start one with: floodmark up"),
         (told(run(State.QUEUED), is_draining=True), "draining", "told to take no more work"),
         (told(run(State.QUEUED), job=a_job(paused=True)), "paused", "paused"),
         (told(run(State.QUEUED, trigger="manual"), job=a_job(paused=True)), "queued", "first in the queue"),

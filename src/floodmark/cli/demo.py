@@ -14,10 +14,10 @@ from rich.text import Text
 
 from floodmark.demo import Demo, Summary, TopicView, View, demo_folder
 from floodmark.durations import format_duration
+from floodmark.eventloop import run
 from floodmark.telemetry.logs import LogListener, configure
 
 from .root import Desk
-from .service import run
 from .showing import counted, plain, safe, short, table
 
 _TITLES_SHOWN = 8

@@ -3,14 +3,13 @@
 import asyncio
 import os
 import sys
-from collections.abc import Coroutine
-from typing import Any
 
 import structlog
 
 from floodmark import __version__
 from floodmark.api.server import HttpServer
 from floodmark.app import Floodmark
+from floodmark.eventloop import run
 from floodmark.job import Job
 from floodmark.masking import mask_text
 from floodmark.parts import Parts
@@ -44,17 +43,6 @@ def supervise(desk: Desk, processes: int, *, port: int | None, seconds: float | 
     command = [sys.executable, "-m", "floodmark", "--quiet", *options, "worker", "--processes", "1", "--port", "0"]
     supervisor = Supervisor(settings, [*command, "--parent", str(os.getpid())], processes)
     run(supervisor.run(port=port, seconds=seconds, ready=lambda server: _welcome(desk, settings, "worker", server)))
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run it on the fastest loop there is."""
-    try:
-        from uvloop import new_event_loop  # noqa: PLC0415 - not on every platform
-    except ImportError:
-        asyncio.run(work)
-        return
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(work)
 
 
 async def _served(

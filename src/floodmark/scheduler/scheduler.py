@@ -101,7 +101,7 @@ def _execution(job: Job, fire: Fire, waits_for: Sequence[str]) -> NewExecution:
     elif state is State.QUEUED and waits_for:
         state, hold, reason = State.WAITING, Hold.DEPENDENCY, f"waits for {', '.join(waits_for)} to succeed"
     elif state is State.QUEUED and fire.not_before is not None:
-        state, reason = State.WAITING, reason or "spread out by its jitter"
+        state, reason = State.WAITING, None
     return NewExecution(
         execution_id=new_id(),
         scheduled_for=fire.instant,

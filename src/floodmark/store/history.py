@@ -155,6 +155,10 @@ def _statistics() -> Select[Any]:
 
 
 async def _job_id(connection: AsyncConnection, text: str) -> str:
-    """The id behind a name; what is no name of a job is taken for the id of one that may be gone."""
+    """The id behind a name, also that of a job that is gone; what is no name is taken for an id."""
     named = (await connection.execute(select(jobs.c.job_id).where(jobs.c.name == text))).scalar()
+    if named is None:
+        # Rare, and the newest executions are looked at first.
+        gone = select(_e.job_id).where(_e.job_name == text).order_by(_e.execution_id.desc()).limit(1)
+        named = (await connection.execute(gone)).scalar()
     return text if named is None else str(named)

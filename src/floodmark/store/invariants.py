@@ -112,7 +112,7 @@ INVARIANTS = (
         code="I6.running",
         holds="no execution is left with a silent worker",
         broken="executions that nobody has rescued from a silent worker",
-        hint="is a scheduler running? start one with: floodmark scheduler",
+        hint="is a scheduler running? start one with: floodmark up",
         query="""
         SELECT e.execution_id FROM job_executions e
          WHERE e.state = 'running' AND e.lease_until < :overdue LIMIT :examples
@@ -122,7 +122,7 @@ INVARIANTS = (
         code="I6.waiting",
         holds="nothing waits past its time",
         broken="executions whose time to wait is over, but which nobody has queued",
-        hint="is a scheduler running? start one with: floodmark scheduler",
+        hint="is a scheduler running? start one with: floodmark up",
         query="""
         SELECT e.execution_id FROM job_executions e
          WHERE e.state = 'waiting' AND e.hold IS NULL AND e.not_before < :overdue LIMIT :examples
@@ -132,7 +132,7 @@ INVARIANTS = (
         code="I6.queued",
         holds="the queue moves",
         broken="executions that are queued while nothing runs",
-        hint="is a worker running, and not drained? start one with: floodmark worker",
+        hint="is a worker running, and not drained? start one with: floodmark up",
         query="""
         SELECT e.execution_id FROM job_executions e
          WHERE e.state = 'queued' AND e.queue_rank < :overdue
@@ -169,7 +169,7 @@ INVARIANTS = (
         code="I8.relayed",
         holds="events leave the outbox",
         broken="events that nobody relays",
-        hint="is a scheduler running? start one with: floodmark scheduler",
+        hint="is a scheduler running? start one with: floodmark up",
         query="""
         SELECT o.stream || '/' || o.key || '/' || o.revision FROM outbox o
          WHERE o.position IS NULL AND o.created_at < :overdue ORDER BY o.seq LIMIT :examples
