@@ -19,7 +19,18 @@ from floodmark.store.port import Settlement
 from floodmark.telemetry.events import Events, QueueDegraded, QueueRestored
 from floodmark.testing.contracts.queue import QueueContract
 from floodmark.testing.eventually import eventually
-from floodmark.testing.factories import TTL, Opened, given_lease, given_queued, requeue, settle, state_of, take
+from floodmark.testing.factories import (
+    TTL,
+    Opened,
+    expire,
+    given_lease,
+    given_queued,
+    requeue,
+    rescue,
+    settle,
+    state_of,
+    take,
+)
 from servers import Valkey
 
 pytest_plugins = ("backends",)
@@ -84,6 +95,20 @@ class TestRedisStreamsItself:
         await given_queued(parts, 5)
         for lease in await take(parts):
             await settle(parts, lease, Done())
+
+        assert await redis.xlen(NORMAL) == 0
+        assert await redis.hlen(KNOWN) == 0
+
+    @pytest.mark.spec("G6")
+    async def test_a_lost_lease_does_not_take_the_entry_of_a_newer_one(self, parts: Parts, redis: Redis) -> None:
+        """A worker may be given what it has lost before it knows of the loss."""
+        lost = await given_lease(parts)
+        await expire(parts, lost)
+        await rescue(parts)
+        [newer] = await take(parts)
+
+        assert not await settle(parts, lost, Done())
+        assert await settle(parts, newer, Done())
 
         assert await redis.xlen(NORMAL) == 0
         assert await redis.hlen(KNOWN) == 0
