@@ -1,0 +1,218 @@
+"""A process dies, or fails, exactly between two steps of the protocol: the next one goes on, and nothing shows.
+
+Each case has stores of its own. A victim is killed at a fail-point (or meets an error there, and lives); a survivor
+finishes; then everything must be there once. Most of a case is waiting for leases to end, so they run side by side
+when the first one is asked for.
+"""
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+from uuid import uuid4
+
+import pytest
+import redis
+
+from chaos.fleet import Fleet, Probe, Zygote, eventually
+from chaos.invariants import check_all, come_to_rest, passed_on, prepare, wait_for_items
+from chaos.numbered import Plan
+from chaos.process import Order
+from floodmark.failpoints import POINTS
+from servers import Postgres, Valkey
+
+AT_ONCE = 12
+PLAN = Plan(items=300, streams=2, batch=50, pause=0.02, slow_down=True)
+
+# In the middle of things rather than at the very first hit.
+HITS = {
+    "keep.before": 3,
+    "keep.begun": 3,
+    "keep.written": 3,
+    "keep.after": 3,
+    "settle.before": 2,
+    "settle.committed": 2,
+}
+
+SIGKILLED = -9
+REPLACED = ("BatchRefused", "LeaseLost")
+
+
+class Case(NamedTuple):
+    """What happens where, on which stores."""
+
+    point: str
+    action: Literal["kill", "raise", "stop"]
+    stores: Literal["sqlite", "servers"]
+
+    def __str__(self) -> str:
+        return f"{self.point}-{self.action}-{self.stores}"
+
+    @property
+    def failpoint(self) -> str:
+        return f"{self.point}:{self.action}@{HITS.get(self.point, 1)}"
+
+
+CASES = [
+    Case(point, action, stores)
+    for stores in ("sqlite", "servers")
+    for action in ("kill", "raise")
+    for point in POINTS
+    # An error there is none of the protocol's: nothing but a fail-point could raise it.
+    if (point, action) != ("lease.claimed", "raise")
+]
+# Not on SQLite: a process that stands still may do so with the write lock in its hands, and then so do all.
+CASES += [Case("keep.begun", "stop", "servers")]
+
+
+class Stores:
+    """A database, and on servers a share of Valkey, for each case."""
+
+    def __init__(self, folder: Path, postgres: Postgres, template: str, valkey: Valkey) -> None:
+        self._folder, self._postgres, self._template, self._valkey = folder, postgres, template, valkey
+
+    def settings(self, case: Case) -> dict[str, Any]:
+        """What the processes of a case are told."""
+        name = f"case_{uuid4().hex[:12]}"
+        usual = {
+            "execution_lease": "1",
+            "scheduler_leader_ttl": "1",
+            "scheduler_leader_key": f"{name}-leader",
+            "scheduler_queue_prefix": name,
+            "execution_retry_base": "0.1",
+            "job_coalesce": False,
+            "job_catch_up": "all",
+        }
+        if case.stores == "sqlite":
+            return {**usual, "database_url": f"sqlite:///{self._folder}/{name}.db"}
+        url = self._postgres.create_database(name, template=self._template)
+        return {**usual, "database_url": url, "redis_url": self._valkey.url}
+
+    def drop(self, settings: dict[str, Any]) -> None:
+        """A server with a database for each case would take long to end."""
+        if "redis_url" in settings:
+            self._postgres.drop_database(settings["database_url"].rpartition("/")[2])
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    request: pytest.FixtureRequest,
+    zygote: Zygote,
+    postgres: Postgres,
+    valkey: Valkey,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[Case, BaseException | None]]:
+    """How each case that was asked for went."""
+    wanted: list[Case] = [
+        item.callspec.params["case"]  # type: ignore[misc]  # a parameter may be anything
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.module is request.module
+    ]
+    folder, template = tmp_path_factory.mktemp("failpoints"), f"template_{uuid4().hex[:12]}"
+    url = postgres.create_database(template)
+    stores = Stores(folder, postgres, template, valkey)
+
+    async def everything() -> list[BaseException | None]:
+        await prepare(url)
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def one(case: Case) -> None:
+            async with turns:
+                await asyncio.wait_for(run(case, stores, Fleet(zygote, folder / str(case))), 60)
+
+        return await asyncio.gather(*map(one, wanted), return_exceptions=True)
+
+    yield dict(zip(wanted, asyncio.run(everything()), strict=True))
+    valkey.flush()
+
+
+@pytest.mark.spec("G1", "G2", "G3", "G4", "E1", "V6")
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_nothing_is_lost_or_doubled_by_a_fault_at(case: Case, outcomes: dict[Case, BaseException | None]) -> None:
+    """Whichever step it hits."""
+    error = outcomes[case]
+    if error is not None:
+        raise error
+
+
+async def run(case: Case, stores: Stores, fleet: Fleet) -> None:
+    """One case from an empty store to a full one."""
+    settings = stores.settings(case)
+    probe = Probe(settings["database_url"])
+    try:
+        await arrange(case, settings, fleet, probe)
+        has_worker = case.point != "requeue.read"
+        fleet.start(order("victim", settings, fleet, failpoint=case.failpoint, worker=has_worker))
+        if case.action == "kill":
+            assert await fleet.ended("victim", 20) == SIGKILLED, fleet.tails()
+        if case.action == "stop":
+            await commit_late(fleet, probe, settings)
+        if case.action == "raise":
+            await eventually(partial(fleet.has_noted, "fail-point"), bool, seconds=20, what="the fail-point is met")
+        if case.action == "kill" or not has_worker:
+            fleet.start(order("survivor", settings, fleet))
+        await wait_for_items(probe, PLAN, seconds=30)
+        until = await come_to_rest(probe, seconds=20)
+        await check_all(probe, PLAN, until, settings)
+        if case.stores == "servers":
+            await check_relayed(case, settings, probe)
+    except BaseException as error:
+        error.add_note(f"{case}: {dict(fleet.counts())}\n{fleet.failures()}\n{await fleet.where()}")
+        raise
+    finally:
+        fleet.stop_all()
+        stores.drop(settings)
+
+
+async def commit_late(fleet: Fleet, probe: Probe, settings: dict[str, Any]) -> None:
+    """The victim stands still with a batch in its hands until a survivor has taken over: its commit is refused."""
+    note = await fleet.stopped("victim", 20)
+    fleet.start(order("survivor", settings, fleet))
+    await passed_on(probe, note["worker"], seconds=20)
+    fleet.send("victim", signal.SIGCONT)
+
+    async def told() -> list[str]:
+        # Or, if its heartbeat was quicker, a lost lease: then it does not even try.
+        return [found["kind"] for found in fleet.happened(child=note["child"]) if found["kind"] in REPLACED]
+
+    await eventually(told, bool, seconds=10, what="the victim learns that it was replaced")
+
+
+async def arrange(case: Case, settings: dict[str, Any], fleet: Fleet, probe: Probe) -> None:
+    """Some points are met only after another mishap."""
+    if case.point == "rescue.committed":
+        fleet.start(order("dead", settings, fleet, failpoint="keep.before:kill@2"))
+        assert await fleet.ended("dead", 20) == SIGKILLED, fleet.tails()
+    if case.point == "requeue.read":
+        fleet.start(order("dead", settings, fleet, failpoint="fire.committed:kill", worker=False))
+        assert await fleet.ended("dead", 20) == SIGKILLED, fleet.tails()
+        earlier = "datetime(queue_rank, '-20 seconds')" if probe.is_sqlite else "queue_rank - interval '20 seconds'"
+        await probe.rows(f"UPDATE job_executions SET queue_rank = {earlier} WHERE state = 'queued'")
+
+
+def order(name: str, settings: dict[str, Any], fleet: Fleet, *, failpoint: str = "", worker: bool = True) -> Order:
+    return Order(
+        name=name,
+        settings=settings,
+        plan=PLAN,
+        folder=str(fleet.folder),
+        scheduler=True,
+        worker=worker,
+        failpoint=failpoint,
+        seconds=90,
+    )
+
+
+async def check_relayed(case: Case, settings: dict[str, Any], probe: Probe) -> None:
+    """Everyone who reads the event stream gets each event, and by its id can tell a second copy."""
+    with redis.Redis.from_url(settings["redis_url"], decode_responses=True) as client:
+        entries = client.xrange(f"{settings['scheduler_queue_prefix']}:events")
+    copies = Counter(fields["event_id"] for _, fields in entries)
+    outbox = await probe.rows("SELECT stream, key, revision FROM outbox")
+    assert copies.keys() == {f"{stream}/{key}/{revision}" for stream, key, revision in outbox}
+    is_doubled = max(copies.values()) > 1
+    assert is_doubled == (case.point == "relay.published"), f"copies: {copies.most_common(3)}"
