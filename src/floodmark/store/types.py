@@ -84,4 +84,5 @@ def _id_sqlite(element: Any, compiler: Any, **options: Any) -> str:
 
 @compiles(new_id, "postgresql")
 def _id_postgresql(element: Any, compiler: Any, **options: Any) -> str:
-    return "replace(gen_random_uuid()::text, '-', '')"
+    # Not gen_random_uuid(): PostgreSQL 12 has it only as an extension.
+    return "md5(random()::text || clock_timestamp()::text)"
