@@ -2,8 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from datetime import timedelta
+from typing import Any
 
 from .parts import Parts
 from .scheduler.scheduler import Scheduler
@@ -12,7 +13,7 @@ from .sinks.relay import Relay
 from .sinks.sql import SqlSink
 from .sources.port import Source
 from .store.fleet import Fleet
-from .telemetry.events import DepthMeasured
+from .telemetry.events import DepthMeasured, Events, StepFailed
 from .upkeep.leader import Leader
 from .upkeep.loop import Loop, Step
 from .upkeep.pruner import Pruner
@@ -23,6 +24,8 @@ from .worker.retries import Retries
 from .worker.worker import Worker
 
 _SOON = timedelta(seconds=1)
+# After the grace: to write down what was handed back.
+_LAST_WORDS = timedelta(seconds=3)
 _TICK = timedelta(seconds=5)
 _PRESENCE = timedelta(seconds=2)
 # What was put on the queue this long ago and is still waiting is put once more, in case the queue forgot.
@@ -87,9 +90,9 @@ class SchedulerRole:
         for loop in [elections, *self._loops]:
             loop.stop()
         await asyncio.gather(*tasks)
-        await self.leader.resign()
+        await _politely(self.leader.resign(), self._parts.events)
         if self._is_alone:
-            await self._fleet.left(self._parts.name)
+            await _politely(self._fleet.left(self._parts.name), self._parts.events)
 
     async def _elect(self) -> timedelta:
         was_leader = self.leader.is_leader
@@ -152,7 +155,7 @@ class WorkerRole:
         beat.stop()
         presence.stop()
         await asyncio.gather(*loops)
-        await self._fleet.left(self._parts.name)
+        await _politely(self._fleet.left(self._parts.name), self._parts.events)
 
     async def _leave(self, working: "asyncio.Task[None]") -> None:
         """Half of the grace to finish, the other half to stop at a good place, then everything is handed back."""
@@ -161,9 +164,15 @@ class WorkerRole:
         for last_call in (self._leaving.set, self.worker.hand_back):
             done, _ = await asyncio.wait([working], timeout=half)
             if done:
-                break
+                return await working
             last_call()
-        await working
+        _, undone = await asyncio.wait([working], timeout=_LAST_WORDS.total_seconds())
+        if undone:
+            # The database is away. What we hold is taken back when its lease ends, and goes on from its watermark.
+            self._parts.events.emit(StepFailed(step="leave", error="outcomes could not be written down in time"))
+            working.cancel()
+        await asyncio.wait([working])
+        return None
 
     async def _present(self) -> None:
         is_draining = await self._fleet.is_draining()
@@ -182,3 +191,12 @@ class WorkerRole:
             # Not less than it takes to say so: a worker with short leases is there all the same.
             ttl=max(self._parts.settings.execution_lease, 3 * _PRESENCE),
         )
+
+
+async def _politely(goodbye: Coroutine[Any, Any, None], events: Events) -> None:
+    """Spares others a wait, but is not worth failing or hanging for: they would notice by themselves."""
+    try:
+        async with asyncio.timeout(_LAST_WORDS.total_seconds()):
+            await goodbye
+    except Exception as error:  # noqa: BLE001 - whatever keeps us from saying goodbye, we leave; it is reported
+        events.emit(StepFailed(step="leave", error=f"{type(error).__name__}: {error}"))

@@ -13,6 +13,8 @@ from floodmark.telemetry.events import Events, QueueDegraded
 
 from .port import Leases
 
+_AWAY = (RedisError, OSError, TimeoutError)
+
 
 class RedisLeases:
     """Leases that are quick to take and end by themselves."""
@@ -21,28 +23,37 @@ class RedisLeases:
         self._redis, self._fallback, self._events = redis, fallback, events
         self._acquire = Script(redis, "leases", "acquire")
         self._release = Script(redis, "leases", "release")
+        self._is_away = False
 
     async def acquire(self, name: str, *, holder: str, ttl: timedelta) -> bool:
         """Take or renew the lease."""
         try:
-            return bool(await self._acquire([name], [holder, int(ttl.total_seconds() * 1000)]))
-        except (RedisError, OSError) as error:
-            self._events.emit(QueueDegraded(reason=f"leases: {error}"))
+            is_ours = bool(await self._acquire([name], [holder, int(ttl.total_seconds() * 1000)]))
+        except _AWAY as error:
+            self._lost(error)
             return await self._fallback.acquire(name, holder=holder, ttl=ttl)
+        self._is_away = False
+        return is_ours
 
     async def release(self, name: str, *, holder: str) -> None:
         """Give it back, if it is still ours, wherever we got it."""
         try:
             await self._release([name], [holder])
-        except (RedisError, OSError) as error:
-            self._events.emit(QueueDegraded(reason=f"leases: {error}"))
+        except _AWAY as error:
+            self._lost(error)
         await self._fallback.release(name, holder=holder)
 
     async def holder(self, name: str) -> str | None:
         """Who holds it now."""
         try:
             found = await self._redis.get(name)
-        except (RedisError, OSError) as error:
-            self._events.emit(QueueDegraded(reason=f"leases: {error}"))
+        except _AWAY as error:
+            self._lost(error)
             return await self._fallback.holder(name)
         return found.decode() if isinstance(found, bytes) else found
+
+    def _lost(self, error: BaseException) -> None:
+        """Say it once, not at every call until Redis is back."""
+        if not self._is_away:
+            self._is_away = True
+            self._events.emit(QueueDegraded(reason=f"leases: {str(error) or type(error).__name__}"))

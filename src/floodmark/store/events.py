@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import Select, Table, and_, func, select
+from sqlalchemy import Select, Table, and_, case, func, select
 
 from floodmark.clock import Clock
 from floodmark.errors import NotFound
@@ -51,11 +51,12 @@ def _events() -> Select[Any]:
         item_revisions.c.key == outbox.c.key,
         item_revisions.c.revision == outbox.c.revision,
     )
-    told = (
-        func.coalesce(item_revisions.c[name], items.c[name])
+    # By the presence of the revision, not of the value: an older one may well have had no `occurred_at`.
+    is_newest = item_revisions.c.key.is_(None)
+    occurred_at, collected_at, data, deleted = (
+        case((is_newest, items.c[name]), else_=item_revisions.c[name])
         for name in ("occurred_at", "collected_at", "data", "deleted")
     )
-    occurred_at, collected_at, data, deleted = told
     return (
         select(
             outbox.c.position,

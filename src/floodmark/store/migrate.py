@@ -1,5 +1,6 @@
 """Bring a database to the schema this version of Floodmark needs."""
 
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -28,6 +29,7 @@ def _current(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
+@cache
 def newest() -> str:
     """The revision this version of Floodmark is written for."""
     config = Config()

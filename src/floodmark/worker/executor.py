@@ -1,12 +1,12 @@
 """A lease goes in, an outcome comes out."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from datetime import timedelta
 
 from msgspec.structs import replace
 
-from floodmark.batch import Kept
+from floodmark.batch import Batch, Kept
 from floodmark.durations import format_duration
 from floodmark.errors import Fenced, InvalidInput, SlowDown
 from floodmark.execution import Lease
@@ -18,6 +18,10 @@ from .retries import Retries
 
 # Sources pass on what they are told, and servers tell all sorts of things.
 _SHORTEST_SNOOZE, _LONGEST_SNOOZE = timedelta(seconds=1), timedelta(days=1)
+
+
+# A source that hangs while it is being closed must not keep its slot.
+_CLOSING_SECONDS = 10.0
 
 
 class Interrupt:
@@ -60,17 +64,18 @@ class Executor:
         kept = Kept()
         try:
             async with interrupt.scope(lease.job.timeout.total_seconds()):
-                batches = self._source(lease).collect(_target(lease), lease.watermark, self._context(lease))
+                source, context = self._source(lease), self._context(lease)
+                batches: AsyncIterator[Batch] | None = source.collect(_target(lease), lease.watermark, context)
+                assert batches is not None
                 try:
                     async for batch in batches:
                         kept += await self._sink.keep(lease, batch)
                         if self._stopping.is_set():
                             # A good place to stop: everything so far is kept, the next worker goes on from here.
                             return Released(kept=kept)
+                    batches = None
                 finally:
-                    if isinstance(batches, AsyncGenerator):
-                        # What the source opened is closed now, also when we leave half-way.
-                        await batches.aclose()
+                    await _close(batches)
         except Fenced:
             return None
         except Exception as error:  # noqa: BLE001 - whatever a source raises becomes an outcome in the history
@@ -109,6 +114,13 @@ class Executor:
             trigger=lease.trigger,
             stopping=self._stopping,
         )
+
+
+async def _close(batches: AsyncIterator[Batch] | None) -> None:
+    """When we leave half-way, what the source opened is closed now, not whenever it is collected as garbage."""
+    if isinstance(batches, AsyncGenerator):
+        async with asyncio.timeout(_CLOSING_SECONDS):
+            await batches.aclose()
 
 
 def _target(lease: Lease) -> Target:

@@ -3,11 +3,11 @@
 import asyncio
 import time
 from collections import deque
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from floodmark.execution import Lease
 from floodmark.failpoints import failpoint
-from floodmark.outcome import Cancelled, Outcome, Released
+from floodmark.outcome import Cancelled, Outcome, Released, Snooze
 from floodmark.queue.port import Consumer
 from floodmark.store.port import Settlement
 from floodmark.store.settling import state_of
@@ -16,6 +16,7 @@ from floodmark.telemetry.events import (
     ExecutionSettled,
     ExecutionStarted,
     LeaseLost,
+    LimitSet,
     SlotsChanged,
     StepFailed,
     WorkerDraining,
@@ -238,6 +239,8 @@ class Worker:
         for settlement, is_mine in zip(batch, settled, strict=True):
             lease, outcome = settlement.lease, settlement.outcome
             self._let_go(lease)
+            if isinstance(outcome, Snooze) and outcome.key is not None:
+                self._events.emit(LimitSet(outcome.key, datetime.now(UTC) + outcome.after, outcome.reason))
             if not is_mine:
                 self._events.emit(LeaseLost(lease.execution_id, lease.job.name))
                 continue

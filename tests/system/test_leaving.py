@@ -1,0 +1,79 @@
+"""A worker leaves within its grace, also when nobody answers any more."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from floodmark.app import Floodmark
+from floodmark.settings import Settings
+from floodmark.store.database import open_database
+from floodmark.store.jobs import Jobs
+from floodmark.store.migrate import migrate
+from floodmark.telemetry.events import Events, ExecutionStarted, StepFailed
+from servers import Postgres
+
+
+@pytest.mark.spec("G7")
+async def test_a_worker_leaves_while_the_database_is_away() -> None:
+    """What it could not write down is taken back when its lease ends."""
+    with Postgres.start(own=True) as postgres:
+        url = postgres.create_database("leaving")
+        database = open_database(url, events=Events())
+        await migrate(database)
+        await database.close()
+        app = Floodmark(Settings(database_url=url, shutdown_grace=timedelta(seconds=1)))
+        started, stop, failed = asyncio.Event(), asyncio.Event(), list[str]()
+        app.events.listen(ExecutionStarted, lambda event: started.set())
+        app.events.listen(StepFailed, lambda event: failed.append(event.step))
+
+        @app.collector(once=True, key="id")
+        async def endless() -> AsyncIterator[dict[str, int]]:
+            await asyncio.sleep(3600)
+            yield {"id": 1}
+
+        serving = asyncio.create_task(app.serve(port=0, stop=stop))
+        await asyncio.wait_for(started.wait(), 20)
+        postgres.kill()
+
+        stop.set()
+        began = time.monotonic()
+        await asyncio.wait_for(serving, 60)
+
+        assert time.monotonic() - began < 30
+        assert "leave" in failed
+
+
+@pytest.mark.spec("G7")
+async def test_a_long_collection_is_handed_back_at_a_good_place(sqlite_url: str) -> None:
+    """Half of the grace to finish, the other half to stop after a batch; the next worker goes on from there."""
+    settings = Settings(database_url=sqlite_url, shutdown_grace=timedelta(seconds=1))
+    app, stop = Floodmark(settings), asyncio.Event()
+    seen: list[int] = []
+
+    @app.collector(once=True, key="id", watermark="id", batch_size=1)
+    async def slow(since: int | None) -> AsyncIterator[dict[str, int]]:
+        for number in range((since or 0) + 1, 1000):
+            seen.append(number)
+            if number == 3:
+                stop.set()
+            yield {"id": number}
+            await asyncio.sleep(0.05 if number >= 3 else 0)
+
+    await app.serve(port=0, stop=stop)
+    first = len(seen)
+    assert 3 <= first < 999
+
+    again = Floodmark(settings)
+    again.collectors.update(app.collectors)
+    done = asyncio.Event()
+    async with again.open() as parts:
+        job = await Jobs(parts.database, parts.clock).get("slow")
+    assert job.last_status is None
+    asyncio.get_running_loop().call_later(1.5, done.set)
+    await again.serve(port=0, stop=done)
+
+    assert seen[first] in (first, first + 1)
+    assert sorted(set(seen)) == list(range(1, max(seen) + 1))
