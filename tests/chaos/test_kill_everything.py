@@ -389,9 +389,9 @@ def _unread(client: redis.Redis) -> int:
     """Entries on the streams that no worker has read."""
     unread = 0
     for stream in STREAMS:
-        with suppress(redis.ResponseError):  # no such stream, or nobody has read from it: then they are all unread
-            unread += client.xlen(stream)
-            unread -= client.xpending(stream, "workers")["pending"]
+        with suppress(redis.ResponseError):  # no such stream
+            read = [group["last-delivered-id"] for group in client.xinfo_groups(stream)]
+            unread += len(client.xrange(stream, min=f"({read[0]}" if read else "-") or ())
     return unread
 
 
