@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from datetime import timedelta
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -18,39 +19,51 @@ from .retries import Retries
 
 # Sources pass on what they are told, and servers tell all sorts of things.
 _SHORTEST_SNOOZE, _LONGEST_SNOOZE = timedelta(seconds=1), timedelta(days=1)
-
-
 # A source that hangs while it is being closed must not keep its slot.
 _CLOSING_SECONDS = 10.0
 
 
 class Interrupt:
-    """A way to end one execution from outside: by a person, because it was lost, or because the worker is leaving."""
+    """A way to end one execution from outside: by its time-out, by a person, or because the worker is leaving.
+
+    What `asyncio.timeout` does, at a third of its price, and for more reasons than the time.
+    """
 
     def __init__(self) -> None:
-        self._scope: asyncio.Timeout | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_cancelled = False
         self.outcome: Outcome | None = None
-        self.is_ended = False
+        self.is_ended, self.is_over = False, False
 
-    def scope(self, seconds: float) -> asyncio.Timeout:
-        """The block that can be ended; ends by itself after `seconds`."""
-        self._scope = asyncio.timeout(seconds)
-        return self._scope
+    def begin(self, seconds: float) -> None:
+        """From here on the running task can be ended; it is after `seconds`."""
+        self._task = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._run_out)
 
-    def close(self) -> None:
-        """The block is behind us: ending it has no effect any more."""
-        self._scope = None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it was this block that ran out of time, and not something within it."""
-        return self._scope is not None and self._scope.expired()
+    def close(self) -> bool:
+        """The execution is behind us: ending it has no effect any more. Whether it was ended."""
+        if self._timer is not None and self._task is not None:
+            self._timer.cancel()
+            if self._is_cancelled:
+                # The cancellation was ours and goes no further than this execution.
+                self._task.uncancel()
+            self._task = None
+        return self._is_cancelled
 
     def end(self, outcome: Outcome | None) -> None:
         """End it with this outcome; None when the lease was lost and nothing may be written."""
         self.outcome, self.is_ended = outcome, True
-        if self._scope is not None and not self._scope.expired():
-            self._scope.reschedule(asyncio.get_running_loop().time())
+        self._cancel()
+
+    def _run_out(self) -> None:
+        self.is_over = True
+        self._cancel()
+
+    def _cancel(self) -> None:
+        if self._task is not None and not self._is_cancelled:
+            self._is_cancelled = True
+            self._task.cancel()
 
 
 class Executor:
@@ -62,29 +75,33 @@ class Executor:
     async def execute(self, lease: Lease, interrupt: Interrupt) -> Outcome | None:
         """Collect what is newer than the target's watermark and say how it went; None if the lease was lost."""
         kept = Kept()
+        interrupt.begin(lease.job.timeout.total_seconds())
         try:
-            async with interrupt.scope(lease.job.timeout.total_seconds()):
-                source, context = self._source(lease), self._context(lease)
-                batches: AsyncIterator[Batch] | None = source.collect(_target(lease), lease.watermark, context)
-                assert batches is not None
-                try:
-                    async for batch in batches:
-                        kept += await self._sink.keep(lease, batch)
-                        if self._stopping.is_set():
-                            # A good place to stop: everything so far is kept, the next worker goes on from here.
-                            return Released(kept=kept)
-                    batches = None
-                finally:
+            batches = self._source(lease).collect(_target(lease), lease.watermark, self._context(lease))
+            is_left = True
+            try:
+                async for batch in batches:
+                    kept += await self._sink.keep(lease, batch)
+                    if self._stopping.is_set():
+                        # A good place to stop: everything so far is kept, the next worker goes on from here.
+                        return Released(kept=kept)
+                is_left = False
+            finally:
+                if is_left:
                     await _close(batches)
         except Fenced:
             return None
+        except asyncio.CancelledError as error:
+            if not interrupt.close():
+                raise
+            return self._failed(lease, interrupt, error, kept)
         except Exception as error:  # noqa: BLE001 - whatever a source raises becomes an outcome in the history
             return self._failed(lease, interrupt, error, kept)
         finally:
             interrupt.close()
         return Done(kept=kept)
 
-    def _failed(self, lease: Lease, interrupt: Interrupt, error: Exception, kept: Kept) -> Outcome | None:
+    def _failed(self, lease: Lease, interrupt: Interrupt, error: BaseException, kept: Kept) -> Outcome | None:
         if interrupt.is_ended:
             # Whatever the source made of being interrupted.
             return None if interrupt.outcome is None else replace(interrupt.outcome, kept=kept)
@@ -116,7 +133,7 @@ class Executor:
         )
 
 
-async def _close(batches: AsyncIterator[Batch] | None) -> None:
+async def _close(batches: AsyncIterator[Batch]) -> None:
     """When we leave half-way, what the source opened is closed now, not whenever it is collected as garbage."""
     if isinstance(batches, AsyncGenerator):
         async with asyncio.timeout(_CLOSING_SECONDS):
