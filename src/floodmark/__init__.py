@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .app import Floodmark
     from .batch import Batch, Item, Watermark
     from .errors import AccountLost, FloodmarkError, Gone, InvalidInput, Permanent, SlowDown, Transient
-    from .job import Job, Priority
+    from .job import CatchUp, Job, Overlap, Priority
     from .settings import Settings
     from .sources.port import Context, Source, Target
 else:
@@ -24,7 +24,7 @@ else:
         "app": ("Floodmark",),
         "batch": ("Batch", "Item", "Watermark"),
         "errors": ("AccountLost", "FloodmarkError", "Gone", "InvalidInput", "Permanent", "SlowDown", "Transient"),
-        "job": ("Job", "Priority"),
+        "job": ("CatchUp", "Job", "Overlap", "Priority"),
         "settings": ("Settings",),
         "sources.port": ("Context", "Source", "Target"),
     }
@@ -45,6 +45,7 @@ else:
 __all__ = [
     "AccountLost",
     "Batch",
+    "CatchUp",
     "Context",
     "Floodmark",
     "FloodmarkError",
@@ -52,6 +53,7 @@ __all__ = [
     "InvalidInput",
     "Item",
     "Job",
+    "Overlap",
     "Permanent",
     "Priority",
     "Settings",

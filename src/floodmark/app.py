@@ -3,13 +3,16 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar
+
+import structlog
 
 from . import eventloop
 from .api.health import health_app
@@ -23,11 +26,13 @@ from .parts import Parts, open_parts
 from .roles import SchedulerRole, WorkerRole
 from .settings import Settings, load
 from .sources.port import Source
-from .sources.python import Collector, Pick, PythonSource
+from .sources.python import DECLARED_AS, Collector, Pick, PythonSource
 from .spec import JobSpec
 from .store.jobs import Jobs
 from .telemetry.events import Events
+from .telemetry.logs import LogListener, configure
 from .telemetry.metrics import render
+from .threads import DaemonThreads
 from .when import priority_of, when_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,6 +79,9 @@ class Floodmark:
         timeout: str | timedelta | None = None,
         retry_max: int | None = None,
         overlap: Overlap | str | None = None,
+        catch_up: CatchUp | str | None = None,
+        jitter: str | timedelta | None = None,
+        stream: str | None = None,
         depends_on: tuple[str, ...] = (),
         limit_key: str | None = None,
         params: Mapping[str, Any] | None = None,
@@ -98,16 +106,20 @@ class Floodmark:
             called: str = name or function.__name__
             if called in self.collectors:
                 raise InvalidInput(f"there are two collectors named {called!r}", hint="Give one of them a name=")
-            self.collectors[called] = Collector(
+            made = Collector(
                 function=function, key=key, watermark=watermark, occurred_at=occurred_at, batch_size=batch_size
             )
+            self.collectors[called] = made
+            # So that `floodmark add python module:function` reads its items the same way.
+            setattr(function, DECLARED_AS, made)
             self._declared.append(
                 JobSpec(
                     name=called,
                     source="python",
                     target=called,
                     when=when,
-                    policy=self.policy(overlap=overlap),
+                    stream=stream,
+                    policy=self.policy(overlap=overlap, catch_up=catch_up, jitter=jitter),
                     params=params or {},
                     tags=tags,
                     priority=priority_of(priority),
@@ -125,21 +137,23 @@ class Floodmark:
         self,
         *,
         overlap: Overlap | str | None = None,
-        catch_up: CatchUp | None = None,
-        jitter: timedelta = timedelta(),
+        catch_up: CatchUp | str | None = None,
+        jitter: str | timedelta | None = None,
     ) -> Policy:
         """The policy of a new job: what the settings say, unless said otherwise."""
         settings = self.settings
         usual = Overlap.REPLACE if settings.job_replace_existing_instance else Overlap.SKIP
         if overlap is not None and overlap not in tuple(Overlap):
             raise InvalidInput(f"{overlap!r} is not a way to overlap", hint=f"Use one of {', '.join(Overlap)}")
+        if catch_up is not None and catch_up not in tuple(CatchUp):
+            raise InvalidInput(f"{catch_up!r} is not a way to catch up", hint=f"Use one of {', '.join(CatchUp)}")
         return Policy(
             overlap=usual if overlap is None else Overlap(overlap),
             max_instances=settings.job_max_instances,
             coalesce=settings.job_coalesce,
             misfire_grace=settings.job_misfire_grace_time,
-            catch_up=catch_up or settings.job_catch_up,
-            jitter=jitter,
+            catch_up=settings.job_catch_up if catch_up is None else CatchUp(catch_up),
+            jitter=parse_every(jitter) if isinstance(jitter, str) else jitter or timedelta(),
         )
 
     def _timeout(self, timeout: str | timedelta | None) -> timedelta:
@@ -152,11 +166,11 @@ class Floodmark:
         """Everything opened, and the collectors declared in code written down as jobs."""
         async with open_parts(self.settings, events=self.events, clock=self._clock) as parts:
             jobs = Jobs(parts.database, parts.clock)
-            for spec in self._declared:
+            for spec in _in_order(self._declared):
                 await jobs.declare(spec)
             yield parts
 
-    def sources(self, threads: ThreadPoolExecutor) -> dict[str, Source]:
+    def sources(self, threads: Executor) -> dict[str, Source]:
         """Every source this process can collect from."""
         found: dict[str, Source] = {"python": PythonSource(self.collectors, threads)}
         for entry in entry_points(group="floodmark.sources"):
@@ -165,7 +179,9 @@ class Floodmark:
         return found
 
     def run(self, *, seconds: float | None = None) -> None:
-        """Schedule and work in this process until Ctrl-C, SIGTERM, or for so many seconds."""
+        """Schedule and work in this process until Ctrl-C, SIGTERM, or for so many seconds, and log what happens."""
+        configure(self.settings.log_level, self.settings.log_format)
+        LogListener(structlog.get_logger()).attach(self.events)
         eventloop.run(self.serve(seconds=seconds))
 
     async def serve(
@@ -182,22 +198,30 @@ class Floodmark:
         stop = stop or asyncio.Event()
         chosen = self._port(scheduler, worker) if port is None else port
         async with self.open() as parts, _stopped_by_signals(stop, seconds):
-            with ThreadPoolExecutor(self.settings.max_workers, thread_name_prefix="collector") as threads:
-                roles: list[SchedulerRole | WorkerRole] = (
-                    [SchedulerRole(parts, is_alone=not worker)] if scheduler else []
-                )
-                if worker:
-                    roles.append(WorkerRole(parts, self.sources(threads)))
-                page = health_app(lambda: render(parts.registry), lambda: health_of(parts))
-                async with HttpServer(page, self.settings.host, chosen, fallback=port is None) as server:
-                    if ready is not None:
-                        ready(parts, server)
-                    await asyncio.gather(*(role.run(stop) for role in roles))
+            roles: list[SchedulerRole | WorkerRole] = [SchedulerRole(parts, is_alone=not worker)] if scheduler else []
+            if worker:
+                roles.append(WorkerRole(parts, self.sources(DaemonThreads(self.settings.max_workers))))
+            page = health_app(lambda: render(parts.registry), lambda: health_of(parts))
+            async with HttpServer(page, self.settings.host, chosen, fallback=port is None) as server:
+                if ready is not None:
+                    ready(parts, server)
+                await asyncio.gather(*(role.run(stop) for role in roles))
 
     def _port(self, scheduler: bool, worker: bool) -> int:
         if scheduler and worker:
             return self.settings.port
         return self.settings.scheduler_port if scheduler else self.settings.worker_port
+
+
+def _in_order(declared: Sequence[JobSpec]) -> list[JobSpec]:
+    """Those that others depend on first, in whatever order they stand in the code."""
+    by_name = {spec.name: spec for spec in declared}
+    waits_for = {name: [other for other in spec.depends_on if other in by_name] for name, spec in by_name.items()}
+    try:
+        return [by_name[name] for name in TopologicalSorter(waits_for).static_order()]
+    except CycleError as error:
+        cycle = " -> ".join(str(name) for name in error.args[1])
+        raise InvalidInput(f"collectors depend on each other in a circle: {cycle}", hint="Break it") from error
 
 
 @asynccontextmanager

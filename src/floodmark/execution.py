@@ -65,6 +65,8 @@ class Lease(Struct, frozen=True, kw_only=True):
     watermark: Watermark | None = None
     trigger: str = "schedule"
     params: Mapping[str, Any] | None = None
+    waited: float | None = None
+    """Seconds it stood in line before this lease."""
 
 
 class Execution(Struct, frozen=True, kw_only=True):

@@ -69,7 +69,12 @@ async def open_parts(
     registry = CollectorRegistry()
     Metrics(registry, settings.metrics_max_label_values).attach(events)
     async with AsyncExitStack() as stack:
-        database = open_database(settings.database_url, events=events, pool_max=settings.database_pool_max)
+        database = open_database(
+            settings.database_url,
+            events=events,
+            pool_min=settings.database_pool_min,
+            pool_max=settings.database_pool_max,
+        )
         stack.push_async_callback(database.close)
         await database.ping()
         await _prepare(database)

@@ -69,12 +69,14 @@ class SchedulerRole:
             maxlen=settings.events_stream_maxlen,
         )
         self._fire_bell = parts.signals.bell(Topic.JOBS)
+        # Only Redis can forget; where the database is the queue, the rows are all there is.
+        forgetful = [] if parts.redis is None else [self._loop("requeuer", requeuer.step, _FORGOTTEN)]
         self._loops = [
+            *forgetful,
             self._loop("scheduler", self.scheduler.step, settings.schedule_check_interval, self._fire_bell),
             self._loop("waker", waker.step, _SOON),
             self._loop("rescuer", rescuer.step, _SOON),
-            self._loop("requeuer", requeuer.step, _FORGOTTEN),
-            self._loop("relay", relay.step, _SOON, parts.signals.bell(Topic.OUTBOX)),
+            self._loop("relay", relay.step, _SOON),
             self._loop("pruner", pruner.step, timedelta(minutes=5)),
             self._loop("tick", self._tick, _TICK),
         ]

@@ -40,6 +40,15 @@ FROZEN = "worker-frozen"
 
 _REPLACED = ("BatchRefused", "LeaseLost")
 
+_DELIVER = """
+local entries = {}
+for i, id in ipairs(ARGV) do
+    entries[i] = '2:' .. redis.call('XADD', KEYS[2], '*', 'id', id)
+    redis.call('HSET', KEYS[1], id, entries[i])
+end
+return entries
+"""
+
 SETTINGS = {
     "execution_lease": f"{LEASE_SECONDS}",
     "scheduler_leader_ttl": f"{LEASE_SECONDS}",
@@ -304,16 +313,18 @@ class Chaos:
         newest = "SELECT execution_id FROM job_executions WHERE state = '{}' ORDER BY execution_id DESC LIMIT 5"
         done = [row[0] for row in await self._probe.rows(newest.format("done"))]
         other = [row[0] for row in await self._probe.rows(newest.format("running"))]
+        known = f"{PREFIX}:jobs:known"
         with self._client() as client:
-            for execution_id in done + other:
-                entry = client.xadd(f"{PREFIX}:jobs:normal", {"id": execution_id})
-                client.hset(f"{PREFIX}:jobs:known", execution_id, f"2:{entry!s}")
+            # At once: a worker may be done with an entry before we have said that it is known.
+            entries = client.eval(_DELIVER, 2, known, STREAMS[1], *done, *other)
+            ours = dict(zip(done + other, entries, strict=True))
 
-            async def known() -> list[str]:
-                return [one for one in done + other if client.hexists(f"{PREFIX}:jobs:known", one)]
+            async def left() -> list[str]:
+                # What runs may be rescued and put again meanwhile: that entry is not ours.
+                return [one for one, entry in ours.items() if client.hget(known, one) == entry]
 
             # A worker that has just found Redis away leaves it alone for a while.
-            await eventually(known, lambda left: not left, seconds=10, what="redeliveries taken from the queue")
+            await eventually(left, lambda ids: not ids, seconds=15, what="redeliveries taken from the queue")
         self._redelivered.update({one: await self._settled(one) for one in done})
         self.done["redeliveries dropped"] += len(done + other)
 

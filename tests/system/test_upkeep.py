@@ -379,6 +379,7 @@ class TestRequeuer:
         assert len(await parts.upkeep.queued(after="", older_than=-timedelta(seconds=1), limit=10)) == 3
 
     async def test_it_goes_round_in_pages(self, parts: Parts, leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What the queue knew already does not count as lost."""
         monkeypatch.setattr("floodmark.upkeep.requeuer._AT_ONCE", 4)
         told: list[ExecutionsRequeued] = []
         parts.events.listen(ExecutionsRequeued, told.append)
@@ -387,7 +388,7 @@ class TestRequeuer:
 
         pauses = [await requeuer.step() for _ in range(4)]
 
-        assert [event.count for event in told] == [4, 4, 2, 4]
+        assert [event.count for event in told] == ([] if parts.redis is None else [4, 4, 2])
         assert [pause is not None for pause in pauses] == [True, True, False, True]
         assert len(await take(parts)) == 10
 

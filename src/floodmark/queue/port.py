@@ -12,8 +12,8 @@ from floodmark.store.port import Extended, Settlement
 class Publisher(Protocol):
     """The scheduler's half of the queue."""
 
-    async def put(self, executions: Sequence[Queued], *, again: bool = False) -> None:
-        """Make them available. Putting the same id again changes nothing.
+    async def put(self, executions: Sequence[Queued], *, again: bool = False) -> int:
+        """Make them available; how many the queue did not know. Putting the same id again changes nothing.
 
         `again` is for executions taken back from a silent worker: what was delivered before no longer counts.
         Never raises because the queue is away: what could not be put is found by the requeuer.

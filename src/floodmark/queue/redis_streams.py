@@ -66,24 +66,26 @@ class RedisStreamsQueue:
         self._away_until = 0.0
         self._swept_at = time.monotonic()
 
-    async def put(self, executions: Sequence[Queued], *, again: bool = False) -> None:
+    async def put(self, executions: Sequence[Queued], *, again: bool = False) -> int:
         """Add an entry for each that has none yet."""
-        if executions and not await self._put_all(executions, again):
-            await self._fallback.put(executions)
+        if not executions:
+            return 0
+        added = None if self._is_away() else await self._put_all(executions, again)
+        return await self._fallback.put(executions) if added is None else added
 
-    async def _put_all(self, executions: Sequence[Queued], again: bool) -> bool:
-        if self._is_away():
-            return False
+    async def _put_all(self, executions: Sequence[Queued], again: bool) -> int | None:
+        added: Counter[Priority] = Counter()
         try:
             for start in range(0, len(executions), _PUT_AT_ONCE):
                 part = executions[start : start + _PUT_AT_ONCE]
                 ids, priorities = [e.execution_id for e in part], [int(e.priority) for e in part]
-                await self._put(self._keys, [GROUP, int(again), len(part), *ids, *priorities])
+                counts = await self._put(self._keys, [GROUP, int(again), len(part), *ids, *priorities])
+                added.update(dict(zip(Priority, counts, strict=True)))
         except _AWAY as error:
             self._lost(error)
-            return False
-        self._events.emit(ExecutionsEnqueued(Counter(e.priority for e in executions)))
-        return True
+            return None
+        self._events.emit(ExecutionsEnqueued(+added))
+        return added.total()
 
     async def depth(self) -> Mapping[Priority, int]:
         """How many wait, by priority."""

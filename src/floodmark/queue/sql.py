@@ -28,11 +28,12 @@ class SqlQueue:
         self._database, self._leasing, self._signals, self._events = database, leasing, signals, events
         self._bell = signals.bell(Topic.QUEUE)
 
-    async def put(self, executions: Sequence[Queued], *, again: bool = False) -> None:
+    async def put(self, executions: Sequence[Queued], *, again: bool = False) -> int:
         """Their rows are there already: only wake the workers."""
         if executions:
             await self._signals.notify(Topic.QUEUE)
             self._events.emit(ExecutionsEnqueued(Counter(e.priority for e in executions)))
+        return 0
 
     async def depth(self) -> Mapping[Priority, int]:
         """How many wait, by priority."""

@@ -135,7 +135,7 @@ class Settings(BaseModel):
         default="auto", description="Log lines for people or machines; auto: people on a terminal."
     )
 
-    host: Text = Field(default="127.0.0.1", description="Address to listen on. Off loopback an API token is required.")
+    host: Text = Field(default="127.0.0.1", description="Address to listen on.")
     port: Port = Field(default=8060, description="Port of the API and dashboard.")
     scheduler_port: Port = Field(default=8061, description="Port for /health and /metrics of `floodmark scheduler`.")
     worker_port: Port = Field(default=8062, description="Port for /health and /metrics of `floodmark worker`.")
@@ -144,7 +144,9 @@ class Settings(BaseModel):
         default=timedelta(seconds=60),
         description="Changes made in the database are seen after this long at the latest.",
     )
-    scheduler_queue_prefix: Text = Field(default="crawler", description="Prefix of all keys in Redis.")
+    scheduler_queue_prefix: Text = Field(
+        default="crawler", description="Prefix of the keys of queue, events and signals in Redis."
+    )
     scheduler_queue_batch_size: Count = Field(
         default=50, description="Executions a worker takes from the queue at once."
     )

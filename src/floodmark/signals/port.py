@@ -14,7 +14,6 @@ class Topic(StrEnum):
     JOBS = "jobs"
     QUEUE = "queue"
     CANCEL = "cancel"
-    OUTBOX = "outbox"
 
 
 class Signals(Protocol):

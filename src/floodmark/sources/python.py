@@ -35,6 +35,9 @@ from floodmark.errors import InvalidInput, Permanent
 
 from .port import Context, Target
 
+# Where a function keeps how `@app.collector` said that its items are read.
+DECLARED_AS = "__floodmark_collector__"
+
 # Items are kept together up to this many, or after this long: a slow source still commits as it goes.
 BATCH_SIZE = 100
 BATCH_SECONDS = 1.0
@@ -78,8 +81,9 @@ class PythonSource:
         if name in self._collectors:
             return self._collectors[name]
         found = load(name)
-        if isinstance(found, Collector):
-            return found
+        declared = found if isinstance(found, Collector) else getattr(found, DECLARED_AS, None)
+        if isinstance(declared, Collector) and not {"key", "watermark"} & params.keys():
+            return declared
         return Collector(function=found, key=params.get("key"), watermark=params.get("watermark"))
 
     def _call(self, collector: Collector, target: Target, since: Watermark | None, context: Context) -> Any:

@@ -1,6 +1,6 @@
 """One database, reached in two ways: SQLAlchemy for everything people wait for, the bare driver for the hot steps.
 
-PostgreSQL: one pool of at most `pool_max` connections; a hot step borrows the asyncpg connection from it.
+PostgreSQL: at most `pool_max` connections, two thirds of them bare asyncpg for the hot steps.
 SQLite: readers through SQLAlchemy; all writing goes one at a time, hot steps on a thread of their own.
 """
 
@@ -128,7 +128,7 @@ class PostgresDatabase(Database):
 
     dialect = "postgresql"
 
-    def __init__(self, url: str, *, pool_max: int, events: Events) -> None:
+    def __init__(self, url: str, *, pool_min: int, pool_max: int, events: Events) -> None:
         cold = max(1, pool_max // 3)
         super().__init__(
             create_async_engine(
@@ -143,7 +143,9 @@ class PostgresDatabase(Database):
                 connect_args={"server_settings": _SERVER_SETTINGS, "timeout": LOCK_TIMEOUT_SECONDS},
             )
         )
-        self._url, self._hot_max, self._events = make_url(url), max(1, pool_max - cold), events
+        self._url, self._events = make_url(url), events
+        self._hot_max = max(1, pool_max - cold)
+        self._hot_min = min(max(1, pool_min), self._hot_max)
         self._pool: asyncpg.Pool[Any] | None = None
         self._opening = asyncio.Lock()
 
@@ -153,7 +155,7 @@ class PostgresDatabase(Database):
             if self._pool is None:
                 self._pool = await asyncpg.create_pool(
                     self._url.set(drivername="postgresql").render_as_string(hide_password=False),
-                    min_size=1,
+                    min_size=self._hot_min,
                     max_size=self._hot_max,
                     timeout=LOCK_TIMEOUT_SECONDS,
                     # A hot step leaves nothing behind that would have to be reset, and has no time for it.
@@ -216,23 +218,39 @@ class SqliteDatabase(Database):
             yield connection
             await connection.commit()
 
-    async def hot(self, step: str, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a hot step as one transaction, in one trip to the writer's thread."""
-        async with self._turn:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
+    async def hot(self, step: str, work: Callable[[sqlite3.Connection], T], *, durable: bool = False) -> T:
+        """Run a hot step as one transaction, in one trip to the writer's thread.
 
-    def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        `durable`: on the disk before this returns, with everything that was committed before it.
+        """
+        transact = self._transact_durably if durable else self._transact
+        async with self._turn:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, transact, work)
+
+    def _transact_durably(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        writer = self._opened()
+        writer.execute("PRAGMA synchronous=FULL")
+        try:
+            return self._transact(work)
+        finally:
+            writer.execute("PRAGMA synchronous=NORMAL")
+
+    def _opened(self) -> sqlite3.Connection:
         if self._writer is None:
             self._writer = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
             for pragma in _PRAGMAS:
                 self._writer.execute(pragma)
-        self._writer.execute("BEGIN IMMEDIATE")
+        return self._writer
+
+    def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        writer = self._opened()
+        writer.execute("BEGIN IMMEDIATE")
         try:
-            result = work(self._writer)
-            self._writer.execute("COMMIT")
+            result = work(writer)
+            writer.execute("COMMIT")
         except BaseException:
             with suppress(sqlite3.OperationalError):  # a failed COMMIT may have ended the transaction already
-                self._writer.execute("ROLLBACK")
+                writer.execute("ROLLBACK")
             raise
         return result
 
@@ -265,13 +283,15 @@ def _prepare(connection: Any, _record: Any) -> None:
     cursor.close()
 
 
-def open_database(url: str, *, events: Events, pool_max: int = 10) -> PostgresDatabase | SqliteDatabase:
+def open_database(
+    url: str, *, events: Events, pool_min: int = 1, pool_max: int = 10
+) -> PostgresDatabase | SqliteDatabase:
     """Choose the database by its URL."""
     kind = make_url(url).get_backend_name()
     if kind == "sqlite":
         return SqliteDatabase(url)
     if kind == "postgresql":
-        return PostgresDatabase(url, pool_max=pool_max, events=events)
+        return PostgresDatabase(url, pool_min=pool_min, pool_max=pool_max, events=events)
     raise InvalidInput(
         f"DATABASE_URL names {kind!r}, which is not a database Floodmark can use",
         hint="Use sqlite:///path/to/floodmark.db or postgresql://user:password@host/database",

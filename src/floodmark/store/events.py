@@ -114,7 +114,7 @@ class EventLog:
             row = (await connection.execute(this)).mappings().first()
             if row is None:
                 raise NotFound(
-                    f"{stream} has no item {key[:60]!r}", hint=f"see what there is with: floodmark export {stream}"
+                    f"{stream} has no item {key[:60]!r}", hint=f"see what there is with: floodmark items {stream}"
                 )
             before = _select(item_revisions).where(item_revisions.c.stream == stream, item_revisions.c.key == key)
             rows = await connection.execute(before.order_by(item_revisions.c.revision.desc()).limit(MOST_SHOWN))

@@ -172,7 +172,7 @@ INVARIANTS = (
         hint="is a scheduler running? start one with: floodmark up",
         query="""
         SELECT o.stream || '/' || o.key || '/' || o.revision FROM outbox o
-         WHERE o.position IS NULL AND o.created_at < :overdue ORDER BY o.seq LIMIT :examples
+         WHERE o.sent_at IS NULL AND o.created_at < :overdue ORDER BY o.seq LIMIT :examples
         """,
     ),
     Invariant(

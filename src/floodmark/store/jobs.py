@@ -196,7 +196,7 @@ class Jobs:
             if current["scheduler_version"] != SCHEDULER_VERSION:
                 raise Conflict(
                     f"{current['name']} belongs to the old scheduler, which may be running it",
-                    hint="take it over first: floodmark shadow --help",
+                    hint="take it over first: UPDATE jobs SET scheduler_version = 2",
                 )
             other = await _under_way(connection, job.job_id)
             reason = None if other is None else f"waits for execution {other.execution_id}, which is {other.state}"
@@ -214,7 +214,8 @@ class Jobs:
                 "created_at": present(self._database, self._clock),
             }
             scheduled_for = await self._insert_execution(connection, row, now or self._clock.now())
-        queued = Queued(row["execution_id"], Priority(row["priority"])) if reason is None else None
+        # Someone is waiting for it: it stands in line with the most urgent.
+        queued = Queued(row["execution_id"], Priority.HIGH) if reason is None else None
         return Forced(execution_id=row["execution_id"], scheduled_for=scheduled_for, queued=queued, reason=reason)
 
     async def cancel(self, job: Job) -> int:

@@ -211,3 +211,8 @@ def work_from_row(row: Sequence[Any]) -> Work:
         tenant_id=tenant_id,
         user_id=user_id,
     )
+
+
+def waited(since_rank: float, priority: Priority, patience: timedelta) -> float:
+    """Seconds in line, from the age of a rank, which is later than that by one `patience` a step of priority."""
+    return max(0.0, since_rank + (priority - 1) * patience.total_seconds())

@@ -254,7 +254,7 @@ outbox = Table(
     Column("sent_at", UtcTime),
     sqlite_autoincrement=True,
 )
-_partial("ix_outbox_unsent", "position IS NULL", outbox.c.seq)
+_partial("ix_outbox_unsent", "sent_at IS NULL", outbox.c.seq)
 _partial("ix_outbox_position", "position IS NOT NULL", outbox.c.position, unique=True)
 
 limits = Table(

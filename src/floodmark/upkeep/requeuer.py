@@ -60,8 +60,9 @@ class Requeuer:
         page = await self._upkeep.queued(after=self._after, older_than=self._older_than, limit=_AT_ONCE)
         if page:
             failpoint("requeue.read")
-            await self._queue.put(page)
-            self._events.emit(ExecutionsRequeued(len(page)))
+            lost = await self._queue.put(page)
+            if lost:
+                self._events.emit(ExecutionsRequeued(lost))
         more = len(page) == _AT_ONCE
         self._after = page[-1].execution_id if more else ""
         return timedelta(milliseconds=50) if more else None

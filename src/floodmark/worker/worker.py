@@ -180,7 +180,7 @@ class Worker:
             return self._close(lease, interrupt.outcome, 0.0)
         self._busy += 1
         self._started += 1
-        self._events.emit(ExecutionStarted(lease.job.name, lease.execution_id, lease.attempt))
+        self._events.emit(ExecutionStarted(lease.job.name, lease.execution_id, lease.attempt, lease.waited))
         began = time.monotonic()
         try:
             outcome = await self._executor.execute(lease, interrupt)

@@ -1,10 +1,10 @@
 -- Make executions available. One that is known already is left as it is, unless it is put again.
 -- KEYS: 1 known, 2-4 the streams high, normal, low
 -- ARGV: 1 group, 2 "1" to put again, 3 how many, then their ids, then their priorities
--- returns: how many entries were added
+-- returns: how many entries were added: high, normal, low
 local group, again, count = ARGV[1], ARGV[2] == '1', tonumber(ARGV[3])
 local known = redis.call('HMGET', KEYS[1], unpack(ARGV, 4, 3 + count))
-local fresh = {}
+local fresh, added = {}, { 0, 0, 0 }
 
 local function is_there(reference)
     local number, entry = string.match(reference, '^(%d):(.+)$')
@@ -20,6 +20,7 @@ end
 for i = 1, count do
     if not (known[i] and is_there(known[i])) then
         local id, priority = ARGV[3 + i], ARGV[3 + count + i]
+        added[tonumber(priority)] = added[tonumber(priority)] + 1
         fresh[#fresh + 1] = id
         fresh[#fresh + 1] = priority .. ':' .. redis.call('XADD', KEYS[priority + 1], '*', 'id', id)
     end
@@ -27,4 +28,4 @@ end
 if #fresh > 0 then
     redis.call('HSET', KEYS[1], unpack(fresh))
 end
-return #fresh / 2
+return added

@@ -56,7 +56,7 @@ SELECT (SELECT count(*) FROM moved), count(*) FILTER (WHERE revision = 1), count
 _ONE_RELAY = "SELECT pg_try_advisory_xact_lock(hashtext('floodmark.relay'))"
 
 _NUMBER = """
-WITH unsent AS (SELECT seq FROM outbox WHERE position IS NULL ORDER BY seq LIMIT $1),
+WITH unsent AS (SELECT seq FROM outbox WHERE sent_at IS NULL ORDER BY seq LIMIT $1),
 base AS (SELECT COALESCE(max(position), 0) AS position FROM outbox WHERE position IS NOT NULL),
 numbered AS (
     SELECT unsent.seq, base.position + row_number() OVER (ORDER BY unsent.seq) AS position FROM unsent, base

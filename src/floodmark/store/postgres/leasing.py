@@ -13,10 +13,10 @@ from floodmark.execution import Lease
 from floodmark.outcome import Dead, Snooze
 from floodmark.store.database import Connection, PostgresDatabase
 from floodmark.store.port import Extended, Settlement
-from floodmark.store.rows import STREAM, WORK_SELECT, decoded, work_from_row
+from floodmark.store.rows import STREAM, WORK_SELECT, decoded, waited, work_from_row
 from floodmark.store.settling import settled_row, storable
 
-_EXECUTION_COLUMNS = 7
+_EXECUTION_COLUMNS = 8
 
 _CLAIM = f"""
 WITH candidate AS MATERIALIZED (
@@ -41,10 +41,11 @@ WITH candidate AS MATERIALIZED (
        SET state = 'running', attempt = e.attempt + 1, fence = t.fence, worker = $3, reason = NULL, hold = NULL,
            not_before = NULL, started_at = clock_timestamp(), lease_until = clock_timestamp() + $2::interval
       FROM taken t WHERE e.execution_id = t.holder AND e.state || '' = 'queued'
-    RETURNING e.execution_id, e.job_id, e.scheduled_for, e.attempt, e.fence, e.trigger, e.params, t.value
+    RETURNING e.execution_id, e.job_id, e.scheduled_for, e.attempt, e.fence, e.trigger, e.params, t.value,
+              EXTRACT(EPOCH FROM clock_timestamp() - e.queue_rank)::float8 AS since_rank
 )
 SELECT {{found}}, claimed.scheduled_for, claimed.attempt, claimed.fence, claimed.trigger, claimed.params,
-       claimed.value, {WORK_SELECT}
+       claimed.value, claimed.since_rank, {WORK_SELECT}
   FROM {{origin}} LEFT JOIN jobs j ON j.job_id = claimed.job_id {{order}}
 """
 # Candidates that could not start are told too: they have to be parked, or they would stay first in line for ever.
@@ -171,7 +172,7 @@ class PostgresLeasing:
             found = {row[0]: row for row in rows}
             if len(found) < len(ids):
                 await connection.execute(_PARK, [i for i in ids if i not in found])
-            return [_lease(found[i], worker) for i in ids if i in found]
+            return [_lease(found[i], worker, self._patience) for i in ids if i in found]
 
         return await self._database.hot("claim", work)
 
@@ -183,7 +184,7 @@ class PostgresLeasing:
             parked = [row[0] for row in rows if row[1] is None]
             if parked:
                 await connection.execute(_PARK, parked)
-            return [_lease(row, worker) for row in rows if row[1] is not None]
+            return [_lease(row, worker, self._patience) for row in rows if row[1] is not None]
 
         return await self._database.hot("claim", work)
 
@@ -237,12 +238,13 @@ async def _follow_up(
         await connection.execute(_LIMIT, [o.key for o in told], seconds, [o.reason for o in told])
 
 
-def _lease(row: Any, worker: str) -> Lease:
+def _lease(row: Any, worker: str, patience: timedelta) -> Lease:
     columns = tuple(row)
-    execution_id, scheduled_for, attempt, fence, trigger, params, watermark = columns[:_EXECUTION_COLUMNS]
+    execution_id, scheduled_for, attempt, fence, trigger, params, watermark, since_rank = columns[:_EXECUTION_COLUMNS]
+    job = work_from_row(columns[_EXECUTION_COLUMNS:])
     return Lease(
         execution_id=execution_id,
-        job=work_from_row(columns[_EXECUTION_COLUMNS:]),
+        job=job,
         scheduled_for=scheduled_for,
         attempt=attempt,
         worker=worker,
@@ -250,4 +252,5 @@ def _lease(row: Any, worker: str) -> Lease:
         watermark=decoded(watermark),
         trigger=trigger,
         params=decoded(params),
+        waited=waited(since_rank, job.priority, patience),
     )

@@ -93,7 +93,7 @@ WITH old AS (
      WHERE execution_id < $1 AND state IN ('done', 'dead', 'cancelled', 'skipped')
      ORDER BY execution_id LIMIT $3
 ), heard AS (
-    SELECT seq FROM outbox WHERE position IS NOT NULL AND created_at < clock_timestamp() - $2::interval
+    SELECT seq FROM outbox WHERE sent_at IS NOT NULL AND created_at < clock_timestamp() - $2::interval
      ORDER BY seq LIMIT $3
 ), past AS (
     DELETE FROM limits WHERE until < clock_timestamp() - interval '1 day'

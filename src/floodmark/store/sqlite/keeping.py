@@ -53,9 +53,10 @@ SELECT o.seq, o.stream, o.key, o.revision,
   FROM outbox o
   JOIN items i ON i.stream = o.stream AND i.key = o.key
   LEFT JOIN item_revisions r ON r.stream = o.stream AND r.key = o.key AND r.revision = o.revision
- WHERE o.position IS NULL ORDER BY o.seq LIMIT ?
+ WHERE o.sent_at IS NULL ORDER BY o.seq LIMIT ?
 """
-_SENT = "UPDATE outbox SET position = seq, sent_at = ? WHERE position IS NULL AND seq <= ?"
+_NUMBER = "UPDATE outbox SET position = seq WHERE sent_at IS NULL AND position IS NULL AND seq <= ?"
+_SENT = "UPDATE outbox SET sent_at = ? WHERE sent_at IS NULL AND seq <= ?"
 
 
 class SqliteKeeping:
@@ -97,12 +98,19 @@ class SqliteKeeping:
         return await self._database.hot("keep", work)
 
     async def relay(self, publish: Publish, *, limit: int) -> int:
-        """Publish the events not yet sent, in order, then mark them; a crash in between repeats them."""
+        """Number the events not yet sent, publish them, then mark them; a crash in between repeats them.
 
-        def unsent(connection: sqlite3.Connection) -> list[Event]:
-            return [event_from_row(row) for row in connection.execute(_UNSENT, (limit,))]
+        Numbered durably: what someone may have read must not be forgotten in a power cut, and its number given to
+        something else.
+        """
 
-        events = await self._database.hot("relay", unsent)
+        def number(connection: sqlite3.Connection) -> list[Event]:
+            events = [event_from_row(row) for row in connection.execute(_UNSENT, (limit,))]
+            if events:
+                connection.execute(_NUMBER, (events[-1].position,))
+            return events
+
+        events = await self._database.hot("relay", number, durable=True)
         if events:
             await publish(events)
             sent = (to_text(self._clock.now()), events[-1].position)

@@ -12,17 +12,17 @@ from floodmark.execution import Lease
 from floodmark.outcome import Cancelled, Dead, Done, Released, Retry, Snooze
 from floodmark.store.database import SqliteDatabase, encode_json
 from floodmark.store.port import Extended, Settlement
-from floodmark.store.rows import STREAM, WORK_SELECT, decoded, moment, work_from_row
+from floodmark.store.rows import STREAM, WORK_SELECT, decoded, waited, work_from_row
 from floodmark.store.settling import settled_row, state_of, storable
-from floodmark.store.types import to_text
+from floodmark.store.types import from_text, to_text
 
-_EXECUTION_COLUMNS = 12
+_EXECUTION_COLUMNS = 13
 _ENDING = (Dead, Cancelled)
 
 # With everything that could stand in the way of a start: the job gone or paused, a limit, the target leased.
 _CANDIDATES = f"""
 SELECT e.execution_id, e.scheduled_for, e.attempt, e.trigger, e.params, {STREAM}, l.until, l.reason,
-       w.lease_until > :now, w.fence, w.value, j.paused, {WORK_SELECT}
+       w.lease_until > :now, w.fence, w.value, j.paused, e.queue_rank, {WORK_SELECT}
   FROM job_executions e
   LEFT JOIN jobs j ON j.job_id = e.job_id
   LEFT JOIN limits l ON l.key = j.limit_key AND l.until > :now
@@ -114,7 +114,7 @@ class SqliteLeasing:
         def work(connection: sqlite3.Connection) -> list[Lease]:
             now = self._clock.now()
             rows = connection.execute(statement, {"now": to_text(now), **arguments}).fetchall()
-            parked, leases = _sorted(rows, worker, now)
+            parked, leases = _sorted(rows, worker, now, self._patience)
             stamp, until = to_text(now), to_text(now + ttl)
             connection.executemany(_PARK, parked)
             connection.executemany(
@@ -159,7 +159,9 @@ class SqliteLeasing:
         return await self._database.hot("settle", work)
 
 
-def _sorted(rows: Sequence[Sequence[Any]], worker: str, now: datetime) -> tuple[list[tuple[Any, ...]], list[Lease]]:
+def _sorted(
+    rows: Sequence[Sequence[Any]], worker: str, now: datetime, patience: timedelta
+) -> tuple[list[tuple[Any, ...]], list[Lease]]:
     """Which candidates have to wait, and why; which may start."""
     parked: list[tuple[Any, ...]] = []
     leases: list[Lease] = []
@@ -167,6 +169,7 @@ def _sorted(rows: Sequence[Sequence[Any]], worker: str, now: datetime) -> tuple[
     for row in rows:
         (
             execution_id, scheduled_for, attempt, trigger, params, stream, until, limit, busy, fence, value, paused,
+            rank,
         ) = row[:_EXECUTION_COLUMNS]  # fmt: skip
         if row[_EXECUTION_COLUMNS] is None:
             parked.append(("cancelled", to_text(now), None, None, "the job was deleted", execution_id))
@@ -180,19 +183,20 @@ def _sorted(rows: Sequence[Sequence[Any]], worker: str, now: datetime) -> tuple[
             parked.append(("waiting", None, "overlap", None, reason, execution_id))
         else:
             taken.add(stream)
-            due = moment(scheduled_for)
-            assert due is not None
+            job = work_from_row(row[_EXECUTION_COLUMNS:])
+            since_rank = (now - from_text(rank)).total_seconds()
             leases.append(
                 Lease(
                     execution_id=execution_id,
-                    job=work_from_row(row[_EXECUTION_COLUMNS:]),
-                    scheduled_for=due,
+                    job=job,
+                    scheduled_for=from_text(scheduled_for),
                     attempt=attempt + 1,
                     worker=worker,
                     fence=(fence or 0) + 1,
                     watermark=decoded(value),
                     trigger=trigger,
                     params=decoded(params),
+                    waited=waited(since_rank, job.priority, patience),
                 )
             )
     return parked, leases

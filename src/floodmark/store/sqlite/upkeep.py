@@ -88,7 +88,7 @@ DELETE FROM job_executions WHERE execution_id IN (
 """
 _HEARD = """
 DELETE FROM outbox WHERE seq IN (
-    SELECT seq FROM outbox WHERE position IS NOT NULL AND created_at < ? ORDER BY seq LIMIT ?)
+    SELECT seq FROM outbox WHERE sent_at IS NOT NULL AND created_at < ? ORDER BY seq LIMIT ?)
 """
 
 

@@ -69,7 +69,7 @@ class SignalsContract:
 
     async def test_a_topic_wakes_only_those_who_wait_for_it(self, signals: Signals) -> None:
         """Mostly: a spurious ring does no harm, but a habit of it would cost."""
-        bell = await quiet(signals.bell(Topic.OUTBOX))
+        bell = await quiet(signals.bell(Topic.CANCEL))
         await signals.notify(Topic.QUEUE)
 
         assert not await bell.wait(SOON)

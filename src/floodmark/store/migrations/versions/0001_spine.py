@@ -357,8 +357,8 @@ def _create_tables() -> None:
         "outbox",
         ["seq"],
         unique=False,
-        postgresql_where=sa.text("position IS NULL"),
-        sqlite_where=sa.text("position IS NULL"),
+        postgresql_where=sa.text("sent_at IS NULL"),
+        sqlite_where=sa.text("sent_at IS NULL"),
     )
     op.create_table(
         "watermarks",
