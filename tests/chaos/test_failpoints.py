@@ -63,6 +63,8 @@ CASES = [
     for point in POINTS
     # An error there is none of the protocol's: nothing but a fail-point could raise it.
     if (point, action) != ("lease.claimed", "raise")
+    # Where the database is the queue there is nothing to put again.
+    and (point, stores) != ("requeue.read", "sqlite")
 ]
 # Not on SQLite: a process that stands still may do so with the write lock in its hands, and then so do all.
 CASES += [Case("keep.begun", "stop", "servers")]
@@ -190,8 +192,7 @@ async def arrange(case: Case, settings: dict[str, Any], fleet: Fleet, probe: Pro
     if case.point == "requeue.read":
         fleet.start(order("dead", settings, fleet, failpoint="fire.committed:kill", worker=False))
         assert await fleet.ended("dead", 20) == SIGKILLED, fleet.tails()
-        earlier = "datetime(queue_rank, '-20 seconds')" if probe.is_sqlite else "queue_rank - interval '20 seconds'"
-        await probe.rows(f"UPDATE job_executions SET queue_rank = {earlier} WHERE state = 'queued'")
+        await probe.rows("UPDATE job_executions SET queue_rank = queue_rank - interval '20 s' WHERE state = 'queued'")
 
 
 def order(name: str, settings: dict[str, Any], fleet: Fleet, *, failpoint: str = "", worker: bool = True) -> Order:
@@ -214,5 +215,6 @@ async def check_relayed(case: Case, settings: dict[str, Any], probe: Probe) -> N
     copies = Counter(fields["event_id"] for _, fields in entries)
     outbox = await probe.rows("SELECT stream, key, revision FROM outbox")
     assert copies.keys() == {f"{stream}/{key}/{revision}" for stream, key, revision in outbox}
-    is_doubled = max(copies.values()) > 1
-    assert is_doubled == (case.point == "relay.published"), f"copies: {copies.most_common(3)}"
+    if case.point == "relay.published":
+        # Anywhere else a kill may hit the relay just there, too; here it must.
+        assert max(copies.values()) > 1, "no event was sent twice"
