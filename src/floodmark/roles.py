@@ -152,12 +152,18 @@ class WorkerRole:
         presence = Loop("presence", self._present, interval=_PRESENCE, events=self._parts.events)
         loops = [asyncio.create_task(loop.run(), name=loop.name) for loop in (beat, presence)]
         working = asyncio.create_task(self.worker.run(), name="worker")
-        await stop.wait()
-        await self._leave(working)
-        beat.stop()
-        presence.stop()
-        await asyncio.gather(*loops)
-        await _politely(self._fleet.left(self._parts.name), self._parts.events)
+        stopped = asyncio.create_task(stop.wait(), name="stop")
+        await asyncio.wait([stopped, working], return_when=asyncio.FIRST_COMPLETED)
+        # A worker that came to an end by itself has failed: rather no process than one that does nothing.
+        stop.set()
+        await stopped
+        try:
+            await self._leave(working)
+        finally:
+            beat.stop()
+            presence.stop()
+            await asyncio.gather(*loops)
+            await _politely(self._fleet.left(self._parts.name), self._parts.events)
 
     async def _leave(self, working: "asyncio.Task[None]") -> None:
         """Half of the grace to finish, the other half to stop at a good place, then everything is handed back."""

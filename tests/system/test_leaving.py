@@ -13,6 +13,7 @@ from floodmark.store.database import open_database
 from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
 from floodmark.telemetry.events import Events, ExecutionStarted, StepFailed
+from floodmark.worker.worker import Worker
 from servers import Postgres
 
 
@@ -77,3 +78,16 @@ async def test_a_long_collection_is_handed_back_at_a_good_place(sqlite_url: str)
 
     assert seen[first] in (first, first + 1)
     assert sorted(set(seen)) == list(range(1, max(seen) + 1))
+
+
+@pytest.mark.spec("G7")
+async def test_a_worker_that_fails_takes_its_process_along(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rather no process than one that does nothing: whoever watches it starts a new one."""
+
+    async def broken(self: Worker) -> None:
+        raise RuntimeError("a fault of our own")
+
+    monkeypatch.setattr(Worker, "run", broken)
+
+    with pytest.raises(RuntimeError, match="a fault of our own"):
+        await asyncio.wait_for(Floodmark(Settings(database_url=sqlite_url)).serve(port=0), 30)
