@@ -1,6 +1,7 @@
 """Floodmark for Python developers: declare collectors, then run them here or on a cluster."""
 
 import asyncio
+import inspect
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -110,8 +111,9 @@ class Floodmark:
                 function=function, key=key, watermark=watermark, occurred_at=occurred_at, batch_size=batch_size
             )
             self.collectors[called] = made
-            # So that `floodmark add python module:function` reads its items the same way.
-            setattr(function, DECLARED_AS, made)
+            if inspect.isfunction(function):
+                # So that `floodmark add python module:function` reads its items the same way.
+                setattr(function, DECLARED_AS, made)
             self._declared.append(
                 JobSpec(
                     name=called,
