@@ -10,7 +10,7 @@ Watermark = dict[str, Any]
 """How far a target is collected. Opaque to all but its source; must survive a round trip through JSON."""
 
 
-class Item(Struct, frozen=True):
+class Item(Struct, frozen=True, gc=False):
     """One thing that was collected. `key` is its identity within the stream, for ever.
 
     `fingerprint` decides whether a second sighting is a change; without it the whole of `data` does.
@@ -24,14 +24,14 @@ class Item(Struct, frozen=True):
     deleted: bool = False
 
 
-class Batch(Struct, frozen=True):
+class Batch(Struct, frozen=True, gc=False):
     """Items, oldest first, and the watermark that is true once they are kept (None: unmoved)."""
 
     items: Sequence[Item]
     watermark: Watermark | None = None
 
 
-class Kept(Struct, frozen=True):
+class Kept(Struct, frozen=True, gc=False):
     """What became of a batch: how many items were new, changed, or already known."""
 
     new: int = 0

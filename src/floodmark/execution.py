@@ -46,14 +46,14 @@ class Hold(StrEnum):
     PAUSED = "paused"
 
 
-class Queued(Struct, frozen=True):
+class Queued(Struct, frozen=True, gc=False):
     """What the queue needs to know of an execution: nothing but where it stands in line."""
 
     execution_id: str
     priority: Priority = Priority.NORMAL
 
 
-class Lease(Struct, frozen=True, kw_only=True):
+class Lease(Struct, frozen=True, kw_only=True, gc=False):
     """An execution in a worker's hands, with everything needed to run it."""
 
     execution_id: str

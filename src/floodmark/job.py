@@ -81,7 +81,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     jitter: timedelta = timedelta()
 
 
-class Work(Struct, frozen=True, kw_only=True):
+class Work(Struct, frozen=True, kw_only=True, gc=False):
     """The part of a job that a worker needs: what to collect, and within which bounds."""
 
     job_id: str
@@ -101,7 +101,7 @@ class Work(Struct, frozen=True, kw_only=True):
     user_id: str | None = None
 
 
-class Job(Work, frozen=True, kw_only=True):
+class Job(Work, frozen=True, kw_only=True, gc=False):
     """One row of `jobs`."""
 
     when: When

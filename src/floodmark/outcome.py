@@ -8,14 +8,14 @@ from msgspec import Struct
 from .batch import Kept
 
 
-class Done(Struct, frozen=True, kw_only=True):
+class Done(Struct, frozen=True, kw_only=True, gc=False):
     """Everything there was has been collected."""
 
     kept: Kept = Kept()
     result: Any = None
 
 
-class Snooze(Struct, frozen=True, kw_only=True):
+class Snooze(Struct, frozen=True, kw_only=True, gc=False):
     """Told to wait: costs no attempt. `key` names the limit that holds for the whole fleet, if any."""
 
     after: timedelta
@@ -24,7 +24,7 @@ class Snooze(Struct, frozen=True, kw_only=True):
     kept: Kept = Kept()
 
 
-class Retry(Struct, frozen=True, kw_only=True):
+class Retry(Struct, frozen=True, kw_only=True, gc=False):
     """It failed and may work later: costs an attempt."""
 
     after: timedelta
@@ -33,7 +33,7 @@ class Retry(Struct, frozen=True, kw_only=True):
     kept: Kept = Kept()
 
 
-class Dead(Struct, frozen=True, kw_only=True):
+class Dead(Struct, frozen=True, kw_only=True, gc=False):
     """It failed for good. `pause` also stops the job, with the error as the reason."""
 
     error: str
@@ -42,14 +42,14 @@ class Dead(Struct, frozen=True, kw_only=True):
     kept: Kept = Kept()
 
 
-class Cancelled(Struct, frozen=True, kw_only=True):
+class Cancelled(Struct, frozen=True, kw_only=True, gc=False):
     """A person, a replacement or a deleted job ended it."""
 
     reason: str
     kept: Kept = Kept()
 
 
-class Released(Struct, frozen=True, kw_only=True):
+class Released(Struct, frozen=True, kw_only=True, gc=False):
     """Handed back unfinished, because the worker is leaving: costs no attempt."""
 
     reason: str = "handed back by a leaving worker"

@@ -10,7 +10,7 @@ from msgspec import Struct
 from floodmark.batch import Batch, Watermark
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class Target(Struct, frozen=True, kw_only=True, gc=False):
     """One channel, site, domain or function of a source."""
 
     name: str
@@ -20,7 +20,7 @@ class Target(Struct, frozen=True, kw_only=True):
     account: str | None = None
 
 
-class Context(Struct, frozen=True, kw_only=True):
+class Context(Struct, frozen=True, kw_only=True, gc=False):
     """What a source may know about the execution it serves."""
 
     execution_id: str

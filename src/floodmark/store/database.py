@@ -164,6 +164,16 @@ class PostgresDatabase(Database):
                 )
         return self._pool
 
+    async def _once(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        pool = self._pool or await self.pool()
+        # The pool's own `timeout` would cost a task for every connection it hands out.
+        async with asyncio.timeout(LOCK_TIMEOUT_SECONDS):
+            connection = await pool.acquire()
+        try:
+            return await work(connection)
+        finally:
+            await pool.release(connection)
+
     async def close(self) -> None:
         """Give every connection back."""
         if self._pool is not None:
@@ -174,9 +184,7 @@ class PostgresDatabase(Database):
         """Run a hot step; repeat it if the server rolled it back or the connection was lost."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                pool = self._pool or await self.pool()
-                async with pool.acquire(timeout=LOCK_TIMEOUT_SECONDS) as connection:
-                    return await work(connection)
+                return await self._once(work)
             except (*_ROLLED_BACK, *_DISCONNECTED) as error:
                 if attempt == _ATTEMPTS:
                     raise

@@ -16,7 +16,7 @@ from floodmark.job import Job, Priority
 from floodmark.outcome import Outcome
 
 
-class DueJob(Struct, frozen=True, kw_only=True):
+class DueJob(Struct, frozen=True, kw_only=True, gc=False):
     """A job the scheduler has to look at, with what the planner needs to know about it."""
 
     job: Job
@@ -25,7 +25,7 @@ class DueJob(Struct, frozen=True, kw_only=True):
     """Names of the jobs it depends on that have not succeeded since its own last run."""
 
 
-class NewExecution(Struct, frozen=True, kw_only=True):
+class NewExecution(Struct, frozen=True, kw_only=True, gc=False):
     """An execution about to be written down."""
 
     execution_id: str
@@ -39,7 +39,7 @@ class NewExecution(Struct, frozen=True, kw_only=True):
     not_before: datetime | None = None
 
 
-class Decision(Struct, frozen=True, kw_only=True):
+class Decision(Struct, frozen=True, kw_only=True, gc=False):
     """What the scheduler decided about one due job."""
 
     job: Job
@@ -50,7 +50,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     invalid_reason: str | None = None
 
 
-class Fired(Struct, frozen=True, kw_only=True):
+class Fired(Struct, frozen=True, kw_only=True, gc=False):
     """What a fire step wrote: what can be queued now, how many jobs were looked at, when to look again."""
 
     queued: Sequence[Queued]
@@ -74,7 +74,7 @@ class Firing(Protocol):
         ...
 
 
-class Settlement(Struct, frozen=True, kw_only=True):
+class Settlement(Struct, frozen=True, kw_only=True, gc=False):
     """A lease and how it ended."""
 
     lease: Lease
@@ -82,7 +82,7 @@ class Settlement(Struct, frozen=True, kw_only=True):
     duration: float
 
 
-class Extended(Struct, frozen=True, kw_only=True):
+class Extended(Struct, frozen=True, kw_only=True, gc=False):
     """What a heartbeat learnt: leases that have passed to others, and those someone wants cancelled."""
 
     lost: frozenset[str]
@@ -129,7 +129,7 @@ class Upkeep(Protocol):
         ...
 
 
-class Event(Struct, frozen=True, kw_only=True):
+class Event(Struct, frozen=True, kw_only=True, gc=False):
     """Something new or changed in a stream, as readers get it. `event_id` is stable: deduplicate by it."""
 
     event_id: str

@@ -14,11 +14,11 @@ from msgspec import Struct
 from floodmark.job import Priority
 
 
-class Event(Struct, frozen=True):
+class Event(Struct, frozen=True, gc=False):
     """Something that happened."""
 
 
-class ExecutionsFired(Event, frozen=True):
+class ExecutionsFired(Event, frozen=True, gc=False):
     """Instants were due and executions were written. `lateness`: seconds from due to written, of each."""
 
     schedule_type: str
@@ -27,19 +27,19 @@ class ExecutionsFired(Event, frozen=True):
     lateness: Sequence[float] = ()
 
 
-class ExecutionsEnqueued(Event, frozen=True):
+class ExecutionsEnqueued(Event, frozen=True, gc=False):
     """Executions were put on the queue."""
 
     counts: Mapping[Priority, int]
 
 
-class ExecutionsLeased(Event, frozen=True):
+class ExecutionsLeased(Event, frozen=True, gc=False):
     """Executions were handed to this worker."""
 
     counts: Mapping[Priority, int]
 
 
-class ExecutionStarted(Event, frozen=True):
+class ExecutionStarted(Event, frozen=True, gc=False):
     """A slot began to run an execution. `waited`: seconds since it could have been run, when known."""
 
     job_name: str
@@ -48,7 +48,7 @@ class ExecutionStarted(Event, frozen=True):
     waited: float | None = None
 
 
-class ExecutionSettled(Event, frozen=True):
+class ExecutionSettled(Event, frozen=True, gc=False):
     """The outcome of an execution was written down. `status` is the state it moved to, as in `State`."""
 
     job_name: str
@@ -62,7 +62,7 @@ class ExecutionSettled(Event, frozen=True):
     error: str | None = None
 
 
-class BatchKept(Event, frozen=True):
+class BatchKept(Event, frozen=True, gc=False):
     """A batch was committed together with its watermark."""
 
     stream: str
@@ -71,70 +71,70 @@ class BatchKept(Event, frozen=True):
     known: int
 
 
-class BatchRefused(Event, frozen=True):
+class BatchRefused(Event, frozen=True, gc=False):
     """A worker that had been replaced tried to commit: nothing was written."""
 
     stream: str
     fence: int
 
 
-class LeaseLost(Event, frozen=True):
+class LeaseLost(Event, frozen=True, gc=False):
     """This worker no longer holds an execution it was running."""
 
     execution_id: str
     job_name: str
 
 
-class LeaderElectionAttempted(Event, frozen=True):
+class LeaderElectionAttempted(Event, frozen=True, gc=False):
     """This process asked for the leader's lease."""
 
     won: bool
 
 
-class LeaderChanged(Event, frozen=True):
+class LeaderChanged(Event, frozen=True, gc=False):
     """This process became the leader or ceased to be; `holder` is who leads now, when known."""
 
     is_leader: bool
     holder: str | None
 
 
-class ExecutionsRescued(Event, frozen=True):
+class ExecutionsRescued(Event, frozen=True, gc=False):
     """Executions of silent workers went back to the queue."""
 
     count: int
 
 
-class ExecutionsRequeued(Event, frozen=True):
+class ExecutionsRequeued(Event, frozen=True, gc=False):
     """Executions the queue had lost were put again."""
 
     count: int
 
 
-class EventsRelayed(Event, frozen=True):
+class EventsRelayed(Event, frozen=True, gc=False):
     """Events left the outbox. `lag`: age in seconds of the oldest one that is still in it."""
 
     count: int
     lag: float
 
 
-class StoreRetried(Event, frozen=True):
+class StoreRetried(Event, frozen=True, gc=False):
     """A statement met a passing fault and was tried again."""
 
     operation: str
     reason: str
 
 
-class QueueDegraded(Event, frozen=True):
+class QueueDegraded(Event, frozen=True, gc=False):
     """The fast queue cannot be had; the database serves instead."""
 
     reason: str
 
 
-class QueueRestored(Event, frozen=True):
+class QueueRestored(Event, frozen=True, gc=False):
     """The fast queue serves again."""
 
 
-class LimitSet(Event, frozen=True):
+class LimitSet(Event, frozen=True, gc=False):
     """Everything under `key` waits until then, in the whole fleet."""
 
     key: str
@@ -142,55 +142,55 @@ class LimitSet(Event, frozen=True):
     reason: str
 
 
-class TriggersFired(Event, frozen=True):
+class TriggersFired(Event, frozen=True, gc=False):
     """Webhooks or messages arrived that can fire jobs."""
 
     type: str
     count: int = 1
 
 
-class TriggersMatched(Event, frozen=True):
+class TriggersMatched(Event, frozen=True, gc=False):
     """Jobs were fired by webhooks or messages."""
 
     type: str
     count: int = 1
 
 
-class BreakerMoved(Event, frozen=True):
+class BreakerMoved(Event, frozen=True, gc=False):
     """The breaker of a domain is now `closed`, `open` or `half-open`."""
 
     domain: str
     state: str
 
 
-class StepFailed(Event, frozen=True):
+class StepFailed(Event, frozen=True, gc=False):
     """A step of a loop raised; the loop goes on."""
 
     step: str
     error: str
 
 
-class SlotsChanged(Event, frozen=True):
+class SlotsChanged(Event, frozen=True, gc=False):
     """How many of this worker's slots are busy."""
 
     size: int
     busy: int
 
 
-class DepthMeasured(Event, frozen=True):
+class DepthMeasured(Event, frozen=True, gc=False):
     """How many executions wait in each queue."""
 
     depths: Mapping[Priority, int]
 
 
-class InvalidJob(Event, frozen=True):
+class InvalidJob(Event, frozen=True, gc=False):
     """A job cannot be planned until someone corrects it."""
 
     job_name: str
     reason: str
 
 
-class WorkerDraining(Event, frozen=True):
+class WorkerDraining(Event, frozen=True, gc=False):
     """A worker takes no more work; `running` executions are still in its hands."""
 
     worker: str

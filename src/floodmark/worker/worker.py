@@ -214,7 +214,7 @@ class Worker:
                 await self._outcome.wait()
                 continue
             await self._gather()
-            batch, self._ended = self._ended[: self._batch], self._ended[self._batch :]
+            batch, self._ended = self._ended[: 2 * self._batch], self._ended[2 * self._batch :]
             try:
                 await self._settle(batch)
                 failures = 0
@@ -227,7 +227,7 @@ class Worker:
     async def _gather(self) -> None:
         """While more is waiting to start, more outcomes are moments away: one write for all of them."""
         for _ in range(_GATHER_TIMES):
-            if not self._ready or len(self._ended) >= self._batch:
+            if not self._ready or len(self._ended) >= 2 * self._batch:
                 return
             await asyncio.sleep(_GATHER_SECONDS)
 
