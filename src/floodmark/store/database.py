@@ -7,6 +7,7 @@ SQLite: readers through SQLAlchemy; all writing goes one at a time, hot steps on
 import asyncio
 import random
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -15,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
 import msgspec
-from sqlalchemy import event, make_url, text
+from sqlalchemy import URL, event, make_url, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -75,10 +76,12 @@ _DISCONNECTED = (
     OSError,
 )
 _ATTEMPTS = 4
+# A hot connection that nobody has needed for this long is closed.
+_IDLE_SECONDS = 300.0
 
 T = TypeVar("T")
 # Generic only in its stubs.
-Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[Any]"
+Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 
 def encode_json(value: Any) -> str:
@@ -143,41 +146,19 @@ class PostgresDatabase(Database):
                 connect_args={"server_settings": _SERVER_SETTINGS, "timeout": LOCK_TIMEOUT_SECONDS},
             )
         )
-        self._url, self._events = make_url(url), events
-        self._hot_max = max(1, pool_max - cold)
-        self._hot_min = min(max(1, pool_min), self._hot_max)
-        self._pool: asyncpg.Pool[Any] | None = None
-        self._opening = asyncio.Lock()
-
-    async def pool(self) -> "asyncpg.Pool[Any]":
-        """The connections of the hot steps, opened when first needed."""
-        async with self._opening:
-            if self._pool is None:
-                self._pool = await asyncpg.create_pool(
-                    self._url.set(drivername="postgresql").render_as_string(hide_password=False),
-                    min_size=self._hot_min,
-                    max_size=self._hot_max,
-                    timeout=LOCK_TIMEOUT_SECONDS,
-                    # A hot step leaves nothing behind that would have to be reset, and has no time for it.
-                    reset=_leave_as_it_is,
-                    server_settings=_SERVER_SETTINGS | _PLANNED_ONCE,
-                )
-        return self._pool
+        self._events = events
+        self._hot = _HotConnections(make_url(url), size=max(1, pool_max - cold), kept=max(1, pool_min))
 
     async def _once(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        pool = self._pool or await self.pool()
-        # The pool's own `timeout` would cost a task for every connection it hands out.
-        async with asyncio.timeout(LOCK_TIMEOUT_SECONDS):
-            connection = await pool.acquire()
+        connection = await self._hot.take()
         try:
             return await work(connection)
         finally:
-            await pool.release(connection)
+            self._hot.give_back(connection)
 
     async def close(self) -> None:
         """Give every connection back."""
-        if self._pool is not None:
-            await self._pool.close()
+        await self._hot.close()
         await super().close()
 
     async def hot(self, step: str, work: Callable[[Connection], Awaitable[T]]) -> T:
@@ -193,8 +174,46 @@ class PostgresDatabase(Database):
         raise AssertionError("unreachable")
 
 
-async def _leave_as_it_is(_connection: object) -> None:
-    pass
+class _HotConnections:
+    """A handful of bare connections, the last one used first. `asyncpg.Pool` would cost a task for every loan."""
+
+    def __init__(self, url: URL, *, size: int, kept: int) -> None:
+        self._url = url.set(drivername="postgresql").render_as_string(hide_password=False)
+        self._room, self._kept = asyncio.Semaphore(size), kept
+        self._free: list[tuple[float, Connection]] = []
+
+    async def take(self) -> Connection:
+        """One that is not in use, or a new one; waits for a while when there is no room for another."""
+        if self._room.locked():
+            async with asyncio.timeout(LOCK_TIMEOUT_SECONDS):
+                await self._room.acquire()
+        else:
+            await self._room.acquire()
+        while self._free:
+            _, connection = self._free.pop()
+            if not connection.is_closed():
+                return connection
+        try:
+            return await asyncpg.connect(
+                self._url, timeout=LOCK_TIMEOUT_SECONDS, server_settings=_SERVER_SETTINGS | _PLANNED_ONCE
+            )
+        except BaseException:
+            self._room.release()
+            raise
+
+    def give_back(self, connection: Connection) -> None:
+        """The next one in need gets it; one that has died, or that nobody has needed for long, goes."""
+        now = time.monotonic()
+        if not connection.is_closed():
+            self._free.append((now, connection))
+        while len(self._free) > self._kept and now - self._free[0][0] > _IDLE_SECONDS:
+            self._free.pop(0)[1].terminate()
+        self._room.release()
+
+    async def close(self) -> None:
+        """End those that are not in use; the others have lost their owner and end with the process."""
+        while self._free:
+            await self._free.pop()[1].close(timeout=LOCK_TIMEOUT_SECONDS)
 
 
 class SqliteDatabase(Database):
