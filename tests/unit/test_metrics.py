@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import timeit
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -182,13 +181,6 @@ def test_two_sets_of_metrics_do_not_touch_each_other(watched: Watched) -> None:
     other = Watched()
     watched.events.emit(ExecutionsRescued(1))
     assert other.value("floodmark_executions_rescued_total") == 0
-
-
-def test_metrics_are_cheap_on_the_hot_path(watched: Watched) -> None:
-    event = ExecutionSettled("a", "s", "1", "done", 0.1)
-    best = min(timeit.repeat(lambda: watched.events.emit(event), number=1_000, repeat=20)) / 1_000
-    # Measured 3 us, most of it in prometheus_client's histogram; the bound is wide for busy machines.
-    assert best < 30e-6
 
 
 CHILD = """
