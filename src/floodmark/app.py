@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import entry_points
@@ -172,13 +172,23 @@ class Floodmark:
                 await jobs.declare(spec)
             yield parts
 
-    def sources(self, threads: Executor) -> dict[str, Source]:
-        """Every source this process can collect from."""
+    def sources(self, threads: Executor, parts: Parts | None = None) -> dict[str, Source]:
+        """Every source this process can collect from; without `parts` they can only check what they are asked."""
         found: dict[str, Source] = {"python": PythonSource(self.collectors, threads)}
         for entry in entry_points(group="floodmark.sources"):
             if entry.name not in found:
                 found[entry.name] = entry.load()(self.settings)
         return found
+
+    @asynccontextmanager
+    async def opened_sources(self, parts: Parts) -> AsyncIterator[dict[str, Source]]:
+        """Every source, ready to collect; closed in the end."""
+        async with AsyncExitStack() as stack:
+            sources = self.sources(DaemonThreads(self.settings.max_workers), parts)
+            for source in sources.values():
+                if isinstance(source, AbstractAsyncContextManager):
+                    await stack.enter_async_context(source)
+            yield sources
 
     def run(self, *, seconds: float | None = None) -> None:
         """Schedule and work in this process until Ctrl-C, SIGTERM, or for so many seconds, and log what happens."""
@@ -199,10 +209,14 @@ class Floodmark:
         """Do the work of the given roles until stopped. `ready` is called once everything is up."""
         stop = stop or asyncio.Event()
         chosen = self._port(scheduler, worker) if port is None else port
-        async with self.open() as parts, _stopped_by_signals(stop, seconds):
+        async with (
+            self.open() as parts,
+            self.opened_sources(parts) as sources,
+            _stopped_by_signals(stop, seconds),
+        ):
             roles: list[SchedulerRole | WorkerRole] = [SchedulerRole(parts, is_alone=not worker)] if scheduler else []
             if worker:
-                roles.append(WorkerRole(parts, self.sources(DaemonThreads(self.settings.max_workers))))
+                roles.append(WorkerRole(parts, sources))
             page = health_app(lambda: render(parts.registry), lambda: health_of(parts))
             async with HttpServer(page, self.settings.host, chosen, fallback=port is None) as server:
                 if ready is not None:

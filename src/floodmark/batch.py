@@ -25,10 +25,17 @@ class Item(Struct, frozen=True, gc=False):
 
 
 class Batch(Struct, frozen=True, gc=False):
-    """Items, oldest first, and the watermark that is true once they are kept (None: unmoved)."""
+    """Items, oldest first, and the watermark that is true once they are kept (None: unmoved).
+
+    `stream` says where the items belong, if not in the stream of the target: what two targets share is kept once.
+    `tenant_id` and `user_id` say whose they are, if the job does not.
+    """
 
     items: Sequence[Item]
     watermark: Watermark | None = None
+    stream: str | None = None
+    tenant_id: str | None = None
+    user_id: str | None = None
 
 
 class Kept(Struct, frozen=True, gc=False):

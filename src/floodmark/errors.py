@@ -36,9 +36,9 @@ class SourceError(FloodmarkError):
 
 
 class SlowDown(SourceError):
-    """The source asks us to wait. Costs no attempt; holds for everything under `key`."""
+    """The source asks us to wait. Costs no attempt; holds for everything under `key`, or for this execution alone."""
 
-    def __init__(self, after: timedelta, key: str, reason: str = "asked to slow down") -> None:
+    def __init__(self, after: timedelta, key: str | None, reason: str = "asked to slow down") -> None:
         super().__init__(f"{reason}: wait {after.total_seconds():g} s")
         self.after, self.key, self.reason = after, key, reason
 

@@ -67,7 +67,14 @@ def test_a_target_that_is_gone_pauses_its_job() -> None:
     assert (outcome.error, outcome.pause, outcome.kept) == ("the channel was deleted", True, Kept(new=2))
 
 
-@pytest.mark.parametrize("error", [Permanent("404"), InvalidInput("no such source"), AccountLost("1", "revoked")])
+def test_a_lost_account_pauses_the_jobs_on_it() -> None:
+    """Each of them says why; there is nothing to wait for but a person."""
+    outcome = retries().after(a_lease(), AccountLost("reader1", "session revoked"), Kept())
+    assert isinstance(outcome, Dead)
+    assert (outcome.error, outcome.pause) == ("account reader1: session revoked", True)
+
+
+@pytest.mark.parametrize("error", [Permanent("404"), InvalidInput("no such source")])
 def test_what_cannot_work_is_dead_at_once(error: Exception) -> None:
     """But the job goes on: its next run may find another world."""
     outcome = retries().after(a_lease(), error, Kept())

@@ -66,6 +66,18 @@ class Session(Struct, frozen=True, kw_only=True):
             except FloodmarkError:
                 raise unknown from None
 
+    async def items_stream(self, text: str) -> str:
+        """Where the items of a stream or job are: of a channel, under its number, whatever its name."""
+        if await self.watermarks.holds_items(text):
+            return text
+        name = await self.stream(text)
+        try:
+            state = await self.watermarks.show(name)
+        except NotFound:
+            # A job that has not run yet.
+            return name
+        return state.items_stream or state.stream
+
     async def wake(self, topic: Topic) -> None:
         """Let those who wait notice at once what was changed."""
         await self.parts.signals.notify(topic)

@@ -146,7 +146,7 @@ def items(
     desk = Desk.of(context)
 
     async def work(session: "Session") -> "tuple[list[StoredItem], int]":
-        name = await session.stream(stream)
+        name = await session.items_stream(stream)
         if key is not None:
             found = await session.log.item(name, key)
             return [found.newest, *found.earlier], 1
@@ -189,7 +189,7 @@ def events(
     desk = Desk.of(context)
 
     async def work(session: "Session") -> "list[Event]":
-        name = None if stream is None else await session.stream(stream)
+        name = None if stream is None else await session.items_stream(stream)
         # The newest of one stream are looked for among the newest of all.
         window = limit if name is None else _WINDOW
         position = max(0, await session.log.last_position() - window) if after is None else after

@@ -125,6 +125,9 @@ class Settings(BaseModel):
     floodmark_home: Folder = Field(
         default=Path(".floodmark"), description="Folder for everything that is kept in files."
     )
+    floodmark_secret_key: Secret | None = Field(
+        default=None, description="Encrypts stored sessions; without it a key file in FLOODMARK_HOME does."
+    )
     floodmark_app: Reference | None = Field(default=None, description="Where your collectors are defined: module:app.")
     hostname: Text = Field(
         default_factory=socket.gethostname,
@@ -209,6 +212,20 @@ class Settings(BaseModel):
     feature_incremental_parsing_enabled: Flag = Field(
         default=True, description="Off: always read the last 24 hours of a channel."
     )
+    telegram_api_id: Count | None = Field(
+        default=None, description="Your application's id at Telegram, for `floodmark accounts add`."
+    )
+    telegram_api_hash: Secret | None = Field(default=None, description="Your application's hash at Telegram.")
+    telegram_call_timeout: Duration = Field(
+        default=timedelta(seconds=30), description="A call to Telegram without an answer for this long has failed."
+    )
+    telegram_session_ttl: Duration = Field(
+        default=timedelta(seconds=30),
+        description="The session of an account is free for others after its process was silent for this long.",
+    )
+    telegram_session_linger: DurationOrNone = Field(
+        default=timedelta(seconds=30), description="How long an idle session stays connected."
+    )
     retry_max_attempts: Count = Field(default=5, description="Attempts of one call to a source or to Redis.")
     retry_max_elapsed_seconds: Seconds = Field(
         default=120, description="Seconds after which a call is not tried again."
@@ -227,6 +244,9 @@ class Settings(BaseModel):
         default=60, description="Seconds before an open breaker is probed."
     )
     schema_version: Text = Field(default="1.0.0", description="Schema version written into file artifacts.")
+    artifacts_dir: Folder | None = Field(
+        default=None, description="Folder for one file per chat and day, kept up to date; without it none are written."
+    )
     parallelism_max: Count = Field(default=2, description="Chats read at once in a fetch-to-files run.")
     rate_limit_strategy: RateLimitStrategy = Field(
         default="adaptive",

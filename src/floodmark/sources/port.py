@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from floodmark.batch import Batch, Watermark
 
@@ -30,6 +30,10 @@ class Context(Struct, frozen=True, kw_only=True, gc=False):
     trigger: str
     stopping: asyncio.Event
     """Set when the worker is leaving: end at the next good place; what was yielded is kept."""
+    tenant_id: str | None = None
+    user_id: str | None = None
+    result: dict[str, Any] = field(default_factory=dict)
+    """What the source wants to be read in the history of this execution, once it is done."""
 
 
 class Source(Protocol):
@@ -37,6 +41,8 @@ class Source(Protocol):
 
     Errors it speaks in: `SlowDown` (told to wait), `Transient` (may work next time), `Permanent` (will not), `Gone`
     (this target will not come back), `AccountLost`. Any other exception counts as transient.
+
+    A source that is also an async context manager is entered when its process starts and left when it ends.
     """
 
     kind: str

@@ -88,7 +88,8 @@ INVARIANTS = (
         query=f"""
         SELECT i.stream || '/' || i.key FROM {_RECENT_EVENTS} o
           JOIN items i ON i.stream = o.stream AND i.key = o.key
-          LEFT JOIN watermarks w ON w.stream = i.stream
+          LEFT JOIN (SELECT COALESCE(items_stream, stream) AS stream, max(fence) AS fence
+                       FROM watermarks GROUP BY 1) w ON w.stream = i.stream
          WHERE w.fence IS NULL OR i.fence > w.fence LIMIT :examples
         """,
     ),

@@ -1,6 +1,7 @@
 """The tables of Floodmark: one definition for SQLite and PostgreSQL.
 
 Every column a person may leave out when typing SQL by hand has a default in the database.
+The view `posts` over the items of Telegram channels stands in a migration only.
 `jobs.next_run` is cleared by a database trigger whenever a when-column changes (see `WHEN_COLUMNS`).
 """
 
@@ -200,6 +201,8 @@ watermarks = Table(
     Column("moved_at", UtcTime),
     Column("last_parsed_at", UtcTime),
     Column("last_checked_at", UtcTime),
+    # Where the items go, when it is not the stream of this name: one channel may be collected under several names.
+    Column("items_stream", Text),
     sqlite_with_rowid=False,
 )
 
@@ -219,6 +222,7 @@ items = Table(
     Column("execution_id", String(36)),
     Column("fence", BigInteger, nullable=False),
     PrimaryKeyConstraint("stream", "key"),
+    Index("ix_items_stream_occurred_at", "stream", "occurred_at"),
     sqlite_with_rowid=False,
 )
 
@@ -265,6 +269,59 @@ limits = Table(
     Column("reason", Text, nullable=False),
     Column("hits", Integer, nullable=False, server_default="1"),
     Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
+    # Calls a second that the key is slowed down to, after it was told to wait.
+    Column("rate", Float),
+)
+
+breakers = Table(
+    "breakers",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("state", Text, nullable=False, server_default="closed"),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    Column("window_began", UtcTime),
+    Column("open_until", UtcTime),
+    # Until then a probe is under way; one that never reports back is forgotten.
+    Column("probe_until", UtcTime),
+    Column("trips", Integer, nullable=False, server_default="0"),
+    Column("reason", Text),
+    Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
+    CheckConstraint("state IN ('closed', 'open', 'half-open')", name="state"),
+)
+
+# `secrets` is encrypted. The session is open in the one process that `holder` names, until `lease_until`.
+accounts = Table(
+    "accounts",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("kind", Text, nullable=False, server_default="telegram"),
+    Column("api_id", BigInteger, nullable=False),
+    Column("secrets", Text, nullable=False),
+    Column("phone", Text),
+    Column("tenant_id", Text),
+    Column("user_id", Text),
+    Column("state", Text, nullable=False, server_default="active"),
+    Column("reason", Text),
+    Column("holder", Text),
+    Column("lease_until", UtcTime),
+    Column("last_used_at", UtcTime),
+    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
+    Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
+    CheckConstraint("state IN ('active', 'parked')", name="state"),
+)
+
+# Looking a name up is what gets accounts flooded: what an account knows of a channel is kept.
+telegram_channels = Table(
+    "telegram_channels",
+    metadata,
+    Column("account", Text, nullable=False),
+    Column("channel_id", BigInteger, nullable=False),
+    Column("access_hash", BigInteger, nullable=False),
+    Column("username", Text),
+    Column("title", Text),
+    Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
+    PrimaryKeyConstraint("account", "channel_id"),
+    Index("ix_telegram_channels_username", "username"),
 )
 
 leases = Table(

@@ -35,6 +35,8 @@ class StreamState(Struct, frozen=True, kw_only=True):
     moved_at: datetime | None = None
     last_parsed_at: datetime | None = None
     last_checked_at: datetime | None = None
+    items_stream: str | None = None
+    """Where its items are, when that is not the stream itself."""
 
 
 _SELECT = select(*(watermarks.c[name] for name in StreamState.__struct_fields__))
@@ -57,6 +59,12 @@ class Watermarks:
         async with self._database.reading() as connection:
             rows = await connection.execute(query.order_by(watermarks.c.stream).limit(max(1, min(limit, MOST_SHOWN))))
             return [StreamState(**row) for row in rows.mappings()]
+
+    async def holds_items(self, stream: str) -> bool:
+        """Whether the items of some other stream went here."""
+        query = select(watermarks.c.stream).where(watermarks.c.items_stream == stream).limit(1)
+        async with self._database.reading() as connection:
+            return (await connection.execute(query)).first() is not None
 
     async def set(self, stream: str, value: Mapping[str, Any]) -> StreamState:
         """Go on from `value`, which only the stream's source understands. The stream must be known, or a job's."""

@@ -163,6 +163,62 @@ class BreakerMoved(Event, frozen=True, gc=False):
     state: str
 
 
+class CallRetried(Event, frozen=True, gc=False):
+    """A call to the outside failed and is made again after `delay` seconds. `attempt`: the one that failed."""
+
+    target: str
+    method: str
+    attempt: int
+    delay: float
+    reason: str
+
+
+class RateLimited(Event, frozen=True, gc=False):
+    """A source told us to wait so many seconds. `scope`: whom it told, as in `telegram:reader1`."""
+
+    source: str
+    scope: str
+    method: str
+    target: str
+    seconds: float
+    reason: str
+
+
+class ModeChosen(Event, frozen=True, gc=False):
+    """How a channel is about to be read; `forced` says why, when it is not what its watermark would have."""
+
+    stream: str
+    mode: str
+    forced: str | None = None
+
+
+class RunEnded(Event, frozen=True, gc=False):
+    """A channel was read, or could not be. `status`: done, empty, waiting or failed; `hwm`: of its newest post."""
+
+    stream: str
+    channel_id: int | None
+    mode: str
+    status: str
+    seconds: float
+    parsed: int = 0
+    hwm: datetime | None = None
+
+
+class FetchTimed(Event, frozen=True, gc=False):
+    """A page came from a chat in `seconds`; its newest message is `lag` seconds old, when there was one."""
+
+    chat: str
+    seconds: float
+    lag: float | None = None
+
+
+class AccountParked(Event, frozen=True, gc=False):
+    """An account can no longer be used; its jobs wait for a person."""
+
+    account: str
+    reason: str
+
+
 class StepFailed(Event, frozen=True, gc=False):
     """A step of a loop raised; the loop goes on."""
 

@@ -77,7 +77,8 @@ class Executor:
         kept = Kept()
         interrupt.begin(lease.job.timeout.total_seconds())
         try:
-            batches = self._source(lease).collect(_target(lease), lease.watermark, self._context(lease))
+            context = self._context(lease)
+            batches = self._source(lease).collect(_target(lease), lease.watermark, context)
             is_left = True
             try:
                 async for batch in batches:
@@ -99,7 +100,7 @@ class Executor:
             return self._failed(lease, interrupt, error, kept)
         finally:
             interrupt.close()
-        return Done(kept=kept)
+        return Done(kept=kept, result=context.result or None)
 
     def _failed(self, lease: Lease, interrupt: Interrupt, error: BaseException, kept: Kept) -> Outcome | None:
         if interrupt.is_ended:
@@ -130,6 +131,8 @@ class Executor:
             scheduled_for=lease.scheduled_for,
             trigger=lease.trigger,
             stopping=self._stopping,
+            tenant_id=lease.job.tenant_id,
+            user_id=lease.job.user_id,
         )
 
 

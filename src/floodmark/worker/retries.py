@@ -24,7 +24,7 @@ class Retries:
         """The outcome of an attempt that ended in `error`."""
         text, details = describe(error), _details(error)
         if isinstance(error, _HOPELESS) or lease.attempt > lease.job.retry_max:
-            return Dead(error=text, details=details, pause=isinstance(error, Gone), kept=kept)
+            return Dead(error=text, details=details, pause=isinstance(error, Gone | AccountLost), kept=kept)
         return Retry(after=self.pause(lease.attempt), error=text, details=details, kept=kept)
 
     def pause(self, attempt: int) -> timedelta:

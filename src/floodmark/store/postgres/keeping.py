@@ -17,8 +17,8 @@ _KEEP = """
 WITH moved AS (
     UPDATE watermarks
        SET value = COALESCE($3::jsonb, value), high_water = COALESCE($4::jsonb, high_water),
-           moved_at = clock_timestamp()
-     WHERE stream = $1 AND fence = $2
+           items_stream = COALESCE($14, items_stream), moved_at = clock_timestamp()
+     WHERE stream = $13 AND fence = $2
     RETURNING 1
 ), incoming AS (
     SELECT n.* FROM unnest($5::text[], $6::timestamptz[], $7::text[], $8::text[], $9::bool[])
@@ -33,6 +33,8 @@ WITH moved AS (
       FROM incoming n CROSS JOIN LATERAL (
           SELECT * FROM items i WHERE i.stream = $1 AND i.key = n.key AND i.content_hash <> n.content_hash LIMIT 1
       ) i
+    -- Someone else who collects the same items was quicker: they have put it away already.
+    ON CONFLICT DO NOTHING
 ), kept AS (
     INSERT INTO items AS i (stream, key, occurred_at, collected_at, tenant_id, user_id, data, content_hash,
                             deleted, execution_id, fence)
@@ -86,14 +88,16 @@ class PostgresKeeping:
         newest = packed[-1] if packed else None
         columns = list(zip(*packed, strict=True)) if packed else [(), (), (), (), ()]
         arguments = (
-            lease.job.stream,
+            batch.stream or lease.job.stream,
             lease.fence,
             pack_watermark(batch.watermark),
             None if newest is None else encode_json({"key": newest.key, "occurred_at": newest.occurred_at}),
             *columns,
-            lease.job.tenant_id,
-            lease.job.user_id,
+            lease.job.tenant_id or batch.tenant_id,
+            lease.job.user_id or batch.user_id,
             lease.execution_id,
+            lease.job.stream,
+            batch.stream,
         )
 
         async def work(connection: Connection) -> Kept:

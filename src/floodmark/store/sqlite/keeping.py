@@ -15,7 +15,8 @@ from floodmark.store.relaying import event_from_row
 from floodmark.store.types import to_text
 
 _MOVE = """
-UPDATE watermarks SET value = COALESCE(?, value), high_water = COALESCE(?, high_water), moved_at = ?
+UPDATE watermarks SET value = COALESCE(?, value), high_water = COALESCE(?, high_water), moved_at = ?,
+       items_stream = COALESCE(?, items_stream)
  WHERE stream = ? AND fence = ?
 """
 
@@ -72,17 +73,17 @@ class SqliteKeeping:
         high_water = encode_json({"key": packed[-1].key, "occurred_at": packed[-1].occurred_at}) if packed else None
 
         def work(connection: sqlite3.Connection) -> Kept:
-            stream, now = lease.job.stream, to_text(self._clock.now())
+            stream, now = batch.stream or lease.job.stream, to_text(self._clock.now())
             failpoint("keep.begun")
-            moved = connection.execute(_MOVE, (value, high_water, now, stream, lease.fence))
+            moved = connection.execute(_MOVE, (value, high_water, now, batch.stream, lease.job.stream, lease.fence))
             if not moved.rowcount:
-                raise Fenced(f"{stream} has passed to another worker; this batch was not kept")
+                raise Fenced(f"{lease.job.stream} has passed to another worker; this batch was not kept")
             known = _known(connection, stream, packed)
             new = [item for item in packed if item.key not in known]
             changed = [item for item in packed if item.key in known and known[item.key][0] != item.content_hash]
-            connection.executemany(_INSERT, [_new_row(lease, item, now) for item in new])
+            connection.executemany(_INSERT, [_new_row(lease, batch, item, now) for item in new])
             connection.executemany(_ARCHIVE, [(stream, item.key) for item in changed])
-            connection.executemany(_CHANGE, [_changed_row(lease, item, now) for item in changed])
+            connection.executemany(_CHANGE, [_changed_row(lease, stream, item, now) for item in changed])
             touched = {item.key for item in new} | {item.key for item in changed}
             connection.executemany(
                 _TELL,
@@ -125,15 +126,15 @@ def _known(connection: sqlite3.Connection, stream: str, packed: list[Packed]) ->
     return {key: (content_hash, revision) for key, content_hash, revision in rows}
 
 
-def _new_row(lease: Lease, item: Packed, now: str) -> tuple[Any, ...]:
+def _new_row(lease: Lease, batch: Batch, item: Packed, now: str) -> tuple[Any, ...]:
     job = lease.job
     return (
-        job.stream,
+        batch.stream or job.stream,
         item.key,
         None if item.occurred_at is None else to_text(item.occurred_at),
         now,
-        job.tenant_id,
-        job.user_id,
+        job.tenant_id or batch.tenant_id,
+        job.user_id or batch.user_id,
         item.data,
         item.content_hash,
         item.deleted,
@@ -142,7 +143,7 @@ def _new_row(lease: Lease, item: Packed, now: str) -> tuple[Any, ...]:
     )
 
 
-def _changed_row(lease: Lease, item: Packed, now: str) -> tuple[Any, ...]:
+def _changed_row(lease: Lease, stream: str, item: Packed, now: str) -> tuple[Any, ...]:
     occurred_at = None if item.occurred_at is None else to_text(item.occurred_at)
     return (
         occurred_at,
@@ -152,6 +153,6 @@ def _changed_row(lease: Lease, item: Packed, now: str) -> tuple[Any, ...]:
         item.deleted,
         lease.execution_id,
         lease.fence,
-        lease.job.stream,
+        stream,
         item.key,
     )

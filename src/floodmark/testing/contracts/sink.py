@@ -184,6 +184,24 @@ class SinkContract:
         assert await sink.keep(second, Batch([Item("1", "y")], {"id": 9})) == Kept(new=1)
         assert (await watermark_of(parts, first))["value"] == {"id": 1}
 
+    @pytest.mark.spec("T7")
+    async def test_what_two_targets_share_is_kept_once(self, parts: Parts, sink: SqlSink, other: Parts) -> None:
+        """Items go where the batch says; the watermark and the fence stay those of the target."""
+        one, two = await given_lease(parts, name="one"), await given_lease(other, name="two")
+        shared = Batch([Item("7:1", "a"), Item("7:2", "b")], {"id": 2}, "telegram:7", "t9", "u9")
+
+        assert await sink.keep(one, shared) == Kept(new=2)
+        assert await SqlSink(other.keeping, other.events).keep(two, shared) == Kept(known=2)
+
+        rows = await rows_of(parts, items)
+        assert [(row["stream"], row["key"], row["tenant_id"], row["user_id"]) for row in rows] == [
+            ("telegram:7", "7:1", "t9", "u9"),
+            ("telegram:7", "7:2", "t9", "u9"),
+        ]
+        assert [row["stream"] for row in await rows_of(parts, outbox)] == ["telegram:7"] * 2
+        marks = {row["stream"]: (row["value"], row["items_stream"]) for row in await rows_of(parts, watermarks)}
+        assert marks == dict.fromkeys((one.job.stream, two.job.stream), ({"id": 2}, "telegram:7"))
+
     async def test_different_streams_can_be_kept_at_once(self, parts: Parts, other: Parts) -> None:
         """By several processes, without waiting for or hurting each other."""
         await given_queued(parts, 8)

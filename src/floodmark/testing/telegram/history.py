@@ -1,0 +1,116 @@
+"""The messages of one channel. Most of them are not stored: they are made when somebody asks for them."""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from .raw import Raw, packed, unpacked
+
+PAGE = 100
+
+
+class Maker(Protocol):
+    """Makes the same message for the same id and date, whenever it is asked."""
+
+    def raw(self, message_id: int, date: int) -> bytes:
+        """The message, serialised."""
+        ...
+
+    def album(self, message_id: int) -> int:
+        """The id of the first message of its album; its own if it stands alone."""
+        ...
+
+
+class History:
+    """Ids ascend and are never used again; dates are seconds since 1970 and do not descend.
+
+    A made message costs 16 bytes: its id and its date. One that was posted or edited is kept as it is.
+    """
+
+    def __init__(self) -> None:
+        self.ids, self.dates = array("q"), array("q")
+        self.top = 0
+        self._kept: dict[int, bytes] = {}
+        self._from: list[int] = []
+        self._makers: list[Maker] = []
+
+    def fill(self, dates: Sequence[int], maker: Maker, skipped: Sequence[bool] = ()) -> None:
+        """Append a message for each date; `skipped` says which ids were deleted long ago."""
+        first = self.top + 1
+        self._from.append(first)
+        self._makers.append(maker)
+        for index, date in enumerate(dates):
+            message_id = first + index
+            start = max(maker.album(message_id), first)
+            if not skipped or not skipped[index]:
+                self.ids.append(message_id)
+                self.dates.append(dates[start - first] if start < message_id else date)
+        self.top += len(dates)
+
+    def keep(self, message: Any, date: int) -> None:
+        """Append this message, or put it in the place of the one with its id."""
+        if message.id > self.top:
+            self.ids.append(message.id)
+            self.dates.append(date)
+            self.top = message.id
+        self._kept[message.id] = packed(message)
+
+    def grow(self, date: int) -> int:
+        """Append one more message of the last maker's; its id."""
+        self.top += 1
+        self.ids.append(self.top)
+        self.dates.append(date)
+        return self.top
+
+    def drop(self, message_id: int) -> bool:
+        """Delete a message. False if there is none."""
+        position = self._position(message_id)
+        if position is None:
+            return False
+        del self.ids[position], self.dates[position]
+        self._kept.pop(message_id, None)
+        return True
+
+    def raw(self, message_id: int) -> Raw | None:
+        """A message as bytes, or None if it is deleted or never was."""
+        position = self._position(message_id)
+        return None if position is None else self._made(position)
+
+    def message(self, message_id: int) -> Any | None:
+        """A message as Telethon's object."""
+        raw = self.raw(message_id)
+        return None if raw is None else unpacked(raw.data)
+
+    def page(
+        self, *, offset_id: int = 0, offset_date: int = 0, add_offset: int = 0, limit: int = PAGE
+    ) -> list[tuple[int, Raw]]:
+        """The window of the protocol's offsets, newest first.
+
+        It is clipped to the history and never moved: a client that reads upwards takes a short page for the end.
+        """
+        if offset_id:
+            position = bisect_left(self.ids, offset_id)
+        elif offset_date:
+            position = bisect_left(self.dates, offset_date)
+        else:
+            position = len(self.ids)
+        end = min(max(position - add_offset, 0), len(self.ids))
+        begin = max(position - add_offset - min(max(limit, 0), PAGE), 0)
+        return [(self.ids[at], self._made(at)) for at in range(end - 1, begin - 1, -1)]
+
+    def newest_first(self) -> Iterator[Any]:
+        """Every message as Telethon's object."""
+        return (unpacked(self._made(at).data) for at in range(len(self.ids) - 1, -1, -1))
+
+    def _made(self, position: int) -> Raw:
+        message_id = self.ids[position]
+        kept = self._kept.get(message_id)
+        if kept is not None:
+            return Raw(kept)
+        maker = self._makers[bisect_right(self._from, message_id) - 1]
+        return Raw(maker.raw(message_id, self.dates[position]))
+
+    def _position(self, message_id: int) -> int | None:
+        position = bisect_left(self.ids, message_id)
+        return position if position < len(self.ids) and self.ids[position] == message_id else None

@@ -1,0 +1,77 @@
+"""Stubs of media: everything a client can read about a file, and the bytes of it if it asks."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from telethon.tl import types
+
+from .sessions import DC, derived, number
+
+_REFERENCE = b"\x01floodmark"
+# Whole seconds long ago: when a file was uploaded says nothing about the message.
+_UPLOADED = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def size_of(media_id: int) -> int:
+    """How many bytes a file has; it follows from its id, so that nothing needs to be remembered."""
+    return 2_000 + media_id % 60_000
+
+
+def content(media_id: int, offset: int, limit: int) -> bytes:
+    """A part of a file."""
+    size = min(size_of(media_id) - offset, limit)
+    return derived(offset + size, "file", media_id)[offset:] if size > 0 else b""
+
+
+def photo(*parts: object) -> Any:
+    """A photo in two sizes."""
+    media_id = number("photo", *parts)
+    sizes = [types.PhotoSize("m", 320, 240, 1_800), types.PhotoSize("x", 800, 600, size_of(media_id))]
+    made = types.Photo(media_id, number("hash", media_id), _REFERENCE, _UPLOADED, sizes, DC)
+    return types.MessageMediaPhoto(photo=made)
+
+
+def document(*parts: object, name: str = "report.pdf", mime: str = "application/pdf") -> Any:
+    """A file with a name."""
+    return types.MessageMediaDocument(
+        document=_document(mime, [types.DocumentAttributeFilename(name)], "document", *parts)
+    )
+
+
+def video(*parts: object, seconds: float = 17.0) -> Any:
+    """A video of a few seconds."""
+    shape = types.DocumentAttributeVideo(seconds, 640, 360, supports_streaming=True)
+    return types.MessageMediaDocument(
+        document=_document("video/mp4", [shape, types.DocumentAttributeFilename("clip.mp4")], "video", *parts),
+        video=True,
+    )
+
+
+def webpage(url: str, title: str, description: str = "") -> Any:
+    """The preview of a link."""
+    page = types.WebPage(
+        number("page", url), url, url.removeprefix("https://"), 0, type="article", title=title, description=description
+    )
+    return types.MessageMediaWebPage(page)
+
+
+def poll(question: str, answers: list[str], votes: list[int] | None = None) -> Any:
+    """A poll and how it stands."""
+    options = [types.PollAnswer(_plain(text), bytes([index])) for index, text in enumerate(answers)]
+    counts = votes or [0] * len(answers)
+    results = [types.PollAnswerVoters(option.option, voters=count) for option, count in zip(options, counts, strict=True)]
+    return types.MessageMediaPoll(
+        types.Poll(number("poll", question), _plain(question), options, 0),
+        types.PollResults(results=results, total_voters=sum(counts)),
+    )
+
+
+def _document(mime: str, attributes: list[Any], *parts: object) -> Any:
+    media_id = number(*parts)
+    return types.Document(
+        media_id, number("hash", media_id), _REFERENCE, _UPLOADED, mime, size_of(media_id), DC, attributes
+    )
+
+
+def _plain(text: str) -> Any:
+    return types.TextWithEntities(text, [])
