@@ -84,7 +84,7 @@ def _typical(seed: int, channel_id: int, variant: int) -> Any:
 
 
 class Lifelike:
-    """What a channel of the kind people read looks like; everything about a message follows from seed, channel and id."""
+    """What channels that people read look like; all of a message follows from seed, channel and id."""
 
     def __init__(self, seed: int, channel_id: int) -> None:
         self._seed, self._channel_id = seed, channel_id
@@ -170,7 +170,9 @@ def _counts(chance: Random) -> dict[str, Any]:
 
 def _reactions(chance: Random, kinds: int) -> Any:
     drawn = chance.sample(("👍", "❤", "🔥", "😢", "🤔", "🎉"), kinds)
-    return types.MessageReactions([types.ReactionCount(types.ReactionEmoji(e), chance.randrange(1, 900)) for e in drawn])
+    return types.MessageReactions(
+        [types.ReactionCount(types.ReactionEmoji(e), chance.randrange(1, 900)) for e in drawn]
+    )
 
 
 def _entities(chance: Random, text: str, link: str) -> list[Any] | None:
@@ -193,5 +195,7 @@ def _reply(chance: Random, message_id: int) -> Any:
 def _forward(chance: Random, date: int) -> Any:
     if chance.random() < 0.07:
         origin = types.PeerChannel(1_400_000_000 + chance.randrange(1_000))
-        return types.MessageFwdHeader(date - chance.randrange(60, 9_000), from_id=origin, channel_post=chance.randrange(1, 9_000))
+        return types.MessageFwdHeader(
+            date - chance.randrange(60, 9_000), from_id=origin, channel_post=chance.randrange(1, 9_000)
+        )
     return None

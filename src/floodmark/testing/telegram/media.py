@@ -59,7 +59,10 @@ def poll(question: str, answers: list[str], votes: list[int] | None = None) -> A
     """A poll and how it stands."""
     options = [types.PollAnswer(_plain(text), bytes([index])) for index, text in enumerate(answers)]
     counts = votes or [0] * len(answers)
-    results = [types.PollAnswerVoters(option.option, voters=count) for option, count in zip(options, counts, strict=True)]
+    results = [
+        types.PollAnswerVoters(option.option, voters=count, recent_voters=[])
+        for option, count in zip(options, counts, strict=True)
+    ]
     return types.MessageMediaPoll(
         types.Poll(number("poll", question), _plain(question), options, 0),
         types.PollResults(results=results, total_voters=sum(counts)),

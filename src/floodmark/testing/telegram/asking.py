@@ -1,0 +1,100 @@
+"""Who asks, and what an answer needs to know of them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from telethon.tl import types
+
+from .sessions import DC, HOST, Key
+from .world import Account, Channel, World
+
+
+class Refusal(Exception):
+    """The answer is an error of the protocol."""
+
+    def __init__(self, name: str, code: int = 400) -> None:
+        super().__init__(name)
+        self.name, self.code = name, code
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A client with a key, perhaps signed in."""
+
+    world: World
+    key: Key
+    port: int
+
+    @property
+    def account(self) -> Account:
+        """Whose session it is."""
+        if self.key.revoked is not None:
+            raise Refusal(self.key.revoked, 406 if self.key.revoked == "AUTH_KEY_DUPLICATED" else 401)
+        if self.key.account is None:
+            raise Refusal("AUTH_KEY_UNREGISTERED", 401)
+        return self.world.accounts[self.key.account]
+
+    @property
+    def me(self) -> Any:
+        """The account as the protocol has it."""
+        account = self.account
+        return types.User(
+            account.user_id,
+            is_self=True,
+            access_hash=self.world.access_hash(account.name, account.user_id),
+            first_name=account.name,
+            phone=account.phone,
+        )
+
+    def channel(self, named: Any) -> Channel:
+        """The channel that a request names by id and access hash; both must be right."""
+        account = self.account
+        found = self.world.channels.get(getattr(named, "channel_id", 0))
+        if found is None or named.access_hash != self.world.access_hash(account.name, found.channel_id):
+            raise Refusal("CHANNEL_INVALID" if isinstance(named, types.InputChannel) else "PEER_ID_INVALID")
+        if not found.is_open_to(account.name):
+            raise Refusal("CHANNEL_PRIVATE")
+        return found
+
+    def chat(self, channel: Channel) -> Any:
+        """A channel as this account sees it."""
+        account = self.account
+        return types.Channel(
+            channel.channel_id,
+            channel.title,
+            types.ChatPhotoEmpty(),
+            channel.created,
+            broadcast=True,
+            left=None if channel.has_member(account.name) else True,
+            access_hash=self.world.access_hash(account.name, channel.channel_id),
+            username=channel.username,
+            participants_count=channel.subscribers,
+        )
+
+    def chats(self, *channels: Channel) -> list[Any]:
+        """Several of them."""
+        return [self.chat(channel) for channel in channels]
+
+    def config(self) -> Any:
+        """All data centres are here."""
+        now = int(self.world.now())
+        return types.Config(
+            now,
+            now + 3_600,
+            False,
+            DC,
+            [types.DcOption(dc, HOST, self.port, static=True) for dc in range(1, 6)],
+            "",
+            *_CONFIG_NUMBERS,
+            "https://t.me/",
+            1_024,
+            4_096,
+            DC,
+        )
+
+
+# From `chat_size_max` to `call_packet_timeout_ms`, in the order of the protocol; no client of ours looks at them.
+_CONFIG_NUMBERS = (
+    *(200, 200_000, 100, 210_000, 5_000, 30_000, 300_000, 30_000, 1_500, 60_000, 2, 172_800, 172_800, 172_800),
+    *(2_419_200, 200, 604_800, 20_000, 90_000, 30_000, 10_000),
+)

@@ -1,0 +1,214 @@
+"""Trouble on demand. A fault says which calls it meets, after how many of them, how often, and what then happens."""
+
+import math
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+When = Literal["before", "during", "after"]
+# The wire takes its time: a call that was sent before the answer "wait" could be read does not break the wait.
+_IN_FLIGHT = 0.1
+
+
+@dataclass(slots=True)
+class Call:
+    """One call to the server: who, what, and how it was answered.
+
+    `at` is `time.monotonic()` and `time` the wall clock when it arrived; `result` is `ok`, the name of an error,
+    `hang`, `drop` or `half-close`, and `pending` as long as there is no answer. `sent_at` is when the client made it,
+    by the server's clock.
+    """
+
+    at: float
+    time: datetime
+    account: str | None
+    method: str
+    channel: int | None
+    offset_id: int | None
+    connection: int
+    sent_at: float = 0.0
+    result: str = "pending"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a fault makes of a call. `error` is answered instead of the truth; `seconds` is waited first."""
+
+    result: str
+    error: tuple[int, str] | None = None
+    seconds: float = 0.0
+    is_violation: bool = False
+
+
+@dataclass(kw_only=True)
+class Fault:
+    """Meets the calls that fit `method`, `channel` and `account` (None fits all), from the one after `after` on.
+
+    `times` is how often, None for always.
+    """
+
+    method: str | None = None
+    channel: int | None = None
+    account: str | None = None
+    after: int = 0
+    times: int | None = 1
+    met: int = field(default=0, init=False)
+    _seen: int = field(default=0, init=False, repr=False)
+
+    def fits(self, call: Call) -> bool:
+        """Whether it is about such a call at all."""
+        return (
+            self.method in (None, call.method)
+            and self.channel in (None, call.channel)
+            and self.account in (None, call.account)
+        )
+
+    def meet(self, call: Call, now: float) -> Answer | None:
+        """What happens to this call, None if nothing."""
+        if self.times is not None and self.met >= self.times:
+            return None
+        self._seen += 1
+        if self._seen <= self.after:
+            return None
+        self.met += 1
+        return self.answer()
+
+    def answer(self) -> Answer:
+        """What happens when its time has come."""
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True)
+class Failure(Fault):
+    """Answers with an error."""
+
+    name: str
+    code: int = 400
+
+    def answer(self) -> Answer:
+        """The error."""
+        return Answer(self.name, (self.code, self.name))
+
+
+@dataclass(kw_only=True)
+class Drop(Fault):
+    """Breaks the connection off before the call is looked at, in the middle of the answer, or after it."""
+
+    when: When = "before"
+
+    def answer(self) -> Answer:
+        """The break."""
+        return Answer("drop" if self.when == "before" else f"drop-{self.when}")
+
+
+@dataclass(kw_only=True)
+class Hang(Fault):
+    """Never answers, and leaves the connection open."""
+
+    def answer(self) -> Answer:
+        """Silence."""
+        return Answer("hang")
+
+
+@dataclass(kw_only=True)
+class HalfClose(Fault):
+    """Says that it will send nothing more, but goes on listening."""
+
+    def answer(self) -> Answer:
+        """The half-closed connection."""
+        return Answer("half-close")
+
+
+@dataclass(kw_only=True)
+class Delay(Fault):
+    """Answers late."""
+
+    seconds: float
+    times: int | None = None
+
+    def answer(self) -> Answer:
+        """The wait."""
+        return Answer("ok", seconds=self.seconds)
+
+
+@dataclass(slots=True)
+class _Hold:
+    seen: int = 0
+    told: int = 0
+    until: float = -math.inf
+    told_at: float = 0.0
+
+
+@dataclass(kw_only=True)
+class Flood(Fault):
+    """A flood wait, as the real server does it: on the call after `after` the client is told to wait `seconds`, and
+    until that is over every fitting call is told how much is left and is recorded as a violation.
+
+    Every account counts and waits for itself. `holds` lets the wait be over sooner than told.
+    """
+
+    seconds: float
+    holds: float | None = None
+    name: str = "FLOOD_WAIT"
+    _holds: dict[str | None, _Hold] = field(default_factory=dict, init=False, repr=False)
+
+    def until(self, account: str) -> float:
+        """When the wait of an account ends, by `time.monotonic()`; minus infinity if it has none."""
+        return self._holds.get(account, _Hold()).until
+
+    def meet(self, call: Call, now: float) -> Answer | None:
+        """The wait, if there is one or if this call earns one."""
+        hold = self._holds.setdefault(call.account, _Hold())
+        if now < hold.until:
+            left = math.ceil(hold.until - now)
+            return self._wait(left, is_violation=call.sent_at > hold.told_at + _IN_FLIGHT)
+        if self.times is not None and hold.told >= self.times:
+            return None
+        hold.seen += 1
+        if hold.seen <= self.after:
+            return None
+        hold.told, hold.seen, self.met = hold.told + 1, 0, self.met + 1
+        hold.until = now + (self.seconds if self.holds is None else self.holds)
+        hold.told_at = call.sent_at + (now - call.at)
+        return self._wait(math.ceil(self.seconds))
+
+    def _wait(self, seconds: int, *, is_violation: bool = False) -> Answer:
+        name = f"{self.name}_{seconds}"
+        return Answer(name, (420, name), is_violation=is_violation)
+
+
+class Faults:
+    """All the trouble there is, and the calls that broke a wait."""
+
+    def __init__(self, kept: int) -> None:
+        self._faults: list[Fault] = []
+        self.violations: deque[Call] = deque(maxlen=kept)
+
+    def add(self, fault: Fault) -> None:
+        """From now on."""
+        self._faults.append(fault)
+
+    def remove(self, fault: Fault) -> None:
+        """No longer; nothing if it is not there."""
+        if fault in self._faults:
+            self._faults.remove(fault)
+
+    def clear(self) -> None:
+        """No more trouble."""
+        self._faults.clear()
+
+    def meet(self, call: Call) -> tuple[float, Answer | None]:
+        """How long to wait before this call is answered, and what to answer; None: the truth. The first fault wins."""
+        now, seconds = time.monotonic(), 0.0
+        for fault in self._faults:
+            answer = fault.meet(call, now) if fault.fits(call) else None
+            if answer is None:
+                continue
+            seconds += answer.seconds
+            if answer.is_violation:
+                self.violations.append(call)
+            if answer.result != "ok":
+                return seconds, answer
+        return seconds, None

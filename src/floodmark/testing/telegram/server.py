@@ -1,0 +1,469 @@
+"""The server: listens, answers, makes trouble when told to, and remembers every call."""
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from telethon.tl import types
+
+from floodmark.errors import InvalidInput, Unavailable
+
+from . import sessions
+from .asking import Asker, Refusal
+from .faults import Answer, Call, Delay, Drop, Failure, Fault, Faults, Flood, HalfClose, Hang, When
+from .handshake import Exchange
+from .methods import answer, channel_of
+from .raw import packed, rpc_error
+from .sessions import HOST, Key
+from .wire import Connection, Request
+from .world import Channel, World
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_CALLS_KEPT = 100_000
+# A client that reconnects closes first, but its goodbye may be read after its next hello.
+_GOODBYE_SECONDS = 0.1
+_LOOPBACK = ("127.0.0.1", "localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """Two connections used one session at the same time."""
+
+    at: float
+    account: str | None
+    connections: tuple[int, int]
+
+
+class LoopbackTelegram:
+    """A Telegram on this machine for the unmodified Telethon client. Listens while its context is open.
+
+    It answers from `world`. With `forbid_duplicates` it does as the real one does when it sees one session twice:
+    AUTH_KEY_DUPLICATED for both, and the session is lost. Every method may be called from any thread.
+    """
+
+    def __init__(
+        self, world: World, port: int = 0, *, host: str = HOST, forbid_duplicates: bool = False, keep: int = _CALLS_KEPT
+    ) -> None:
+        if host not in _LOOPBACK:
+            raise InvalidInput(
+                f"a loopback Telegram does not listen on {host}: its keys are known to everybody",
+                hint=f"leave the host out, it is {HOST}",
+            )
+        self.world, self.port = world, port
+        self.forbid_duplicates = forbid_duplicates
+        self._connections = 0
+        self._duplicates: deque[Duplicate] = deque(maxlen=keep)
+        self._calls: deque[Call] = deque(maxlen=keep)
+        self._faults = Faults(keep)
+        self._closing_at_once = 0.0
+        self._open: dict[Connection, asyncio.Task[None]] = {}
+        self._listening: asyncio.Server | None = None
+        self._starting: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+
+    async def __aenter__(self) -> "LoopbackTelegram":
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        await self._listen(self._bound())
+        self.world.listeners.append(self._happened)
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        self.world.listeners.remove(self._happened)
+        if self._listening is not None:
+            self._listening.close()
+        serving = [*self._starting, *self._open.values()]
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+        self._listening = self._loop = None
+
+    @classmethod
+    @contextmanager
+    def thread(cls, world: World, port: int = 0, **options: Any) -> Iterator["LoopbackTelegram"]:
+        """The same in a thread with an event loop of its own, for programs that have none."""
+        made = cls(world, port, **options)
+        is_up, failed = threading.Event(), list[BaseException]()
+        stop: list[Callable[[], object]] = []
+
+        async def serve() -> None:
+            leave = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            async with made:
+                stop.append(lambda: loop.call_soon_threadsafe(leave.set))
+                is_up.set()
+                await leave.wait()
+
+        def run() -> None:
+            try:
+                asyncio.run(serve())
+            except BaseException as error:  # noqa: BLE001 - raised again where the thread was started
+                failed.append(error)
+                is_up.set()
+
+        worker = threading.Thread(target=run, name="loopback-telegram", daemon=True)
+        worker.start()
+        is_up.wait()
+        if failed:
+            raise failed[0]
+        try:
+            yield made
+        finally:
+            stop[0]()
+            worker.join()
+
+    # What to connect with
+
+    def session(self, account: str) -> str:
+        """The text of a `StringSession` of this account that leads here."""
+        return sessions.session_text(self._secret(account), self.port)
+
+    def write_session(self, account: str, path: Path | str) -> None:
+        """The same as a `.session` file."""
+        sessions.write_session(self._secret(account), self.port, Path(path))
+
+    def _secret(self, account: str) -> bytes:
+        return sessions.secret_for(self.world.seed, self.world.get_account(account).name)
+
+    # What happened
+
+    def calls(
+        self, method: str | None = None, account: str | None = None, channel: Channel | int | None = None
+    ) -> list[Call]:
+        """The calls so far, oldest first; of very many only the last ones."""
+        wanted = Fault(method=method, account=account, channel=_id(channel))
+        with self.world.lock:
+            return [call for call in self._calls if wanted.fits(call)]
+
+    @property
+    def connections(self) -> int:
+        """How many connections there have been."""
+        return self._connections
+
+    @property
+    def duplicates(self) -> list[Duplicate]:
+        """Each time two connections used one session at the same time."""
+        with self.world.lock:
+            return list(self._duplicates)
+
+    @property
+    def violations(self) -> list[Call]:
+        """The calls that were made although the account had been told to wait."""
+        with self.world.lock:
+            return list(self._faults.violations)
+
+    def forget(self) -> None:
+        """Begin counting anew: no calls, no duplicates, no violations."""
+        with self.world.lock:
+            self._calls.clear()
+            self._duplicates.clear()
+            self._faults.violations.clear()
+            self._connections = 0
+
+    # Trouble
+
+    def add(self, fault: Fault) -> Fault:
+        """Any fault of `floodmark.testing.telegram.faults`."""
+        with self.world.lock:
+            self._faults.add(fault)
+        return fault
+
+    def flood(
+        self,
+        method: str,
+        *,
+        seconds: float,
+        channel: Channel | int | None = None,
+        account: str | None = None,
+        after: int = 0,
+        times: int | None = 1,
+        holds: float | None = None,
+    ) -> Flood:
+        """FLOOD_WAIT_`seconds` on the call after `after` others; see `Flood`."""
+        made = Flood(
+            method=method,
+            seconds=seconds,
+            channel=_id(channel),
+            account=account,
+            after=after,
+            times=times,
+            holds=holds,
+        )
+        self.add(made)
+        return made
+
+    def fail(
+        self,
+        method: str | None,
+        name: str,
+        *,
+        code: int = 400,
+        channel: Channel | int | None = None,
+        account: str | None = None,
+        after: int = 0,
+        times: int | None = 1,
+    ) -> Failure:
+        """An error of the protocol, such as CHANNEL_PRIVATE."""
+        made = Failure(
+            method=method, name=name, code=code, channel=_id(channel), account=account, after=after, times=times
+        )
+        self.add(made)
+        return made
+
+    def drop(self, *, when: When = "before", method: str | None = None, after: int = 0, times: int | None = 1) -> None:
+        """Break the connection off before the call is looked at, in the middle of the answer, or after it."""
+        self.add(Drop(when=when, method=method, after=after, times=times))
+
+    def hang(self, *, method: str | None = None, after: int = 0, times: int | None = 1) -> None:
+        """Never answer, and leave the connection open."""
+        self.add(Hang(method=method, after=after, times=times))
+
+    def half_close(self, *, method: str | None = None, after: int = 0, times: int | None = 1) -> None:
+        """Send nothing more on the connection of this call, but go on reading from it."""
+        self.add(HalfClose(method=method, after=after, times=times))
+
+    def delay(self, seconds: float, *, method: str | None = None) -> None:
+        """Answer so much later."""
+        self.add(Delay(seconds=seconds, method=method))
+
+    def accept_and_close(self, times: int | None = None) -> None:
+        """Close new connections as soon as they are there."""
+        self._closing_at_once = float("inf") if times is None else times
+
+    def refuse(self, *, drop: bool = True) -> None:
+        """Be away: nobody listens, and unless told otherwise the connections there are break off."""
+        self._at_home(lambda: self._shut(drop=drop))
+
+    def accept(self) -> None:
+        """Be back, on the same port."""
+        self._at_home(self._open_again)
+
+    def disconnect(self, account: str | None = None) -> None:
+        """Break off the connections there are, or those of an account."""
+        self._at_home(lambda: self._cut(account))
+
+    def revoke(self, account: str, reason: str = "AUTH_KEY_UNREGISTERED") -> None:
+        """End all sessions of an account: every call is answered with the reason."""
+        with self.world.lock:
+            for key in self.world.keys.values():
+                if key.account == self.world.get_account(account).name:
+                    key.revoked = reason
+
+    def restore(self, account: str) -> None:
+        """Let the sessions of an account be good again."""
+        with self.world.lock:
+            for key in self.world.keys.values():
+                if key.account == account:
+                    key.revoked = None
+
+    def heal(self) -> None:
+        """Take all trouble back but revoked sessions."""
+        with self.world.lock:
+            self._faults.clear()
+            self._closing_at_once = 0.0
+        self.accept()
+
+    # Listening
+
+    def _bound(self) -> socket.socket:
+        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            made.bind((HOST, self.port))
+        except OSError as error:
+            made.close()
+            raise Unavailable(
+                f"port {self.port} cannot be had: {error.strerror}", hint="take another, or --port 0"
+            ) from error
+        made.listen(512)
+        self.port = made.getsockname()[1]
+        return made
+
+    async def _listen(self, bound: socket.socket) -> None:
+        self._listening = await asyncio.start_server(self._accepted, sock=bound)
+
+    def _shut(self, *, drop: bool) -> None:
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
+        if drop:
+            self._cut(None)
+
+    def _open_again(self) -> None:
+        if self._listening is None and self._loop is not None and not self._starting:
+            # Bound at once: whoever connects from now on is not refused, even if nobody reads yet.
+            task = self._loop.create_task(self._listen(self._bound()))
+            self._starting.add(task)
+            task.add_done_callback(self._starting.discard)
+
+    def _cut(self, account: str | None) -> None:
+        for connection in tuple(self._open):
+            if account is None or (connection.key is not None and connection.key.account == account):
+                connection.abort()
+
+    def _at_home(self, work: Callable[[], T]) -> T | None:
+        """Do it in the loop's own thread."""
+        loop = self._loop
+        if loop is None:
+            return None
+        if threading.get_ident() == self._thread:
+            return work()
+
+        async def there() -> T:
+            return work()
+
+        return asyncio.run_coroutine_threadsafe(there(), loop).result()
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
+        connection = Connection(self._connections, self, reader, writer)
+        if self._closing_at_once > 0:
+            self._closing_at_once -= 1
+            connection.abort()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._open[connection] = task
+        try:
+            await connection.serve()
+        except asyncio.CancelledError:
+            # Only `__aexit__` cancels, and it waits for us; asyncio's own callback would complain about it.
+            pass
+        finally:
+            self._open.pop(connection, None)
+
+    # What connections ask (`wire.Host`)
+
+    def now(self) -> float:
+        """The server's clock."""
+        return self.world.now()
+
+    def key(self, key_id: int) -> Key | None:
+        """A key that the world knows."""
+        return self.world.keys.get(key_id)
+
+    def exchange(self) -> Callable[[Any], Any]:
+        """One key exchange."""
+        return Exchange(self.world)
+
+    async def joined(self, connection: Connection) -> bool:
+        """Look whether somebody else is there with the same key."""
+        if self._rival(connection) is not None:
+            await asyncio.sleep(_GOODBYE_SECONDS)
+        rival, key = self._rival(connection), connection.key
+        if rival is None or key is None:
+            return True
+        with self.world.lock:
+            pair = (rival.number, connection.number)
+            self._duplicates.append(Duplicate(time.monotonic(), key.account, pair))
+            log.warning("the session of %s is used by connections %d and %d at once", key.account, *pair)
+            if self.forbid_duplicates:
+                key.revoked = "AUTH_KEY_DUPLICATED"
+        return True
+
+    def _rival(self, connection: Connection) -> Connection | None:
+        others = (other for other in self._open if other is not connection and other.is_open)
+        return next((other for other in others if other.key is connection.key), None)
+
+    async def handle(self, connection: Connection, request: Request) -> None:
+        """Answer a call, or make the trouble that is due."""
+        call = self._recorded(connection, request)
+        with self.world.lock:
+            seconds, trouble = self._faults.meet(call)
+        if seconds:
+            await asyncio.sleep(seconds)
+        if trouble is not None and trouble.error is None:
+            await self._disturb(connection, request, call, trouble)
+            return
+        body = self._refused(call, trouble) if trouble is not None else self._answered(connection, request, call)
+        connection.answer(request, body)
+        await connection.flush()
+
+    async def _disturb(self, connection: Connection, request: Request, call: Call, trouble: Answer) -> None:
+        if trouble.result == "half-close":
+            connection.half_close()
+        elif trouble.result == "drop-during":
+            connection.answer(request, self._answered(connection, request, call), portion=0.5)
+            await connection.flush()
+        elif trouble.result == "drop-after":
+            connection.answer(request, self._answered(connection, request, call))
+            await connection.flush()
+        call.result = trouble.result
+        if trouble.result.startswith("drop"):
+            connection.close()
+
+    def _refused(self, call: Call, trouble: Answer) -> bytes:
+        assert trouble.error is not None
+        call.result = trouble.result
+        return rpc_error(*trouble.error)
+
+    def _answered(self, connection: Connection, request: Request, call: Call) -> bytes:
+        assert connection.key is not None
+        try:
+            body = packed(answer(Asker(self.world, connection.key, self.port), request.method, request.query))
+        except Refusal as refusal:
+            call.result = refusal.name
+            return rpc_error(refusal.code, refusal.name)
+        except Exception:
+            # Without an answer the client would wait for ever; and a 500 it would ask six times.
+            log.exception("the loopback Telegram stumbled over %s", request.method)
+            call.result = "BAD_REQUEST"
+            return rpc_error(400, "BAD_REQUEST")
+        call.result = "ok"
+        return body
+
+    def _recorded(self, connection: Connection, request: Request) -> Call:
+        named = channel_of(request.query)
+        with self.world.lock:
+            channel = named.channel_id if named is not None else self._channel_named(request)
+            call = Call(
+                time.monotonic(),
+                datetime.now(UTC),
+                connection.key.account if connection.key is not None else None,
+                request.method,
+                channel,
+                getattr(request.query, "offset_id", None),
+                connection.number,
+                request.sent_at,
+            )
+            self._calls.append(call)
+        return call
+
+    def _channel_named(self, request: Request) -> int | None:
+        if request.method == "contacts.resolveUsername":
+            found = self.world.named(request.query.username)
+            return None if found is None else found.channel_id
+        return None
+
+    # Updates
+
+    def _happened(self, channel: Channel, update: Any) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._push, channel, update)
+
+    def _push(self, channel: Channel, update: Any) -> None:
+        with self.world.lock:
+            for connection in tuple(self._open):
+                key = connection.key
+                if key is None or key.account is None or key.revoked or not connection.wants_updates:
+                    continue
+                if channel.has_member(key.account):
+                    asker = Asker(self.world, key, self.port)
+                    told = types.Updates([update], [], asker.chats(channel), int(self.world.now()), 0)
+                    connection.send(packed(told))
+
+
+def _id(channel: Channel | int | None) -> int | None:
+    return channel.channel_id if isinstance(channel, Channel) else channel

@@ -1,0 +1,120 @@
+"""Signing in by phone and code, and by password where there is one: `auth.*` and `account.getPassword`.
+
+The password is never sent: client and server prove to each other that they know it (SRP, as in RFC 2945 with
+SHA-256; https://core.telegram.org/api/srp).
+"""
+
+from hashlib import sha256
+from typing import Any
+
+from telethon import password as srp
+from telethon.tl import types
+
+from .asking import Asker, Refusal
+from .primes import PRIME, PRIME_BYTES, G
+from .sessions import derived, number
+from .world import Account
+
+
+def send_code(asker: Asker, request: Any) -> Any:
+    """`auth.sendCode`: nothing is sent; the code is the account's."""
+    account = _by_phone(asker, request.phone_number)
+    return types.auth.SentCode(types.auth.SentCodeTypeApp(len(account.code)), _code_hash(asker, account), timeout=60)
+
+
+def sign_in(asker: Asker, request: Any) -> Any:
+    """`auth.signIn`: with the right code the key is the account's, unless there is a password as well."""
+    account = _by_phone(asker, request.phone_number)
+    if request.phone_code_hash != _code_hash(asker, account):
+        raise Refusal("PHONE_CODE_EXPIRED")
+    if request.phone_code != account.code:
+        raise Refusal("PHONE_CODE_INVALID")
+    if account.password is not None:
+        asker.world.half_signed_in[asker.key.key_id] = account.name
+        raise Refusal("SESSION_PASSWORD_NEEDED", 401)
+    return _signed_in(asker, account)
+
+
+def password(asker: Asker, _request: Any) -> Any:
+    """`account.getPassword`: what a client needs to prove that it knows the password."""
+    account = _half_signed_in(asker)
+    algo = _algo(asker, account)
+    plain = types.account.Password(
+        types.PasswordKdfAlgoUnknown(), types.SecurePasswordKdfAlgoUnknown(), derived(32, asker.key.secret)
+    )
+    if account.password is None:
+        return plain
+    plain.has_password, plain.current_algo = True, algo
+    plain.srp_B, plain.srp_id = _challenge(asker, account).to_bytes(256, "big"), number("srp", asker.key.secret)
+    return plain
+
+
+def check_password(asker: Asker, request: Any) -> Any:
+    """`auth.checkPassword`"""
+    account, given = _half_signed_in(asker), request.password
+    if account.password is None or _proof(asker, account, given.A) != given.M1:
+        raise Refusal("PASSWORD_HASH_INVALID")
+    return _signed_in(asker, account)
+
+
+def log_out(asker: Asker, _request: Any) -> Any:
+    """`auth.logOut`: the key is nobody's from now on."""
+    _ = asker.account
+    asker.key.account = None
+    return types.auth.LoggedOut()
+
+
+def _signed_in(asker: Asker, account: Account) -> Any:
+    asker.key.account, asker.key.revoked = account.name, None
+    asker.world.half_signed_in.pop(asker.key.key_id, None)
+    return types.auth.Authorization(asker.me)
+
+
+def _by_phone(asker: Asker, phone: str) -> Account:
+    digits = "".join(sign for sign in phone if sign.isdigit())
+    found = next((account for account in asker.world.accounts.values() if account.phone == digits), None)
+    if found is None:
+        raise Refusal("PHONE_NUMBER_INVALID" if len(digits) < 7 else "PHONE_NUMBER_UNOCCUPIED")
+    return found
+
+
+def _half_signed_in(asker: Asker) -> Account:
+    name = asker.world.half_signed_in.get(asker.key.key_id)
+    return asker.account if name is None else asker.world.accounts[name]
+
+
+def _code_hash(asker: Asker, account: Account) -> str:
+    return derived(9, asker.world.seed, "code", account.name).hex()
+
+
+def _algo(asker: Asker, account: Account) -> Any:
+    salts = (derived(8, asker.world.seed, name, account.name) for name in ("salt1", "salt2"))
+    return types.PasswordKdfAlgoSHA256SHA256PBKDF2HMACSHA512iter100000SHA256ModPow(*salts, G, PRIME_BYTES)
+
+
+def _verifier(asker: Asker, account: Account) -> int:
+    told = srp.compute_hash(_algo(asker, account), account.password or "")
+    return pow(G, int.from_bytes(told, "big"), PRIME)
+
+
+def _secret(asker: Asker) -> int:
+    return int.from_bytes(derived(256, "srp", asker.key.secret), "big")
+
+
+def _challenge(asker: Asker, account: Account) -> int:
+    multiplier = int.from_bytes(_hash(PRIME_BYTES, G.to_bytes(256, "big")), "big")
+    return (multiplier * _verifier(asker, account) + pow(G, _secret(asker), PRIME)) % PRIME
+
+
+def _proof(asker: Asker, account: Account, public: bytes) -> bytes:
+    theirs, ours = public.rjust(256, b"\0"), _challenge(asker, account).to_bytes(256, "big")
+    mixed = int.from_bytes(_hash(theirs, ours), "big")
+    base = int.from_bytes(theirs, "big") * pow(_verifier(asker, account), mixed, PRIME) % PRIME
+    shared = _hash(pow(base, _secret(asker), PRIME).to_bytes(256, "big"))
+    algo, generator = _algo(asker, account), G.to_bytes(256, "big")
+    both = bytes(a ^ b for a, b in zip(_hash(PRIME_BYTES), _hash(generator), strict=True))
+    return _hash(both, _hash(algo.salt1), _hash(algo.salt2), theirs, ours, shared)
+
+
+def _hash(*parts: bytes) -> bytes:
+    return sha256(b"".join(parts)).digest()

@@ -1,0 +1,65 @@
+"""What happened while a client was away: `updates.*`."""
+
+from typing import Any
+
+from telethon.tl import types
+
+from .asking import Asker
+from .world import Change, Channel
+
+# Who missed more of a channel is only told where it stands now.
+TOO_LONG = 100
+# Nothing happens to an account itself, so its count stands still; 0 would mean that it is not known.
+_ACCOUNT_PTS = 1
+
+
+def state(asker: Asker, _request: Any) -> Any:
+    """`updates.getState`"""
+    _ = asker.account
+    return types.updates.State(_ACCOUNT_PTS, 0, int(asker.world.now()), 0, 0)
+
+
+def difference(asker: Asker, request: Any) -> Any:
+    """`updates.getDifference`: names the channels that moved since then."""
+    account, now = asker.account, int(asker.world.now())
+    since = int(request.date.timestamp()) if request.date else 0
+    moved = [c for c in asker.world.channels.values() if c.has_member(account.name) and c.moved_at >= max(since, 1)]
+    if not moved:
+        return types.updates.DifferenceEmpty(now, 0)
+    told = [types.UpdateChannelTooLong(channel.channel_id, channel.pts) for channel in moved]
+    return types.updates.Difference([], [], told, asker.chats(*moved), [], state(asker, request))
+
+
+def channel_difference(asker: Asker, request: Any) -> Any:
+    """`updates.getChannelDifference`"""
+    channel = asker.channel(request.channel)
+    if request.pts >= channel.pts:
+        return types.updates.ChannelDifferenceEmpty(channel.pts, final=True, timeout=30)
+    missed = _missed(channel, request.pts)
+    if missed is None:
+        raw = channel.history.page(limit=20)
+        return types.updates.ChannelDifferenceTooLong(
+            dialog(channel), [message for _, message in raw], asker.chats(channel), [], final=True, timeout=30
+        )
+    return types.updates.ChannelDifference(
+        channel.pts,
+        [change.message for change in missed if change.message is not None],
+        [change.update for change in missed if change.message is None],
+        asker.chats(channel),
+        [],
+        final=True,
+        timeout=30,
+    )
+
+
+def dialog(channel: Channel) -> Any:
+    """A channel in an account's list, and where its count stands."""
+    top = channel.history.ids[-1] if channel.history.ids else 0
+    return types.Dialog(channel.peer, top, top, top, 0, 0, 0, 0, types.PeerNotifySettings(), pts=channel.pts)
+
+
+def _missed(channel: Channel, pts: int) -> list[Change] | None:
+    missed = [change for change in channel.changes if change.pts > pts]
+    if not missed or missed[0].pts - missed[0].pts_count > pts or len(missed) > TOO_LONG:
+        return None
+    return missed

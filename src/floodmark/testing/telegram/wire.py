@@ -1,0 +1,307 @@
+"""One connection: transports, encryption, sessions, containers and acknowledgements of MTProto 2.0.
+
+Packets are read and written by Telethon's own codecs; they serve both sides. Each request is answered in a task of
+its own, so that a slow answer does not hold up the others or the pings.
+"""
+
+import asyncio
+import logging
+import os
+import struct
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Protocol
+
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from telethon.crypto import AES
+from telethon.network.connection.tcpabridged import AbridgedPacketCodec
+from telethon.network.connection.tcpfull import FullPacketCodec
+from telethon.network.connection.tcpintermediate import IntermediatePacketCodec, RandomizedIntermediatePacketCodec
+from telethon.network.mtprotostate import MTProtoState
+from telethon.tl import functions, types
+from telethon.tl.core import GzipPacked, MessageContainer
+
+from .raw import method_of, packed, rpc_result, unpacked
+from .sessions import Key
+
+log = logging.getLogger(__name__)
+
+_UNKNOWN_KEY = struct.pack("<i", -404)
+_WRONG_SALT = 48
+_IGNORED = (types.MsgsAck, types.MsgsStateReq, types.MsgResendReq, functions.RpcDropAnswerRequest)
+_WRAPPERS = (
+    functions.InvokeWithLayerRequest,
+    functions.InitConnectionRequest,
+    functions.InvokeAfterMsgRequest,
+    functions.InvokeWithTakeoutRequest,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A call as it came in. `sent_at` is when the client made it, by the server's clock."""
+
+    query: Any
+    method: str
+    message_id: int
+
+    @property
+    def sent_at(self) -> float:
+        """A message id is a time: seconds in the upper half, nanoseconds in the lower."""
+        return (self.message_id >> 32) + ((self.message_id & 0xFFFFFFFF) >> 2) / 1e9
+
+
+class Host(Protocol):
+    """What a connection asks of the server."""
+
+    def now(self) -> float:
+        """The server's clock."""
+        ...
+
+    def key(self, key_id: int) -> Key | None:
+        """A key it knows."""
+        ...
+
+    async def joined(self, connection: "Connection") -> bool:
+        """A key was shown on a connection for the first time. False: answer nothing."""
+        ...
+
+    async def handle(self, connection: "Connection", request: Request) -> None:
+        """Answer a call."""
+        ...
+
+    def exchange(self) -> Callable[[Any], Any]:
+        """What answers the unencrypted messages of one key exchange."""
+        ...
+
+
+class Connection:
+    """A client at the other end of a socket."""
+
+    def __init__(self, number: int, host: Host, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.number = number
+        self.key: Key | None = None
+        # Whether the client may be told what happens without asking.
+        self.wants_updates = False
+        self.is_open = True
+        self._host, self._reader, self._writer = host, reader, writer
+        self._codec: Any = None
+        self._encrypt: Callable[[bytes], bytes] = _unchanged
+        self._exchange: Callable[[Any], Any] | None = None
+        self._session, self._announced, self._last_id = 0, 0, 0
+        self._is_mute = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        """Read until the client leaves; then nothing of this connection is left."""
+        try:
+            source = await self._detect()
+            while True:
+                await self._receive(await self._codec.read_packet(source))
+        except (asyncio.IncompleteReadError, ConnectionError, _Refused):
+            pass
+        finally:
+            self.abort()
+            for task in tuple(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def abort(self) -> None:
+        """Break it off."""
+        self.is_open = False
+        transport: Any = self._writer.transport
+        transport.abort()
+
+    def close(self) -> None:
+        """Break it off once everything written is on its way."""
+        self.is_open = False
+        self._writer.close()
+
+    def half_close(self) -> None:
+        """Say that nothing more will come, and keep to it; what the client sends is still read."""
+        self._is_mute = True
+        if self._writer.can_write_eof():
+            self._writer.write_eof()
+
+    def send(self, body: bytes, *, portion: float = 1.0) -> None:
+        """Send a message of the session; with a `portion` only the beginning of it."""
+        if self.key is None or self._is_mute or not self.is_open:
+            return
+        data = self._write(self._sealed(self.key, body))
+        self._writer.write(data[: int(len(data) * portion)])
+
+    async def flush(self) -> None:
+        """Wait until the client takes what was sent."""
+        if self.is_open and not self._is_mute:
+            await self._writer.drain()
+
+    def answer(self, request: Request, body: bytes, *, portion: float = 1.0) -> None:
+        """Answer a call."""
+        self.send(rpc_result(request.message_id, body), portion=portion)
+
+    async def _detect(self) -> "Source":
+        head = await self._reader.readexactly(1)
+        if head == b"\xef":
+            self._codec = AbridgedPacketCodec(None)
+            return self._reader
+        head += await self._reader.readexactly(3)
+        if head == b"\xee" * 4:
+            self._codec = IntermediatePacketCodec(None)
+            return self._reader
+        head += await self._reader.readexactly(4)
+        # Full: a length, then the number of the first packet.
+        if head[4:] == bytes(4):
+            self._codec = FullPacketCodec(None)
+            return Ahead(self._reader, head)
+        return self._obfuscated(head + await self._reader.readexactly(56))
+
+    def _obfuscated(self, head: bytes) -> "Source":
+        decrypt, self._encrypt = _stream_cipher(head[8:56]), _stream_cipher(head[55:7:-1])
+        tag = decrypt(head)[56:60]
+        codecs = (AbridgedPacketCodec, IntermediatePacketCodec, RandomizedIntermediatePacketCodec)
+        found = next((codec for codec in codecs if codec.obfuscate_tag == tag), None)
+        if found is None:
+            raise _Refused
+        self._codec = found(None)
+        return Decrypted(self._reader, decrypt)
+
+    def _write(self, packet: bytes) -> bytes:
+        return self._encrypt(self._codec.encode_packet(packet))
+
+    async def _receive(self, packet: bytes) -> None:
+        key_id = int.from_bytes(packet[:8], "little")
+        if key_id == 0:
+            self._receive_plain(packet)
+            return
+        key = self._host.key(key_id)
+        if key is None:
+            self._writer.write(self._write(_UNKNOWN_KEY))
+            return
+        plain = _opened(key, packet)
+        if self.key is not key:
+            self.key = key
+            if not await self._host.joined(self):
+                return
+        self._receive_sealed(key, plain)
+
+    def _receive_plain(self, packet: bytes) -> None:
+        if self._exchange is None:
+            self._exchange = self._host.exchange()
+        body = packed(self._exchange(unpacked(packet[20:])))
+        self._writer.write(self._write(struct.pack("<qqi", 0, self._next_id(), len(body)) + body))
+
+    def _receive_sealed(self, key: Key, plain: bytes) -> None:
+        salt, session, message_id, number, length = struct.unpack_from("<qqqii", plain)
+        self._session = session
+        if salt != key.salt:
+            # Also what tells a client with a wrong clock the right time, so it comes before everything else.
+            self.send(packed(types.BadServerSalt(message_id, number, _WRONG_SALT, key.salt)))
+            return
+        if session != self._announced:
+            self._announced = session
+            self.send(packed(types.NewSessionCreated(message_id, session & 0x7FFFFFFFFFFFFFFF, key.salt)))
+        self._dispatch(message_id, unpacked(plain[32 : 32 + length]))
+
+    def _dispatch(self, message_id: int, body: Any) -> None:
+        if isinstance(body, MessageContainer):
+            for message in body.messages:
+                self._dispatch(message.msg_id, message.obj)
+        elif isinstance(body, GzipPacked):
+            self._dispatch(message_id, unpacked(body.data))
+        elif isinstance(body, functions.PingRequest | functions.PingDelayDisconnectRequest):
+            self.send(packed(types.Pong(message_id, body.ping_id)))
+        elif isinstance(body, functions.GetFutureSaltsRequest):
+            self.send(packed(types.FutureSalts(message_id, int(self._host.now()), [])))
+        elif not isinstance(body, _IGNORED):
+            self._start(self._host.handle(self, self._unwrapped(message_id, body)))
+
+    def _unwrapped(self, message_id: int, body: Any) -> Request:
+        wants_updates = True
+        while True:
+            if isinstance(body, functions.InvokeWithoutUpdatesRequest):
+                wants_updates, body = False, body.query
+            elif isinstance(body, _WRAPPERS):
+                body = body.query
+            else:
+                # The first call of a connection is always plain.
+                self.wants_updates = wants_updates and not isinstance(body, functions.help.GetConfigRequest)
+                return Request(body, method_of(body), message_id)
+
+    def _start(self, work: Awaitable[None]) -> None:
+        async def guarded() -> None:
+            try:
+                await work
+            except ConnectionError:
+                self.abort()
+
+        task = asyncio.create_task(guarded())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _sealed(self, key: Key, body: bytes) -> bytes:
+        head = struct.pack("<qqqii", key.salt, self._session, self._next_id(), 1, len(body))
+        plain = head + body
+        plain += os.urandom(-(len(plain) + 12) % 16 + 12)
+        message_key = sha256(key.secret[96:128] + plain).digest()[8:24]
+        aes_key, aes_iv = MTProtoState._calc_key(key.secret, message_key, False)
+        return struct.pack("<Q", key.key_id) + message_key + bytes(AES.encrypt_ige(plain, aes_key, aes_iv))
+
+    def _next_id(self) -> int:
+        # Odd, and never smaller than the last one.
+        now = self._host.now()
+        made = int(now) << 32 | int((now % 1) * 1e9) << 2 | 1
+        self._last_id = max(made, self._last_id + 4)
+        return self._last_id
+
+
+class Source(Protocol):
+    """Where packets are read from."""
+
+    async def readexactly(self, n: int) -> bytes:
+        """So many bytes."""
+        ...
+
+
+class Ahead:
+    """A reader whose first bytes were read already."""
+
+    def __init__(self, reader: asyncio.StreamReader, head: bytes) -> None:
+        self._reader, self._head = reader, head
+
+    async def readexactly(self, n: int) -> bytes:
+        """First what was read ahead."""
+        head, self._head = self._head[:n], self._head[n:]
+        return head if len(head) == n else head + await self._reader.readexactly(n - len(head))
+
+
+class Decrypted:
+    """A reader of an obfuscated connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, decrypt: Callable[[bytes], bytes]) -> None:
+        self._reader, self._decrypt = reader, decrypt
+
+    async def readexactly(self, n: int) -> bytes:
+        """In clear."""
+        return self._decrypt(await self._reader.readexactly(n))
+
+
+class _Refused(Exception):
+    """What came is not what a client sends."""
+
+
+def _opened(key: Key, packet: bytes) -> bytes:
+    message_key = packet[8:24]
+    aes_key, aes_iv = MTProtoState._calc_key(key.secret, message_key, True)
+    plain = bytes(AES.decrypt_ige(packet[24:], aes_key, aes_iv))
+    if sha256(key.secret[88:120] + plain).digest()[8:24] != message_key:
+        raise _Refused
+    return plain
+
+
+def _stream_cipher(secret: bytes) -> Callable[[bytes], bytes]:
+    return Cipher(algorithms.AES(secret[:32]), modes.CTR(secret[32:48])).encryptor().update
+
+
+def _unchanged(data: bytes) -> bytes:
+    return data

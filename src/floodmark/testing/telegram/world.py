@@ -1,0 +1,295 @@
+"""What there is to read: accounts, channels, their messages, and what happened to them.
+
+Everything may be used from any thread: one lock holds for the whole world.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+from telethon.tl import types
+
+from floodmark.errors import Conflict, InvalidInput, NotFound
+
+from . import media
+from .history import History
+from .makers import Kind, maker
+from .raw import Raw
+from .sessions import Key, number, secret_for
+
+# As many updates as a channel remembers for clients that were away; who missed more is told that it was too long.
+_UPDATES_KEPT = 1_000
+_FIRST_CHANNEL, _FIRST_USER = 1_500_000_001, 700_000_001
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Somebody who can sign in."""
+
+    name: str
+    user_id: int
+    phone: str
+    code: str
+    password: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that happened to a channel: where its count stands after it, and the update that says it."""
+
+    pts: int
+    pts_count: int
+    update: Any
+    message: Raw | None = None
+
+
+class World:
+    """Accounts and channels. The same seed gives the same keys, ids and texts.
+
+    `skew` sets the server's clock apart from ours.
+    """
+
+    def __init__(self, seed: int = 7, *, skew: timedelta = timedelta()) -> None:
+        self.seed, self.skew = seed, skew
+        self.lock = threading.RLock()
+        self.accounts: dict[str, Account] = {}
+        self.channels: dict[int, Channel] = {}
+        self.keys: dict[int, Key] = {}
+        # Keys whose code was right but whose password is still missing.
+        self.half_signed_in: dict[int, str] = {}
+        self.listeners: list[Callable[[Channel, Any], None]] = []
+
+    def now(self) -> float:
+        """The server's clock: seconds since 1970."""
+        return time.time() + self.skew.total_seconds()
+
+    def account(
+        self, name: str, *, phone: str | None = None, code: str = "12345", password: str | None = None
+    ) -> Account:
+        """An account with a session of its own, which `LoopbackTelegram.session` hands out."""
+        with self.lock:
+            if name in self.accounts:
+                raise Conflict(f"there is an account {name} already", hint="give it another name")
+            nth = len(self.accounts)
+            made = Account(name, _FIRST_USER + nth, _digits(phone or f"+1000000{nth + 1:04}"), code, password)
+            self.accounts[name] = made
+            self.remember(Key(secret_for(self.seed, name), name))
+            return made
+
+    def channel(
+        self,
+        username: str | None,
+        *,
+        title: str | None = None,
+        about: str = "",
+        members: Iterable[str] | None = None,
+    ) -> "Channel":
+        """A channel. Without a username it is private: only `members` (None: every account) can see it."""
+        with self.lock:
+            if username is not None and self.named(username) is not None:
+                raise Conflict(f"there is a channel {username} already", hint="give it another name")
+            channel_id = _FIRST_CHANNEL + len(self.channels)
+            made = Channel(self, channel_id, username, title or (username or "Private").title())
+            made.about, made.members = about, None if members is None else set(members)
+            self.channels[channel_id] = made
+            return made
+
+    def named(self, username: str) -> "Channel | None":
+        """The channel with this username, in whatever case it is written."""
+        wanted = username.lower().removeprefix("@")
+        return next((c for c in self.channels.values() if c.username and c.username.lower() == wanted), None)
+
+    def get_account(self, name: str) -> Account:
+        """The account with this name."""
+        if name not in self.accounts:
+            raise NotFound(f"no account {name} in this world", hint=f"there are: {', '.join(self.accounts) or 'none'}")
+        return self.accounts[name]
+
+    def remember(self, key: Key) -> Key:
+        """Know a key from now on."""
+        self.keys[key.key_id] = key
+        return key
+
+    def access_hash(self, account: str, channel_id: int) -> int:
+        """What an account must show with a channel's id; each account has another."""
+        return number(self.seed, "access", account, channel_id)
+
+    def tell(self, channel: "Channel", update: Any) -> None:
+        """Let everybody who listens know what happened."""
+        for listener in tuple(self.listeners):
+            listener(channel, update)
+
+
+class Channel:
+    """A channel and its history. Made by `World.channel`."""
+
+    def __init__(self, world: World, channel_id: int, username: str | None, title: str) -> None:
+        self.world, self.channel_id = world, channel_id
+        self.username, self.title, self.about = username, title, ""
+        self.subscribers = 100 + number(world.seed, channel_id, "subscribers") % 90_000
+        self.members: set[str] | None = None
+        self.created = int(world.now()) - 86_400 * 365
+        self.history = History()
+        self.pts = 1
+        # Seconds since 1970 of the server's clock when `pts` moved last.
+        self.moved_at = 0
+        self.changes: deque[Change] = deque(maxlen=_UPDATES_KEPT)
+        self._chance = Random(f"{world.seed}:{channel_id}")  # noqa: S311 - a likeness, not a secret
+
+    @property
+    def peer(self) -> Any:
+        """The channel as messages name it."""
+        return types.PeerChannel(self.channel_id)
+
+    def is_open_to(self, account: str) -> bool:
+        """Whether an account can read it."""
+        return self.username is not None or self.members is None or account in self.members
+
+    def has_member(self, account: str) -> bool:
+        """Whether an account has it among its dialogs and is told what happens in it."""
+        return self.members is None or account in self.members
+
+    def fill(
+        self,
+        count: int,
+        *,
+        start: datetime | None = None,
+        every: timedelta = timedelta(minutes=3),
+        kind: Kind = "lifelike",
+        gaps: float = 0.0,
+    ) -> None:
+        """Append so many messages that were always there: nobody is told of them.
+
+        They are made when asked for, so a hundred thousand cost little. `gaps` is the share of ids that were deleted.
+        """
+        step = every.total_seconds()
+        begin = start.timestamp() if start is not None else self.world.now() - step * count
+        self.fill_at([int(begin + step * index) for index in range(count)], kind=kind, gaps=gaps)
+
+    def fill_at(self, dates: Sequence[int], *, kind: Kind = "lifelike", gaps: float = 0.0) -> None:
+        """The same with the date of each message, in seconds since 1970."""
+        with self.world.lock:
+            skipped = [self._chance.random() < gaps for _ in dates] if gaps else ()
+            self.history.fill(dates, maker(kind, self.world.seed, self.channel_id), skipped)
+            self.pts += len(dates)
+
+    def post(self, text: str, *, date: datetime | None = None, **fields: Any) -> int:
+        """Post a message now; `fields` are those of Telethon's `Message`. Its id."""
+        with self.world.lock:
+            told = {"post": True, "views": 1, "forwards": 0, **fields}
+            message = types.Message(self.history.top + 1, self.peer, self._seconds(date), text, **told)
+            return self._append(message)
+
+    def grow(self, *, date: datetime | None = None) -> int:
+        """Post one more lifelike message now. Its id."""
+        with self.world.lock:
+            if self.history.top == 0:
+                self.fill_at([])
+            message_id = self.history.grow(self._seconds(date))
+            self._tell_new(message_id)
+            return message_id
+
+    def album(self, texts: Sequence[str], *, date: datetime | None = None, **fields: Any) -> list[int]:
+        """Post several photos as one album, each with its text. Their ids."""
+        with self.world.lock:
+            group = number(self.world.seed, self.channel_id, "posted", self.history.top + 1)
+            moment = date or self._now()
+            return [
+                self.post(text, date=moment, grouped_id=group, **{"media": self._photo(), **fields}) for text in texts
+            ]
+
+    def service(self, text: str, *, date: datetime | None = None, action: Any = None) -> int:
+        """Post a service message: a line about the channel rather than in it. Its id."""
+        with self.world.lock:
+            told = action if action is not None else types.MessageActionCustomAction(text)
+            return self._append(
+                types.MessageService(self.history.top + 1, self.peer, self._seconds(date), post=True, action=told)
+            )
+
+    def edit(self, message_id: int, text: str | None = None, *, date: datetime | None = None, **fields: Any) -> None:
+        """Change the text or other fields of a message; its edit date is now unless told otherwise."""
+        with self.world.lock:
+            message = self._existing(message_id)
+            changes = {"edit_date": self._seconds(date), **fields} | ({} if text is None else {"message": text})
+            for name, value in changes.items():
+                setattr(message, name, value)
+            self.history.keep(message, 0)
+            raw = self.history.raw(message_id)
+            self._moved(lambda pts: types.UpdateEditChannelMessage(raw, pts, 1))
+
+    def delete(self, *message_ids: int) -> None:
+        """Delete messages. Their ids are never used again."""
+        with self.world.lock:
+            for message_id in message_ids:
+                self._existing(message_id)
+            for message_id in message_ids:
+                self.history.drop(message_id)
+            gone = list(message_ids)
+            self._moved(lambda pts: types.UpdateDeleteChannelMessages(self.channel_id, gone, pts, len(gone)), len(gone))
+
+    def rename(self, username: str | None) -> None:
+        """Give it another username; the old one is free for others at once."""
+        with self.world.lock:
+            if username is not None and self.world.named(username) not in (None, self):
+                raise Conflict(f"there is a channel {username} already", hint="give it another name")
+            self.username = username
+            self.world.tell(self, types.UpdateChannel(self.channel_id))
+
+    def make_private(self, members: Iterable[str] = ()) -> None:
+        """Take its username away and shut everybody out but these accounts: others get CHANNEL_PRIVATE."""
+        with self.world.lock:
+            self.username, self.members = None, set(members)
+
+    def ids(self) -> list[int]:
+        """The ids of the messages there are, ascending."""
+        with self.world.lock:
+            return list(self.history.ids)
+
+    def message(self, message_id: int) -> Any | None:
+        """Telethon's object for a message, or None if it is deleted or never was."""
+        with self.world.lock:
+            return self.history.message(message_id)
+
+    def _append(self, message: Any) -> int:
+        self.history.keep(message, message.date)
+        self._tell_new(message.id)
+        return int(message.id)
+
+    def _tell_new(self, message_id: int) -> None:
+        raw = self.history.raw(message_id)
+        self._moved(lambda pts: types.UpdateNewChannelMessage(raw, pts, 1), message=raw)
+
+    def _moved(self, made: Callable[[int], Any], count: int = 1, *, message: Raw | None = None) -> None:
+        self.pts += count
+        self.moved_at = int(self.world.now())
+        change = Change(self.pts, count, made(self.pts), message)
+        self.changes.append(change)
+        self.world.tell(self, change.update)
+
+    def _existing(self, message_id: int) -> Any:
+        message = self.history.message(message_id)
+        if message is None:
+            raise NotFound(f"no message {message_id} in {self.title}", hint="channel.ids() lists those there are")
+        return message
+
+    def _photo(self) -> Any:
+        return media.photo(self.world.seed, self.channel_id, self.history.top + 1)
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self.world.now(), UTC)
+
+    def _seconds(self, date: datetime | None) -> int:
+        if date is None:
+            return int(self.world.now())
+        if date.tzinfo is None:
+            raise InvalidInput(f"{date} has no time zone", hint="datetime(..., tzinfo=UTC)")
+        return int(date.timestamp())
+
+
+def _digits(phone: str) -> str:
+    return "".join(sign for sign in phone if sign.isdigit())
