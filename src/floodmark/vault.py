@@ -1,0 +1,180 @@
+"""Secrets at rest: AES-256-GCM under a key from FLOODMARK_SECRET_KEY, or from a file made at first use.
+
+What is stored is `v1.KEY.DATA`: a mark of the key, so that a wrong one can be told from damage, then the nonce and
+the ciphertext. The label (whose secret it is) is authenticated with it: a row cannot be passed off as another's.
+"""
+
+import base64
+import hashlib
+import os
+import secrets
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from .errors import Conflict, InvalidInput, Unavailable
+from .settings import Settings
+
+SHORTEST_KEY = 16
+KEY_FILE = "secret.key"
+
+_VERSION = "v1"
+_NONCE_BYTES = 12
+# Slow on purpose, about 50 ms once a process: people choose keys that can be guessed.
+_SCRYPT = {"n": 2**14, "r": 8, "p": 1, "dklen": 32}
+_SALT = b"floodmark vault v1"
+_SHARE = (
+    "set FLOODMARK_SECRET_KEY to the key it was stored with; several machines on one database need the same key: "
+    "copy the text of secret.key from the FLOODMARK_HOME of the one that stored it"
+)
+
+
+class Vault:
+    """Seals and opens texts. The key is looked for when it is first needed, and made when something is first sealed."""
+
+    def __init__(self, key: str | None, file: Path) -> None:
+        self._given, self._file = key, file
+
+    @staticmethod
+    def of(settings: Settings) -> "Vault":
+        """The vault that the settings describe."""
+        key = settings.floodmark_secret_key
+        given = key.get_secret_value() if key is not None else ""
+        return Vault(given or None, settings.floodmark_home / KEY_FILE)
+
+    def seal(self, text: str, *, label: str) -> str:
+        """Encrypt a text that only `label` may be opened with."""
+        key = self._key_to_seal
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        data = key.cipher.encrypt(nonce, text.encode(), label.encode())
+        return f"{_VERSION}.{key.mark}.{base64.urlsafe_b64encode(nonce + data).decode()}"
+
+    def open(self, sealed: str, *, label: str) -> str:
+        """What was sealed. `Conflict` if it was with another key, or if the row has been tampered with."""
+        version, _, rest = sealed.partition(".")
+        mark, _, data = rest.partition(".")
+        if version != _VERSION:
+            raise Conflict(f"the secret of {label} is not in a form this version knows", hint="upgrade Floodmark")
+        key = self._key_to_open(label)
+        if key.mark != mark:
+            raise Conflict(
+                f"wrong key: the secret of {label} was stored with the key {mark}, and {self._whence()} is {key.mark}",
+                hint=_SHARE,
+            )
+        return _opened(key.cipher, data, label)
+
+    def _key_to_open(self, label: str) -> "_Key":
+        if self._given is None and not self._file.exists():
+            # A key made now could not be the right one, and would look as if it were.
+            raise Conflict(f"there is no key to open the secret of {label}: {self._file} does not exist", hint=_SHARE)
+        return self._key_to_seal
+
+    @cached_property
+    def _key_to_seal(self) -> "_Key":
+        if self._given is not None:
+            return _derived(self._given, "FLOODMARK_SECRET_KEY")
+        return _derived(_read_or_make(self._file), str(self._file))
+
+    def _whence(self) -> str:
+        return "FLOODMARK_SECRET_KEY" if self._given is not None else f"the one in {self._file}"
+
+
+class _Key(NamedTuple):
+    cipher: AESGCM
+    mark: str
+
+
+def _derived(text: str, origin: str) -> _Key:
+    text = text.strip()
+    if len(text) < SHORTEST_KEY:
+        raise InvalidInput(
+            f"the key in {origin} is too short: {len(text)} characters, at least {SHORTEST_KEY} are needed",
+            hint="make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'",
+        )
+    key = hashlib.scrypt(text.encode(), salt=_SALT, **_SCRYPT)
+    # Of the derived key, so that the mark is no help in guessing the text.
+    return _Key(AESGCM(key), hashlib.sha256(b"mark" + key).hexdigest()[:8])
+
+
+def _opened(cipher: AESGCM, data: str, label: str) -> str:
+    try:
+        raw = base64.urlsafe_b64decode(data)
+        return cipher.decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], label.encode()).decode()
+    except (InvalidTag, ValueError):
+        # Without the cause: nothing of what was tried may reach a traceback.
+        raise Conflict(
+            f"the secret of {label} has been changed, or was stored under another name",
+            hint=f"store it again with: floodmark accounts add {label} --replace",
+        ) from None
+
+
+def _read_or_make(path: Path) -> str:
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        with _telling(path, "made"):
+            _make(path)
+        return _read(path)
+
+
+def _read(path: Path) -> str:
+    with _telling(path, "read"), path.open(encoding="utf-8", errors="replace") as file:
+        # Asked of the open file, not of its name: it cannot be exchanged between the question and the reading.
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        if os.name == "posix" and mode & 0o077:
+            raise InvalidInput(f"the key file {path} can be read by others (mode {mode:04o})", hint=f"chmod 600 {path}")
+        return file.read(4096)
+
+
+def _make(path: Path) -> None:
+    """Put a whole key in place, or leave the one another process was quicker to put there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Only its owner can read what `mkstemp` makes.
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(f"{secrets.token_urlsafe(32)}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        _link(name, path)
+    finally:
+        Path(name).unlink()
+    if os.name == "posix":
+        _sync_folder(path.parent)
+
+
+def _link(made: str, path: Path) -> None:
+    try:
+        os.link(made, path)
+    except FileExistsError:
+        # Theirs holds; it was complete before it had this name.
+        return
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _telling(path: Path, what: str) -> Iterator[None]:
+    """Say which file it is about; one that is not there is for the caller to judge."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Unavailable(
+            f"the key file {path} cannot be {what}: {error.strerror}",
+            hint="let this user read and write it, or set FLOODMARK_SECRET_KEY",
+        ) from error
