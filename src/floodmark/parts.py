@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 
 from msgspec import Struct
 from prometheus_client import CollectorRegistry
@@ -10,6 +11,9 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from .calls.breaker import Thresholds
+from .calls.caller import Caller, CallPolicy
+from .calls.retrying import RetryPolicy
 from .clock import Clock, SystemClock
 from .leases.port import Leases
 from .leases.redis import RedisLeases
@@ -22,7 +26,9 @@ from .signals.local import LocalSignals
 from .signals.port import Signals
 from .signals.postgres import PostgresSignals
 from .signals.redis import RedisSignals
+from .store.breakers import Breakers
 from .store.database import Database, PostgresDatabase, SqliteDatabase, open_database
+from .store.limits import Limits
 from .store.migrate import migrate, require_newest
 from .store.port import Firing, Keeping, Leasing, Upkeep
 from .store.postgres.firing import PostgresFiring
@@ -38,6 +44,8 @@ from .telemetry.metrics import Metrics
 
 # A Redis that takes longer than this to answer is treated as away; blocking reads wait less than it.
 _REDIS_TIMEOUT_SECONDS = 4.0
+# A probe is over when its call has timed out; this is for telling so.
+_PROBE_MARGIN = timedelta(seconds=10)
 
 
 class Parts(Struct, frozen=True, kw_only=True):
@@ -58,6 +66,36 @@ class Parts(Struct, frozen=True, kw_only=True):
     leasing: Leasing
     keeping: Keeping
     upkeep: Upkeep
+    caller: Caller
+
+
+def call_policy(settings: Settings) -> CallPolicy:
+    """How calls to the outside are made: to Telegram, to web sites, to Redis."""
+    probe = settings.telegram_call_timeout + _PROBE_MARGIN
+    return CallPolicy(
+        call_timeout=settings.telegram_call_timeout,
+        retry=RetryPolicy(
+            attempts=settings.retry_max_attempts,
+            elapsed=timedelta(seconds=settings.retry_max_elapsed_seconds),
+            base=timedelta(seconds=settings.backoff_base_seconds),
+            longest=timedelta(seconds=settings.backoff_max_seconds),
+        ),
+        breaker=Thresholds(
+            failures=settings.circuit_breaker_failure_threshold,
+            window=timedelta(seconds=settings.circuit_breaker_window_seconds),
+            open_for=timedelta(seconds=settings.circuit_breaker_open_timeout_seconds),
+            probe=probe,
+        ),
+        others={
+            "web": Thresholds(
+                failures=settings.scheduler_cb_threshold,
+                window=None,
+                open_for=settings.scheduler_cb_timeout,
+                probe=probe,
+            )
+        },
+        is_adaptive=settings.rate_limit_strategy == "adaptive",
+    )
 
 
 @asynccontextmanager
@@ -174,4 +212,5 @@ def _wire(
         leasing=leasing,
         keeping=keeping,
         upkeep=upkeep,
+        caller=Caller(Limits(database, clock), Breakers(database, clock), call_policy(settings), clock, events),
     )

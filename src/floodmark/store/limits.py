@@ -1,34 +1,83 @@
-"""The limits that hold for the whole fleet. Table: `limits`, written when an execution is told to wait."""
+"""The limits that hold for the whole fleet. Table: `limits`, written at once by a call that is told to wait, and when
+an execution that was told to wait is settled; forgotten a day after they are over.
+"""
 
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 from msgspec import Struct
-from sqlalchemy import select
+from sqlalchemy import delete, func, or_, select
 
+from floodmark.calls.port import HeldLimit
 from floodmark.clock import Clock
+from floodmark.errors import NotFound
 
 from .database import Database
-from .dialects import present
+from .dialects import insert_into, present, present_moment
+from .packing import clean
 from .tables import limits
 
 MOST_SHOWN = 500
+# Servers tell all sorts of things; a limit that holds for longer than this is a mistake of theirs or ours.
+_LONGEST = timedelta(days=30)
 
 
 class LimitRow(Struct, frozen=True, kw_only=True):
-    """Everything under `key` waits until then; `hits` counts how often it was told to."""
+    """Everything under `key` waits until then; `hits` counts how often it was told to.
+
+    `rate`: calls a second that it is slowed down to afterwards, if any.
+    """
 
     key: str
     until: datetime
     reason: str
     hits: int
     updated_at: datetime
+    rate: float | None = None
 
 
 class Limits:
-    """Shows the limits."""
+    """Sets, shows and lifts limits. All by the clock of the database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database, self._clock = database, clock
+
+    async def set(self, key: str, after: timedelta, reason: str, rate: float | None = None) -> datetime:
+        """Let everything under `key` wait; until when it does. A limit is never shortened by another."""
+        until = present(self._database, self._clock, min(max(after, timedelta()), _LONGEST))
+        now = present(self._database, self._clock)
+        insert = insert_into(self._database, limits).values(
+            key=clean(key), until=until, reason=clean(reason), updated_at=now, rate=rate
+        )
+        later = func.greatest if self._database.dialect == "postgresql" else func.max
+        upsert = insert.on_conflict_do_update(
+            index_elements=[limits.c.key],
+            set_={
+                "until": later(limits.c.until, insert.excluded.until),
+                "reason": insert.excluded.reason,
+                "hits": limits.c.hits + 1,
+                "updated_at": insert.excluded.updated_at,
+                "rate": func.coalesce(insert.excluded.rate, limits.c.rate),
+            },
+        ).returning(limits.c.until)
+        async with self._database.writing() as connection:
+            held: datetime = (await connection.execute(upsert)).scalar_one()
+            return held
+
+    async def holding(self, scope: str) -> Sequence[HeldLimit]:
+        """The limits on `scope` and on what lies under it that hold, and those past ones that tell a rate."""
+        query = select(limits.c.key, limits.c.until, limits.c.reason, limits.c.rate)
+        under = limits.c.key.startswith(f"{scope}:", autoescape=True)
+        query = query.where(or_(limits.c.key == scope, under)).order_by(limits.c.until.desc()).limit(MOST_SHOWN)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+            now = await present_moment(self._database, self._clock, connection) if rows else self._clock.now()
+        return [
+            HeldLimit(key=key, rest=until - now, reason=reason, rate=rate)
+            for key, until, reason, rate in rows
+            # SQLite compares without regard to case.
+            if (key == scope or key.startswith(f"{scope}:")) and (until > now or rate is not None)
+        ]
 
     async def page(self, *, with_past: bool = False, limit: int = 100) -> list[LimitRow]:
         """Those that hold now, the longest first; with the past ones too, if asked for."""
@@ -38,3 +87,21 @@ class Limits:
         async with self._database.reading() as connection:
             rows = await connection.execute(query.limit(max(1, min(limit, MOST_SHOWN))))
             return [LimitRow(**row) for row in rows.mappings()]
+
+    async def show(self, key: str) -> LimitRow:
+        """One of them, past ones included."""
+        found = {row.key: row for row in await self.page(with_past=True, limit=MOST_SHOWN)}
+        if key not in found:
+            there = f"There are: {', '.join(list(found)[:5])}" if found else "There are none"
+            raise NotFound(f"there is no limit {key!r}", hint=there)
+        return found[key]
+
+    async def clear(self, key: str) -> LimitRow:
+        """Lift one, and forget the pace it was slowed down to; running processes notice within a second.
+
+        Returns what it was.
+        """
+        before = await self.show(key)
+        async with self._database.writing() as connection:
+            await connection.execute(delete(limits).where(limits.c.key == key))
+        return before

@@ -280,6 +280,8 @@ breakers = Table(
     Column("state", Text, nullable=False, server_default="closed"),
     Column("failures", Integer, nullable=False, server_default="0"),
     Column("window_began", UtcTime),
+    # The moments of those failures, at most as many as open it.
+    Column("failed_at", Json),
     Column("open_until", UtcTime),
     # Until then a probe is under way; one that never reports back is forgotten.
     Column("probe_until", UtcTime),

@@ -69,6 +69,7 @@ class BatchKept(Event, frozen=True, gc=False):
     new: int
     changed: int
     known: int
+    source: str = ""
 
 
 class BatchRefused(Event, frozen=True, gc=False):
@@ -89,6 +90,12 @@ class LeaderElectionAttempted(Event, frozen=True, gc=False):
     """This process asked for the leader's lease."""
 
     won: bool
+
+
+class SchedulerTicked(Event, frozen=True, gc=False):
+    """The leader has looked for what is due, at this time of the database."""
+
+    at: datetime
 
 
 class LeaderChanged(Event, frozen=True, gc=False):
@@ -157,24 +164,36 @@ class TriggersMatched(Event, frozen=True, gc=False):
 
 
 class BreakerMoved(Event, frozen=True, gc=False):
-    """The breaker of a domain is now `closed`, `open` or `half-open`."""
+    """A breaker is now `closed`, `open` or `half-open`; `domain` is its key, as in `telegram:reader1`.
+
+    `elsewhere`: another process has moved it, and this one has just noticed.
+    """
 
     domain: str
     state: str
+    reason: str | None = None
+    elsewhere: bool = False
 
 
 class CallRetried(Event, frozen=True, gc=False):
-    """A call to the outside failed and is made again after `delay` seconds. `attempt`: the one that failed."""
+    """A call to the outside failed and is made again after `delay` seconds. `attempt`: the one that failed.
+
+    `reason` is the name of the error's class; `scope` whom we called, as in `telegram:reader1` or `redis`.
+    """
 
     target: str
     method: str
     attempt: int
     delay: float
     reason: str
+    scope: str = ""
 
 
 class RateLimited(Event, frozen=True, gc=False):
-    """A source told us to wait so many seconds. `scope`: whom it told, as in `telegram:reader1`."""
+    """A source told us to wait so many seconds. `scope`: whom it told, as in `telegram:reader1`.
+
+    `reason` is the name of the error's class, never free text.
+    """
 
     source: str
     scope: str

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from floodmark.store.types import UtcTime, now_text
+from floodmark.store.types import Json, UtcTime, now_text
 
 revision = "0002"
 down_revision = "0001"
@@ -47,6 +47,7 @@ def upgrade() -> None:
         sa.Column("state", sa.Text(), server_default="closed", nullable=False),
         sa.Column("failures", sa.Integer(), server_default="0", nullable=False),
         sa.Column("window_began", UtcTime(), nullable=True),
+        sa.Column("failed_at", Json, nullable=True),
         sa.Column("open_until", UtcTime(), nullable=True),
         sa.Column("probe_until", UtcTime(), nullable=True),
         sa.Column("trips", sa.Integer(), server_default="0", nullable=False),
