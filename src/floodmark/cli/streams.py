@@ -224,7 +224,9 @@ def events(
 
 def _line(event: "Event") -> str:
     kind = event.kind.removeprefix("item.")
-    return f"{event.position:>7}  {kind:<7}  {safe(event.stream)}  {safe(event.key)}  {short(event.data, _DATA_SHOWN)}"
+    # Of a post the post itself: what its payload says around it is in this line already.
+    data = event.data if event.type == event.kind else json_line(msgspec.json.decode(event.data)["post"])
+    return f"{event.position:>7}  {kind:<7}  {safe(event.stream)}  {safe(event.key)}  {short(data, _DATA_SHOWN)}"
 
 
 def limits(

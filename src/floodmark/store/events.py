@@ -67,6 +67,8 @@ def _events() -> Select[Any]:
             collected_at,
             raw(data),
             deleted,
+            items.c.tenant_id,
+            items.c.user_id,
         )
         .join(items, same)
         .outerjoin(item_revisions, before)

@@ -3,24 +3,44 @@
 from collections.abc import Sequence
 from typing import Any
 
+from floodmark.posts import post_event
+
 from .database import encode_json
 from .port import Event
 from .rows import moment
 
 
 def event_from_row(row: Sequence[Any]) -> Event:
-    """Columns: position, stream, key, revision, occurred_at, collected_at, data, deleted."""
-    position, stream, key, revision, occurred_at, collected_at, data, deleted = tuple(row)
-    collected = moment(collected_at)
+    """Columns: position, stream, key, revision, occurred_at, collected_at, data, deleted, tenant_id, user_id."""
+    position, stream, key, revision, occurred_at, collected_at, data, deleted, tenant_id, user_id = tuple(row)
+    collected, occurred = moment(collected_at), moment(occurred_at)
     assert collected is not None
+    event_id = f"{stream}/{key}/{revision}"
+    kind = "item.deleted" if deleted else "item.new" if revision == 1 else "item.changed"
+    text = data if isinstance(data, str) else encode_json(data)
+    told = post_event(
+        event_id=event_id,
+        stream=stream,
+        key=key,
+        revision=revision,
+        deleted=bool(deleted),
+        tenant_id=tenant_id,
+        user_id=user_id,
+        posted_at=occurred,
+        collected_at=collected,
+        data=text,
+    )
     return Event(
-        event_id=f"{stream}/{key}/{revision}",
+        event_id=event_id,
         position=position,
         stream=stream,
         key=key,
         revision=revision,
-        kind="item.deleted" if deleted else "item.new" if revision == 1 else "item.changed",
-        occurred_at=moment(occurred_at),
+        kind=kind,
+        type=kind if told is None else told.type,
+        tenant_id=tenant_id,
+        user_id=user_id,
+        occurred_at=occurred,
         collected_at=collected,
-        data=data if isinstance(data, str) else encode_json(data),
+        data=text if told is None else told.payload,
     )

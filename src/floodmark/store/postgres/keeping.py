@@ -68,7 +68,7 @@ numbered AS (
 )
 SELECT m.position, m.stream, m.key, m.revision,
        CASE WHEN r.key IS NULL THEN i.occurred_at ELSE r.occurred_at END, COALESCE(r.collected_at, i.collected_at),
-       COALESCE(r.data, i.data), COALESCE(r.deleted, i.deleted)
+       COALESCE(r.data, i.data), COALESCE(r.deleted, i.deleted), i.tenant_id, i.user_id
   FROM marked m
   JOIN items i ON i.stream = m.stream AND i.key = m.key
   LEFT JOIN item_revisions r ON r.stream = m.stream AND r.key = m.key AND r.revision = m.revision

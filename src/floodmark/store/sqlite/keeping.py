@@ -50,7 +50,7 @@ _TELL = "INSERT INTO outbox (stream, key, revision, created_at) VALUES (?, ?, ?,
 _UNSENT = """
 SELECT o.seq, o.stream, o.key, o.revision,
        CASE WHEN r.key IS NULL THEN i.occurred_at ELSE r.occurred_at END, COALESCE(r.collected_at, i.collected_at),
-       COALESCE(r.data, i.data), COALESCE(r.deleted, i.deleted)
+       COALESCE(r.data, i.data), COALESCE(r.deleted, i.deleted), i.tenant_id, i.user_id
   FROM outbox o
   JOIN items i ON i.stream = o.stream AND i.key = o.key
   LEFT JOIN item_revisions r ON r.stream = o.stream AND r.key = o.key AND r.revision = o.revision
