@@ -34,11 +34,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a fault makes of a call. `error` is answered instead of the truth; `seconds` is waited first."""
+    """What a fault makes of a call. `error` is answered instead of the truth."""
 
     result: str
     error: tuple[int, str] | None = None
-    seconds: float = 0.0
     is_violation: bool = False
 
 
@@ -66,7 +65,7 @@ class Fault:
         )
 
     def meet(self, call: Call, now: float) -> Answer | None:
-        """What happens to this call, None if nothing."""
+        """What happens to this call, which is answered at `now` (`time.monotonic()`); None if nothing."""
         if self.times is not None and self.met >= self.times:
             return None
         self._seen += 1
@@ -129,8 +128,8 @@ class Delay(Fault):
     times: int | None = None
 
     def answer(self) -> Answer:
-        """The wait."""
-        return Answer("ok", seconds=self.seconds)
+        """The truth, only later."""
+        return Answer("ok")
 
 
 @dataclass(slots=True)
@@ -201,14 +200,15 @@ class Faults:
 
     def meet(self, call: Call) -> tuple[float, Answer | None]:
         """How long to wait before this call is answered, and what to answer; None: the truth. The first fault wins."""
-        now, seconds = time.monotonic(), 0.0
-        for fault in self._faults:
-            answer = fault.meet(call, now) if fault.fits(call) else None
+        fitting = [fault for fault in self._faults if fault.fits(call)]
+        seconds = sum(fault.seconds for fault in fitting if isinstance(fault, Delay) and fault.meet(call, 0.0))
+        # A wait begins when the client is told of it, and that is after every delay.
+        told_at = time.monotonic() + seconds
+        for fault in fitting:
+            answer = None if isinstance(fault, Delay) else fault.meet(call, told_at)
             if answer is None:
                 continue
-            seconds += answer.seconds
             if answer.is_violation:
                 self.violations.append(call)
-            if answer.result != "ok":
-                return seconds, answer
+            return seconds, answer
         return seconds, None

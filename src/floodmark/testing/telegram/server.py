@@ -68,27 +68,27 @@ class LoopbackTelegram:
         self._calls: deque[Call] = deque(maxlen=keep)
         self._faults = Faults(keep)
         self._closing_at_once = 0.0
-        self._open: dict[Connection, asyncio.Task[None]] = {}
-        self._listening: asyncio.Server | None = None
-        self._starting: set[asyncio.Task[None]] = set()
+        self._open: set[Connection] = set()
+        self._serving: set[asyncio.Task[None]] = set()
+        self._listening: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
 
     async def __aenter__(self) -> "LoopbackTelegram":
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        await self._listen(self._bound())
+        self._listen()
         self.world.listeners.append(self._happened)
         return self
 
     async def __aexit__(self, *_error: object) -> None:
         self.world.listeners.remove(self._happened)
-        if self._listening is not None:
-            self._listening.close()
-        serving = [*self._starting, *self._open.values()]
-        for task in serving:
+        self._shut(drop=True)
+        # A task that has not begun would not close its socket.
+        await asyncio.sleep(0)
+        for task in self._serving:
             task.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
-        self._listening = self._loop = None
+        await asyncio.gather(*self._serving, return_exceptions=True)
+        self._loop = None
 
     @classmethod
     @contextmanager
@@ -248,7 +248,7 @@ class LoopbackTelegram:
 
     def accept(self) -> None:
         """Be back, on the same port."""
-        self._at_home(self._open_again)
+        self._at_home(self._listen)
 
     def disconnect(self, account: str | None = None) -> None:
         """Break off the connections there are, or those of an account."""
@@ -277,36 +277,32 @@ class LoopbackTelegram:
 
     # Listening
 
-    def _bound(self) -> socket.socket:
+    def _listen(self) -> None:
+        """Bound at once: who connects from now on is not refused, even if nobody reads yet."""
+        assert self._loop is not None
+        if self._listening is not None:
+            return
         made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setblocking(False)
         try:
             made.bind((HOST, self.port))
+            made.listen(512)
         except OSError as error:
             made.close()
             raise Unavailable(
-                f"port {self.port} cannot be had: {error.strerror}", hint="take another, or --port 0"
+                f"port {self.port} cannot be had: {error.strerror}", hint="take another one, or 0 for any"
             ) from error
-        made.listen(512)
-        self.port = made.getsockname()[1]
-        return made
-
-    async def _listen(self, bound: socket.socket) -> None:
-        self._listening = await asyncio.start_server(self._accepted, sock=bound)
+        self.port, self._listening = made.getsockname()[1], made
+        self._loop.add_reader(made, self._knocked, made)
 
     def _shut(self, *, drop: bool) -> None:
-        if self._listening is not None:
+        if self._listening is not None and self._loop is not None:
+            self._loop.remove_reader(self._listening)
             self._listening.close()
             self._listening = None
         if drop:
             self._cut(None)
-
-    def _open_again(self) -> None:
-        if self._listening is None and self._loop is not None and not self._starting:
-            # Bound at once: whoever connects from now on is not refused, even if nobody reads yet.
-            task = self._loop.create_task(self._listen(self._bound()))
-            self._starting.add(task)
-            task.add_done_callback(self._starting.discard)
 
     def _cut(self, account: str | None) -> None:
         for connection in tuple(self._open):
@@ -326,23 +322,31 @@ class LoopbackTelegram:
 
         return asyncio.run_coroutine_threadsafe(there(), loop).result()
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    # Not asyncio's own server: closed between accepting a socket and having a transport for it, it loses the socket
+    # (Python 3.11), and to be closed at any moment is what this one is for.
+    def _knocked(self, listening: socket.socket) -> None:
+        assert self._loop is not None
+        try:
+            accepted, _ = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
         self._connections += 1
-        connection = Connection(self._connections, self, reader, writer)
         if self._closing_at_once > 0:
             self._closing_at_once -= 1
-            connection.abort()
+            accepted.close()
             return
-        task = asyncio.current_task()
-        assert task is not None
-        self._open[connection] = task
+        accepted.setblocking(False)
+        task = self._loop.create_task(self._serve(self._connections, accepted))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, number: int, accepted: socket.socket) -> None:
+        connection = Connection(number, self, *await asyncio.open_connection(sock=accepted))
+        self._open.add(connection)
         try:
             await connection.serve()
-        except asyncio.CancelledError:
-            # Only `__aexit__` cancels, and it waits for us; asyncio's own callback would complain about it.
-            pass
         finally:
-            self._open.pop(connection, None)
+            self._open.discard(connection)
 
     # What connections ask (`wire.Host`)
 
