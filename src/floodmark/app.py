@@ -28,12 +28,18 @@ from .roles import SchedulerRole, WorkerRole
 from .settings import Settings, load
 from .sources.port import Source
 from .sources.python import DECLARED_AS, Collector, Pick, PythonSource
+from .sources.telegram.port import Ports as TelegramPorts
+from .sources.telegram.source import TelegramSource
 from .spec import JobSpec
+from .store.accounts import Accounts
+from .store.channels import Channels
 from .store.jobs import Jobs
+from .store.recall import Recall
 from .telemetry.events import Events
 from .telemetry.logs import LogListener, configure
 from .telemetry.metrics import render
 from .threads import DaemonThreads
+from .vault import Vault
 from .when import priority_of, when_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -174,7 +180,10 @@ class Floodmark:
 
     def sources(self, threads: Executor, parts: Parts | None = None) -> dict[str, Source]:
         """Every source this process can collect from; without `parts` they can only check what they are asked."""
-        found: dict[str, Source] = {"python": PythonSource(self.collectors, threads)}
+        found: dict[str, Source] = {
+            "python": PythonSource(self.collectors, threads),
+            "telegram": TelegramSource(self.settings, None if parts is None else telegram_ports(parts)),
+        }
         for entry in entry_points(group="floodmark.sources"):
             if entry.name not in found:
                 found[entry.name] = entry.load()(self.settings)
@@ -227,6 +236,19 @@ class Floodmark:
         if scheduler and worker:
             return self.settings.port
         return self.settings.scheduler_port if scheduler else self.settings.worker_port
+
+
+def telegram_ports(parts: Parts) -> TelegramPorts:
+    """What the Telegram source needs of an open process."""
+    return TelegramPorts(
+        accounts=Accounts(parts.database, parts.clock, Vault.of(parts.settings), parts.events),
+        channels=Channels(parts.database, parts.clock),
+        memory=Recall(parts.database),
+        calls=parts.caller,
+        clock=parts.clock,
+        events=parts.events,
+        holder=parts.name,
+    )
 
 
 def _in_order(declared: Sequence[JobSpec]) -> list[JobSpec]:

@@ -58,6 +58,6 @@ class Gone(SourceError):
 class AccountLost(SourceError):
     """The account behind this target can no longer be used: everything on it is parked."""
 
-    def __init__(self, account: str, reason: str) -> None:
-        super().__init__(f"account {account}: {reason}")
+    def __init__(self, account: str, reason: str, *, hint: str = "") -> None:
+        super().__init__(f"account {account}: {reason}", hint=hint)
         self.account, self.reason = account, reason

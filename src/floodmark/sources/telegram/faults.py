@@ -1,0 +1,108 @@
+"""What Telethon raises, in the words of Floodmark. Imports Telethon, which takes a while."""
+
+import asyncio
+import random
+import struct
+from datetime import datetime, timedelta
+
+from telethon import errors
+
+from floodmark.errors import AccountLost, Gone, Permanent, SlowDown, SourceError, Transient
+
+# The server's seconds, and a little more, so that not everyone comes back in the same instant.
+JITTER_SECONDS = 3.0
+# A flood error that does not say for how long.
+_UNKNOWN_WAIT_SECONDS = 60
+
+_GONE = {
+    errors.ChannelPrivateError: "is private, or the account was removed from it",
+    errors.ChannelPublicGroupNaError: "can no longer be reached",
+    errors.ChatForbiddenError: "can no longer be reached",
+    errors.UserBannedInChannelError: "has banned the account",
+    errors.UsernameNotOccupiedError: "does not exist",
+    errors.UsernameInvalidError: "is not a name that exists",
+    errors.ChannelInvalidError: "is not known to the account",
+    errors.PeerIdInvalidError: "is not known to the account",
+}
+_PASSING = (
+    errors.ServerError,
+    errors.TimedOutError,
+    errors.RpcCallFailError,
+    errors.RpcMcgetFailError,
+    errors.InterdcCallErrorError,
+    errors.InterdcCallRichErrorError,
+    errors.InvalidBufferError,
+    errors.InvalidChecksumError,
+    errors.TypeNotFoundError,
+    errors.SecurityError,
+    errors.BadMessageError,
+    ConnectionError,
+    OSError,
+    EOFError,
+    TimeoutError,
+    asyncio.IncompleteReadError,
+    struct.error,
+)
+_LOST = (errors.UnauthorizedError, errors.AuthKeyError, errors.AuthKeyNotFound, errors.FrozenMethodInvalidError)
+_LOST_BECAUSE = {
+    errors.AuthKeyDuplicatedError: "Telegram ended the session because it was used in two places at once",
+    errors.AuthKeyNotFound: "Telegram does not know the session",
+    errors.AuthKeyUnregisteredError: "the session was logged out",
+    errors.SessionRevokedError: "the session was ended by its owner",
+    errors.SessionExpiredError: "the session has expired",
+    errors.UserDeactivatedError: "the account was deleted",
+    errors.UserDeactivatedBanError: "the account was banned",
+    errors.FrozenMethodInvalidError: "the account is frozen by Telegram",
+}
+
+
+class Unknown(Gone):
+    """The account does not know the channel under this hash: looking it up again may help."""
+
+
+def translate(error: Exception, *, account: str, method: str, target: str, now: datetime) -> Exception:
+    """What an error of Telethon means for the run; one of our own stays as it is."""
+    if isinstance(error, SourceError):
+        return error
+    # Frozen accounts are told by an error of the flood family, but no wait will help.
+    if isinstance(error, _LOST):
+        return AccountLost(account, _LOST_BECAUSE.get(type(error), _words(error)), hint=relogin(account))
+    if isinstance(error, errors.FloodError):
+        return told_to_wait(error, account=account, method=method, now=now)
+    for kind, why in _GONE.items():
+        if isinstance(error, kind):
+            return _gone(error, target, why)
+    if isinstance(error, _PASSING):
+        return Transient(f"{method} on account {account}: {_words(error)}")
+    return Permanent(f"{method} on account {account} was refused: {_words(error)}")
+
+
+def told_to_wait(error: errors.FloodError, *, account: str, method: str, now: datetime) -> SlowDown:
+    """A flood wait: the server's seconds plus up to three."""
+    seconds = getattr(error, "seconds", None)
+    wait = timedelta(seconds=_UNKNOWN_WAIT_SECONDS if seconds is None else max(1, int(seconds)))
+    wait += timedelta(seconds=random.uniform(0, JITTER_SECONDS))  # noqa: S311 - jitter, not a secret
+    until = now + wait
+    clock = f"{until:%H:%M:%S}" if until.date() == now.date() else f"{until:%Y-%m-%d %H:%M:%S}"
+    what = "FloodWait" if isinstance(error, errors.FloodWaitError) else type(error).__name__.removesuffix("Error")
+    return SlowDown(wait, f"telegram:{account}:{method}", f"{what} on account {account} ({method}) until {clock}")
+
+
+def relogin(account: str) -> str:
+    """What to type when an account was lost."""
+    return f"Log in again: floodmark accounts add {account} --replace"
+
+
+def _gone(error: Exception, target: str, why: str) -> Gone:
+    kind = Unknown if isinstance(error, errors.ChannelInvalidError | errors.PeerIdInvalidError) else Gone
+    name = target if target.startswith("@") else f"channel {target}"
+    return kind(
+        f"{name} {why}",
+        hint="Check it in Telegram; then floodmark resume the job, or floodmark rm it",
+    )
+
+
+def _words(error: BaseException) -> str:
+    text = str(error).partition("(caused by")[0].strip()
+    name = type(error).__name__
+    return f"{name}: {text[:200]}" if text else name

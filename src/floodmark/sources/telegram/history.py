@@ -1,0 +1,144 @@
+"""The history of one channel, as one account can ask for it. Counts its requests. Imports Telethon."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from telethon.tl import types
+from telethon.tl.functions.channels import GetMessagesRequest
+from telethon.tl.functions.messages import GetHistoryRequest
+
+from floodmark.store.channels import Channel
+from floodmark.telemetry.events import FetchTimed
+
+from .faults import Unknown
+from .finding import Finder, seen_in
+from .port import Ports
+from .sessions import HISTORY, Session
+
+PAGE = 100
+
+
+class Page(NamedTuple):
+    """Messages, oldest first. `is_last`: there was nothing behind them."""
+
+    messages: Sequence[Any]
+    is_last: bool
+
+
+class History:
+    """Reads a channel by id, upwards."""
+
+    def __init__(self, session: Session, finder: Finder, channel: Channel, *, target: str, ports: Ports) -> None:
+        self._session, self._finder, self._target, self._ports = session, finder, target, ports
+        self.channel = channel
+        self.requests = 0
+        self._is_looked_up = finder.has_asked
+
+    async def page(self, after: int) -> list[Any]:
+        """The first messages behind an id, oldest first; an empty list at the end of the history."""
+        began = time.monotonic()
+        found = await self._history(offset_id=after + 1, add_offset=-PAGE, limit=PAGE)
+        seconds = time.monotonic() - began
+        lag = (self._ports.clock.now() - found[-1].date).total_seconds() if found and found[-1].date else None
+        self._ports.events.emit(FetchTimed(chat=self._target, seconds=seconds, lag=lag))
+        # Whatever the server thinks of offsets: an id that was read must not come twice, or there is no end.
+        return found if not found or found[0].id > after else [message for message in found if message.id > after]
+
+    async def before_newest(self, count: int) -> int:
+        """The id behind which the newest so many messages are, or all if there are not so many."""
+        found = await self._history(add_offset=count - 1, limit=1)
+        return found[0].id - 1 if found else 0
+
+    async def before(self, moment: datetime) -> int:
+        """The id behind which everything from that moment on is."""
+        # The last message before the moment and the first one from it on.
+        found = await self._history(offset_date=moment, add_offset=-1, limit=2)
+        for message in found:
+            if message.date is not None and message.date >= moment:
+                return int(message.id) - 1
+        return found[-1].id if found else 0
+
+    async def by_ids(self, ids: Sequence[int]) -> Sequence[Any]:
+        """These messages as they are now; one that is gone comes as an empty one."""
+        wanted = [types.InputMessageID(message_id) for message_id in ids]
+        answer = await self._ask(
+            "channels.getMessages",
+            lambda: GetMessagesRequest(types.InputChannel(self.channel.channel_id, self.channel.access_hash), wanted),
+        )
+        found: Sequence[Any] = answer.messages
+        return found
+
+    async def _history(
+        self, *, offset_id: int = 0, offset_date: datetime | None = None, add_offset: int, limit: int
+    ) -> list[Any]:
+        def request() -> Any:
+            return GetHistoryRequest(
+                peer=types.InputPeerChannel(self.channel.channel_id, self.channel.access_hash),
+                offset_id=offset_id,
+                offset_date=offset_date,
+                add_offset=add_offset,
+                limit=limit,
+                max_id=0,
+                min_id=0,
+                hash=0,
+            )
+
+        answer = await self._ask(HISTORY, request)
+        return list(reversed(answer.messages))
+
+    async def _ask(self, method: str, request: Callable[[], Any]) -> Any:
+        self.requests += 1
+        try:
+            answer = await self._session.call(method, request(), target=self._target)
+        except Unknown:
+            if self._is_looked_up:
+                raise
+            # What we remembered of it is out of date.
+            self._is_looked_up = True
+            self.channel = await self._finder.look_up_again(self.channel)
+            self.requests += 1
+            answer = await self._session.call(method, request(), target=self._target)
+        await self._notice(answer)
+        return answer
+
+    async def _notice(self, answer: Any) -> None:
+        """A channel that was renamed tells so with every answer."""
+        now = seen_in(answer, self.channel)
+        if now is not None and now != self.channel:
+            self.channel = now
+            await self._ports.channels.remember(now)
+
+
+async def pages(history: History, after: int) -> AsyncGenerator[Page, None]:
+    """The history behind an id, page by page. While one is being kept, the one after the next is on its way.
+
+    Each page is held back until it is known whether another follows. What was read before an error comes first.
+    """
+    page = await history.page(after)
+    coming: asyncio.Task[list[Any]] | None = None
+    try:
+        while page:
+            try:
+                following = await (coming or history.page(page[-1].id))
+            except Exception:
+                coming = None
+                yield Page(page, is_last=False)
+                raise
+            coming = asyncio.create_task(history.page(following[-1].id), name="next page") if following else None
+            yield Page(page, is_last=not following)
+            page = following
+    finally:
+        await _abandon(coming)
+
+
+async def _abandon(coming: "asyncio.Task[list[Any]] | None") -> None:
+    if coming is None:
+        return
+    coming.cancel()
+    await asyncio.wait([coming])
+    if not coming.cancelled():
+        # Nobody will read it any more, whatever became of it.
+        coming.exception()

@@ -1,0 +1,186 @@
+"""One run over one channel: from a plan to batches. Imports Telethon."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from floodmark.batch import Batch, Item
+from floodmark.errors import SlowDown
+from floodmark.sources.port import Context
+from floodmark.store.recall import Held
+
+from .finding import Finder
+from .history import History, pages
+from .modes import Mark, Plan, Run, watermark_of
+from .port import Ports
+from .posts import items_of
+from .revisiting import revisit
+from .sessions import Session
+
+# A day is read to its end once this much of the next one has passed: clocks differ, and albums take a moment.
+_DAY_IS_OVER_AFTER = timedelta(minutes=5)
+
+
+class Reading:
+    """Reads what a plan says, and keeps account of it."""
+
+    def __init__(
+        self, ports: Ports, session: Session, plan: Plan, mark: Mark, context: Context, *, target: str
+    ) -> None:
+        self._ports, self._session, self._plan, self._context = ports, session, plan, context
+        self._target, self.mark = target, mark
+        run = mark.run if plan.is_resumed else None
+        self._run = run or Run(execution=context.execution_id, mode=plan.mode)
+        if self._run.execution != context.execution_id:
+            # Another execution goes on with it: what that one has read, it has told.
+            self._run = replace(self._run, execution=context.execution_id, parsed=0, requests=0)
+        self._earlier = self._run.requests
+        self._known_upto = mark.id
+        self.parsed = 0
+        self._history: History | None = None
+
+    @property
+    def channel_id(self) -> int | None:
+        """The number of the channel, once it is known."""
+        return self._history.channel.channel_id if self._history is not None else self.mark.channel
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What the history of the execution shows."""
+        newest = self.mark.date
+        return {
+            "mode": self._plan.mode,
+            "parsed_count": self._run.parsed,
+            "max_message_date": None if newest is None else newest.isoformat().replace("+00:00", "Z"),
+            "requests": self._requests,
+        }
+
+    @property
+    def _requests(self) -> int:
+        return self._earlier + (self._history.requests if self._history is not None else 0)
+
+    async def batches(self, *, revisit_from: datetime | None) -> AsyncGenerator[Batch, None]:
+        """New posts, oldest first; then, from a moment on, what became of earlier ones."""
+        try:
+            history = await self._find()
+            async for batch in self._new(history, will_go_on=revisit_from is not None):
+                yield batch
+            if revisit_from is not None:
+                async for batch in self._revisit(history, revisit_from):
+                    yield batch
+        except SlowDown as told:
+            raise SlowDown(told.after, told.key, f"{told.reason}, {self._continues()}") from told
+
+    def _continues(self) -> str:
+        if self._run.phase == "revisit":
+            return "continues to look for edits"
+        return f"continues at message {self._run.at + 1}" if self._run.at else "begins then"
+
+    async def _find(self) -> History:
+        finder = Finder(self._session, self._ports.channels, target=self._target, pinned=self.mark.channel)
+        channel = await finder.find()
+        self._history = History(self._session, finder, channel, target=self._target, ports=self._ports)
+        self.mark = replace(self.mark, channel=channel.channel_id)
+        return self._history
+
+    async def _start(self, history: History) -> int:
+        """The id to begin behind: the oldest of what the plan names."""
+        plan, starts = self._plan, list[int]()
+        if plan.after is not None:
+            starts.append(plan.after)
+        if plan.since is not None:
+            starts.append(await history.before(plan.since))
+        if plan.newest is not None:
+            starts.append(await history.before_newest(plan.newest))
+        return min(starts)
+
+    async def _new(self, history: History, *, will_go_on: bool) -> AsyncGenerator[Batch, None]:
+        start = await self._start(history)
+        self._run = replace(self._run, at=start)
+        is_first = self.mark.id is None
+        async with aclosing(pages(history, start)) as read:
+            async for page in read:
+                messages, is_past = self._within(page.messages)
+                is_last = page.is_last or is_past
+                self._advance(messages, is_past=is_past)
+                items = items_of(messages, history.channel.channel_id, history.channel.username)
+                self._count(items)
+                yield self._batch(items, is_over=is_last and not will_go_on)
+                is_first = False
+                if is_last:
+                    return
+        if is_first:
+            # Nothing to read, but from now on it is known where to begin.
+            self.mark = replace(self.mark, id=start, complete=self._is_day_over())
+            yield self._batch((), is_over=not will_go_on)
+
+    def _count(self, items: Sequence[Item]) -> None:
+        """What lies behind the watermark was read before; only the rest is news."""
+        known = self._known_upto or 0
+        news = sum(item.data["id"] > known for item in items)
+        self.parsed += news
+        self._run = replace(self._run, parsed=self._run.parsed + news, requests=self._requests)
+
+    def _within(self, messages: Sequence[Any]) -> tuple[Sequence[Any], bool]:
+        """Those before the end of the plan, and whether there were others."""
+        until = self._plan.until
+        if until is None or messages[-1].date is None or messages[-1].date < until:
+            return messages, False
+        return [message for message in messages if message.date is None or message.date < until], True
+
+    def _advance(self, messages: Sequence[Any], *, is_past: bool) -> None:
+        if messages:
+            last = messages[-1]
+            self._run = replace(self._run, at=last.id)
+            if self.mark.id is None or last.id > self.mark.id:
+                self.mark = replace(self.mark, id=last.id, date=last.date or self.mark.date)
+        elif self.mark.id is None:
+            self.mark = replace(self.mark, id=self._run.at)
+        if is_past:
+            self.mark = replace(self.mark, complete=True)
+
+    def _is_day_over(self) -> bool:
+        until = self._plan.until
+        return until is not None and self._ports.clock.now() >= until + _DAY_IS_OVER_AFTER
+
+    async def _revisit(self, history: History, since: datetime) -> AsyncGenerator[Batch, None]:
+        began = self._run.began if self._run.phase == "revisit" else None
+        after = None
+        if began is not None and self._run.key is not None and self._run.date is not None:
+            after = Held(key=self._run.key, occurred_at=self._run.date)
+        began = began or self._ports.clock.now()
+        self._run = replace(self._run, phase="revisit", began=began)
+        is_done = False
+        async for page in revisit(
+            history, self._ports.memory, self.stream, since=since, after=after, upto=self._known_upto
+        ):
+            is_done = page.is_last
+            self._run = replace(self._run, date=page.upto.occurred_at, key=page.upto.key, requests=self._requests)
+            if is_done:
+                self.mark = replace(self.mark, revisited_at=began)
+            yield self._batch(page.items, is_over=is_done)
+        if not is_done:
+            self.mark = replace(self.mark, revisited_at=began)
+            yield self._batch((), is_over=True)
+
+    @property
+    def stream(self) -> str:
+        """Where the posts of the channel are, whatever it is called."""
+        tenant = self._context.tenant_id or self._session.account.tenant_id
+        return f"telegram:{tenant}:{self.channel_id}" if tenant else f"telegram:{self.channel_id}"
+
+    def _batch(self, items: Sequence[Item], *, is_over: bool) -> Batch:
+        if is_over and self._plan.until is not None and not self.mark.complete:
+            self.mark = replace(self.mark, complete=self._is_day_over())
+        self.mark = replace(self.mark, run=None if is_over else self._run)
+        account = self._session.account
+        return Batch(
+            items,
+            watermark_of(self.mark),
+            stream=self.stream,
+            tenant_id=account.tenant_id,
+            user_id=account.user_id,
+        )

@@ -1,0 +1,143 @@
+"""Floodmark at work on a loopback Telegram, and the questions tests ask of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import select, update
+
+from floodmark import Floodmark, Job
+from floodmark.app import telegram_ports
+from floodmark.cli.session import session_of
+from floodmark.clock import Clock
+from floodmark.execution import Execution
+from floodmark.job import ScheduleType, When
+from floodmark.parts import Parts
+from floodmark.settings import Settings
+from floodmark.spec import JobSpec
+from floodmark.store.accounts import Accounts
+from floodmark.store.tables import items, watermarks
+from floodmark.telemetry.events import Event, Events
+from floodmark.testing.eventually import eventually
+from floodmark.testing.telegram import Channel, LoopbackTelegram
+from floodmark.vault import Vault
+
+ENDED = ("done", "dead", "cancelled", "skipped")
+SECRET = "a secret key for tests, long enough"
+# Short where a test would otherwise wait for it.
+QUICK: dict[str, Any] = {
+    "floodmark_secret_key": SECRET,
+    "backoff_base_seconds": 0.01,
+    "telegram_call_timeout": timedelta(seconds=5),
+    "execution_retry_base": timedelta(milliseconds=10),
+    "telegram_session_linger": timedelta(seconds=5),
+}
+
+
+class Desk:
+    """One process of an installation, and what can be asked of it."""
+
+    def __init__(self, parts: Parts, server: LoopbackTelegram) -> None:
+        self.parts, self._server = parts, server
+        self.session = session_of(parts)
+        self.ports = telegram_ports(parts)
+        self.seen: list[Event] = []
+
+    async def account(self, name: str = "reader1", **fields: Any) -> None:
+        """Store the session of an account of the loopback Telegram."""
+        accounts = Accounts(self.parts.database, self.parts.clock, Vault.of(self.parts.settings), self.parts.events)
+        await accounts.add(name, api_id=1, api_hash="hash", session=self._server.session(name), **fields)
+
+    async def job(self, target: str = "@harbour", **fields: Any) -> Job:
+        """A job that runs when it is told to."""
+        usual: dict[str, Any] = {"when": When(schedule_type=ScheduleType.EVENT)}
+        return await self.session.jobs.add(JobSpec(source="telegram", target=target, **{**usual, **fields}))
+
+    async def ask(self, job: Job, trigger: str = "schedule") -> str:
+        """Ask for a run; the id of its execution."""
+        forced = await self.session.jobs.force_run(await self.session.jobs.get(job.job_id), trigger=trigger)
+        await self.parts.queue.put([forced.queued] if forced.queued else [])
+        return forced.execution_id
+
+    async def run(self, job: Job, trigger: str = "schedule") -> Execution:
+        """Run a job and wait until that has ended."""
+        return await self.reaches(await self.ask(job, trigger), *ENDED)
+
+    async def reaches(self, execution_id: str, *states: str) -> Execution:
+        """Wait until an execution is in one of these states."""
+
+        async def check() -> Execution:
+            seen = await self.session.history.get_execution(execution_id)
+            assert seen.state in states, f"{seen.state}: {seen.reason or seen.error_message}"
+            return seen
+
+        return await eventually(check)
+
+    async def watermark(self, job: Job) -> dict[str, Any]:
+        """The row of a job's watermark."""
+        query = select(watermarks).where(watermarks.c.stream == job.stream)
+        async with self.parts.database.reading() as connection:
+            return dict((await connection.execute(query)).mappings().one())
+
+    async def change_watermark(self, job: Job, **columns: Any) -> None:
+        """Change it as SQL typed by hand would."""
+        async with self.parts.database.writing() as connection:
+            await connection.execute(update(watermarks).where(watermarks.c.stream == job.stream).values(**columns))
+
+    async def posts(self, stream: str) -> dict[int, dict[str, Any]]:
+        """What is kept of a channel, by message id: data, revision, deleted, tenant and user."""
+        async with self.parts.database.reading() as connection:
+            rows = await connection.execute(select(items).where(items.c.stream == stream))
+            found = [dict(row) for row in rows.mappings()]
+        return {row["data"]["id"]: row for row in sorted(found, key=lambda row: int(row["data"]["id"]))}
+
+    async def explain(self, job: Job) -> str:
+        """Why it is not running, in one sentence."""
+        return (await self.session.explain(await self.session.jobs.get(job.job_id))).sentence
+
+    def happened(self, kind: type[Event]) -> list[Any]:
+        """The events of a kind, oldest first."""
+        return [event for event in self.seen if type(event) is kind]
+
+
+@asynccontextmanager
+async def working(
+    server: LoopbackTelegram,
+    database_url: str,
+    *,
+    listen: tuple[type[Event], ...] = (),
+    clock: Clock | None = None,
+    scheduler: bool = True,
+    **settings: Any,
+) -> AsyncIterator[Desk]:
+    """Scheduler and worker in this process, as `floodmark up` starts them, until the block ends."""
+    chosen = Settings(**{"database_url": database_url, "hostname": "test", **QUICK, **settings})
+    events = Events()
+    app = Floodmark(chosen, events=events, clock=clock)
+    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(
+        app.serve(scheduler=scheduler, stop=stop, port=0, ready=lambda parts, _: ready.set_result(parts))
+    )
+    try:
+        await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()
+        desk = Desk(ready.result(), server)
+        for kind in listen:
+            events.listen(kind, desk.seen.append)
+        yield desk
+    finally:
+        stop.set()
+        await serving
+
+
+def expected(channel: Channel) -> list[int]:
+    """The ids that are upstream."""
+    return list(channel.ids())
+
+
+def stream_of(channel: Channel, tenant: str | None = None) -> str:
+    """Where the posts of a channel are kept."""
+    return f"telegram:{tenant}:{channel.channel_id}" if tenant else f"telegram:{channel.channel_id}"

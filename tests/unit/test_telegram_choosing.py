@@ -1,0 +1,67 @@
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from floodmark.sources.telegram.choosing import Line, choose
+from floodmark.store.accounts import AccountRow
+from floodmark.store.channels import Acquaintance
+
+
+def an_account(name: str, **fields: Any) -> AccountRow:
+    long_ago = datetime(2000, 1, 1, tzinfo=UTC)
+    usual: dict[str, Any] = dict.fromkeys(
+        ("phone", "tenant_id", "user_id", "reason", "holder", "lease_until", "last_used_at")
+    )
+    usual |= {"kind": "telegram", "api_id": 1, "state": "active", "created_at": long_ago, "updated_at": long_ago}
+    return AccountRow(name=name, **{**usual, **fields})
+
+
+def chosen(*rows: AccountRow, full: frozenset[str] = frozenset(), **known: tuple[int, bool]) -> str:
+    acquaintances = {name: Acquaintance(channels=count, is_known=knows) for name, (count, knows) in known.items()}
+    return choose(rows, acquaintances, holder="me", full=full).name
+
+
+def test_the_account_that_knows_the_channel_is_taken() -> None:
+    assert chosen(an_account("a"), an_account("b"), a=(1, False), b=(99, True)) == "b"
+
+
+def test_even_if_another_process_has_it_open() -> None:
+    """Looking a name up anew is what gets accounts flooded; waiting a moment is not."""
+    assert chosen(an_account("a", holder="me"), an_account("b", holder="other"), b=(9, True)) == "b"
+
+
+@pytest.mark.spec("T6")
+def test_of_several_that_know_it_the_one_that_is_open_here_is_taken() -> None:
+    rows = (an_account("a", holder="other"), an_account("b"), an_account("c", holder="me"))
+    assert chosen(*rows, a=(1, True), b=(1, True), c=(1, True)) == "c"
+    assert chosen(*rows, full=frozenset("c"), a=(1, True), b=(1, True), c=(1, True)) == "b"
+
+
+def test_of_strangers_the_one_with_the_fewest_channels_is_taken() -> None:
+    assert chosen(an_account("a"), an_account("b"), an_account("c"), a=(3, False), b=(2, False), c=(5, False)) == "b"
+    assert chosen(an_account("a"), an_account("b"), a=(3, False)) == "b"
+
+
+def test_each_in_line_waits_longer_than_the_one_before() -> None:
+    line = Line()
+    waits = [line.join(100.0, lanes=4) for _ in range(500)]
+    assert waits[0] > timedelta(seconds=1)
+    assert all(later >= earlier for earlier, later in pairwise(waits))
+    assert waits[-1] == timedelta(seconds=30)
+
+
+def test_a_line_that_has_passed_is_forgotten() -> None:
+    line = Line()
+    for _ in range(500):
+        line.join(100.0, lanes=4)
+    assert line.join(200.0, lanes=4) < timedelta(seconds=2)
+
+
+def test_longer_runs_make_a_slower_line() -> None:
+    quick, slow = Line(), Line()
+    for _ in range(20):
+        quick.ran(0.1)
+        slow.ran(20.0)
+    assert slow.join(0.0, lanes=1) > quick.join(0.0, lanes=1)
