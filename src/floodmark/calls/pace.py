@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 # Calls a second: the rate never falls below one call in half a minute, and from ten on nobody is paced.
 SLOWEST, CEILING = 1 / 30, 10.0
-# Calls a second that are gained every second: three a second within a minute.
-GROWTH = 0.05
+# Calls a second that are gained every second. Quicker growth brings no more calls, only more waits to be told of.
+GROWTH = 0.01
 # Whoever has to wait longer than this for a turn should come back later.
 PATIENCE_SECONDS = 2.0
 # Over how many seconds the rate of calls is measured.

@@ -1,0 +1,158 @@
+"""Breakers that a fleet shares: on both databases, and with two processes' worth of parts on PostgreSQL."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from floodmark.calls.breaker import Breaker, BreakerState, Thresholds, admitted, failed
+from floodmark.calls.caller import CallKey
+from floodmark.clock import SystemClock
+from floodmark.errors import NotFound, SlowDown, Transient
+from floodmark.parts import Parts
+from floodmark.store.breakers import Breakers
+from floodmark.telemetry.events import BreakerMoved, Events
+from floodmark.testing.eventually import eventually
+from floodmark.testing.factories import Opened
+from system.stores import AnyDatabase
+
+pytest_plugins = ("backends",)
+
+KEY = CallKey(scope="telegram:reader1", method="messages.getHistory")
+USUAL = Thresholds()
+
+
+@pytest.fixture
+def breakers(database: AnyDatabase) -> Breakers:
+    return Breakers(database, SystemClock())
+
+
+async def fail(breakers: Breakers, times: int = 1, key: str = KEY.scope) -> None:
+    for _ in range(times):
+        await breakers.change(key, lambda b, now: failed(b, now, USUAL, reason="OSError\0"))
+
+
+async def test_one_that_nobody_wrote_is_closed(breakers: Breakers) -> None:
+    breaker, now = await breakers.read("nothing")
+    assert breaker == Breaker()
+    assert abs(now - datetime.now(UTC)) < timedelta(minutes=1)
+    assert await breakers.page() == []
+
+
+@pytest.mark.spec("F2")
+async def test_everything_about_a_breaker_is_read_as_it_was_written(breakers: Breakers) -> None:
+    until = datetime(2026, 6, 1, 12, 0, 0, 123456, tzinfo=UTC)
+    for written in (
+        Breaker(failed_at=(until, until + timedelta(microseconds=1)), reason="OSError"),
+        Breaker(state=BreakerState.OPEN, open_until=until, trips=3, reason="OSError"),
+        Breaker(state=BreakerState.HALF_OPEN, probe_until=until, trips=3),
+    ):
+        moved = await breakers.change(KEY.scope, lambda _b, _now, after=written: after)  # type: ignore[misc]
+        assert moved.after == written
+        assert (await breakers.read(KEY.scope))[0] == written
+
+
+@pytest.mark.spec("F2")
+async def test_failures_of_many_at_once_are_all_counted(breakers: Breakers) -> None:
+    await asyncio.gather(*(fail(breakers) for _ in range(4)))
+    assert (await breakers.show(KEY.scope)).failures == 4
+    await fail(breakers)
+    shown = await breakers.show(KEY.scope)
+    assert (shown.state, shown.failures, shown.trips, shown.reason) == ("open", 0, 1, "OSError␀")
+
+
+@pytest.mark.spec("F2")
+async def test_of_many_that_ask_at_once_one_may_probe(breakers: Breakers) -> None:
+    await fail(breakers, 5)
+    await breakers.change(
+        KEY.scope, lambda b, now: Breaker(state=b.state, open_until=now - timedelta(seconds=1), trips=b.trips)
+    )
+    asked = [breakers.change(KEY.scope, lambda b, now: admitted(b, now, USUAL)) for _ in range(8)]
+    moved = await asyncio.gather(*asked)
+    assert sum(m.before.probe_until != m.after.probe_until for m in moved) == 1
+
+
+async def test_the_open_ones_are_listed_first(breakers: Breakers) -> None:
+    await fail(breakers, key="a")
+    await fail(breakers, 5, key="b")
+    assert [(row.key, row.state) for row in await breakers.page()] == [("b", "open"), ("a", "closed")]
+
+
+async def test_one_can_be_closed_by_hand(breakers: Breakers) -> None:
+    await fail(breakers, 5)
+    assert (await breakers.reset(KEY.scope)).state == "open"
+    assert (await breakers.read(KEY.scope))[0] == Breaker(trips=1)
+    with pytest.raises(NotFound) as caught:
+        await breakers.reset("unknown")
+    assert KEY.scope in caught.value.hint
+
+
+# Two processes on one PostgreSQL
+
+
+class Worker:
+    """What one process knows, and whom it called."""
+
+    def __init__(self, parts: Parts, events: Events) -> None:
+        self.caller, self.sent = parts.caller, 0
+        self.moves: list[tuple[str, bool]] = []
+        events.listen(BreakerMoved, lambda e: self.moves.append((e.state, e.elsewhere)))
+
+    async def call(self, gate: asyncio.Event | None = None, error: Exception | None = None) -> str:
+        async def send() -> str:
+            self.sent += 1
+            if gate is not None:
+                await gate.wait()
+            if error is not None:
+                raise error
+            return "fine"
+
+        return await self.caller.call(KEY, send)
+
+    async def is_deferred(self) -> bool:
+        return await self.caller.wait_of(KEY.scope, KEY.method) is not None
+
+
+@pytest.mark.spec("F2", "G5")
+async def test_when_one_process_opens_a_breaker_the_other_defers_and_one_of_them_probes(postgres_only: Opened) -> None:
+    settings = {"retry_max_attempts": 1, "circuit_breaker_open_timeout_seconds": 1.5}
+    events = Events(), Events()
+    async with (
+        postgres_only(events=events[0], **settings) as first,
+        postgres_only(events=events[1], **settings) as second,
+    ):
+        one, two = Worker(first, events[0]), Worker(second, events[1])
+        assert await two.call() == "fine"
+        for _ in range(5):
+            with pytest.raises(Transient):
+                await one.call(error=Transient("no answer"))
+        with pytest.raises(SlowDown, match="is open until"):
+            await one.call()
+        await eventually(two.is_deferred)
+        with pytest.raises(SlowDown, match="is open until"):
+            await two.call()
+
+        for worker in (one, two):
+            await eventually(lambda worker=worker: _may_probe(worker))  # type: ignore[misc]
+        gate, sent = asyncio.Event(), one.sent + two.sent
+        asked = [asyncio.create_task(w.call(gate)) for w in (one, two, one, two)]
+        await eventually(lambda: sum(task.done() for task in asked) == 3)
+        gate.set()
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert answers.count("fine") == 1
+        assert all("is being probed" in str(a) for a in answers if a != "fine")
+        assert one.sent + two.sent == sent + 1
+
+        for worker in (one, two):
+            await eventually(lambda worker=worker: _is_closed_for(worker))  # type: ignore[misc]
+        opened = [state for worker in (one, two) for state, elsewhere in worker.moves if not elsewhere]
+        assert sorted(opened) == ["closed", "half-open", "open"], "each move is told by the process that made it"
+
+
+async def _may_probe(worker: Worker) -> bool:
+    return not await worker.is_deferred()
+
+
+async def _is_closed_for(worker: Worker) -> bool:
+    await worker.caller.step()
+    return worker.moves[-1][0] == "closed"
