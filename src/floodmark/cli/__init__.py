@@ -11,10 +11,11 @@ from .root import Root, start
 from .running import demo, scheduler, up, worker
 from .runs import next_runs, run
 from .streams import events, items, limits, watermark
+from .testing import testing
 from .upkeep import doctor, migrate, settings, workers
 
 _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "Begin": {"up": up, "demo": demo, "add": add},
+    "Begin": {"up": up, "demo": demo, "add": add, "testing": testing},
     "Jobs": {
         "ls": ls,
         "show": show,

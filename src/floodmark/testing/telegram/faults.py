@@ -10,6 +10,7 @@ from typing import Literal
 When = Literal["before", "during", "after"]
 # The wire takes its time: a call that was sent before the answer "wait" could be read does not break the wait.
 _IN_FLIGHT = 0.1
+_FAULTS_KEPT = 1_000
 
 
 @dataclass(slots=True)
@@ -64,9 +65,13 @@ class Fault:
             and self.account in (None, call.account)
         )
 
+    def is_over(self, now: float) -> bool:
+        """Whether it will never meet a call again."""
+        return self.times is not None and self.met >= self.times
+
     def meet(self, call: Call, now: float) -> Answer | None:
         """What happens to this call, which is answered at `now` (`time.monotonic()`); None if nothing."""
-        if self.times is not None and self.met >= self.times:
+        if self.is_over(now):
             return None
         self._seen += 1
         if self._seen <= self.after:
@@ -157,6 +162,11 @@ class Flood(Fault):
         """When the wait of an account ends, by `time.monotonic()`; minus infinity if it has none."""
         return self._holds.get(account, _Hold()).until
 
+    def is_over(self, now: float) -> bool:
+        """Only for a single account: any other may still come."""
+        hold = self._holds.get(self.account)
+        return self.account is not None and hold is not None and hold.told == self.times and hold.until <= now
+
     def meet(self, call: Call, now: float) -> Answer | None:
         """The wait, if there is one or if this call earns one."""
         hold = self._holds.setdefault(call.account, _Hold())
@@ -182,11 +192,13 @@ class Faults:
     """All the trouble there is, and the calls that broke a wait."""
 
     def __init__(self, kept: int) -> None:
-        self._faults: list[Fault] = []
+        self._faults: deque[Fault] = deque(maxlen=_FAULTS_KEPT)
         self.violations: deque[Call] = deque(maxlen=kept)
 
     def add(self, fault: Fault) -> None:
-        """From now on."""
+        """From now on. Those that are over make room."""
+        now = time.monotonic()
+        self._faults = deque((kept for kept in self._faults if not kept.is_over(now)), maxlen=_FAULTS_KEPT)
         self._faults.append(fault)
 
     def remove(self, fault: Fault) -> None:

@@ -35,6 +35,11 @@ class History:
         self._from: list[int] = []
         self._makers: list[Maker] = []
 
+    @property
+    def has_maker(self) -> bool:
+        """Whether it can grow by itself."""
+        return bool(self._makers)
+
     def fill(self, dates: Sequence[int], maker: Maker, skipped: Sequence[bool] = ()) -> None:
         """Append a message for each date; `skipped` says which ids were deleted long ago."""
         first = self.top + 1
@@ -57,10 +62,11 @@ class History:
         self._kept[message.id] = packed(message)
 
     def grow(self, date: int) -> int:
-        """Append one more message of the last maker's; its id."""
+        """Append one more message of the last maker's, the first one's date if it is of an album; its id."""
         self.top += 1
+        start = self._position(self._makers[-1].album(self.top))
         self.ids.append(self.top)
-        self.dates.append(date)
+        self.dates.append(date if start is None else self.dates[start])
         return self.top
 
     def drop(self, message_id: int) -> bool:

@@ -180,6 +180,11 @@ class LoopbackTelegram:
             self._faults.add(fault)
         return fault
 
+    def remove(self, fault: Fault) -> None:
+        """Take one fault back."""
+        with self.world.lock:
+            self._faults.remove(fault)
+
     def flood(
         self,
         method: str,

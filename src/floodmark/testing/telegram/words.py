@@ -42,7 +42,8 @@ def sentence(chance: Random, language: int | None = None) -> str:
     """One sentence, perhaps with a remark."""
     words = _LANGUAGES[chance.randrange(len(_LANGUAGES)) if language is None else language]
     who, does, where, remark = (chance.choice(group) for group in words)
-    return f"{who} {does} {where}. {remark}" if chance.random() < 0.6 else f"{who} {does} {where}."
+    said = f"{who}{does}{where}。" if words is _LANGUAGES[-1] else f"{who} {does} {where}."
+    return f"{said} {remark}" if chance.random() < 0.6 else said
 
 
 def post(chance: Random) -> str:

@@ -188,7 +188,7 @@ class Channel:
     def grow(self, *, date: datetime | None = None) -> int:
         """Post one more lifelike message now. Its id."""
         with self.world.lock:
-            if self.history.top == 0:
+            if not self.history.has_maker:
                 self.fill_at([])
             message_id = self.history.grow(self._seconds(date))
             self._tell_new(message_id)

@@ -1,0 +1,148 @@
+"""What to try Floodmark with when there is nothing to collect: servers on this machine."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .root import Desk
+from .showing import counted, plain, table
+
+if TYPE_CHECKING:
+    from floodmark.testing.telegram.living import Living
+    from floodmark.testing.telegram.server import LoopbackTelegram
+
+testing = typer.Typer(help="Servers on this machine to try Floodmark with.")
+
+_SHOWN_EVERY = 0.5
+
+
+@testing.callback(invoke_without_command=True)
+def begin(context: typer.Context) -> None:
+    """Servers on this machine to try Floodmark with."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), nl=False)
+
+
+@testing.command()
+def telegram(
+    context: typer.Context,
+    *,
+    channels: Annotated[int, typer.Option(min=1, max=1_000, help="How many channels.")] = 10,
+    rate: Annotated[float, typer.Option(min=0.001, max=1_000, help="Posts a second, of all channels together.")] = 2.0,
+    history: Annotated[int, typer.Option(min=0, max=1_000_000, help="Posts each channel had before.")] = 500,
+    accounts: Annotated[int, typer.Option(min=1, max=100, help="How many accounts can read.")] = 2,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0: any free one.")] = 0,
+    flood_every: Annotated[
+        float | None, typer.Option(metavar="N", min=1, help="Every so many seconds an account is told to wait.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same channels, texts and sessions.")] = 7,
+    state: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Remembers when it began, so that a restart goes on from there.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(metavar="N", min=0, help="End by itself after so many.")] = None,
+) -> None:
+    """A Telegram on this machine: channels that post by themselves, for the real client and without an account."""
+    from floodmark.testing.telegram.living import Living, Plan, begun  # noqa: PLC0415 - heavy
+
+    desk = Desk.of(context)
+    plan = Plan(channels=channels, rate=rate, history=history, accounts=accounts, seed=seed, began=time.time())
+    with desk.busy("writing the channels"):
+        living = Living(begun(state, plan))
+    _serve(desk, living, port=port, flood_every=flood_every, seconds=seconds)
+
+
+def _serve(desk: Desk, living: "Living", *, port: int, flood_every: float | None, seconds: float | None) -> None:
+    from floodmark.testing.telegram.server import LoopbackTelegram  # noqa: PLC0415 - heavy
+
+    async def serve() -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        if seconds is not None:
+            loop.call_later(seconds, stop.set)
+        async with LoopbackTelegram(living.world, port) as server:
+            _welcome(desk, living, server)
+            with _picture(desk, living, server) as picture:
+                work = [living.go_on(), _shown(picture)]
+                if flood_every is not None:
+                    work.append(living.flood(server, flood_every))
+                tasks = [asyncio.create_task(each) for each in work]
+                await stop.wait()
+                for task in tasks:
+                    task.cancel()
+                ended = await asyncio.gather(*tasks, return_exceptions=True)
+            desk.note(_counts(living, server))
+            for error in ended:
+                if isinstance(error, Exception):
+                    raise error
+
+    asyncio.run(serve())
+
+
+async def _shown(picture: Callable[[], None]) -> None:
+    while True:
+        picture()
+        await asyncio.sleep(_SHOWN_EVERY)
+
+
+def _welcome(desk: Desk, living: "Living", server: "LoopbackTelegram") -> None:
+    out, names = desk.out, list(living.world.accounts)
+    desk.note(f"[bold]A Telegram on this machine[/], at 127.0.0.1:{server.port}. Ctrl-C ends it.\n")
+    rows = [
+        (
+            f"@{channel.username}",
+            channel.channel_id,
+            f"{channel.history.top:,}",
+            f"{60 * living.pace(number):.3g} a minute",
+        )
+        for number, channel in enumerate(living.channels[:20])
+    ]
+    out.print(table("channel", "id", "posts", "new", rows=rows, right=("posts", "new")))
+    if len(living.channels) > 20:
+        desk.note(f"[dim]and {len(living.channels) - 20} more[/]")
+    desk.note("\n[bold]Next[/], in another terminal:")
+    for line in _next(living, server):
+        # Whole lines, however long: they are there to be copied.
+        out.print(f"  {line}", highlight=False, soft_wrap=True, markup=False)
+    phone = living.world.accounts[names[-1]]
+    desk.note(
+        f"\n[dim]Or sign in by phone, with the code {phone.code}: "
+        f"floodmark accounts add {names[-1]} --phone +{phone.phone} --server 127.0.0.1:{server.port} "
+        "--api-id 1 --api-hash loopback[/]\n"
+    )
+
+
+def _next(living: "Living", server: "LoopbackTelegram") -> Iterator[str]:
+    for name in living.world.accounts:
+        yield f"floodmark accounts add {name} --session {server.session(name)} --api-id 1 --api-hash loopback"
+    for channel in living.channels[:3]:
+        yield f"floodmark add telegram @{channel.username} --every 10s"
+    yield "floodmark up"
+
+
+@contextmanager
+def _picture(desk: Desk, living: "Living", server: "LoopbackTelegram") -> Iterator[Callable[[], None]]:
+    """Something to call for a new picture: one line that changes in its place, on a terminal only."""
+    with desk.busy("") as status:
+        yield lambda: status.update(plain(_counts(living, server)))
+
+
+def _counts(living: "Living", server: "LoopbackTelegram") -> str:
+    calls = server.calls()
+    waits = sum(call.result.startswith("FLOOD_WAIT") for call in calls)
+    return ", ".join(
+        (
+            counted(sum(channel.history.top for channel in living.channels), "post"),
+            counted(server.connections, "connection"),
+            counted(len(calls), "call"),
+            f"told to wait {waits}x",
+            counted(len(server.violations), "violation"),
+            f"one session used twice: {len(server.duplicates)}x",
+        )
+    )

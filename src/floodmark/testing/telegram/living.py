@@ -1,0 +1,135 @@
+"""A world that goes on by itself: channels that post at different rates, and now and then a flood wait.
+
+Which posts there are follows from the seed and the time since it began; nothing else needs to be remembered for a
+second start to go on with the same channels, ids, texts and sessions.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+
+from msgspec import Struct
+
+from floodmark.errors import Conflict, InvalidInput
+
+from .faults import Fault
+from .server import LoopbackTelegram
+from .world import Channel, World
+
+# In the order of their rates.
+NAMES = (
+    *("harbour", "weather", "traffic", "trams", "airport", "market", "stadium", "university", "council", "theatre"),
+    *("library", "museum", "hospital", "islands", "lighthouse", "garden", "concerts", "schools", "bridges", "archive"),
+)
+_TURN_SECONDS = 0.1
+_WAIT_SECONDS = (4, 15)
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What the world is like. `rate` is posts a second of all channels together, `began` seconds since 1970."""
+
+    channels: int = 10
+    rate: float = 2.0
+    history: int = 500
+    accounts: int = 2
+    seed: int = 7
+    began: float
+
+
+def begun(file: Path | None, plan: Plan) -> Plan:
+    """The plan as it was when this file was written; the file is written if it is not there."""
+    if file is None:
+        return plan
+    if not file.exists():
+        file.write_text(json.dumps({name: getattr(plan, name) for name in plan.__struct_fields__}), encoding="utf-8")
+        return plan
+    try:
+        kept = Plan(**json.loads(file.read_text(encoding="utf-8")))
+        began = float(kept.began)
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(
+            f"{file} is not a state of this command: {error}", hint="delete it or name another"
+        ) from None
+    wanted = Plan(**{name: getattr(plan, name) for name in plan.__struct_fields__} | {"began": began})
+    if wanted != kept:
+        raise Conflict(
+            f"{file} is of another world: {_told(kept)}", hint="start it with the same options, or name another file"
+        )
+    return kept
+
+
+def _told(plan: Plan) -> str:
+    return ", ".join(f"{name} {getattr(plan, name)}" for name in plan.__struct_fields__ if name != "began")
+
+
+class Living:
+    """The world of a plan, up to now and from now on."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.world = plan, World(plan.seed)
+        self._next: dict[Channel, float] = {}
+        self._gaps: dict[Channel, Iterator[float]] = {}
+        # Trouble comes as it likes; it is no part of the world.
+        self._chance = Random()  # noqa: S311 - trouble, not a secret
+        for number in range(plan.accounts):
+            self.world.account(f"reader{number + 1}")
+        for number in range(plan.channels):
+            self._add(number)
+
+    @property
+    def channels(self) -> list[Channel]:
+        """Those there are, the busiest first."""
+        return list(self.world.channels.values())
+
+    def pace(self, number: int) -> float:
+        """Posts a second of one channel: the second posts half as much as the first, the third a third of it."""
+        return self.plan.rate / (number + 1) / sum(1 / (other + 1) for other in range(self.plan.channels))
+
+    def post(self) -> int:
+        """Post what is due; how many."""
+        now, posted = self.world.now(), 0
+        for channel in self.channels:
+            while self._next[channel] <= now:
+                channel.grow(date=datetime.fromtimestamp(self._next[channel], UTC))
+                self._next[channel] += next(self._gaps[channel])
+                posted += 1
+        return posted
+
+    async def go_on(self) -> None:
+        """Post until cancelled."""
+        while True:
+            self.post()
+            await asyncio.sleep(_TURN_SECONDS)
+
+    async def flood(self, server: LoopbackTelegram, every: float) -> None:
+        """About every so many seconds, let one account wait; until cancelled."""
+        last: Fault | None = None
+        while True:
+            await asyncio.sleep(every * self._chance.uniform(0.7, 1.3))
+            account = self._chance.choice(list(self.world.accounts))
+            if last is not None:
+                server.remove(last)
+            last = server.flood("messages.getHistory", seconds=self._chance.randrange(*_WAIT_SECONDS), account=account)
+
+    def _add(self, number: int) -> None:
+        name = NAMES[number % len(NAMES)] + (str(number // len(NAMES) + 1) if number >= len(NAMES) else "")
+        channel, pace = self.world.channel(name, title=f"{name.title()} News"), self.pace(number)
+        self._gaps[channel] = _gaps(f"{self.plan.seed}:{name}", pace)
+        began = self.plan.began
+        dates = [int(began - (self.plan.history - index) / pace) for index in range(self.plan.history)]
+        due = began + next(self._gaps[channel])
+        while due <= time.time():
+            dates.append(int(due))
+            due += next(self._gaps[channel])
+        self._next[channel] = due
+        channel.fill_at(dates)
+
+
+def _gaps(seed: str, pace: float) -> Iterator[float]:
+    chance = Random(seed)  # noqa: S311 - a likeness, not a secret
+    while True:
+        yield chance.expovariate(pace)
