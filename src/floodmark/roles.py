@@ -6,13 +6,15 @@ from collections.abc import Coroutine, Mapping
 from datetime import timedelta
 from typing import Any
 
-from .parts import Parts
+from .parts import Parts, call_policy
 from .scheduler.scheduler import Scheduler
 from .signals.port import Bell, Topic
+from .sinks.files import Artifacts, FilesProjector
 from .sinks.relay import Relay
 from .sinks.sql import SqlSink
 from .sources.port import Source
 from .store.fleet import Fleet
+from .store.posts import Posts
 from .telemetry.events import DepthMeasured, Events, StepFailed
 from .upkeep.leader import Leader
 from .upkeep.loop import Loop, Step
@@ -27,6 +29,8 @@ _SOON = timedelta(seconds=1)
 # After the grace: to write down what was handed back.
 _LAST_WORDS = timedelta(seconds=3)
 _TICK = timedelta(seconds=5)
+# A day that is being collected is written anew this often, not after each batch.
+_FILES = timedelta(seconds=2)
 _PRESENCE = timedelta(seconds=2)
 # What was put on the queue this long ago and is still waiting is put once more, in case the queue forgot.
 _FORGOTTEN = timedelta(seconds=5)
@@ -59,7 +63,7 @@ class SchedulerRole:
             history=timedelta(days=settings.history_keep_days),
             events=timedelta(days=settings.events_keep_days),
         )
-        relay = Relay(
+        self._relay = Relay(
             parts.keeping,
             self.leader,
             events,
@@ -67,7 +71,9 @@ class SchedulerRole:
             redis=parts.redis,
             prefix=settings.scheduler_queue_prefix,
             maxlen=settings.events_stream_maxlen,
+            retry=call_policy(settings).retry,
         )
+        projectors = [] if settings.artifacts_dir is None else [self._loop("files", self._files(), _FILES)]
         self._fire_bell = parts.signals.bell(Topic.JOBS)
         # Only Redis can forget; where the database is the queue, the rows are all there is.
         forgetful = [] if parts.redis is None else [self._loop("requeuer", requeuer.step, _FORGOTTEN)]
@@ -76,10 +82,18 @@ class SchedulerRole:
             self._loop("scheduler", self.scheduler.step, settings.schedule_check_interval, self._fire_bell),
             self._loop("waker", waker.step, _SOON),
             self._loop("rescuer", rescuer.step, _SOON),
-            self._loop("relay", relay.step, _SOON),
+            self._loop("relay", self._relay.step, _SOON),
+            *projectors,
             self._loop("pruner", pruner.step, timedelta(minutes=5)),
             self._loop("tick", self._tick, _TICK),
         ]
+
+    def _files(self) -> Step:
+        """Keeps the artifacts in ARTIFACTS_DIR up to date."""
+        folder, posts = self._parts.settings.artifacts_dir, Posts(self._parts.database)
+        assert folder is not None
+        artifacts = Artifacts(posts, folder, schema_version=self._parts.settings.schema_version)
+        return FilesProjector(artifacts, posts, self._fleet, self.leader).step
 
     def _loop(self, name: str, step: Step, interval: timedelta, bell: Bell | None = None) -> Loop:
         return Loop(name, step, interval=interval, events=self._parts.events, bell=bell)
@@ -91,6 +105,7 @@ class SchedulerRole:
         await stop.wait()
         for loop in [elections, *self._loops]:
             loop.stop()
+        self._relay.stop()
         await asyncio.gather(*tasks)
         await _politely(self.leader.resign(), self._parts.events)
         if self._is_alone:
@@ -199,6 +214,7 @@ class WorkerRole:
             # Not less than it takes to say so: a worker with short leases is there all the same.
             ttl=max(self._parts.settings.execution_lease, 3 * _PRESENCE),
         )
+        await self._parts.caller.step()
 
 
 async def _politely(goodbye: Coroutine[Any, Any, None], events: Events) -> None:
