@@ -129,6 +129,7 @@ def test_configuring_again_replaces_what_was_before() -> None:
 @pytest.mark.parametrize(
     "hostile",
     ["a\nb", "a\r\nb", "\x1b[2J", "\x7f", "\x9b31m", "\u2028", "\u202etxt", "\0", "%s %d {x}", "\ud800"],
+    ids=ascii,
 )
 def test_no_text_can_forge_a_line_or_control_a_terminal(hostile: str, format: str) -> None:  # noqa: A002
     log = Log(format)

@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from floodmark.demo import Demo, Summary, TopicView, View, demo_folder
+from floodmark.demo import ChannelView, Demo, Summary, View, demo_folder
 from floodmark.durations import format_duration
 from floodmark.eventloop import run
 from floodmark.telemetry.logs import LogListener, configure
@@ -20,7 +20,8 @@ from floodmark.telemetry.logs import LogListener, configure
 from .root import Desk
 from .showing import counted, plain, safe, short, table
 
-_TITLES_SHOWN = 8
+_TITLES_SHOWN = 6
+_COLUMNS = ("channel", "mode", "posts", "collected", "new", "lag", "state")
 _STYLES = {"limit": "yellow", "retry": "red", "running": "cyan", "dead": "bold red"}
 
 
@@ -31,8 +32,10 @@ def run_demo(desk: Desk, *, seconds: float | None, is_fresh: bool) -> int:
         configure(settings.log_level, "json", log)
         demo = Demo(folder)
         LogListener(structlog.get_logger()).attach(demo.app.events)
-        desk.note("[bold]Floodmark demo.[/] A small feed on this machine grows by itself, answers 429 now and then")
-        desk.note("and sometimes breaks off; three jobs collect it. Every post must arrive once.")
+        desk.note(
+            "[bold]Floodmark demo.[/] A Telegram on this machine: ten channels post, two accounts read them and are"
+        )
+        desk.note("told to wait now and then (FLOOD_WAIT), and sometimes it hangs up. Every post must arrive once.")
         desk.note(f"[dim]Folder {plain(folder)}; the log is in {plain(folder / 'demo.log')}. Ctrl-C ends it.[/]")
         told: list[Summary] = []
         screen: Screen = Table(desk) if desk.out.is_terminal else Lines(desk)
@@ -87,12 +90,12 @@ class Table:
     def show(self, view: View) -> None:
         """Draw it anew."""
         self._titles.extend(view.arrived)
-        rows = [_row(topic) for topic in view.topics]
+        rows = [_row(channel) for channel in view.channels]
         counts = f"{counted(view.done, 'run')}, told to wait {view.waited}x, tried again {view.retried}x"
         self._live.update(
             Group(
                 "",
-                table("job", "every", "posts", "collected", "now", rows=rows, right=("posts", "collected")),
+                table(*_COLUMNS, rows=rows, right=("posts", "collected", "new", "lag")),
                 "",
                 *(Text(f"  + {safe(title)}", style="dim", no_wrap=True) for title in self._titles),
                 "",
@@ -106,14 +109,16 @@ class Table:
         self._live.stop()
 
 
-def _row(topic: TopicView) -> list[object]:
-    behind = topic.items < topic.posts
+def _row(channel: ChannelView) -> list[object]:
+    behind = channel.collected < channel.posts
     return [
-        Text(topic.name, style="bold"),
-        format_duration(topic.every),
-        f"{topic.posts:,}",
-        Text(f"{topic.items:,}", style="yellow" if behind else "green"),
-        Text(safe(topic.sentence), style=_STYLES.get(topic.code, "dim"), no_wrap=True, overflow="ellipsis"),
+        Text(f"@{channel.name}", style="bold"),
+        channel.mode,
+        f"{channel.posts:,}",
+        Text(f"{channel.collected:,}", style="yellow" if behind else "green"),
+        f"{channel.new:,}",
+        Text(f"{channel.lag:.0f} s" if behind else "-", style="yellow" if behind else "dim"),
+        Text(safe(channel.sentence), style=_STYLES.get(channel.code, "dim"), no_wrap=True, overflow="ellipsis"),
     ]
 
 
@@ -131,9 +136,10 @@ class Lines:
         self._latest = view.arrived[-1] if view.arrived else self._latest
         self._turn += 1
         if self._turn % 2 == 0:
-            counts = ", ".join(f"{topic.name} {topic.items}/{topic.posts}" for topic in view.topics)
+            collected, posts = sum(c.collected for c in view.channels), sum(c.posts for c in view.channels)
+            counts = f"{collected:,} of {posts:,} posts, lag {max(c.lag for c in view.channels):.0f} s"
             waiting = [
-                f"{t.name}: {short(t.sentence, 90)}" for t in view.topics if t.code in ("limit", "retry", "dead")
+                f"@{c.name}: {short(c.sentence, 100)}" for c in view.channels if c.code in ("limit", "retry", "dead")
             ]
             latest = f"; +{self._arrived}, latest {self._latest}" if self._arrived else ""
             self._desk.note(f"{datetime.now().astimezone():%H:%M:%S}  {counts}{plain(latest)}")
@@ -148,10 +154,16 @@ class Lines:
 def _summarize(desk: Desk, summary: Summary) -> None:
     style = "green" if summary.is_right else "bold red"
     desk.out.print(
-        f"\nThe feed has {counted(summary.posts, 'post')}. [{style}]Collected {summary.collected:,} items "
+        f"\nThe channels have {counted(summary.posts, 'post')}. [{style}]Collected {summary.collected:,} items "
         f"({summary.new:,} new), {counted(summary.duplicates, 'duplicate')}, {summary.missing:,} missing.[/]",
         highlight=False,
     )
+    if summary.doubled_sessions or summary.impatient_calls:
+        desk.out.print(
+            f"[bold red]{counted(summary.doubled_sessions, 'session')} opened twice, "
+            f"{counted(summary.impatient_calls, 'call')} before a wait was over.[/]",
+            highlight=False,
+        )
     desk.note(
         f"[dim]{counted(summary.executions, 'run')} in {format_duration(summary.took)}; told to wait "
         f"{counted(summary.waited, 'time')}, tried again after {counted(summary.retried, 'failure')}.[/]"

@@ -1,0 +1,197 @@
+"""A town on the loopback Telegram: ten channels that post at lifelike rates, for ever the same.
+
+Which posts there are depends only on the seed and on how long the town has lived, which `town.json` remembers; so a
+second start goes on with the same posts, also after `kill -9`.
+"""
+
+import asyncio
+import json
+import random
+import time
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate, islice
+from pathlib import Path
+
+from msgspec import Struct
+
+from floodmark.testing.telegram import Channel, LoopbackTelegram, World
+
+SEED = 7
+ACCOUNTS = ("reader1", "reader2")
+# While nobody watches the town goes on, but not for ever: a start after a holiday should not take an hour.
+LONGEST_ABSENCE = 60.0
+# Written ahead of time, so that after `kill -9` no post is younger than the town says it is.
+_AHEAD_SECONDS = 3.0
+_TURN_SECONDS = 0.1
+_QUIET_SECONDS = (4.0, 12.0)
+_WAIT_SECONDS = (3, 9)
+
+
+class Station(Struct, frozen=True):
+    """One channel: the seconds between two of its posts on average, how many it had before, how often it is read."""
+
+    name: str
+    title: str
+    pace: float
+    before: int
+    every: timedelta
+
+
+STATIONS = tuple(
+    Station(name, title, pace, before, timedelta(seconds=every))
+    for name, title, pace, before, every in (
+        ("harbour", "Harbour Watch", 1.1, 900, 3),
+        ("weather", "Weather on the Bay", 2.3, 640, 3),
+        ("traffic", "Traffic Desk", 2.9, 800, 3),
+        ("council", "City Council", 17.0, 210, 5),
+        ("market", "Fish Market", 5.3, 330, 5),
+        ("stadium", "Stadium", 7.1, 420, 5),
+        ("university", "University", 13.0, 180, 5),
+        ("theatre", "Theatre", 23.0, 140, 10),
+        ("trams", "Trams and Buses", 3.7, 700, 3),
+        ("airport", "Airport", 4.3, 560, 5),
+    )
+)
+
+
+class Stretch(Struct, frozen=True):
+    """The town began to live on at `wall` (seconds since 1970), when it was `lived` seconds old."""
+
+    lived: float
+    wall: float
+
+
+class Town:
+    """Ten channels that grow by themselves, and now and then make the readers wait or hang up on them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "town.json"
+        self._stretches = self._remembered()
+        self._began, self._frozen = time.monotonic(), float("inf")
+        self._chance = random.Random()  # noqa: S311 - trouble, not a secret
+        self._clocks = {station.name: _Clock(station) for station in STATIONS}
+        self.world = World(SEED)
+        self.channels: dict[str, Channel] = {s.name: self.world.channel(s.name, title=s.title) for s in STATIONS}
+        for account in ACCOUNTS:
+            self.world.account(account)
+
+    def _remembered(self) -> list[Stretch]:
+        """The stretches so far and a new one, which begins now."""
+        try:
+            told = json.loads(self._file.read_text(encoding="utf-8"))
+            away = max(0.0, time.time() - self._file.stat().st_mtime)
+            before = [Stretch(float(lived), float(wall)) for lived, wall in told["stretches"]]
+            lived = float(told["lived"]) + min(away, LONGEST_ABSENCE)
+        except (OSError, ValueError, KeyError, TypeError):
+            before, lived = [], 0.0
+        return [*before, Stretch(lived, time.time())]
+
+    def lived(self) -> float:
+        """For how many seconds the town has been posting."""
+        return min(self._stretches[-1].lived + time.monotonic() - self._began, self._frozen)
+
+    def freeze(self) -> None:
+        """No more posts from now on: what there is can be counted."""
+        self._frozen = self.lived()
+
+    def count(self, name: str) -> int:
+        """How many posts a channel has; they are numbered from 1."""
+        return self._clocks[name].count(self.lived())
+
+    def waiting(self, name: str, collected: int) -> float:
+        """For how many seconds the first post that is not yet collected has been waiting; 0 if there is none."""
+        if collected >= self.count(name):
+            return 0.0
+        return max(0.0, self._wall(self.lived()) - self._wall(self._clocks[name].at(collected)))
+
+    def _wall(self, lived: float) -> float:
+        """When it was so old, in seconds since 1970."""
+        stretch = self._stretches[max(0, bisect_right([s.lived for s in self._stretches], lived) - 1)]
+        return stretch.wall + lived - stretch.lived
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[LoopbackTelegram]:
+        """Let the channels be read, and grow."""
+        for name, channel in self.channels.items():
+            clock = self._clocks[name]
+            channel.fill_at([int(self._wall(clock.at(n))) for n in range(self.count(name))])
+        self._remember(self.lived() + _AHEAD_SECONDS)
+        async with LoopbackTelegram(self.world) as server:
+            living = [asyncio.create_task(self._grow()), asyncio.create_task(self._annoy(server))]
+            try:
+                yield server
+            finally:
+                for task in living:
+                    task.cancel()
+                await asyncio.gather(*living, return_exceptions=True)
+                self._remember(self.lived())
+
+    def settle_down(self, server: LoopbackTelegram) -> None:
+        """No more posts and no more trouble."""
+        self.freeze()
+        self._post()
+        server.heal()
+
+    async def _grow(self) -> None:
+        remembered = 0.0
+        while True:
+            self._post()
+            if self.lived() - remembered > _AHEAD_SECONDS / 3:
+                remembered = self.lived()
+                self._remember(remembered + _AHEAD_SECONDS)
+            await asyncio.sleep(_TURN_SECONDS)
+
+    def _post(self) -> None:
+        for name, channel in self.channels.items():
+            clock = self._clocks[name]
+            for number in range(channel.history.top, self.count(name)):
+                channel.grow(date=datetime.fromtimestamp(self._wall(clock.at(number)), UTC))
+
+    async def _annoy(self, server: LoopbackTelegram) -> None:
+        while True:
+            await asyncio.sleep(self._chance.uniform(*_QUIET_SECONDS))
+            if self._frozen < float("inf"):
+                return
+            if self._chance.random() < 0.7:
+                seconds, account = self._chance.randint(*_WAIT_SECONDS), self._chance.choice(ACCOUNTS)
+                server.flood("messages.getHistory", seconds=seconds, account=account)
+            else:
+                server.drop(method="messages.getHistory")
+
+    def _remember(self, lived: float) -> None:
+        fresh = self._file.with_suffix(".new")
+        told = {"seed": SEED, "lived": lived, "stretches": [(s.lived, s.wall) for s in self._stretches]}
+        fresh.write_text(json.dumps(told), encoding="utf-8")
+        with suppress(FileNotFoundError):
+            # Someone may have taken the folder away while the demo ran.
+            fresh.replace(self._file)
+
+
+class _Clock:
+    """When a channel posts, in seconds of the town's life; before 0 what it had posted before."""
+
+    def __init__(self, station: Station) -> None:
+        self._gaps = _gaps(station)
+        # Before the demo began there was one post where there are sixty now: it is a demo.
+        ages = list(accumulate(60 * gap for gap in islice(_gaps(station, "before"), station.before)))
+        self._times = [-age for age in reversed(ages)]
+
+    def count(self, lived: float) -> int:
+        """How many posts there are at that age."""
+        while not self._times or self._times[-1] <= lived:
+            self._times.append(max(0.0, self._times[-1] if self._times else 0.0) + next(self._gaps))
+        return bisect_right(self._times, lived)
+
+    def at(self, number: int) -> float:
+        """When the post with this number, counted from 0, came."""
+        return self._times[number]
+
+
+def _gaps(station: Station, salt: str = "") -> Iterator[float]:
+    """Seconds between posts, for ever the same: quiet stretches, and bursts."""
+    chance = random.Random(f"{SEED}:{station.name}:{salt}")  # noqa: S311 - a likeness, not a secret
+    while True:
+        yield chance.expovariate(1 / station.pace) * chance.choice((0.2, 0.5, 1.0, 1.0, 2.3))
