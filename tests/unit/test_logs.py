@@ -16,14 +16,20 @@ from hypothesis import strategies as st
 
 from floodmark.settings import Settings
 from floodmark.telemetry.events import (
+    AccountParked,
     BatchKept,
     BatchRefused,
+    BreakerMoved,
+    CallRetried,
     Events,
     ExecutionSettled,
     ExecutionsRescued,
     ExecutionStarted,
     LeaderChanged,
     LimitSet,
+    ModeChosen,
+    RateLimited,
+    RunEnded,
     StepFailed,
 )
 from floodmark.telemetry.logs import CHATTY, FIELD_LIMIT, JsonLines, LogListener, configure
@@ -301,4 +307,33 @@ def test_what_an_operator_should_know_is_told() -> None:
         ("warning", "batch refused"),
         ("error", "step failed"),
     ]
+    assert not events.failures
+
+
+@pytest.mark.spec("F1", "F2", "T2")
+def test_how_calls_and_channels_fare_is_told_in_words() -> None:
+    log, events = listening("info")
+    events.emit(CallRetried("harbour", "messages.getHistory", 2, 0.123456, "TimeoutError", "telegram:a"))
+    events.emit(RateLimited("telegram", "telegram:a", "messages.getHistory", "harbour", 31.5, "FloodWaitError"))
+    events.emit(BreakerMoved("telegram:a", "open", "TimeoutError"))
+    events.emit(BreakerMoved("telegram:a", "open", "TimeoutError", elsewhere=True))
+    events.emit(BreakerMoved("telegram:a", "closed"))
+    events.emit(ModeChosen("telegram:@harbour", "historical", "stale_lpa"))
+    events.emit(RunEnded("telegram:@harbour", 7, "historical", "done", 1.23456, 12))
+    events.emit(AccountParked("a", "the session was revoked"))
+    lines = log.lines()
+    assert [(line["level"], line["event"]) for line in lines] == [
+        ("warning", "call failed, trying again"),
+        ("warning", "told to wait"),
+        ("warning", "breaker moved"),
+        ("info", "breaker moved"),
+        ("info", "mode chosen"),
+        ("info", "run ended"),
+        ("error", "account parked"),
+    ]
+    retried = {name: lines[0][name] for name in ("attempt", "delay", "reason", "target")}
+    assert retried == {"attempt": 2, "delay": 0.123, "reason": "TimeoutError", "target": "harbour"}
+    assert (lines[2]["key"], lines[2]["state"], lines[2]["reason"]) == ("telegram:a", "open", "TimeoutError")
+    assert lines[4]["forced"] == "stale_lpa"
+    assert "hwm" not in lines[5]
     assert not events.failures

@@ -3,10 +3,11 @@
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import time_machine
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -15,6 +16,7 @@ from floodmark.telemetry.events import (
     BatchKept,
     BatchRefused,
     BreakerMoved,
+    CallRetried,
     DepthMeasured,
     Event,
     Events,
@@ -26,10 +28,15 @@ from floodmark.telemetry.events import (
     ExecutionsRequeued,
     ExecutionsRescued,
     ExecutionStarted,
+    FetchTimed,
     LeaderChanged,
     LeaderElectionAttempted,
     LeaseLost,
     LimitSet,
+    ModeChosen,
+    RateLimited,
+    RunEnded,
+    SchedulerTicked,
     SlotsChanged,
     StepFailed,
     StoreRetried,
@@ -63,7 +70,7 @@ HAPPENED: tuple[Event, ...] = (
     ExecutionsLeased({Priority.HIGH: 1, Priority.LOW: 1}),
     ExecutionStarted("a", "1", 1, 0.5),
     ExecutionSettled("a", "s1", "1", "done", 1.5, 3, 2, 1),
-    BatchKept("s", 3, 2, 1),
+    BatchKept("s", 3, 2, 1, "telegram"),
     BatchRefused("s", 7),
     LeaseLost("1", "a"),
     SlotsChanged(10, 4),
@@ -79,6 +86,46 @@ HAPPENED: tuple[Event, ...] = (
     StoreRetried("lease", "locked"),
     StepFailed("pruner", "boom"),
     LimitSet("account 1", datetime(2026, 1, 1, tzinfo=UTC), "flood wait"),
+)
+
+
+# Those of channels and of calls (T9, F7), each with its labels.
+PROMISED_ELSEWHERE = {
+    "parser_runs_total": {"mode", "status"},
+    "posts_parsed_total": {"mode"},
+    "parser_run_duration_seconds_bucket": {"mode", "le"},
+    "parser_hwm_age_seconds": {"channel_id"},
+    "incremental_watermark_age_seconds": {"channel_id"},
+    "scheduler_lock_acquired_total": {"status"},
+    "parser_retries_total": {"reason"},
+    "parser_floodwait_seconds_total": {"channel_id"},
+    "parser_mode_forced_total": {"reason"},
+    "scheduler_last_tick_ts_seconds": set[str](),
+    "retries_total": {"target", "reason"},
+    "rate_limit_hits_total": {"source", "reason"},
+    "last_retry_delay_seconds": {"target"},
+    "breaker_state": {"component"},
+    "breaker_open_total": {"component"},
+    "fetch_duration_seconds_sum": {"chat"},
+    "fetch_lag_seconds": {"chat"},
+    "deduplicated_messages_total": {"source"},
+}
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+CALLED: tuple[Event, ...] = (
+    CallRetried("harbour", "getHistory", 1, 0.25, "TimeoutError", "telegram:reader1"),
+    CallRetried("redis", "publish", 1, 0.5, "ConnectionError", "redis"),
+    RateLimited("telegram", "telegram:reader1", "getHistory", "1000001", 30.5, "FloodWaitError"),
+    BreakerMoved("telegram:reader1", "open"),
+    BreakerMoved("web:example.org", "open"),
+    ModeChosen("telegram:@harbour", "historical", "stale_lpa"),
+    ModeChosen("telegram:@harbour", "incremental"),
+    FetchTimed("@harbour", 0.2, 12.0),
+    FetchTimed("@harbour", 0.3),
+    RunEnded("telegram:@harbour", 1000001, "incremental", "done", 1.5, 12, NOON - timedelta(hours=1)),
+    RunEnded("telegram:@quay", 1000002, "incremental", "failed", 0.5, 0, NOON - timedelta(hours=2)),
+    RunEnded("telegram:@new", None, "historical", "failed", 0.5),
+    SchedulerTicked(NOON),
 )
 
 
@@ -146,6 +193,86 @@ def test_what_else_an_operator_needs_is_counted_too(watched: Watched) -> None:
     assert watched.value("floodmark_step_failures_total", step="pruner") == 1
 
 
+@pytest.mark.spec("T9", "F7")
+def test_every_promised_metric_of_channels_and_calls_is_exported(watched: Watched) -> None:
+    for event in (*HAPPENED, *CALLED):
+        watched.events.emit(event)
+    text = render(watched.registry).decode()
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    labels = {sample.name: set(sample.labels) for sample in samples}
+    assert {name: labels.get(name) for name in PROMISED_ELSEWHERE} == PROMISED_ELSEWHERE
+    assert not watched.events.failures
+
+
+@pytest.mark.spec("T9")
+def test_what_channels_do_moves_their_metrics(watched: Watched) -> None:
+    for event in (*HAPPENED, *CALLED):
+        watched.events.emit(event)
+    value = watched.value
+    assert value("parser_runs_total", mode="incremental", status="done") == 1
+    assert value("parser_runs_total", mode="historical", status="failed") == 1
+    assert value("posts_parsed_total", mode="incremental") == 12
+    assert value("parser_run_duration_seconds_sum", mode="incremental") == 2.0
+    assert value("parser_mode_forced_total", reason="stale_lpa") == 1
+    assert value("parser_floodwait_seconds_total", channel_id="1000001") == 30.5
+    assert value("parser_retries_total", reason="TimeoutError") == 1
+    assert value("parser_retries_total", reason="ConnectionError") is None, "Redis is no channel"
+    assert value("scheduler_lock_acquired_total", status="acquired") == 1
+    assert value("scheduler_lock_acquired_total", status="busy") == 0
+    assert value("scheduler_last_tick_ts_seconds") == NOON.timestamp()
+
+
+@pytest.mark.spec("T9")
+def test_ages_grow_while_nothing_happens(watched: Watched) -> None:
+    hwm, checked = "parser_hwm_age_seconds", "incremental_watermark_age_seconds"
+    with time_machine.travel(NOON, tick=False) as travel:
+        for event in CALLED:
+            watched.events.emit(event)
+        assert watched.value(hwm, channel_id="1000001") == 3600
+        assert watched.value(checked, channel_id="1000001") == 0
+        travel.shift(60)
+        assert watched.value(hwm, channel_id="1000001") == 3660
+        assert watched.value(checked, channel_id="1000001") == 60
+        assert watched.value(hwm, channel_id="1000002") == 7260
+        assert watched.value(checked, channel_id="1000002") is None, "it could not be read"
+        assert f'{hwm}{{channel_id="1000001"}} 3660.0' in render(watched.registry).decode()
+
+
+@pytest.mark.spec("F7")
+def test_what_calls_do_moves_their_metrics(watched: Watched) -> None:
+    for event in (*HAPPENED, *CALLED):
+        watched.events.emit(event)
+    value = watched.value
+    assert value("retries_total", target="harbour", reason="TimeoutError") == 1
+    assert value("retries_total", target="redis", reason="ConnectionError") == 1
+    assert value("last_retry_delay_seconds", target="redis") == 0.5
+    assert value("rate_limit_hits_total", source="telegram", reason="FloodWaitError") == 1
+    assert value("breaker_state", component="telegram:reader1") == 1
+    assert value("breaker_open_total", component="telegram:reader1") == 1
+    assert value("crawler_scheduler_circuit_breaker_trips_total", domain="example.org") == 2
+    assert value("crawler_scheduler_circuit_breaker_state", domain="telegram:reader1") is None
+    assert value("fetch_duration_seconds_count", chat="@harbour") == 2
+    assert value("fetch_lag_seconds", chat="@harbour") == 12
+    assert value("deduplicated_messages_total", source="telegram") == 1
+
+
+@pytest.mark.spec("F7", "G6")
+def test_a_reason_is_one_word_of_a_closed_set_never_free_text(watched: Watched) -> None:
+    for number in range(100):
+        watched.events.emit(CallRetried("a", "m", 1, 0.1, f"server said {number}", "telegram:a"))
+        watched.events.emit(RateLimited("telegram", "telegram:a", "m", "c", 1, f"until {number}:00"))
+    assert watched.value("retries_total", target="a", reason="other") == 100
+    assert watched.value("parser_retries_total", reason="other") == 100
+    assert watched.value("rate_limit_hits_total", source="telegram", reason="other") == 100
+
+
+@pytest.mark.spec("F7")
+def test_a_breaker_that_another_process_opened_is_shown_but_not_counted_twice(watched: Watched) -> None:
+    watched.events.emit(BreakerMoved("telegram:a", "open", elsewhere=True))
+    assert watched.value("breaker_state", component="telegram:a") == 1
+    assert watched.value("breaker_open_total", component="telegram:a") is None
+
+
 @pytest.mark.spec("F2", "F7")
 def test_a_breaker_is_counted_when_it_opens_only(watched: Watched) -> None:
     for state, number in (("open", 1), ("half-open", 2), ("open", 1), ("closed", 0)):
@@ -160,6 +287,8 @@ def test_the_values_of_a_growing_label_are_bounded() -> None:
     for number in range(1000):
         watched.events.emit(ExecutionSettled("a", f"source-{number}", "1", "done", 0.1))
         watched.events.emit(BreakerMoved(f"domain-{number}", "open"))
+        watched.events.emit(CallRetried(f"chat-{number}", "m", 1, 0.1, "OSError"))
+        watched.events.emit(RunEnded("s", number, "incremental", "done", 0.1, 1, NOON))
     watched.events.emit(ExecutionSettled("a", "source-999", "1", "dead", 0.1))
     watched.events.emit(ExecutionSettled("a", "source-1", "1", "dead", 0.1))
 
@@ -170,6 +299,8 @@ def test_the_values_of_a_growing_label_are_bounded() -> None:
     assert value(executed, status="dead", source_id="other") == 1
     assert value(executed, status="dead", source_id="source-1") == 1
     assert value("crawler_scheduler_circuit_breaker_trips_total", domain="other") == 997
+    assert value("retries_total", target="other", reason="OSError") == 997
+    assert text.count("parser_hwm_age_seconds{") == 4
 
 
 def test_an_execution_without_a_source_id_is_counted_as_none(watched: Watched) -> None:
@@ -185,6 +316,7 @@ def test_two_sets_of_metrics_do_not_touch_each_other(watched: Watched) -> None:
 
 CHILD = """
 import sys
+from datetime import UTC, datetime, timedelta
 from prometheus_client import CollectorRegistry
 from floodmark.telemetry.events import *
 from floodmark.telemetry.metrics import Metrics, render
@@ -194,6 +326,8 @@ Metrics(registry, 10).attach(events)
 events.emit(SlotsChanged(10, int(sys.argv[1])))
 events.emit(ExecutionSettled("a", "s", "1", "done", 0.5))
 events.emit(LeaderChanged(sys.argv[1] == "3", None))
+hours = timedelta(hours=int(sys.argv[1]))
+events.emit(RunEnded("s", 7, "incremental", "done", 0.5, 1, datetime.now(UTC) - hours))
 assert not events.failures, events.failures
 print("ready", flush=True)
 sys.stdin.readline()
@@ -225,3 +359,5 @@ def test_several_processes_add_up(tmp_path: Path) -> None:
     assert "crawler_scheduler_worker_pool_size 20.0" in lines
     assert 'crawler_scheduler_jobs_executed_total{source_id="s",status="done"} 2.0' in lines
     assert "crawler_scheduler_is_leader 1.0" in lines
+    [age] = [line.split()[1] for line in lines if line.startswith('parser_hwm_age_seconds{channel_id="7"}')]
+    assert 3 * 3600 <= float(age) < 3 * 3600 + 100, "of the newest post that any of them has seen"

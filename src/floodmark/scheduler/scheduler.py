@@ -10,7 +10,7 @@ from floodmark.ids import new_id
 from floodmark.job import Job
 from floodmark.queue.port import Publisher
 from floodmark.store.port import Decision, DueJob, Firing, NewExecution
-from floodmark.telemetry.events import Events, ExecutionsFired, InvalidJob
+from floodmark.telemetry.events import Events, ExecutionsFired, InvalidJob, SchedulerTicked
 from floodmark.triggers import trigger_of
 from floodmark.upkeep.leader import Leader
 
@@ -50,6 +50,7 @@ class Scheduler:
         await self._queue.put(fired.queued)
         failpoint("fire.put")
         self.last_tick = fired.now
+        self._events.emit(SchedulerTicked(fired.now))
         self._tell(decided, fired.now)
         if fired.looked_at >= _AT_ONCE:
             return timedelta()

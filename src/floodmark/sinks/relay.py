@@ -4,13 +4,18 @@
 At least once: a crash between copying and committing repeats events under the same `event_id`.
 """
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from floodmark.calls.retrying import Retrying, RetryPolicy
 from floodmark.clock import Clock
 from floodmark.failpoints import failpoint
 from floodmark.lua import Script
@@ -19,6 +24,7 @@ from floodmark.telemetry.events import Events, EventsRelayed
 from floodmark.upkeep.leader import Leader
 
 _AT_ONCE = 500
+_AWAY = (RedisConnectionError, RedisTimeoutError)
 
 _encoder = msgspec.json.Encoder()
 
@@ -36,14 +42,34 @@ class Relay:
         redis: Redis | None = None,
         prefix: str = "crawler",
         maxlen: int = 100_000,
+        retry: RetryPolicy | None = None,
     ) -> None:
         self._keeping, self._leader, self._events, self._clock = keeping, leader, events, clock
         self._key, self._maxlen = f"{prefix}:events", maxlen
         self._publish_all = None if redis is None else Script(redis, "sinks", "publish")
+        self._stopping = asyncio.Event()
+        self._retrying = Retrying(retry or RetryPolicy(), events, sleep=self._pause, passing=_AWAY)
+
+    def stop(self) -> None:
+        """Try nothing again: what is left in the outbox is for the next leader."""
+        self._stopping.set()
 
     async def step(self) -> timedelta | None:
-        """One portion."""
+        """One portion. While Redis is away it is tried again, each time from the beginning.
+
+        Nothing is held meanwhile, and nothing overtakes: the portion is numbered anew, in the same order.
+        """
         if not self._leader.is_leader:
+            return None
+        return await self._retrying.call(self._portion, target="redis", method="publish")
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+
+    async def _portion(self) -> timedelta | None:
+        if self._stopping.is_set() or not self._leader.is_leader:
             return None
         lag = 0.0
 

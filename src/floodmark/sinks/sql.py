@@ -23,5 +23,5 @@ class SqlSink:
             self._events.emit(BatchRefused(lease.job.stream, lease.fence))
             raise
         failpoint("keep.after")
-        self._events.emit(BatchKept(lease.job.stream, kept.new, kept.changed, kept.known))
+        self._events.emit(BatchKept(lease.job.stream, kept.new, kept.changed, kept.known, lease.job.source))
         return kept

@@ -24,9 +24,11 @@ from floodmark.execution import State
 from floodmark.masking import MASK, is_secret_name, mask_text
 
 from .events import (
+    AccountParked,
     BatchKept,
     BatchRefused,
     BreakerMoved,
+    CallRetried,
     Event,
     Events,
     EventsRelayed,
@@ -35,12 +37,17 @@ from .events import (
     ExecutionsRequeued,
     ExecutionsRescued,
     ExecutionStarted,
+    FetchTimed,
     InvalidJob,
     LeaderChanged,
     LeaseLost,
     LimitSet,
+    ModeChosen,
     QueueDegraded,
     QueueRestored,
+    RateLimited,
+    RunEnded,
+    SchedulerTicked,
     StepFailed,
     StoreRetried,
     WorkerDraining,
@@ -242,6 +249,16 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
 
 
+def _fields(event: Event) -> dict[str, Any]:
+    """What is in an event, as a person reads it: seconds to the millisecond, and nothing that is not there."""
+    fields = msgspec.structs.asdict(event)
+    return {
+        name: round(value, 3) if isinstance(value, float) else value
+        for name, value in fields.items()
+        if value is not None and value != ""
+    }
+
+
 class LogListener:
     """Writes down what happens. Events below the logger's level are not even listened to."""
 
@@ -255,8 +272,12 @@ class LogListener:
         self._listen(events, ExecutionsFired, logging.DEBUG, "executions fired")
         self._listen(events, BatchKept, logging.DEBUG, "batch kept")
         self._listen(events, EventsRelayed, logging.DEBUG, "events relayed")
+        self._listen(events, FetchTimed, logging.DEBUG, "page fetched")
+        self._listen(events, SchedulerTicked, logging.DEBUG, "scheduler ticked")
         self._listen(events, LeaderChanged, logging.INFO, "leader changed")
         self._listen(events, LimitSet, logging.INFO, "limit set")
+        self._listen(events, ModeChosen, logging.INFO, "mode chosen")
+        self._listen(events, RunEnded, logging.INFO, "run ended")
         self._listen(events, WorkerDraining, logging.INFO, "worker draining")
         self._listen(events, QueueRestored, logging.INFO, "queue restored")
         self._listen(events, ExecutionsRescued, logging.WARNING, "executions rescued")
@@ -265,9 +286,12 @@ class LogListener:
         self._listen(events, LeaseLost, logging.WARNING, "lease lost")
         self._listen(events, StoreRetried, logging.WARNING, "store retried")
         self._listen(events, QueueDegraded, logging.WARNING, "queue degraded")
-        self._listen(events, BreakerMoved, logging.WARNING, "breaker moved")
+        self._listen(events, CallRetried, logging.WARNING, "call failed, trying again")
+        self._listen(events, RateLimited, logging.WARNING, "told to wait")
         self._listen(events, InvalidJob, logging.ERROR, "invalid job")
         self._listen(events, StepFailed, logging.ERROR, "step failed")
+        self._listen(events, AccountParked, logging.ERROR, "account parked")
+        events.listen(BreakerMoved, self._moved)
         if self._log.is_enabled_for(logging.INFO):
             events.listen(ExecutionSettled, self._settled)
         elif self._log.is_enabled_for(logging.ERROR):
@@ -275,7 +299,13 @@ class LogListener:
 
     def _listen(self, events: Events, event_type: type[Event], level: int, text: str) -> None:
         if self._log.is_enabled_for(level):
-            events.listen(event_type, lambda e: self._log.log(level, text, **msgspec.structs.asdict(e)))
+            events.listen(event_type, lambda e: self._log.log(level, text, **_fields(e)))
+
+    def _moved(self, event: BreakerMoved) -> None:
+        # The process that moved it says why; the others only that they have noticed.
+        tell = self._log.debug if event.elsewhere else self._log.info if event.state != "open" else self._log.warning
+        fields = {"key": event.domain, "state": event.state, "reason": event.reason}
+        tell("breaker moved", **{name: value for name, value in fields.items() if value is not None})
 
     def _settled(self, event: ExecutionSettled) -> None:
         fields = {

@@ -97,6 +97,8 @@ WITH old AS (
      ORDER BY seq LIMIT $3
 ), past AS (
     DELETE FROM limits WHERE until < clock_timestamp() - interval '1 day'
+), calm AS (
+    DELETE FROM breakers WHERE greatest(updated_at, open_until) < clock_timestamp() - interval '1 day'
 ), gone AS (
     DELETE FROM workers WHERE seen_until < clock_timestamp() - interval '1 day'
 ), forgotten AS (

@@ -157,6 +157,9 @@ class SqliteUpkeep:
             now = self._clock.now()
             yesterday = to_text(now - timedelta(days=1))
             connection.execute("DELETE FROM limits WHERE until < ?", (yesterday,))
+            connection.execute(
+                "DELETE FROM breakers WHERE max(updated_at, COALESCE(open_until, updated_at)) < ?", (yesterday,)
+            )
             connection.execute("DELETE FROM workers WHERE seen_until < ?", (yesterday,))
             old = connection.execute(_OLD, (floor_id(now - history), limit)).rowcount
             heard = connection.execute(_HEARD, (to_text(now - events), limit)).rowcount

@@ -1,0 +1,53 @@
+"""Prometheus metrics, all fed by events.
+
+`crawler_scheduler_*`, `parser_*` and those of calls are the names the ledger promises (V9, T9, F7); `floodmark_*` are
+what else an operator needs. With PROMETHEUS_MULTIPROC_DIR set before Python starts, the processes of one machine add
+up at any one's /metrics.
+"""
+
+import os
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from floodmark.telemetry.events import Events
+
+from .calls import CallMetrics
+from .channels import AGES, ChannelMetrics
+from .families import Maker, aged
+from .scheduling import SchedulingMetrics
+
+
+class Metrics:
+    """All metrics of one process, on a registry of their own."""
+
+    def __init__(self, registry: CollectorRegistry, max_label_values: int) -> None:
+        self.registry = registry
+        make = Maker(registry, max_label_values)
+        self._parts = (SchedulingMetrics(make), CallMetrics(make), ChannelMetrics(make))
+
+    def attach(self, events: Events) -> None:
+        """Count what happens from now on."""
+        for part in self._parts:
+            part.attach(events)
+
+
+def render(registry: CollectorRegistry) -> bytes:
+    """The text Prometheus scrapes; in multiprocess mode of all processes, whatever the registry."""
+    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+        return generate_latest(registry)
+    everyone = CollectorRegistry()
+    everyone.register(_Everyone())
+    return generate_latest(everyone)
+
+
+class _Everyone(Collector):
+    """What the processes of this machine have written into their files, where ages are still moments."""
+
+    def collect(self) -> Iterator[Metric]:
+        files = MultiProcessCollector(None)  # type: ignore[no-untyped-call]  # the library leaves it unannotated
+        for metric in files.collect():  # type: ignore[no-untyped-call]  # as above
+            yield aged(metric) if metric.name in AGES else metric

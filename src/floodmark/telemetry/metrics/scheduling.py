@@ -1,0 +1,154 @@
+"""Metrics of scheduling, executions, the cluster and its upkeep: `crawler_scheduler_*` (V9) and `floodmark_*`."""
+
+from floodmark.job import Priority
+from floodmark.telemetry.events import (
+    BatchKept,
+    BatchRefused,
+    DepthMeasured,
+    Events,
+    EventsRelayed,
+    ExecutionsEnqueued,
+    ExecutionSettled,
+    ExecutionsFired,
+    ExecutionsLeased,
+    ExecutionsRequeued,
+    ExecutionsRescued,
+    ExecutionStarted,
+    LeaderChanged,
+    LeaderElectionAttempted,
+    LeaseLost,
+    SlotsChanged,
+    StepFailed,
+    StoreRetried,
+    TriggersFired,
+    TriggersMatched,
+)
+
+from .families import DURATION_BUCKETS, LATENESS_BUCKETS, Maker
+
+NO_SOURCE = "none"
+
+_LABELS = {priority: priority.name.lower() for priority in Priority}
+
+
+class SchedulingMetrics:
+    """Counts what is fired, put, run and swept up."""
+
+    def __init__(self, make: Maker) -> None:
+        self._define_scheduling(make)
+        self._define_executions(make)
+        self._define_cluster(make)
+        self._define_upkeep(make)
+
+    def attach(self, events: Events) -> None:
+        """Count what happens from now on."""
+        events.listen(ExecutionsFired, self._fired)
+        events.listen(ExecutionsEnqueued, self._enqueued)
+        events.listen(ExecutionsLeased, self._leased)
+        events.listen(ExecutionStarted, self._started)
+        events.listen(ExecutionSettled, self._settled)
+        events.listen(BatchKept, self._kept)
+        events.listen(SlotsChanged, self._slots)
+        events.listen(DepthMeasured, self._depth)
+        events.listen(TriggersFired, lambda e: self._triggers_fired.child(e.type).inc(e.count))
+        events.listen(TriggersMatched, lambda e: self._triggers_matched.child(e.type).inc(e.count))
+        events.listen(LeaderChanged, lambda e: self._is_leader.set(e.is_leader))
+        events.listen(LeaderElectionAttempted, lambda _: self._elections.inc())
+        events.listen(LeaseLost, lambda _: self._leases_lost.inc())
+        events.listen(BatchRefused, lambda _: self._refused.inc())
+        events.listen(ExecutionsRescued, lambda e: self._rescued.inc(e.count))
+        events.listen(ExecutionsRequeued, lambda e: self._requeued.inc(e.count))
+        events.listen(EventsRelayed, lambda e: self._outbox_lag.set(e.lag))
+        events.listen(StoreRetried, lambda e: self._store_retries.child(e.operation).inc())
+        events.listen(StepFailed, lambda e: self._step_failures.child(e.step).inc())
+
+    def _define_scheduling(self, make: Maker) -> None:
+        self._scheduled = make.counters(
+            "crawler_scheduler_jobs_scheduled", "Executions fired.", "schedule_type", "priority"
+        )
+        self._lateness = make.histogram(
+            "floodmark_fire_lateness_seconds",
+            "From the instant an execution was due until it was written.",
+            LATENESS_BUCKETS,
+        )
+        self._put = make.counters("crawler_scheduler_queue_enqueued", "Executions put.", "priority")
+        self._taken = make.counters("crawler_scheduler_queue_dequeued", "Executions leased.", "priority")
+        self._depths = make.gauges("crawler_scheduler_queue_depth", "Executions waiting.", "priority")
+        for label in _LABELS.values():
+            # A series that starts at 0 can be alerted on from the first scrape.
+            for family in (self._put, self._taken, self._depths):
+                family.child(label)
+        self._triggers_fired = make.counters("crawler_scheduler_triggers_fired", "Triggers received.", "type")
+        self._triggers_matched = make.counters("crawler_scheduler_triggers_matched", "Jobs triggered.", "type")
+
+    def _define_executions(self, make: Maker) -> None:
+        self._executed = make.counters(
+            "crawler_scheduler_jobs_executed", "Executions settled.", "status", "source_id", grows=1
+        )
+        self._durations = make.histograms(
+            "crawler_scheduler_job_duration_seconds", "How long executions ran.", "source_id", buckets=DURATION_BUCKETS
+        )
+        self._waits = make.histogram(
+            "floodmark_queue_wait_seconds",
+            "From the moment an execution could have run until it did.",
+            LATENESS_BUCKETS,
+        )
+        self._running = make.sum("crawler_scheduler_jobs_currently_running", "Executions running.")
+        self._size = make.sum("crawler_scheduler_worker_pool_size", "Slots.")
+        self._busy = make.sum("crawler_scheduler_workers_busy", "Slots that run an execution.")
+        self._idle = make.sum("crawler_scheduler_workers_idle", "Slots that are free.")
+        items = make.counters("floodmark_items", "Items collected.", "result")
+        self._new, self._changed, self._known = (items.child(r) for r in ("new", "changed", "known"))
+
+    def _define_cluster(self, make: Maker) -> None:
+        self._is_leader = make.largest("crawler_scheduler_is_leader", "1 on the instance that schedules.")
+        self._elections = make.counter("crawler_scheduler_leader_election_attempts", "Attempts to lead.")
+
+    def _define_upkeep(self, make: Maker) -> None:
+        self._leases_lost = make.counter("floodmark_lease_lost", "Executions taken from a live worker.")
+        self._refused = make.counter("floodmark_stale_commits_refused", "Commits by replaced workers.")
+        self._rescued = make.counter("floodmark_executions_rescued", "Executions of silent workers.")
+        self._requeued = make.counter("floodmark_executions_requeued", "Executions the queue had lost.")
+        self._outbox_lag = make.latest("floodmark_outbox_lag_seconds", "Age of the oldest event not yet sent.")
+        self._store_retries = make.counters("floodmark_store_retries", "Statements repeated.", "operation")
+        self._step_failures = make.counters("floodmark_step_failures", "Steps that raised.", "step")
+
+    def _fired(self, event: ExecutionsFired) -> None:
+        self._scheduled.child(event.schedule_type, _LABELS[event.priority]).inc(event.count)
+        for lateness in event.lateness:
+            self._lateness.observe(lateness)
+
+    def _enqueued(self, event: ExecutionsEnqueued) -> None:
+        for priority, count in event.counts.items():
+            self._put.child(_LABELS[priority]).inc(count)
+
+    def _leased(self, event: ExecutionsLeased) -> None:
+        for priority, count in event.counts.items():
+            self._taken.child(_LABELS[priority]).inc(count)
+
+    def _started(self, event: ExecutionStarted) -> None:
+        if event.waited is not None:
+            self._waits.observe(event.waited)
+
+    def _settled(self, event: ExecutionSettled) -> None:
+        source = event.source_id or NO_SOURCE
+        self._executed.child(event.status, source).inc()
+        self._durations.child(source).observe(event.duration)
+
+    def _kept(self, event: BatchKept) -> None:
+        if event.new:
+            self._new.inc(event.new)
+        if event.changed:
+            self._changed.inc(event.changed)
+        if event.known:
+            self._known.inc(event.known)
+
+    def _slots(self, event: SlotsChanged) -> None:
+        self._running.set(event.busy)
+        self._size.set(event.size)
+        self._busy.set(event.busy)
+        self._idle.set(event.size - event.busy)
+
+    def _depth(self, event: DepthMeasured) -> None:
+        for priority, depth in event.depths.items():
+            self._depths.child(_LABELS[priority]).set(depth)
