@@ -91,6 +91,31 @@ async def test_a_flood_wait_on_one_channel_spares_the_others(
         await client.get_messages("harbour")
 
 
+async def test_each_account_waits_for_itself(
+    world: World, channel: Channel, server: LoopbackTelegram, connect: Connect
+) -> None:
+    world.account("reader2")
+    one, two = await connect(receive_updates=False), await connect("reader2", receive_updates=False)
+    server.flood(HISTORY, seconds=30, account="reader1")
+
+    with pytest.raises(errors.FloodWaitError):
+        await one.get_messages("harbour")
+    assert len(await two.get_messages("harbour")) == 1
+
+
+async def test_a_flood_wait_may_be_over_sooner_than_told(
+    channel: Channel, server: LoopbackTelegram, connect: Connect
+) -> None:
+    client = await connect(receive_updates=False)
+    flood = server.flood(HISTORY, seconds=30, holds=0)
+
+    with pytest.raises(errors.FloodWaitError):
+        await client.get_messages("harbour")
+    assert len(await client.get_messages("harbour")) == 1
+    server.remove(flood)
+    assert not server.violations
+
+
 async def test_a_short_flood_wait_is_slept_over_by_the_client(
     channel: Channel, server: LoopbackTelegram, connect: Connect
 ) -> None:
@@ -245,7 +270,6 @@ async def test_a_server_with_another_clock_is_understood(
     assert len(await client.get_messages("harbour", limit=150)) == 150
 
 
-@pytest.mark.spec("T6")
 async def test_one_session_used_twice_is_noticed(channel: Channel, server: LoopbackTelegram, connect: Connect) -> None:
     first = await connect()
     await first.disconnect()

@@ -15,7 +15,6 @@ from floodmark.testing.telegram import Channel, LoopbackTelegram, World
 from .conftest import START, Connect
 
 
-@pytest.mark.spec("T1")
 async def test_the_whole_history_newest_first(channel: Channel, connect: Connect) -> None:
     client = await connect()
 
@@ -156,7 +155,6 @@ async def test_a_private_channel_is_found_among_the_dialogs(world: World, connec
     assert len(await client.get_messages(private.channel_id)) == 1
 
 
-@pytest.mark.spec("G6")
 async def test_an_access_hash_is_good_for_one_account_only(world: World, channel: Channel, connect: Connect) -> None:
     world.account("reader2")
     one, two = await connect("reader1"), await connect("reader2")

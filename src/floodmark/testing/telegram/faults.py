@@ -203,8 +203,7 @@ class Faults:
 
     def remove(self, fault: Fault) -> None:
         """No longer; nothing if it is not there."""
-        if fault in self._faults:
-            self._faults.remove(fault)
+        self._faults = deque((kept for kept in self._faults if kept is not fault), maxlen=_FAULTS_KEPT)
 
     def clear(self) -> None:
         """No more trouble."""

@@ -106,14 +106,16 @@ class Living:
             await asyncio.sleep(_TURN_SECONDS)
 
     async def flood(self, server: LoopbackTelegram, every: float) -> None:
-        """About every so many seconds, let one account wait; until cancelled."""
+        """About every so many seconds, let the account that read last wait; until cancelled."""
         last: Fault | None = None
         while True:
             await asyncio.sleep(every * self._chance.uniform(0.7, 1.3))
-            account = self._chance.choice(list(self.world.accounts))
-            if last is not None:
+            # Otherwise a reader that was away would meet them all, one after the other.
+            if last is not None and last.met == 0:
                 server.remove(last)
-            last = server.flood("messages.getHistory", seconds=self._chance.randrange(*_WAIT_SECONDS), account=account)
+            reading = [call.account for call in server.calls("messages.getHistory")]
+            seconds = self._chance.randrange(*_WAIT_SECONDS)
+            last = server.flood("messages.getHistory", seconds=seconds, account=reading[-1] if reading else None)
 
     def _add(self, number: int) -> None:
         name = NAMES[number % len(NAMES)] + (str(number // len(NAMES) + 1) if number >= len(NAMES) else "")
