@@ -53,6 +53,7 @@ Count = Annotated[int, Field(ge=1), Allowed("a whole number of at least 1")]
 CountOrNone = Annotated[int, Field(ge=0), Allowed("a whole number of at least 0")]
 Port = Annotated[int, Field(ge=0, le=65535), Allowed("a port from 0 to 65535")]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), Allowed("a number above 0")]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), Allowed("a number from 0 to 1")]
 Flag = Annotated[bool, Allowed("true or false")]
 Text = Annotated[str, Field(min_length=1), Allowed("text")]
 Secret = Annotated[SecretStr, Allowed("text", is_secret=True)]
@@ -259,8 +260,31 @@ class Settings(BaseModel):
     metrics_max_label_values: Count = Field(
         default=200, description='Values of a label that can grow; the rest are "other".'
     )
+    floodmark_url: HttpUrl | None = Field(
+        default=None, description="A Floodmark server: commands then work there instead of on a database."
+    )
+    floodmark_token: Secret | None = Field(default=None, description="The token for FLOODMARK_URL.")
+    api_public_without_token: Flag = Field(
+        default=False, description="Serve the API on a public address although there is no token. Everyone may do all."
+    )
+    api_body_max: Count = Field(default=1_048_576, description="Bytes that a request to the API may have.")
+    api_cors_origins: Text | None = Field(
+        default=None, description="Web origins that may use the API from a browser, separated by commas."
+    )
+    webhook_window: Duration = Field(
+        default=timedelta(minutes=5), description="A signed webhook older than this is refused."
+    )
     api_url: HttpUrl | None = Field(default=None, description="Schedules are also read from this HTTP API.")
     request_timeout: Duration = Field(default=timedelta(seconds=10), description="Patience with API_URL.")
+    sync_interval: Duration = Field(
+        default=timedelta(seconds=300), description="How often schedules are read from API_URL."
+    )
+    sync_disable_missing: Flag = Field(
+        default=False, description="Disable schedules that came from API_URL and are no longer in its answer."
+    )
+    sync_disable_max_share: Share = Field(
+        default=0.2, description="A sync that would disable more than this share of its schedules changes nothing."
+    )
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
 

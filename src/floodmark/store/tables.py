@@ -358,3 +358,92 @@ facts = Table(
     Column("value", Json, nullable=False),
     Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
 )
+
+# Only the digest of a token is kept. It counts until it is revoked or expires.
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("token_id", String(36), primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("role", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
+    Column("last_used_at", UtcTime),
+    Column("expires_at", UtcTime),
+    Column("revoked_at", UtcTime),
+    CheckConstraint("role IN ('read', 'operate', 'admin')", name="role"),
+)
+
+# Who changed what. `via` is the way they came: cli, api, sync.
+audit = Table(
+    "audit",
+    metadata,
+    Column("seq", Serial, Identity(), primary_key=True),
+    Column("at", UtcTime, nullable=False, server_default=now_text()),
+    Column("who", Text, nullable=False),
+    Column("via", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("object", Text, nullable=False),
+    Column("before", Json),
+    Column("after", Json),
+    Column("request_id", Text),
+    Index("ix_audit_object", "object", "seq"),
+    sqlite_autoincrement=True,
+)
+
+# Answers to requests that may be repeated, by whom and under which key; forgotten after a day.
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("answer", Json),
+    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
+)
+
+# What fires jobs from outside. `jobs` are ids or names, `params` says which variable becomes which param; `secret`
+# is sealed.
+triggers = Table(
+    "triggers",
+    metadata,
+    Column("trigger_id", String(36), primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("pattern", Text, nullable=False),
+    Column("jobs", Json, nullable=False, server_default=text("'[]'")),
+    Column("params", Json, nullable=False, server_default=text("'{}'")),
+    Column("secret", Text),
+    Column("debounce_seconds", Float, nullable=False, server_default="0"),
+    Column("enabled", Boolean, nullable=False, server_default=true()),
+    Column("fired", BigInteger, nullable=False, server_default="0"),
+    Column("matched", BigInteger, nullable=False, server_default="0"),
+    Column("refused", BigInteger, nullable=False, server_default="0"),
+    Column("last_fired_at", UtcTime),
+    Column("last_refused_at", UtcTime),
+    Column("last_refusal", Text),
+    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
+    Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
+    CheckConstraint("kind IN ('webhook', 'channel', 'stream')", name="kind"),
+    UniqueConstraint("kind", "pattern"),
+)
+
+# Deliveries that were taken, so that one that comes twice fires once.
+trigger_deliveries = Table(
+    "trigger_deliveries",
+    metadata,
+    Column("trigger_id", String(36), nullable=False),
+    Column("delivery_id", Text, nullable=False),
+    Column("received_at", UtcTime, nullable=False, server_default=now_text()),
+    Column("executions", Json, nullable=False, server_default=text("'[]'")),
+    PrimaryKeyConstraint("trigger_id", "delivery_id"),
+    Index("ix_trigger_deliveries_received_at", "received_at"),
+)
+
+# What would have been fired for jobs that still belong to an older scheduler.
+shadow_fires = Table(
+    "shadow_fires",
+    metadata,
+    Column("job_id", String(36), nullable=False),
+    Column("scheduled_for", UtcTime, nullable=False),
+    Column("recorded_at", UtcTime, nullable=False, server_default=now_text()),
+    PrimaryKeyConstraint("job_id", "scheduled_for"),
+)
