@@ -187,7 +187,7 @@ async def test_an_unknown_name_is_told_what_there_is(accounts: Accounts) -> None
     for ask in (accounts.get, accounts.show, accounts.remove, accounts.activate):
         with pytest.raises(NotFound) as told:
             await ask("reader9")
-        assert told.value.hint == "there is reader1"
+        assert told.value.hint == "there are: reader1"
 
 
 async def test_accounts_are_listed_page_by_page(accounts: Accounts) -> None:

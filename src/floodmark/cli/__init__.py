@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import typer
 
+from .accounts import accounts
 from .adding import add
 from .history import dlq, history, stats
 from .jobs import cancel, explain, ls, pause, resume, rm, show
@@ -30,6 +31,7 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "What happened": {"history": history, "stats": stats, "dlq": dlq},
     "What was collected": {"items": items, "events": events, "watermark": watermark, "limits": limits},
     "The installation": {
+        "accounts": accounts,
         "scheduler": scheduler,
         "worker": worker,
         "workers": workers,

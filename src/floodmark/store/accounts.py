@@ -118,15 +118,16 @@ class Accounts:
         """
         check_name(name)
         secrets = Secrets(api_hash=api_hash, session=session, phone=phone, identity=identity)
+        sealed, now = self._vault.seal(_packed(secrets), label=name), present(self._database, self._clock)
         values = {
             "api_id": api_id,
-            "secrets": self._vault.seal(_packed(secrets), label=name),
+            "secrets": sealed,
             "phone": masked_phone(phone),
             "tenant_id": tenant_id,
             "user_id": user_id,
             "state": "active",
             "reason": None,
-            "updated_at": present(self._database, self._clock),
+            "updated_at": now,
         }
         async with self._database.writing() as connection:
             # One at a time, or two could store one session under two names.
@@ -134,13 +135,14 @@ class Accounts:
                 await connection.execute(_ONE_AT_A_TIME)
             before = await self._sealed(connection)
             if name in before and not replace:
-                raise _taken(name)
+                raise taken(name)
             twin = self._twin(before, session)
             if twin not in (None, name):
-                raise _same_session(str(twin))
+                raise same_session(str(twin))
             if name in before:
                 await self._forget_channels(connection, name, before[name], identity)
-            await self._put(connection, name, values)
+            statement = insert_into(self._database, accounts).values(name=name, created_at=now, **values)
+            await connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=values))
             resumed = await self._resume(connection, (name, NO_ACCOUNT))
             return Added(account=await self._row(connection, name), replaced=name in before, resumed=resumed)
 
@@ -277,12 +279,6 @@ class Accounts:
             raise await _unknown(connection, name)
         return AccountRow(**row)
 
-    async def _put(self, connection: AsyncConnection, name: str, values: dict[str, Any]) -> None:
-        statement = insert_into(self._database, accounts).values(
-            name=name, created_at=present(self._database, self._clock), **values
-        )
-        await connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=values))
-
     async def _sealed(self, connection: AsyncConnection) -> dict[str, str]:
         rows = await connection.execute(select(accounts.c.name, accounts.c.secrets).order_by(accounts.c.name))
         return {row.name: row.secrets for row in rows}
@@ -361,20 +357,22 @@ def _key_of(session: str) -> bytes:
 async def _unknown(connection: AsyncConnection, name: str) -> NotFound:
     query = select(accounts.c.name).order_by(accounts.c.name).limit(11)
     names = list((await connection.execute(query)).scalars())
-    hint = f"there is {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}" if names else ""
+    hint = f"there are: {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}" if names else ""
     return NotFound(
         f"there is no account {name[:60]!r}", hint=hint or "add one with: floodmark accounts add NAME --phone +49..."
     )
 
 
-def _taken(name: str) -> Conflict:
+def taken(name: str) -> Conflict:
+    """What to say to someone who wants a name that is there already."""
     return Conflict(
         f"there is already an account {name!r}",
-        hint="choose another name, or say --replace to store a new session under this one",
+        hint="choose another name, or say --replace to log in anew under this one",
     )
 
 
-def _same_session(twin: str) -> Conflict:
+def same_session(twin: str) -> Conflict:
+    """What to say to someone who brings the session of `twin` once more."""
     return Conflict(
         f"the account {twin!r} has this session already: opened twice, Telegram would end it for good",
         hint=f"use {twin}, or log in with --phone: that makes a session of its own",

@@ -186,7 +186,7 @@ def session_of_text(text: str) -> str:
     if session is None or not text:
         raise InvalidInput(
             f"that is not a string session of Telethon: it has {len(text)} characters",
-            hint="one begins with 1 and has 353 characters; print one with: client.session.save()",
+            hint="one begins with 1 and has 353 characters; or give the path of a .session file",
         )
     if not session.auth_key:
         raise InvalidInput("this session has no key in it: nobody ever logged in with it", hint=_LOG_IN)
