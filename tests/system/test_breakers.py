@@ -2,14 +2,17 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from command_line import CommandLine
 from floodmark.calls.breaker import Breaker, BreakerState, Thresholds, admitted, failed
 from floodmark.calls.caller import CallKey
 from floodmark.clock import SystemClock
 from floodmark.errors import NotFound, SlowDown, Transient
-from floodmark.parts import Parts
+from floodmark.parts import Parts, open_parts
+from floodmark.settings import Settings
 from floodmark.store.breakers import Breakers
 from floodmark.telemetry.events import BreakerMoved, Events
 from floodmark.testing.eventually import eventually
@@ -156,3 +159,31 @@ async def _may_probe(worker: Worker) -> bool:
 async def _is_closed_for(worker: Worker) -> bool:
     await worker.caller.step()
     return worker.moves[-1][0] == "closed"
+
+
+# On the command line
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    monkeypatch.chdir(tmp_path)
+    asyncio.run(_open_a_breaker(tmp_path))
+    return CommandLine(tmp_path)
+
+
+async def _open_a_breaker(folder: Path) -> None:
+    async with open_parts(Settings(database_url=f"sqlite:///{folder}/.floodmark/floodmark.db")) as parts:
+        await fail(Breakers(parts.database, parts.clock), 5)
+
+
+def test_breakers_are_listed_and_closed_by_hand(cli: CommandLine) -> None:
+    told = cli.good("breakers").out
+    for shown in (KEY.scope, "open", "probed in", "OSError"):
+        assert shown in told
+    assert cli.good("breakers", "ls", "--json").json == cli.good("breakers", "--json").json
+    assert "which is open. Nothing was changed." in cli.good("breakers", "reset", KEY.scope, "--dry-run").out
+    cli.refused("breakers", "reset", KEY.scope, says="has to be confirmed")
+    cli.refused("breakers", "reset", "unknown", "--yes", says="there is no breaker 'unknown'")
+    assert "open -> closed" in cli.good("breakers", "reset", KEY.scope, "--yes").out
+    [row] = cli.good("breakers", "--json").json
+    assert (row["state"], row["trips"]) == ("closed", 1)

@@ -20,7 +20,7 @@ from floodmark.settings import keys
 VERBS = (
     *("up", "demo", "add", "ls", "show", "run", "pause", "resume", "cancel", "rm", "next", "explain"),
     *("history", "stats", "watermark", "dlq", "migrate", "settings", "doctor", "scheduler", "worker"),
-    *("events", "items", "workers", "limits"),
+    *("events", "items", "workers", "limits", "breakers"),
 )
 
 
@@ -387,11 +387,22 @@ def test_empty_listings_say_so(cli: CommandLine) -> None:
         (("history", "--since", "24h"), "Nothing ran within 24h."),
         (("dlq",), "No dead letters."),
         (("limits",), "No limits hold"),
+        (("breakers",), "No breakers"),
         (("events",), "No events."),
         (("workers",), "Nobody is there"),
     ):
         assert says in cli.good(*command).out
-    for listing in ("history", "dlq ls", "limits", "events", "ls", "watermark show"):
+    for listing in (
+        "history",
+        "dlq ls",
+        "limits",
+        "limits ls",
+        "breakers",
+        "breakers ls",
+        "events",
+        "ls",
+        "watermark show",
+    ):
         assert cli.good(*listing.split(), "--json").json == []
     assert cli.good("stats", "--json").json["total_executions"] == 0
 
@@ -505,7 +516,7 @@ def test_a_retry_and_a_limit_are_explained(live: CommandLine) -> None:
     assert eventually(lambda: live.explain("limited") == "limit")
     assert "FloodWait on account 1; continues at" in live.good("explain", "limited").out
     [limit] = live.good("limits", "--json").json
-    assert set(limit) == {"key", "until", "reason", "hits", "updated_at"}
+    assert set(limit) == {"key", "until", "reason", "hits", "updated_at", "rate"}
     assert limit["key"] == "account 1"
     assert "account 1" in live.good("limits").out
 

@@ -1,12 +1,17 @@
 """Limits of the whole fleet, on both databases: set at once, never shortened, shown, lifted."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from command_line import CommandLine
 from floodmark.clock import SystemClock
 from floodmark.errors import NotFound
 from floodmark.outcome import Snooze
+from floodmark.parts import open_parts
+from floodmark.settings import Settings
 from floodmark.store.jobs import Jobs
 from floodmark.store.limits import Limits
 from system.stores import AnyDatabase, Crew, a_spec
@@ -78,3 +83,30 @@ async def test_a_limit_can_be_lifted(limits: Limits) -> None:
     assert await limits.page(with_past=True) == []
     with pytest.raises(NotFound):
         await limits.clear(KEY)
+
+
+# On the command line
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    monkeypatch.chdir(tmp_path)
+    asyncio.run(_set_a_limit(tmp_path))
+    return CommandLine(tmp_path)
+
+
+async def _set_a_limit(folder: Path) -> None:
+    async with open_parts(Settings(database_url=f"sqlite:///{folder}/.floodmark/floodmark.db")) as parts:
+        await Limits(parts.database, parts.clock).set(KEY, timedelta(hours=1), "FloodWait", rate=0.5)
+
+
+def test_limits_are_listed_and_lifted_by_hand(cli: CommandLine) -> None:
+    told = cli.good("limits").out
+    for shown in (KEY, "in 59 min", "0.5/s", "FloodWait"):
+        assert shown in told
+    assert cli.good("limits", "ls", "--json").json == cli.good("limits", "--json").json
+    assert "Would lift the limit" in cli.good("limits", "clear", KEY, "--dry-run").out
+    cli.refused("limits", "clear", KEY, says="has to be confirmed")
+    cli.refused("limits", "clear", "unknown", "--yes", says="there is no limit 'unknown'")
+    assert cli.good("limits", "clear", KEY, "--yes", "--json").json["key"] == KEY
+    assert cli.good("limits", "--past", "--json").json == []

@@ -6,12 +6,14 @@ import typer
 
 from .accounts import accounts
 from .adding import add
+from .breakers import breakers
 from .history import dlq, history, stats
 from .jobs import cancel, explain, ls, pause, resume, rm, show
+from .limits import limits
 from .root import Root, start
 from .running import demo, scheduler, up, worker
 from .runs import next_runs, run
-from .streams import events, items, limits, watermark
+from .streams import events, items, watermark
 from .testing import testing
 from .upkeep import doctor, migrate, settings, workers
 
@@ -29,7 +31,13 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "explain": explain,
     },
     "What happened": {"history": history, "stats": stats, "dlq": dlq},
-    "What was collected": {"items": items, "events": events, "watermark": watermark, "limits": limits},
+    "What was collected": {
+        "items": items,
+        "events": events,
+        "watermark": watermark,
+        "limits": limits,
+        "breakers": breakers,
+    },
     "The installation": {
         "accounts": accounts,
         "scheduler": scheduler,

@@ -16,6 +16,7 @@ from floodmark.job import Job
 from floodmark.parts import Parts, open_parts
 from floodmark.settings import Settings, load
 from floodmark.signals.port import Topic
+from floodmark.store.breakers import Breakers
 from floodmark.store.dead_letters import DeadLetters
 from floodmark.store.events import EventLog
 from floodmark.store.fleet import Fleet
@@ -37,6 +38,7 @@ class Session(Struct, frozen=True, kw_only=True):
     log: EventLog
     fleet: Fleet
     limits: Limits
+    breakers: Breakers
     views: Views
 
     async def leader(self) -> str | None:
@@ -102,6 +104,7 @@ def session_of(parts: Parts) -> Session:
         log=EventLog(*given),
         fleet=Fleet(*given),
         limits=Limits(*given),
+        breakers=Breakers(*given),
         views=Views(*given),
     )
 

@@ -1,4 +1,4 @@
-"""What was collected and how far: watermarks, items, events, and the limits that slow it down."""
+"""What was collected and how far: watermarks, items, events."""
 
 import asyncio
 import sys
@@ -227,26 +227,3 @@ def _line(event: "Event") -> str:
     # Of a post the post itself: what its payload says around it is in this line already.
     data = event.data if event.type == event.kind else json_line(msgspec.json.decode(event.data)["post"])
     return f"{event.position:>7}  {kind:<7}  {safe(event.stream)}  {safe(event.key)}  {short(data, _DATA_SHOWN)}"
-
-
-def limits(
-    context: typer.Context,
-    past: Annotated[bool, typer.Option("--past", help="Also those that are over.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """List the limits that hold: what has to wait, for the whole fleet, and until when."""
-    desk = Desk.of(context)
-
-    async def work(session: "Session") -> list[Any]:
-        return list(await session.limits.page(with_past=past))
-
-    found, now = desk.work(work), datetime.now(UTC)
-    if as_json:
-        return print_json([msgspec.structs.asdict(row) for row in found])
-    if not found:
-        return desk.out.print("No limits hold: nothing was told to wait.", highlight=False)
-    rows = [
-        [Text(safe(row.key), style="bold"), both(row.until, now), f"{row.hits:,}", short(row.reason, 80)]
-        for row in found
-    ]
-    return desk.out.print(table("key", "until", "times", "reason", rows=rows, right=("times",)))
