@@ -15,11 +15,11 @@ from floodmark.durations import format_duration
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.execution import Execution, State
 from floodmark.ids import floor_id
+from floodmark.shapes import execution_shape
 
 from .asking import go_ahead
 from .parsing import duration
 from .root import AsJson, Desk, DryRun, Yes
-from .shapes import execution_shape
 from .showing import counted, facts, json_line, plain, print_json, short, state, table
 from .times import both, relative
 

@@ -10,6 +10,7 @@ from floodmark.durations import format_duration
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.execution import Execution
 from floodmark.job import SCHEDULER_VERSION, Job, Priority
+from floodmark.shapes import execution_shape, job_shape
 from floodmark.signals.port import Topic
 from floodmark.triggers import zone_of
 from floodmark.when import priority_of, words_of
@@ -17,7 +18,6 @@ from floodmark.when import priority_of, words_of
 from .asking import go_ahead
 from .history import executions_table
 from .root import AsJson, Desk, DryRun, JobName, Yes
-from .shapes import execution_shape, job_shape
 from .showing import counted, facts, json_line, plain, print_json, state, table
 from .times import both, due, relative, upcoming
 

@@ -11,13 +11,13 @@ import typer
 from floodmark.durations import format_duration
 from floodmark.execution import ENDED, Execution, State
 from floodmark.job import Job
+from floodmark.shapes import execution_shape
 from floodmark.triggers import instants, zone_of
 from floodmark.triggers.cron import cron
 
 from .history import items_words
 from .parsing import params_of
 from .root import AsJson, Desk, JobName
-from .shapes import execution_shape
 from .showing import plain, print_json, table
 from .times import clock_changes, relative, upcoming
 

@@ -4,7 +4,6 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -93,11 +92,6 @@ def print_json(value: Any) -> None:
     """Print JSON, untouched by widths and colours."""
     sys.stdout.write(json(value) + "\n")
     sys.stdout.flush()
-
-
-def seconds(duration: timedelta) -> float:
-    """A duration for JSON."""
-    return duration.total_seconds()
 
 
 def counted(number: int, noun: str) -> str:

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.clock import Clock
 from floodmark.errors import Conflict, InvalidInput, NotFound
-from floodmark.execution import Hold, Queued, State
+from floodmark.execution import Execution, Hold, Queued, State
 from floodmark.ids import new_id
 from floodmark.job import SCHEDULER_VERSION, Job, Priority
 from floodmark.spec import JobSpec, declaration, slug
@@ -26,6 +26,7 @@ from floodmark.spec import JobSpec, declaration, slug
 from .database import Database
 from .dependencies import dependency_names, set_dependencies
 from .dialects import insert_into, json_has, present, raw
+from .execution_rows import SELECT_EXECUTION, execution_from_row
 from .job_fields import FIELDS, check, checked_json, columns_of, converted
 from .lookup import find_job, find_jobs
 from .rows import JOB_COLUMNS, job_from_row
@@ -223,6 +224,18 @@ class Jobs:
         async with self._database.writing() as connection:
             return await self._cancel(connection, job.job_id, _CANCELLED)
 
+    async def cancel_execution(self, execution: Execution) -> Execution:
+        """The same for one execution. `Conflict` if it has ended already."""
+        async with self._database.writing() as connection:
+            mine = job_executions.c.execution_id == execution.execution_id
+            if not await self._cancel_where(connection, mine, _CANCELLED):
+                raise Conflict(
+                    f"execution {execution.execution_id} has ended already: it is {execution.state}",
+                    hint=f"see how it went with: floodmark history --id {execution.execution_id}",
+                )
+            row = (await connection.execute(SELECT_EXECUTION.where(mine))).one()
+            return execution_from_row(row)
+
     async def depends(self, job: Job, on: Sequence[str]) -> Job:
         """Let the job wait for exactly these others, by name or id. `Conflict` shows the cycle this would close."""
         return await self.update(job, {"depends_on": on})
@@ -288,8 +301,11 @@ class Jobs:
         raise AssertionError("unreachable")
 
     async def _cancel(self, connection: AsyncConnection, job_id: str, reason: str) -> int:
+        return await self._cancel_where(connection, job_executions.c.job_id == job_id, reason)
+
+    async def _cancel_where(self, connection: AsyncConnection, which: ColumnElement[bool], reason: str) -> int:
         cell, now = job_executions.c, present(self._database, self._clock)
-        mine = update(job_executions).where(cell.job_id == job_id)
+        mine = update(job_executions).where(which)
         asked = await connection.execute(
             mine.where(cell.state == State.RUNNING).values(
                 cancel_requested=func.coalesce(cell.cancel_requested, reason)

@@ -1,14 +1,12 @@
-"""What `--json` prints: plain values under names that stay. Times are UTC, durations seconds."""
+"""Jobs, executions and events as JSON: plain values under names that stay. Times are UTC, durations seconds."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from floodmark.execution import Execution
-from floodmark.job import NEVER, Job
-
-from .showing import seconds
+from .execution import Execution
+from .job import NEVER, Job
 
 
 def job_shape(job: Job) -> dict[str, Any]:
@@ -32,14 +30,14 @@ def job_shape(job: Job) -> dict[str, Any]:
         "pause_reason": job.pause_reason,
         "invalid_reason": job.invalid_reason,
         "priority": job.priority,
-        "timeout_seconds": seconds(job.timeout),
+        "timeout_seconds": job.timeout.total_seconds(),
         "retry_max": job.retry_max,
         "overlap": policy.overlap,
         "max_instances": policy.max_instances,
         "coalesce": policy.coalesce,
-        "misfire_grace_seconds": seconds(policy.misfire_grace),
+        "misfire_grace_seconds": policy.misfire_grace.total_seconds(),
         "catch_up": policy.catch_up,
-        "jitter_seconds": seconds(policy.jitter),
+        "jitter_seconds": policy.jitter.total_seconds(),
         "depends_on": job.depends_on,
         "limit_key": job.limit_key,
         "account": job.account,

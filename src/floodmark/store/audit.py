@@ -1,0 +1,80 @@
+"""Who changed what, and when. Table: `audit`, written by the office with each change, never changed, not pruned."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import insert, select
+
+from floodmark.clock import Clock
+
+from .database import Database
+from .dialects import present
+from .packing import clean
+from .tables import audit
+
+MOST_SHOWN = 500
+
+
+class Actor(Struct, frozen=True, kw_only=True):
+    """Who acts. `via` is the way they came: cli, api, sync."""
+
+    who: str
+    via: str = "cli"
+    request_id: str | None = None
+
+
+class AuditRow(Struct, frozen=True, kw_only=True):
+    """One change. `before` and `after` hold what was changed, None where there was or is nothing."""
+
+    seq: int
+    at: datetime
+    who: str
+    via: str
+    action: str
+    object: str
+    before: Any = None
+    after: Any = None
+    request_id: str | None = None
+
+
+class AuditLog:
+    """Remembers changes."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+
+    async def record(
+        self,
+        actor: Actor,
+        action: str,
+        what: str,
+        *,
+        before: Mapping[str, Any] | None = None,
+        after: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write one change down. `what` names it by kind and name, as in `job:news`."""
+        row = {
+            "at": present(self._database, self._clock),
+            "who": clean(actor.who),
+            "via": actor.via,
+            "action": action,
+            "object": clean(what),
+            "before": None if before is None else clean(dict(before)),
+            "after": None if after is None else clean(dict(after)),
+            "request_id": actor.request_id,
+        }
+        async with self._database.writing() as connection:
+            await connection.execute(insert(audit).values(**row))
+
+    async def page(self, *, what: str | None = None, before: int | None = None, limit: int = 50) -> list[AuditRow]:
+        """Newest first, of one object or of all. The next page is `before` the `seq` of the last one."""
+        query = select(*(audit.c[name] for name in AuditRow.__struct_fields__)).order_by(audit.c.seq.desc())
+        if what is not None:
+            query = query.where(audit.c.object == what)
+        if before is not None:
+            query = query.where(audit.c.seq < before)
+        async with self._database.reading() as connection:
+            rows = await connection.execute(query.limit(max(1, min(limit, MOST_SHOWN))))
+            return [AuditRow(**row) for row in rows.mappings()]

@@ -1,0 +1,101 @@
+"""One set of verbs, and an audit of every change made through it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from floodmark.errors import Conflict, NotFound
+from floodmark.execution import State
+from floodmark.office.local import LocalOffice
+from floodmark.office.port import JobFilter, Letters
+from floodmark.parts import open_parts
+from floodmark.settings import Settings
+from floodmark.store.audit import Actor
+from system.stores import a_spec
+
+
+@pytest.fixture
+async def office(migrated_url: str) -> AsyncIterator[LocalOffice]:
+    async with open_parts(Settings(database_url=migrated_url)) as parts:
+        yield LocalOffice(parts, Actor(who="ada", via="api", request_id="r1"))
+
+
+async def told(office: LocalOffice, what: str) -> list[str]:
+    return [row.action for row in await office.audit(what=what)]
+
+
+async def test_every_change_of_a_job_is_in_the_audit(office: LocalOffice) -> None:
+    await office.add_job(a_spec(name="news"))
+    await office.update_job("news", {"priority": 1, "tags": ["a"]})
+    await office.update_job("news", {"priority": 1})
+    await office.pause_job("news", "too loud")
+    await office.resume_job("news")
+    await office.remove_job("news")
+
+    rows = await office.audit(what="job:news")
+
+    assert [row.action for row in rows] == [
+        "job.removed",
+        "job.resumed",
+        "job.paused",
+        "job.changed",
+        "job.added",
+    ]
+    changed = rows[3]
+    assert (changed.before, changed.after) == ({"priority": 2, "tags": []}, {"priority": 1, "tags": ["a"]})
+    assert (changed.who, changed.via, changed.request_id) == ("ada", "api", "r1")
+    assert (rows[2].after["paused"], rows[2].after["pause_reason"]) == (True, "too loud")
+    assert rows[0].before["name"] == "news"
+
+
+async def test_what_is_refused_is_not_in_the_audit(office: LocalOffice) -> None:
+    job = await office.add_job(a_spec(name="news"))
+    with pytest.raises(Conflict, match="was changed meanwhile"):
+        await office.update_job("news", {"priority": 1}, version=job.version + 1)
+    with pytest.raises(NotFound):
+        await office.pause_job("olds")
+    assert await told(office, "job:news") == ["job.added"]
+    assert len(await office.audit()) == 1
+
+
+async def test_one_execution_is_cancelled_and_the_others_are_not(office: LocalOffice) -> None:
+    await office.add_job(a_spec(name="news"))
+    first, second = await office.run_job("news"), await office.run_job("news", {"depth": 2})
+    assert second.reason is not None
+
+    assert (await office.cancel_execution(first.execution_id)).state is State.CANCELLED
+    with pytest.raises(Conflict, match="has ended already"):
+        await office.cancel_execution(first.execution_id)
+
+    assert (await office.execution(second.execution_id)).state is State.WAITING
+    assert await told(office, f"execution:{first.execution_id}") == ["execution.cancelled"]
+    assert await told(office, "job:news") == ["job.run", "job.run", "job.added"]
+
+
+async def test_jobs_are_found_by_filter_in_pages(office: LocalOffice) -> None:
+    for name in "abc":
+        await office.add_job(a_spec(name=name, domain="example.org" if name != "b" else None))
+    found = await office.jobs(JobFilter(domain="example.org"), limit=1)
+    assert [job.name for job in found] == ["a"]
+    assert [job.name for job in await office.jobs(JobFilter(domain="example.org"), after="a")] == ["c"]
+
+
+async def test_watermarks_and_workers_are_told_with_a_trace(office: LocalOffice) -> None:
+    await office.add_job(a_spec(name="news", stream="s"))
+    await office.set_watermark("news", {"id": 7})
+    await office.reset_watermark("s")
+    await office.drain()
+    assert await office.is_draining()
+    await office.undrain()
+    rows = await office.audit(what="stream:s")
+    assert [(row.action, row.before, row.after) for row in rows] == [
+        ("watermark.reset", {"value": {"id": 7}}, {"value": None}),
+        ("watermark.set", {"value": None}, {"value": {"id": 7}}),
+    ]
+    assert await told(office, "workers") == ["workers.resumed", "workers.drained"]
+
+
+async def test_dead_letters_that_are_not_there_are_told(office: LocalOffice) -> None:
+    with pytest.raises(NotFound, match="no such dead letters"):
+        await office.retry_letters(Letters(job="news"))
+    assert await office.audit() == []

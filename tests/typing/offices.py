@@ -1,0 +1,8 @@
+"""Both offices have all the verbs: checked by the type checker."""
+
+from floodmark.office.local import LocalOffice
+from floodmark.office.port import Office
+
+
+def a_local_office_is_an_office(local: LocalOffice) -> Office:
+    return local
