@@ -16,7 +16,7 @@ from floodmark.job import Priority
 from floodmark.outcome import Dead, Done, Retry, Snooze
 from floodmark.parts import Parts
 from floodmark.scheduler.scheduler import Scheduler
-from floodmark.store.tables import job_dependencies, job_executions, jobs, leases, limits, outbox, workers
+from floodmark.store.tables import breakers, job_dependencies, job_executions, jobs, leases, limits, outbox, workers
 from floodmark.telemetry.events import (
     ExecutionsRequeued,
     ExecutionsRescued,
@@ -469,6 +469,22 @@ class TestPruner:
 
         assert {row["key"] for row in await rows_of(parts, limits)} == {"over", "present"}
         assert {row["worker"] for row in await rows_of(parts, workers)} == {"over", "present"}
+
+    async def test_breakers_that_nothing_happened_to_for_a_day_are_forgotten(
+        self, parts: Parts, pruner: Pruner
+    ) -> None:
+        now = datetime.now(UTC)
+        async with parts.database.writing() as connection:
+            for key, updated_at, open_until in (
+                ("old", now - 2 * DAY, None),
+                ("probed by nobody", now - 3 * DAY, now - 2 * DAY),
+                ("open for long", now - 2 * DAY, now + DAY),
+                ("present", now, None),
+            ):
+                row = {"key": key, "updated_at": updated_at, "open_until": open_until}
+                await connection.execute(insert(breakers).values(**row))
+        await pruner.step()
+        assert {row["key"] for row in await rows_of(parts, breakers)} == {"open for long", "present"}
 
     async def test_only_the_leader_prunes(self, parts: Parts) -> None:
         [execution_id] = await given_queued(parts)
