@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 
 from floodmark.batch import Item
-from floodmark.cli.shapes import event_shape
 from floodmark.parts import Parts
 from floodmark.schemas import names, schema
+from floodmark.shapes import event_shape
 from floodmark.sinks.relay import Relay
 from floodmark.store.events import EventLog
 from floodmark.testing.factories import TTL, Opened

@@ -8,6 +8,7 @@ import typer
 
 from floodmark.errors import FloodmarkError, InvalidInput
 from floodmark.job import CatchUp, Job, Overlap
+from floodmark.shapes import job_shape
 from floodmark.signals.port import Topic
 from floodmark.spec import JobSpec
 from floodmark.triggers import zone_of
@@ -15,7 +16,6 @@ from floodmark.when import priority_of, when_of, words_of
 
 from .parsing import duration, params_of
 from .root import AppOption, AsJson, Desk
-from .shapes import job_shape
 from .showing import facts, plain, print_json
 from .times import due, upcoming
 

@@ -11,11 +11,11 @@ import typer
 from rich.text import Text
 
 from floodmark.errors import NotFound
+from floodmark.shapes import event_shape
 
 from .asking import go_ahead
 from .parsing import json_object
 from .root import AsJson, Desk, DryRun, Yes
-from .shapes import event_shape
 from .showing import counted, facts, json_line, plain, print_json, safe, short, table
 from .times import both, relative
 
