@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from command_line import Answer, CommandLine
 from floodmark.cli import app
-from floodmark.cli.accounts import SESSION_VARIABLE
+from floodmark.cli.logging_in import SESSION_VARIABLE
 from floodmark.settings import keys
 from floodmark.testing.telegram import LoopbackTelegram, World
 
@@ -222,11 +222,12 @@ def test_an_account_that_is_replaced_resumes_its_jobs_and_keeps_what_was_not_sai
 
 def test_an_account_whose_key_is_lost_can_be_added_anew(cli: CommandLine, server: LoopbackTelegram) -> None:
     session = server.session("reader1")
-    cli.good("accounts", "add", "reader1", "--session", session)
+    cli.good("accounts", "add", "reader1", "--session", session, "--tenant", "acme")
     cli.settings["FLOODMARK_SECRET_KEY"] = "another key of enough length"
     told = cli.refused("accounts", "test", "reader1", says="wrong key")
     assert "set FLOODMARK_SECRET_KEY to the key it was stored with" in told.err
-    cli.good("accounts", "add", "reader1", "--session", session, "--replace")
+    told = cli.good("accounts", "add", "reader1", "--session", session, "--replace", "--json")
+    assert told.json["account"]["tenant_id"] == "acme"
     assert "Works" in cli.good("accounts", "test", "reader1").out
 
 
