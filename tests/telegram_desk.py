@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import timedelta
-from typing import Any
+from contextlib import aclosing, asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any, cast
 
 from sqlalchemy import select, update
 
@@ -12,15 +12,18 @@ from floodmark import Floodmark, Job
 from floodmark.app import telegram_ports
 from floodmark.cli.session import session_of
 from floodmark.clock import Clock
-from floodmark.execution import Execution
+from floodmark.execution import Execution, Lease
 from floodmark.job import ScheduleType, When
-from floodmark.parts import Parts
+from floodmark.parts import Parts, open_parts
 from floodmark.settings import Settings
+from floodmark.sources.port import Context, Target
+from floodmark.sources.telegram.source import TelegramSource
 from floodmark.spec import JobSpec
 from floodmark.store.accounts import Accounts
 from floodmark.store.tables import items, watermarks
 from floodmark.telemetry.events import Event, Events
 from floodmark.testing.eventually import eventually
+from floodmark.testing.factories import take
 from floodmark.testing.telegram import Channel, LoopbackTelegram
 from floodmark.vault import Vault
 
@@ -110,6 +113,7 @@ async def working(
     listen: tuple[type[Event], ...] = (),
     clock: Clock | None = None,
     scheduler: bool = True,
+    worker: bool = True,
     **settings: Any,
 ) -> AsyncIterator[Desk]:
     """Scheduler and worker in this process, as `floodmark up` starts them, until the block ends."""
@@ -118,7 +122,7 @@ async def working(
     app = Floodmark(chosen, events=events, clock=clock)
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
-        app.serve(scheduler=scheduler, stop=stop, port=0, ready=lambda parts, _: ready.set_result(parts))
+        app.serve(scheduler=scheduler, worker=worker, stop=stop, port=0, ready=lambda parts, _: ready.set_result(parts))
     )
     try:
         await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
@@ -133,9 +137,49 @@ async def working(
         await serving
 
 
+@asynccontextmanager
+async def opened(server: LoopbackTelegram, database_url: str, **settings: Any) -> AsyncIterator[Desk]:
+    """The same stores, and nothing runs."""
+    async with open_parts(Settings(**{"database_url": database_url, "hostname": "test", **QUICK, **settings})) as parts:
+        yield Desk(parts, server)
+
+
+async def collect_some(desk: Desk, job: Job, *, batches: int) -> Lease:
+    """Run a job here for so many batches, and then fall silent, as a worker does that is killed."""
+    await desk.ask(job)
+    [lease] = await take(desk.parts)
+    source = TelegramSource(desk.parts.settings, desk.ports)
+    target = Target(name=job.target, stream=job.stream, params=job.params, account=job.account)
+    context = Context(
+        execution_id=lease.execution_id,
+        job_name=job.name,
+        attempt=1,
+        scheduled_for=lease.scheduled_for,
+        trigger=lease.trigger,
+        stopping=asyncio.Event(),
+    )
+    async with source, aclosing(cast(Any, source.collect(target, lease.watermark, context))) as read:
+        for _ in range(batches):
+            await desk.parts.keeping.keep(lease, await anext(read))
+    return lease
+
+
+def asked(server: LoopbackTelegram) -> list[str]:
+    """The methods that were called, without those that come with connecting."""
+    return [c.method for c in server.calls() if c.method.startswith(("messages.", "channels.", "contacts."))]
+
+
 def expected(channel: Channel) -> list[int]:
     """The ids that are upstream."""
     return list(channel.ids())
+
+
+def date_of(channel: Channel, message_id: int) -> datetime:
+    """When a message was posted."""
+    message = channel.message(message_id)
+    assert message is not None
+    date: datetime = message.date
+    return date
 
 
 def stream_of(channel: Channel, tenant: str | None = None) -> str:

@@ -95,9 +95,9 @@ def test_params_have_their_defaults() -> None:
 
 
 def test_params_are_read_as_people_write_them() -> None:
-    params = parse_params({"history": "all", "since": "2026-01-31", "revisit": "48h", "revisit_every": "1h"})
+    params = parse_params({"history": "all", "revisit": "48h", "revisit_every": "1h"})
     assert params.history is None
-    assert params.since == datetime(2026, 1, 31, tzinfo=UTC)
+    assert parse_params({"since": "2026-01-31"}).since == datetime(2026, 1, 31, tzinfo=UTC)
     assert (params.revisit, params.revisit_every) == (timedelta(hours=48), timedelta(hours=1))
     assert parse_params({"history": "50"}).history == 50
     assert parse_params({"day": "2026-01-31"}).day == date(2026, 1, 31)
@@ -114,6 +114,7 @@ def test_params_are_read_as_people_write_them() -> None:
         {"history": 1.5},
         {"since": "yesterday"},
         {"since": 5},
+        {"since": "2026-01-31", "history": 5},
         {"revisit": "soon"},
         {"revisit": "0s"},
         {"revisit_every": "x"},

@@ -27,7 +27,12 @@ class Finder:
         self._session, self._store, self._target = session, store, target
         self._name = target.removeprefix("@") if target.startswith("@") else None
         self._number = pinned or (None if self._name else int(target))
-        self.has_asked = False
+        self.requests = 0
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether what it found comes from Telegram itself."""
+        return self.requests > 0
 
     async def find(self) -> Channel:
         """What is remembered, else what Telegram says. `Gone` if the account cannot reach it."""
@@ -41,7 +46,6 @@ class Finder:
         return await self._look_up()
 
     async def _look_up(self) -> Channel:
-        self.has_asked = True
         found = await self._by_name() if self._name else None
         if found is None or self._number not in (None, found.channel_id):
             # The name is not that of our channel any more, or there never was one.
@@ -50,9 +54,8 @@ class Finder:
         return found
 
     async def _by_name(self) -> Channel | None:
-        method = "contacts.resolveUsername"
         try:
-            answer = await self._session.call(method, ResolveUsernameRequest(self._name or ""), target=self._target)
+            answer = await self._ask("contacts.resolveUsername", ResolveUsernameRequest(self._name or ""))
         except Gone:
             if self._number is None:
                 raise
@@ -72,7 +75,7 @@ class Finder:
         offset_date, offset_id, offset_peer = None, 0, types.InputPeerEmpty()
         for _ in range(_MOST_PAGES):
             request = GetDialogsRequest(offset_date, offset_id, offset_peer, _DIALOGS, hash=0)
-            answer = await self._session.call("messages.getDialogs", request, target=self._target)
+            answer = await self._ask("messages.getDialogs", request)
             for chat in answer.chats:
                 if chat.id == self._number and isinstance(chat, types.Channel | types.ChannelForbidden):
                     return self._channel(chat)
@@ -82,6 +85,10 @@ class Finder:
             offset_date, offset_id = last.date, last.id
             offset_peer = _input_peer(last.peer_id, answer)
         raise self._unreachable()
+
+    async def _ask(self, method: str, request: Any) -> Any:
+        self.requests += 1
+        return await self._session.call(method, request, target=self._target)
 
     def _unreachable(self) -> Gone:
         account = self._session.account.name

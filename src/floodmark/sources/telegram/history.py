@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from telethon.tl import types
@@ -19,6 +19,8 @@ from .port import Ports
 from .sessions import HISTORY, Session
 
 PAGE = 100
+# What a date can be in a request; nothing was posted outside.
+_FIRST_DATE, _LAST_DATE = datetime(2000, 1, 1, tzinfo=UTC), datetime(2038, 1, 1, tzinfo=UTC)
 
 
 class Page(NamedTuple):
@@ -34,8 +36,13 @@ class History:
     def __init__(self, session: Session, finder: Finder, channel: Channel, *, target: str, ports: Ports) -> None:
         self._session, self._finder, self._target, self._ports = session, finder, target, ports
         self.channel = channel
-        self.requests = 0
+        self._asked = 0
         self._is_looked_up = finder.has_asked
+
+    @property
+    def requests(self) -> int:
+        """How many were made, those to find the channel among them."""
+        return self._asked + self._finder.requests
 
     async def page(self, after: int) -> list[Any]:
         """The first messages behind an id, oldest first; an empty list at the end of the history."""
@@ -54,8 +61,10 @@ class History:
 
     async def before(self, moment: datetime) -> int:
         """The id behind which everything from that moment on is."""
+        if moment < _FIRST_DATE:
+            return 0
         # The last message before the moment and the first one from it on.
-        found = await self._history(offset_date=moment, add_offset=-1, limit=2)
+        found = await self._history(offset_date=min(moment, _LAST_DATE), add_offset=-1, limit=2)
         for message in found:
             if message.date is not None and message.date >= moment:
                 return int(message.id) - 1
@@ -90,7 +99,7 @@ class History:
         return list(reversed(answer.messages))
 
     async def _ask(self, method: str, request: Callable[[], Any]) -> Any:
-        self.requests += 1
+        self._asked += 1
         try:
             answer = await self._session.call(method, request(), target=self._target)
         except Unknown:
@@ -99,7 +108,7 @@ class History:
             # What we remembered of it is out of date.
             self._is_looked_up = True
             self.channel = await self._finder.look_up_again(self.channel)
-            self.requests += 1
+            self._asked += 1
             answer = await self._session.call(method, request(), target=self._target)
         await self._notice(answer)
         return answer

@@ -6,8 +6,9 @@ stay connected for a while, because connecting costs calls.
 """
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -29,6 +30,10 @@ _CONNECT = "connect"
 HISTORY = "messages.getHistory"
 
 _log = structlog.get_logger()
+# Telethon tells of every broken connection as an error; what came of it is said in our own words.
+_QUIET = logging.getLogger("telethon.sessions")
+_QUIET.addHandler(logging.NullHandler())
+_QUIET.propagate = False
 
 
 def scope_of(account: str) -> str:
@@ -68,6 +73,7 @@ class Session:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
         await self._disconnect()
+        _give_up(tuple(self._answers))
 
     async def _through(self, method: str, target: str, send: Any) -> Any:
         key = CallKey(scope=scope_of(self.account.name), method=method, target=target)
@@ -82,7 +88,17 @@ class Session:
         async with self._connecting:
             self._require_lease()
             if not self._client.is_connected():
+                # Connecting anew would otherwise leave the tasks of the last connection behind.
+                await self._disconnect()
                 await self._answer(self._client.connect(), _CONNECT, "")
+                self._client.disconnected.add_done_callback(self._dropped)
+
+    def _dropped(self, ended: "asyncio.Future[Any]") -> None:
+        """The connection is gone. Telethon tells those whose request was sent; the others would wait for ever."""
+        if not ended.cancelled():
+            ended.exception()
+        # A turn later: who was told has ended by then.
+        asyncio.get_running_loop().call_soon(_give_up, tuple(self._answers))
 
     def _require_lease(self) -> None:
         # A process that was frozen wakes up here first: not one byte may leave it after its lease.
@@ -134,7 +150,7 @@ class Session:
             ):
                 self.is_lost = True
                 _log.warning("session closed", account=name, reason=why or "its lease was taken away")
-                await self._disconnect()
+                await self.close()
                 return
 
     async def _disconnect(self) -> None:
@@ -145,9 +161,10 @@ class Session:
             _log.warning(
                 "session not closed cleanly", account=self.account.name, reason=f"{type(error).__name__}: {error}"
             )
-        for answer in list(self._answers):
-            # What was queued but not sent is not cancelled by Telethon.
-            answer.cancel()
+        ended = self._client.disconnected
+        if ended.done() and not ended.cancelled():
+            # Why it ended was told to whoever made the call; nobody else asks.
+            ended.exception()
 
 
 class _Desk:
@@ -215,7 +232,7 @@ class Sessions:
         await self._refuse_if_told_to_wait(name)
         leased_at, holder = time.monotonic(), self._ports.holder
         if not await self._ports.accounts.lease(name, holder=holder, ttl=self._ttl):
-            other = (await self._ports.accounts.show(name)).holder
+            other = await self._other(name)
             raise self._wait(desk, f"the session of account {name} is open in {other or 'another process'}")
         session = None
         try:
@@ -227,6 +244,13 @@ class Sessions:
             await self._ports.accounts.release(name, holder=holder)
             raise
         return session
+
+    async def _other(self, name: str) -> str | None:
+        """Who has it open."""
+        try:
+            return (await self._ports.accounts.show(name)).holder
+        except NotFound as error:
+            raise _no_such(name, error) from error
 
     async def _refuse_if_told_to_wait(self, name: str) -> None:
         """Connecting is a call too: not while the account has to wait anyway."""
@@ -241,7 +265,7 @@ class Sessions:
         try:
             account = await self._ports.accounts.get(name)
         except NotFound as error:
-            raise AccountLost(name, "there is no such account", hint=error.hint) from error
+            raise _no_such(name, error) from error
         except FloodmarkError as error:
             # This process has not the key: others may have.
             raise Permanent(str(error), hint=error.hint) from error
@@ -284,6 +308,15 @@ class Sessions:
             _log.warning("lease not given back", account=name, reason=f"{type(error).__name__}: {error}")
 
 
+def _give_up(answers: "Iterable[asyncio.Future[Any]]") -> None:
+    for answer in answers:
+        answer.cancel()
+
+
+def _no_such(name: str, error: NotFound) -> AccountLost:
+    return AccountLost(name, "there is no such account", hint=error.hint)
+
+
 def _client(account: Account) -> Any:
     """Telethon's client, without any of its own waiting and trying again: that is decided elsewhere, and seen."""
     from telethon import TelegramClient  # noqa: PLC0415 - takes a while to import
@@ -294,6 +327,7 @@ def _client(account: Account) -> Any:
         account.api_id,
         account.api_hash,
         app_version=__version__,
+        base_logger=_QUIET,
         auto_reconnect=False,
         connection_retries=1,
         retry_delay=0,

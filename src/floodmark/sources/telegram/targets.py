@@ -6,9 +6,12 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from floodmark.durations import parse_every
 from floodmark.errors import InvalidInput
+from floodmark.job import ScheduleType, When
+from floodmark.spec import JobSpec
 
 # Telegram's rule: 4 to 32 letters, digits and single underscores, a letter first, no underscore last.
 _NAME = re.compile(r"(?=[a-z0-9_]{4,32}$)[a-z][a-z0-9]*(?:_[a-z0-9]+)*", re.IGNORECASE | re.ASCII)
@@ -55,10 +58,28 @@ def canonical(text: str) -> str:
     return _name(said.removeprefix("@"), said)
 
 
+def completed(spec: JobSpec, *, every: timedelta) -> JobSpec:
+    """A job to be made, with its channel in its one form; without a time of its own it runs that often.
+
+    Tenants do not share a watermark: what one has collected the other has not.
+    """
+    target = canonical(spec.target)
+    parse_params(spec.params)
+    when = spec.when
+    if when.schedule_type is ScheduleType.EVENT:
+        when = When(schedule_type=ScheduleType.INTERVAL, interval_seconds=every.total_seconds(), timezone=when.timezone)
+    stream = spec.stream
+    if stream is None and spec.tenant_id is not None:
+        stream = f"telegram:{spec.tenant_id}:{target}"
+    return replace(spec, target=target, when=when, stream=stream)
+
+
 def parse_params(params: Mapping[str, Any]) -> Params:
     """The params of a job, checked; those of other sources are no business of ours."""
     history = _history(params.get("history", DEFAULT_HISTORY))
     since = params.get("since")
+    if since is not None and "history" in params:
+        raise InvalidInput("history and since contradict each other", hint="say how many posts, or from when on")
     return Params(
         history=history,
         since=None if since is None else parse_moment(since, "since"),
