@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
-from floodmark.errors import FloodmarkError, InvalidInput
+from floodmark.errors import Conflict, FloodmarkError, InvalidInput
 from floodmark.job import CatchUp, Job, Overlap
 from floodmark.shapes import job_shape
 from floodmark.signals.port import Topic
@@ -24,14 +25,20 @@ if TYPE_CHECKING:
 
     from .session import Session
 
-_WHEN, _HOW, _WHOSE = "When (none: on demand)", "How", "Whose"
+_WHEN, _HOW, _WHOSE = "When (none: on demand; telegram: every 5 min)", "How", "Whose"
+_TELEGRAM = "Telegram"
 
 
 def add(
     context: typer.Context,
     *,
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="The source: python, or one that a package brings.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="What to collect; for python: package.module:name.")],
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="The source: telegram, python, or one that a package brings.")
+    ],
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="What to collect: @channel or a t.me link; package.module:name."),
+    ],
     name: Annotated[str | None, typer.Option(help="What to call it (default: made from KIND and TARGET).")] = None,
     every: Annotated[
         str | None, typer.Option(metavar="TIME", help="90s, 15m, 1h30m, 2d.", rich_help_panel=_WHEN)
@@ -79,6 +86,27 @@ def add(
         str | None,
         typer.Option(metavar="FIELD", help="What becomes `since` of the next run (python).", rich_help_panel=_HOW),
     ] = None,
+    history: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N", help="How many of the newest posts to begin with, or all (1000).", rich_help_panel=_TELEGRAM
+        ),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="DATE", help="Begin with the posts of this day.", rich_help_panel=_TELEGRAM)
+    ] = None,
+    revisit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Read posts younger than this again, for edits and deletions.",
+            rich_help_panel=_TELEGRAM,
+        ),
+    ] = None,
+    account: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The account to read with (default: any).", rich_help_panel=_TELEGRAM),
+    ] = None,
     limit_key: Annotated[
         str | None, typer.Option(metavar="KEY", help="The limit it shares with others.", rich_help_panel=_HOW)
     ] = None,
@@ -93,6 +121,8 @@ def add(
 ) -> None:
     """Add a job.
 
+    floodmark add telegram @channel --every 5m
+
     floodmark add python myapp.feeds:news --every 15m --key id --watermark id
     """
     desk = Desk.of(context)
@@ -101,7 +131,9 @@ def add(
         every=every, cron=cron, hourly=hourly, daily=daily, weekly=weekly, monthly=monthly, once=once, timezone=tz
     )
     params = params_of(param or ())
-    params |= {field: value for field, value in (("key", key), ("watermark", watermark)) if value is not None}
+    given = {"key": key, "watermark": watermark, "history": history, "since": since, "revisit": revisit}
+    params |= {field: value for field, value in given.items() if value is not None}
+    _refuse_strangers(kind, {"history": history, "since": since, "revisit": revisit, "account": account})
     application = desk.application()
     settings = application.settings
     spec = JobSpec(
@@ -117,6 +149,7 @@ def add(
         timeout=duration(timeout) or settings.scheduler_job_timeout,
         retry_max=settings.parser_retry_max if retries is None else retries,
         limit_key=limit_key,
+        account=account,
         depends_on=tuple(depends_on or ()),
         schedule_enabled=not disabled,
         tenant_id=tenant,
@@ -124,13 +157,61 @@ def add(
     )
     _check(application, spec)
 
-    async def work(session: "Session") -> tuple[Job, bool]:
-        job = await session.jobs.add(spec)
+    async def work(session: "Session") -> tuple[Job, bool, str | None]:
+        wanted, advice = spec, None
+        if kind == "telegram":
+            wanted, advice = await _channel(session, spec)
+        job = await session.jobs.add(wanted)
         await session.wake(Topic.JOBS)
-        return job, await session.leader() is not None
+        return job, await session.leader() is not None, advice
 
-    job, is_scheduled = desk.work(work)
-    print_json(job_shape(job)) if as_json else _show(desk, job, is_scheduled=is_scheduled)
+    job, is_scheduled, advice = desk.work(work)
+    if as_json:
+        return print_json(job_shape(job))
+    _show(desk, job, is_scheduled=is_scheduled)
+    if advice is not None:
+        desk.note(f"[yellow]{plain(advice)}[/]")
+    return None
+
+
+def _refuse_strangers(kind: str, given: dict[str, str | None]) -> None:
+    """Options of one source mean nothing to another: better told than ignored."""
+    said = [name for name, value in given.items() if value is not None]
+    if said and kind != "telegram":
+        raise InvalidInput(f"--{said[0]} is for telegram, not for {kind[:60]}", hint="leave it out")
+
+
+async def _channel(session: "Session", spec: JobSpec) -> tuple[JobSpec, str | None]:
+    """A job for a channel in its one form, and what is still missing before it can run."""
+    # Opened for this source alone: the others need none of it.
+    from floodmark.sources.telegram.targets import completed  # noqa: PLC0415
+    from floodmark.store.accounts import Accounts  # noqa: PLC0415
+    from floodmark.vault import Vault  # noqa: PLC0415
+
+    parts = session.parts
+    rows = {
+        row.name: row for row in await Accounts(parts.database, parts.clock, Vault.of(parts.settings)).page(limit=500)
+    }
+    named = rows.get(spec.account or "")
+    if named is not None and spec.tenant_id is None:
+        spec = replace(spec, tenant_id=named.tenant_id)
+    spec = completed(spec, every=timedelta(seconds=parts.settings.parser_scheduler_interval_sec))
+    stream = spec.stream or f"telegram:{spec.target}"
+    for other in await session.jobs.find(source="telegram", text=spec.target, limit=500):
+        if other.stream == stream and spec.name is None:
+            raise Conflict(
+                f"{other.name} collects {spec.target} already",
+                hint=f"see it with: floodmark show {other.name}; a second job for it needs a --name",
+            )
+    return spec, _missing_account(spec.account, named is not None, any(row.state == "active" for row in rows.values()))
+
+
+def _missing_account(name: str | None, is_known: bool, is_any: bool) -> str | None:
+    if name is not None and not is_known:
+        return f"There is no account {name} yet. Add it: floodmark accounts add {name} --phone +..."
+    if name is None and not is_any:
+        return "No Telegram account is set up yet. Add one: floodmark accounts add NAME --phone +..."
+    return None
 
 
 def _check(application: "Floodmark", spec: JobSpec) -> None:

@@ -8,12 +8,13 @@ import structlog
 
 from floodmark import __version__
 from floodmark.api.server import HttpServer
-from floodmark.app import Floodmark
+from floodmark.app import Floodmark, telegram_ports
 from floodmark.eventloop import run
 from floodmark.job import Job
 from floodmark.masking import mask_text
 from floodmark.parts import Parts
 from floodmark.settings import Settings
+from floodmark.sources.telegram.source import HOW_TO_ADD, what_is_missing
 from floodmark.store.jobs import Jobs
 from floodmark.telemetry.logs import LogListener, configure
 from floodmark.worker.processes import Supervisor
@@ -78,6 +79,9 @@ async def _greet(desk: Desk, parts: Parts, role: str, server: HttpServer) -> Non
     _welcome(desk, parts.settings, role, server)
     if role != "worker" and not await _some_job(parts):
         desk.note("No jobs yet. Add one: floodmark add python package.module:function --every 15m")
+    missing = await what_is_missing(telegram_ports(parts)) if role != "scheduler" else None
+    if missing is not None:
+        desk.note(f"[yellow]{missing}.[/] {HOW_TO_ADD}")
 
 
 async def _some_job(parts: Parts) -> list[Job]:
