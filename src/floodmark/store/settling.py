@@ -31,12 +31,14 @@ def state_of(outcome: Outcome) -> State:
 
 def storable(settlements: Sequence[Settlement]) -> list[Settlement]:
     """The same, with every text as a database can hold it: sources raise what they read, NUL bytes included."""
-    return [replace(s, outcome=_storable(s.outcome)) for s in settlements]
+    return [s if _is_bare(s.outcome) else replace(s, outcome=_storable(s.outcome)) for s in settlements]
+
+
+def _is_bare(outcome: Outcome) -> bool:
+    return type(outcome) is Done and outcome.result is None
 
 
 def _storable(outcome: Outcome) -> Outcome:
-    if isinstance(outcome, Done) and outcome.result is None:
-        return outcome
     texts = {name: clean(value) for name, value in asdict(outcome).items() if isinstance(value, str | dict | list)}
     return replace(outcome, **texts)
 

@@ -46,6 +46,8 @@ class Worker:
         self._pace, self._pace_since = 0.0, time.monotonic()
         self.is_draining = False
         self._stopping, self._is_over = False, False
+        # The last lease brought a full batch, so the next one brings more.
+        self._is_flowing = False
 
     @property
     def busy(self) -> int:
@@ -128,6 +130,7 @@ class Worker:
                 continue
             if leases:
                 failpoint("lease.claimed")
+            self._is_flowing = len(leases) == self._batch
             self._accept(leases)
             self._events.emit(SlotsChanged(self.slots, self._busy + min(len(leases), self.slots - self._busy)))
 
@@ -225,9 +228,9 @@ class Worker:
                 await asyncio.sleep(min(5.0, 0.1 * 2**failures))
 
     async def _gather(self) -> None:
-        """While more is waiting to start, more outcomes are moments away: one write for all of them."""
+        """While more is waiting to start, or on its way, more outcomes are moments away: one write for all of them."""
         for _ in range(_GATHER_TIMES):
-            if not self._ready or len(self._ended) >= 2 * self._batch:
+            if not (self._ready or self._is_flowing) or len(self._ended) >= 2 * self._batch:
                 return
             await asyncio.sleep(_GATHER_SECONDS)
 
