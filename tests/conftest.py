@@ -26,6 +26,13 @@ pytest_plugins = ("spec_coverage",)
 S = TypeVar("S", bound=Server)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the chaos tests follow each other when tests run side by side: each of them needs the whole machine."""
+    for item in items:
+        if "chaos" in item.path.parts:
+            item.add_marker(pytest.mark.xdist_group("chaos"))
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """The run's PostgreSQL server."""
