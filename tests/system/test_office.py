@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from floodmark.calls.breaker import Breaker, BreakerState
 from floodmark.errors import Conflict, NotFound
 from floodmark.execution import State
 from floodmark.office.local import LocalOffice
@@ -11,6 +12,7 @@ from floodmark.office.port import JobFilter, Letters
 from floodmark.parts import open_parts
 from floodmark.settings import Settings
 from floodmark.store.audit import Actor
+from floodmark.store.breakers import Breakers
 from system.stores import a_spec
 
 
@@ -99,3 +101,16 @@ async def test_dead_letters_that_are_not_there_are_told(office: LocalOffice) -> 
     with pytest.raises(NotFound, match="no such dead letters"):
         await office.retry_letters(Letters(job="news"))
     assert await office.audit() == []
+
+
+async def test_a_breaker_that_is_closed_leaves_a_trace_of_what_it_was(office: LocalOffice) -> None:
+    now = office.parts.clock.now()
+    opened = Breaker(state=BreakerState.OPEN, open_until=now, trips=1, reason="refused")
+    await Breakers(office.parts.database, office.parts.clock).change("telegram", lambda *_: opened)
+    assert (await office.reset_breaker("telegram")).state == "open"
+    [row] = await office.audit(what="breaker:telegram")
+    assert (row.before, row.after) == ({"state": "open"}, {"state": "closed"})
+
+
+async def test_there_are_no_accounts_at_first(office: LocalOffice) -> None:
+    assert await office.accounts() == []

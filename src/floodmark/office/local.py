@@ -13,6 +13,7 @@ from floodmark.parts import Parts
 from floodmark.shapes import job_shape
 from floodmark.signals.port import Topic
 from floodmark.spec import JobSpec
+from floodmark.store.accounts import AccountRow, Accounts
 from floodmark.store.audit import Actor, AuditLog, AuditRow
 from floodmark.store.breakers import BreakerRow, Breakers
 from floodmark.store.dead_letters import DeadLetters, Group
@@ -24,6 +25,7 @@ from floodmark.store.limits import LimitRow, Limits
 from floodmark.store.port import Event
 from floodmark.store.views import Views
 from floodmark.store.watermarks import StreamState, Watermarks
+from floodmark.vault import Vault
 
 from .port import Asked, JobFilter, Letters
 
@@ -133,6 +135,11 @@ class LocalOffice:
     async def breakers(self, *, limit: int = 100) -> list[BreakerRow]:
         """The breakers that have ever had something to do."""
         return await self._breakers.page(limit=limit)
+
+    async def accounts(self, *, after: str | None = None, limit: int = 100) -> list[AccountRow]:
+        """The accounts that sources log in with, in order of name, without their secrets."""
+        store = Accounts(self.parts.database, self.parts.clock, Vault.of(self.parts.settings))
+        return await store.page(after, limit)
 
     async def workers(self) -> list[WorkerInfo]:
         """The processes of the fleet."""
@@ -267,11 +274,10 @@ class LocalOffice:
         return limit
 
     async def reset_breaker(self, key: str) -> BreakerRow:
-        """Close a breaker."""
-        before = await self._breakers.show(key)
-        after = await self._breakers.reset(key)
-        await self.note("breaker.reset", f"breaker:{key}", before={"state": before.state}, after={"state": after.state})
-        return after
+        """Close a breaker; what it was."""
+        before = await self._breakers.reset(key)
+        await self.note("breaker.reset", f"breaker:{key}", before={"state": before.state}, after={"state": "closed"})
+        return before
 
     async def drain(self) -> None:
         """Let workers take no more work."""

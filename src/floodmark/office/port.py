@@ -10,6 +10,7 @@ from floodmark.execution import Execution, State
 from floodmark.explain import Explanation
 from floodmark.job import Job, Priority
 from floodmark.spec import JobSpec
+from floodmark.store.accounts import AccountRow
 from floodmark.store.audit import AuditRow
 from floodmark.store.breakers import BreakerRow
 from floodmark.store.dead_letters import Group
@@ -133,6 +134,10 @@ class Reading(Protocol):
         """The breakers that have ever had something to do."""
         ...
 
+    async def accounts(self, *, after: str | None = None, limit: int = 100) -> list[AccountRow]:
+        """The accounts that sources log in with, in order of name, without their secrets."""
+        ...
+
     async def workers(self) -> list[WorkerInfo]:
         """The processes of the fleet."""
         ...
@@ -214,7 +219,7 @@ class Changing(Protocol):
         ...
 
     async def reset_breaker(self, key: str) -> BreakerRow:
-        """Close a breaker."""
+        """Close a breaker; what it was."""
         ...
 
     async def drain(self) -> None:
