@@ -13,10 +13,13 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, insert
 
+from command_line import CommandLine
 from floodmark.batch import Batch, Item
 from floodmark.errors import Unavailable
-from floodmark.parts import Parts
+from floodmark.parts import Parts, open_parts
 from floodmark.posts import Chat
+from floodmark.schemas import names, schema
+from floodmark.settings import Settings, keys
 from floodmark.sinks.atomic import Replacement, alone_in
 from floodmark.sinks.files import CURSOR, Artifacts, FilesProjector, folder_of, path_of
 from floodmark.store.fleet import Fleet
@@ -148,9 +151,9 @@ async def test_a_chat_is_named_as_the_account_that_looked_last_knows_it(parts: P
     await artifacts.write(TODAY)
     assert read(artifacts)["chat"] == {"id": HARBOUR, "username": "harbour", "title": None}
 
-    rows = [("reader1", "pier", DAY), ("reader2", "quay", DAY + timedelta(days=1)), ("reader3", "dock", DAY)]
+    known = [("reader1", "pier", DAY), ("reader2", "quay", DAY + timedelta(days=1)), ("reader3", "dock", DAY)]
     async with parts.database.writing() as connection:
-        for account, name, at in rows:
+        for account, name, at in known:
             values = {"account": account, "channel_id": HARBOUR, "access_hash": 1, "username": name}
             await connection.execute(
                 insert(telegram_channels).values(**values, title=f"../{name}\n/etc", updated_at=at)
@@ -363,3 +366,79 @@ def test_a_day_is_that_of_utc() -> None:
     assert path_of(Path("out"), ChatDay("telegram:5", datetime(2026, 6, 1, 23, 59, tzinfo=UTC).date())) == Path(
         "out/5/2026-06-01.json"
     )
+
+
+class TestExport:
+    """The command."""
+
+    @pytest.fixture(autouse=True)
+    def no_settings_from_outside(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for key in keys():
+            monkeypatch.delenv(key, raising=False)
+
+    @pytest.fixture
+    def cli(self, sqlite_copy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+        """Two channels with three days, and a job that collects none."""
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("sys.path", list(sys.path))
+        asyncio.run(self._collect(sqlite_copy))
+        return CommandLine(tmp_path, DATABASE_URL=sqlite_copy)
+
+    async def _collect(self, url: str) -> None:
+        async with open_parts(Settings(database_url=url)) as parts:
+            await keep(parts, [a_post(1), a_post(2, at=DAY + timedelta(days=1))], name="harbour", target="@harbour")
+            await keep(parts, [a_post(1, chat=7)], stream="telegram:7", name="seven", target="7")
+            await keep(parts, [Item("x", 1)], stream="news", name="news")
+
+    def test_everything_is_written_once(self, cli: CommandLine, tmp_path: Path) -> None:
+        first = cli.good("export", "files", "--out", "out", "--json").json
+        second = cli.good("export", "files", "--out", "out", "--json").json
+
+        assert first == {"folder": "out", "chats": 2, "written": 3, "unchanged": 0}
+        assert second == {"folder": "out", "chats": 2, "written": 0, "unchanged": 3}
+        assert files_in(tmp_path / "out") == {
+            f"{HARBOUR}/2026-06-01.json",
+            f"{HARBOUR}/2026-06-02.json",
+            "7/2026-06-01.json",
+        }
+        assert "0 files written, 3 unchanged" in cli.good("export", "files", "--out", "out").out
+
+    def test_a_part_of_it_can_be_named(self, cli: CommandLine, tmp_path: Path) -> None:
+        cli.good("export", "files", "--out", "a", "--job", "harbour", "--since", "2026-06-02")
+        cli.good("export", "files", "--out", "b", "--stream", "telegram:7")
+        cli.good("export", "files", "--out", "c", "--until", "2026-06-01")
+        cli.settings["ARTIFACTS_DIR"] = "d"
+        cli.good("export", "files", "--since", "2026-06-02", "--until", "2026-06-02")
+
+        assert files_in(tmp_path / "a") == {f"{HARBOUR}/2026-06-02.json"}
+        assert files_in(tmp_path / "b") == {"7/2026-06-01.json"}
+        assert files_in(tmp_path / "c") == {f"{HARBOUR}/2026-06-01.json", "7/2026-06-01.json"}
+        assert files_in(tmp_path / "d") == {f"{HARBOUR}/2026-06-02.json"}
+
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            ((), "not said where the files shall go"),
+            (("--out", "feeds.py"), "feeds.py is a file, not a folder"),
+            (("--out", "out", "--since", "yesterday"), "'yesterday' is not a day"),
+            (("--out", "out", "--since", "2026-06-02", "--until", "2026-06-01"), "comes before"),
+            (("--out", "out", "--job", "nothing"), "there is no job 'nothing'"),
+            (("--out", "out", "--job", "news"), "has no posts of a channel"),
+            (("--out", "out", "--stream", "telegram:8"), "there is no stream 'telegram:8'"),
+            (("--out", "out", "--job", "seven", "--stream", "telegram:7"), "in two ways"),
+        ],
+    )
+    def test_what_makes_no_sense_is_refused(
+        self, cli: CommandLine, tmp_path: Path, options: tuple[str, ...], says: str
+    ) -> None:
+        cli.refused("export", "files", *options, says=says)
+
+        assert not (tmp_path / "out").exists()
+
+    def test_a_folder_that_cannot_be_made_is_named(self, cli: CommandLine) -> None:
+        cli.refused("export", "files", "--out", "feeds.py/out", says="feeds.py/out", code=1)
+
+    def test_a_schema_is_printed(self, cli: CommandLine) -> None:
+        assert cli.good("export", "schema").out.split() == names()
+        assert cli.good("export", "schema", "artifact-1.0.0").json == schema("artifact-1.0.0")
+        cli.refused("export", "schema", "nothing", says="there is no schema 'nothing'")

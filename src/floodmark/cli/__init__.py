@@ -7,6 +7,7 @@ import typer
 from .accounts import accounts
 from .adding import add
 from .breakers import breakers
+from .files import export, fetch
 from .history import dlq, history, stats
 from .jobs import cancel, explain, ls, pause, resume, rm, show
 from .limits import limits
@@ -37,6 +38,8 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "watermark": watermark,
         "limits": limits,
         "breakers": breakers,
+        "export": export,
+        "fetch": fetch,
     },
     "The installation": {
         "accounts": accounts,

@@ -1,0 +1,216 @@
+"""How a fetch is shown while it goes on, and in the end."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.text import Text
+
+from floodmark.app import Floodmark, telegram_ports
+from floodmark.durations import format_duration
+from floodmark.errors import InvalidInput, Unavailable
+from floodmark.fetching import Fetch, FetchedChat, Wanted
+from floodmark.fetching import Progress as Stand
+from floodmark.parts import Parts, open_parts
+from floodmark.sources.telegram.source import HOW_TO_ADD
+from floodmark.sources.telegram.targets import canonical
+from floodmark.store.accounts import AccountRow
+
+from .root import Desk
+from .showing import console, counted, plain, print_json, safe, short, table
+
+# Rows that may stand above each other: a terminal has no more room.
+_MOST_ROWS = 16
+_LONGEST_FETCH_DAYS = 3660
+
+
+def run_fetch(
+    desk: Desk,
+    chats: Sequence[str],
+    *,
+    first: date,
+    last: date,
+    folder: Path,
+    account: str | None,
+    parallelism: int | None,
+    as_json: bool,
+) -> bool:
+    """Fetch, show it, and say whether everything was fetched."""
+    targets = tuple(dict.fromkeys(canonical(chat) for chat in chats))
+    wanted = Wanted(targets=targets, first=first, last=last, account=account)
+    _check(wanted)
+    app = desk.application()
+    at_once = parallelism or app.settings.parallelism_max
+    fetched = asyncio.run(_fetched(desk, app, wanted, folder, at_once))
+    if fetched is None:
+        console(stderr=True).print("Stopped. The same command goes on from here.", highlight=False)
+        return False
+    print_json(_shape(fetched, folder)) if as_json else _show(desk, fetched, folder, days=len(wanted.days))
+    return all(chat.error is None for chat in fetched)
+
+
+def _check(wanted: Wanted) -> None:
+    today = datetime.now(UTC).date()
+    if wanted.last > today:
+        raise InvalidInput(f"{wanted.last} has not come yet: it is {today} in UTC", hint=f"name a day up to {today}")
+    if (wanted.last - wanted.first).days >= _LONGEST_FETCH_DAYS:
+        raise InvalidInput(
+            f"these are more than {_LONGEST_FETCH_DAYS:,} days",
+            hint="for a whole history: floodmark add telegram @name --history all, then floodmark export files",
+        )
+
+
+async def _fetched(desk: Desk, app: Floodmark, wanted: Wanted, folder: Path, at_once: int) -> list[FetchedChat] | None:
+    """None if someone stopped it."""
+    async with open_parts(app.settings, events=app.events) as parts:
+        wanted = await _with_account(parts, wanted)
+        async with app.opened_sources(parts) as sources:
+            with _Board(desk, wanted).shown() as board:
+                fetch = Fetch(parts, sources, folder, parallelism=at_once)
+                return await _unless_stopped(fetch.run(wanted, board.watch))
+
+
+async def _unless_stopped(work: Coroutine[Any, Any, list[FetchedChat]]) -> list[FetchedChat] | None:
+    """Ctrl-C and SIGTERM end it in good order."""
+    fetching, loop = asyncio.create_task(work, name="fetch"), asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
+        loop.add_signal_handler(number, fetching.cancel)
+    try:
+        await asyncio.wait([fetching])
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+    return None if fetching.cancelled() else fetching.result()
+
+
+async def _with_account(parts: Parts, wanted: Wanted) -> Wanted:
+    """The same for the tenant whose account reads; refused before anything is written if nobody can."""
+    accounts, rows = telegram_ports(parts).accounts, list[AccountRow]()
+    if wanted.account is not None:
+        row = await accounts.show(wanted.account)
+        if row.state != "active":
+            raise Unavailable(
+                f"the account {row.name} cannot be used: {row.reason}",
+                hint=f"log in again: floodmark accounts add {row.name} --replace",
+            )
+        rows.append(row)
+    else:
+        rows.extend(await accounts.names())
+    if not rows:
+        raise Unavailable("no Telegram account is set up", hint=HOW_TO_ADD)
+    tenants = {row.tenant_id for row in rows}
+    if len(tenants) > 1:
+        raise InvalidInput(
+            "the accounts belong to several tenants: whose posts shall these be?",
+            hint=f"say it with --account, one of: {', '.join(row.name for row in rows[:10])}",
+        )
+    return Wanted(
+        targets=wanted.targets, first=wanted.first, last=wanted.last, account=wanted.account, tenant_id=tenants.pop()
+    )
+
+
+class _Board:
+    """A row for each chat that is being read; without a terminal, a line for each wait."""
+
+    def __init__(self, desk: Desk, wanted: Wanted) -> None:
+        self._err, self._is_quiet, self._days = console(stderr=True), desk.is_quiet, len(wanted.days)
+        self._rows: dict[str, TaskID] = {}
+        self._waits: set[tuple[str, datetime]] = set()
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("days  {task.fields[messages]}", markup=False),
+            TextColumn("{task.fields[note]}", markup=False, style="yellow"),
+            console=self._err,
+            transient=True,
+            disable=not self._err.is_terminal or desk.is_quiet,
+        )
+
+    @contextmanager
+    def shown(self) -> Iterator["_Board"]:
+        """As long as the block lasts."""
+        with self._progress:
+            yield self
+
+    def watch(self, stand: Stand) -> None:
+        """Show where a chat stands."""
+        if self._progress.disable:
+            return self._line(stand)
+        if stand.target not in self._rows:
+            self._rows[stand.target] = self._progress.add_task(
+                stand.target, total=self._days, messages="", note="", visible=len(self._rows) < _MOST_ROWS
+            )
+        row = self._rows[stand.target]
+        self._progress.update(
+            row, completed=stand.days_done, messages=counted(stand.messages, "message"), note=_note(stand)
+        )
+        return None
+
+    def _line(self, stand: Stand) -> None:
+        """One line for each wait, the clock aside."""
+        if stand.waits_until is None or self._is_quiet or (stand.target, stand.waits_until) in self._waits:
+            return
+        self._waits.add((stand.target, stand.waits_until))
+        self._err.print(f"{plain(stand.target)} {stand.day}: {plain(_note(stand))}", highlight=False, soft_wrap=True)
+
+
+def _note(stand: Stand) -> str:
+    if stand.waits_until is None:
+        return "" if stand.reason is None else short(stand.reason, 80)
+    rest = stand.waits_until - datetime.now(UTC)
+    for_how_long = f" {format_duration(rest)}" if rest.total_seconds() >= 1 else ""
+    return f"waits{for_how_long}: {short(stand.reason or '', 80)}"
+
+
+def _shape(fetched: Sequence[FetchedChat], folder: Path) -> dict[str, Any]:
+    return {
+        "folder": str(folder),
+        "chats": [
+            {
+                "chat": chat.target,
+                "error": chat.error,
+                "execution_id": chat.execution_id,
+                "days": [
+                    {
+                        "date": day.day,
+                        "new_messages": day.messages,
+                        "last_processed_msg_id": day.last_processed_msg_id,
+                        "complete": day.complete,
+                        "file": str(day.file),
+                        "written": day.written,
+                    }
+                    for day in chat.days
+                ],
+            }
+            for chat in fetched
+        ],
+    }
+
+
+def _show(desk: Desk, fetched: Sequence[FetchedChat], folder: Path, *, days: int) -> None:
+    rows: list[list[object]] = [
+        [
+            Text(safe(chat.target), style="bold"),
+            f"{len(chat.days)} of {days}",
+            f"{sum(day.messages for day in chat.days):,}",
+            f"{sum(day.written for day in chat.days):,}",
+            Text("fetched", style="green") if chat.error is None else Text(short(chat.error, 120), style="red"),
+        ]
+        for chat in fetched
+    ]
+    desk.out.print(table("chat", "days", "new messages", "files written", "", rows=rows, right=("new messages",)))
+    failed = [chat for chat in fetched if chat.error is not None]
+    if not failed:
+        desk.note(f"[green]Done[/]: the files are in {plain(folder)}")
+        open_days = sorted({day.day for chat in fetched for day in chat.days if not day.complete})
+        if open_days:
+            desk.note(f"[dim]{open_days[-1]} is not over yet: the same command brings what is still to come.[/]")
+    for chat in failed:
+        desk.note(f"[dim]{plain(chat.target)} in full: floodmark history --id {chat.execution_id}[/]")

@@ -1,0 +1,361 @@
+"""Fetch certain days of certain chats, here and now: ordinary jobs and executions, run by a worker of our own.
+
+For each chat and day there is a job of the stream `fetch:<target>:<day>`, so limits, fences, retries and watermarks
+hold as for any other, and whatever was interrupted goes on where it stood. A job is removed once its day was read; its
+watermark stays, and says whether there is anything left to do.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .errors import Conflict, NotFound
+from .execution import ACTIVE, ENDED, Execution, Lease, Queued, State
+from .job import Job, Priority, ScheduleType, When
+from .parts import Parts
+from .roles import WorkerRole
+from .settings import Settings
+from .signals.port import Bell
+from .sinks.files import Artifacts, path_of
+from .sources.port import Source
+from .sources.telegram.modes import mark_of
+from .spec import JobSpec
+from .store.history import History
+from .store.jobs import Jobs
+from .store.port import Extended, Leasing, Settlement
+from .store.posts import ChatDay, Posts
+from .store.watermarks import StreamState, Watermarks
+from .telemetry.events import BatchKept, ExecutionSettled
+from .upkeep.loop import Loop
+
+TAG = "fetch"
+
+# Our own worker tells when it has settled something; others are looked after.
+_LOOK, _SWEEP = timedelta(milliseconds=250), timedelta(seconds=1)
+_AT_ONCE = 100
+# Someone sits at the terminal and has pressed Ctrl-C: what is kept is kept, and the rest is read the next time.
+_GRACE = timedelta(seconds=4)
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What to fetch: chats in their one form, and days, both ends included."""
+
+    targets: tuple[str, ...]
+    first: date
+    last: date
+    account: str | None = None
+    tenant_id: str | None = None
+
+    @property
+    def days(self) -> list[date]:
+        """Every day, in order."""
+        return [self.first + timedelta(days=n) for n in range((self.last - self.first).days + 1)]
+
+    def spec(self, target: str, day: date) -> JobSpec:
+        """The job that reads one day. Tenants do not share one: what one has collected the other has not."""
+        words = ["fetch", *([self.tenant_id] if self.tenant_id else []), target, day.isoformat()]
+        return JobSpec(
+            source="telegram",
+            target=target,
+            when=When(schedule_type=ScheduleType.EVENT),
+            name="-".join(word.removeprefix("@") for word in words),
+            stream=":".join(words),
+            params={"day": day.isoformat()},
+            tags=(TAG,),
+            account=self.account,
+            tenant_id=self.tenant_id,
+        )
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """Where one chat stands right now. `messages`: how many were new so far, on all its days."""
+
+    target: str
+    day: date
+    days_done: int
+    messages: int
+    waits_until: datetime | None = None
+    reason: str | None = None
+
+
+class FetchedDay(Struct, frozen=True, kw_only=True):
+    """A day that is read and written."""
+
+    day: date
+    messages: int
+    """How many were new."""
+    last_processed_msg_id: int | None
+    complete: bool
+    """The day is over, and read to its end."""
+    file: Path
+    written: bool
+    """Whether the file is new or has changed."""
+
+
+class FetchedChat(Struct, frozen=True, kw_only=True):
+    """How it went with one chat. `error` says why the rest of its days are missing."""
+
+    target: str
+    days: tuple[FetchedDay, ...]
+    error: str | None = None
+    execution_id: str | None = None
+
+
+Watch = Callable[[Progress], None]
+
+
+class Fetch:
+    """Fetches several chats at once, and the days of each in order. Cancel `run` to stop in good order."""
+
+    def __init__(self, parts: Parts, sources: Mapping[str, Source], folder: Path, *, parallelism: int) -> None:
+        given = (parts.database, parts.clock)
+        self._stores = _Stores(
+            jobs=Jobs(*given),
+            history=History(*given),
+            watermarks=Watermarks(*given),
+            artifacts=Artifacts(Posts(parts.database), folder, schema_version=parts.settings.schema_version),
+            settings=parts.settings,
+        )
+        self._parts, self._sources, self._parallelism = parts, sources, parallelism
+        self._own, self._chats = _Own(parts.leasing), list[_Chat]()
+
+    async def run(self, wanted: Wanted, watch: Watch) -> list[FetchedChat]:
+        """Until everything is fetched or has failed; in the order in which the chats were named."""
+        room = asyncio.Semaphore(self._parallelism)
+        left = await self._left()
+        self._chats = [_Chat(self._stores, self._own, wanted, target, watch, left=left) for target in wanted.targets]
+
+        async def one(chat: _Chat) -> FetchedChat:
+            async with room:
+                return await chat.fetch()
+
+        async with self._working() as work:
+            chats = asyncio.gather(*(one(chat) for chat in self._chats))
+            try:
+                both: list[asyncio.Future[Any]] = [work, chats]
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                if not chats.done():
+                    # A worker that ends before it is told to has failed.
+                    work.result()
+                return chats.result()
+            finally:
+                await _abandon(chats)
+
+    @asynccontextmanager
+    async def _working(self) -> AsyncIterator["asyncio.Task[None]"]:
+        """A worker that runs what we ask for and nothing else, until the block ends."""
+        parts, leaving = self._parts, asyncio.Event()
+        changes = {
+            "scheduler_worker_pool_size": self._parallelism,
+            "shutdown_grace": min(parts.settings.shutdown_grace, _GRACE),
+        }
+        settings = parts.settings.model_copy(update=changes)
+        role = WorkerRole(replace(parts, queue=self._own, settings=settings), self._sources)
+        sweep = Loop("sweep", self._sweep, interval=_SWEEP, events=parts.events)
+        deaf = [parts.events.listen(BatchKept, self._count), parts.events.listen(ExecutionSettled, self._ring)]
+        work, sweeping = asyncio.create_task(role.run(leaving)), asyncio.create_task(sweep.run())
+        try:
+            yield work
+        finally:
+            leaving.set()
+            sweep.stop()
+            await asyncio.gather(work, sweeping)
+            for stop in deaf:
+                stop()
+
+    async def _left(self) -> frozenset[str]:
+        """The jobs of earlier fetches that did not come to their end."""
+        left = list[str]()
+        while page := await self._stores.jobs.find(tag=TAG, after=left[-1] if left else None, limit=500):
+            left += [job.name for job in page]
+        return frozenset(left)
+
+    def _count(self, kept: BatchKept) -> None:
+        for chat in self._chats:
+            chat.count(kept)
+
+    async def _sweep(self) -> None:
+        """What the leader does for executions that wait or were left lying, as long as there is none."""
+        parts = self._parts
+        if await parts.leases.holder(parts.settings.scheduler_leader_key) is None:
+            await parts.queue.put(await parts.upkeep.wake(limit=_AT_ONCE))
+            rescued = await parts.upkeep.rescue(limit=_AT_ONCE, rescue_max=parts.settings.execution_rescue_max)
+            await parts.queue.put(rescued, again=True)
+
+    def _ring(self, _: ExecutionSettled) -> None:
+        for chat in self._chats:
+            chat.bell.ring()
+
+
+class _Stores(Struct, frozen=True, kw_only=True):
+    """What is asked about the days of a chat."""
+
+    jobs: Jobs
+    history: History
+    watermarks: Watermarks
+    artifacts: Artifacts
+    settings: Settings
+
+
+class _Chat:
+    """The days of one chat, one after the other."""
+
+    def __init__(
+        self, stores: _Stores, own: "_Own", wanted: Wanted, target: str, watch: Watch, *, left: frozenset[str]
+    ) -> None:
+        self._stores, self._own, self._wanted, self._target, self._watch = stores, own, wanted, target, watch
+        self._left = left
+        self._done: list[FetchedDay] = []
+        self.bell, self._kept = Bell(), Counter[str]()
+        self._streams = {str(wanted.spec(target, day).stream) for day in wanted.days}
+
+    def count(self, kept: BatchKept) -> None:
+        """A batch was kept, perhaps one of ours."""
+        if kept.stream in self._streams:
+            self._kept[kept.stream] += kept.new
+
+    async def fetch(self) -> FetchedChat:
+        """All days, or those before the first that could not be had: the next ones would fail like it."""
+        for day in self._wanted.days:
+            spec = self._wanted.spec(self._target, day)
+            self._tell(day)
+            state, messages = await self._state(spec), 0
+            # One that is read to its end but was not settled is brought to an end, without asking anyone.
+            if state is None or not mark_of(state.value).complete or spec.name in self._left:
+                ended = await self._read(spec, day)
+                if ended.state is not State.DONE:
+                    why = ended.error_message or ended.reason or ended.state
+                    return FetchedChat(
+                        target=self._target, days=tuple(self._done), error=why, execution_id=ended.execution_id
+                    )
+                state, messages = await self._state(spec), ended.items_new
+            assert state is not None
+            self._done.append(await self._write(state, day, messages))
+        return FetchedChat(target=self._target, days=tuple(self._done))
+
+    async def _state(self, spec: JobSpec) -> StreamState | None:
+        try:
+            return await self._stores.watermarks.show(str(spec.stream))
+        except NotFound:
+            return None
+
+    async def _read(self, spec: JobSpec, day: date) -> Execution:
+        """Have the day read, however often it has to wait; how that ended."""
+        job = await self._job(spec)
+        execution_id = await self._asked(job)
+        while True:
+            execution = await self._stores.history.get_execution(execution_id)
+            if execution.state in ENDED:
+                break
+            if execution.state is State.QUEUED:
+                await self._own.put([Queued(execution_id)])
+            self._tell(day, execution)
+            await self.bell.wait(_LOOK)
+        if execution.state is State.DONE:
+            # Its watermark stays; a job for each day that was ever fetched would bury the others.
+            await self._stores.jobs.remove(job)
+        return execution
+
+    async def _job(self, spec: JobSpec) -> Job:
+        jobs, settings = self._stores.jobs, self._stores.settings
+        try:
+            return await jobs.add(
+                replace(spec, timeout=settings.scheduler_job_timeout, retry_max=settings.parser_retry_max)
+            )
+        except Conflict:
+            job = await jobs.get(str(spec.name))
+        if job.stream != spec.stream:
+            raise Conflict(
+                f"the job {job.name} collects {job.stream}, not {spec.stream}",
+                hint=f"rename or remove it first: floodmark rm {job.name}",
+            )
+        if job.account != spec.account:
+            job = await jobs.update(job, {"account": spec.account})
+        # Someone wants it again, whatever stood in its way the last time.
+        return await jobs.resume(job) if job.paused else job
+
+    async def _asked(self, job: Job) -> str:
+        """The execution to wait for: one that was left unfinished goes on, else there is a new one."""
+        unfinished = await self._stores.history.page(job.name, states=ACTIVE)
+        if unfinished:
+            return unfinished[-1].execution_id
+        return (await self._stores.jobs.force_run(job)).execution_id
+
+    async def _write(self, state: StreamState, day: date, messages: int) -> FetchedDay:
+        of, mark = ChatDay(str(state.items_stream), day), mark_of(state.value)
+        written = await self._stores.artifacts.write(of)
+        return FetchedDay(
+            day=day,
+            messages=messages,
+            last_processed_msg_id=mark.id,
+            complete=mark.complete,
+            file=path_of(self._stores.artifacts.folder, of),
+            written=written,
+        )
+
+    def _tell(self, day: date, execution: Execution | None = None) -> None:
+        is_waiting = execution is not None and execution.state is State.WAITING
+        self._watch(
+            Progress(
+                target=self._target,
+                day=day,
+                days_done=len(self._done),
+                messages=self._kept.total(),
+                waits_until=execution.not_before if execution is not None and is_waiting else None,
+                reason=execution.reason if execution is not None and is_waiting else None,
+            )
+        )
+
+
+class _Own:
+    """A queue of nothing but the executions that we ask for. Their rows are all there is to it."""
+
+    def __init__(self, leasing: Leasing) -> None:
+        self._leasing = leasing
+        self._ids: dict[str, None] = {}
+        self._bell = Bell()
+
+    async def put(self, executions: Sequence[Queued], *, again: bool = False) -> int:
+        """Make them available here. Putting the same id again changes nothing."""
+        self._ids |= dict.fromkeys(queued.execution_id for queued in executions)
+        self._bell.ring()
+        return 0
+
+    async def depth(self) -> Mapping[Priority, int]:
+        """How many wait."""
+        return {Priority.NORMAL: len(self._ids)}
+
+    async def lease(self, limit: int, *, worker: str, ttl: timedelta, wait: timedelta) -> list[Lease]:
+        """Claim them. What may not start now, or was taken by another worker, is looked after by whoever asked."""
+        if not self._ids:
+            await self._bell.wait(wait)
+        ids = list(self._ids)[:limit]
+        for execution_id in ids:
+            del self._ids[execution_id]
+        return await self._leasing.claim(ids, worker=worker, ttl=ttl) if ids else []
+
+    async def extend(self, leases: Sequence[Lease], *, ttl: timedelta) -> Extended:
+        """Keep them for another `ttl`."""
+        return await self._leasing.extend(leases, ttl=ttl)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """Write the outcomes down."""
+        return await self._leasing.settle(settlements)
+
+    async def leave(self, worker: str) -> None:
+        """Nothing is kept for a worker."""
+
+
+async def _abandon(chats: "asyncio.Future[list[FetchedChat]]") -> None:
+    """End those that are still under way; what they made of it is nobody's business any more."""
+    chats.cancel()
+    await asyncio.wait([chats])
+    if not chats.cancelled():
+        chats.exception()

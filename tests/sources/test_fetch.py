@@ -1,0 +1,252 @@
+"""`fetch`: certain days of certain chats, read by the real Telethon and written into files."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from floodmark import Floodmark
+from floodmark.fetching import Fetch, FetchedChat, Progress, Wanted
+from floodmark.parts import Parts, open_parts
+from floodmark.settings import Settings
+from floodmark.sources.port import Source
+from floodmark.store.tables import items, job_executions, jobs, watermarks
+from floodmark.telemetry.events import Event, ExecutionSettled, ExecutionStarted
+from floodmark.testing.factories import expire, rows_of
+from floodmark.testing.telegram import Channel, LoopbackTelegram, World
+from system.channel_posts import validate
+from telegram_desk import QUICK, Desk, asked, collect_some
+
+pytest_plugins = ("backends", "telegram_fixtures")
+pytestmark = pytest.mark.spec("F3", "F5")
+
+FIRST = date(2026, 6, 1)
+START = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def channel(world: World) -> Channel:
+    """Three days with 144 posts each."""
+    made = world.channel("harbour", title="Harbour News")
+    made.fill(432, start=START, every=timedelta(minutes=10))
+    return made
+
+
+@asynccontextmanager
+async def opened(server: LoopbackTelegram, url: str, **settings: Any) -> AsyncIterator[tuple[Parts, dict[str, Source]]]:
+    app = Floodmark(Settings(**{"database_url": url, "hostname": "test", **QUICK, **settings}))
+    async with open_parts(app.settings, events=app.events) as parts:
+        if not await Desk(parts, server).ports.accounts.names():
+            await Desk(parts, server).account()
+        async with app.opened_sources(parts) as sources:
+            yield parts, sources
+
+
+async def fetched(
+    server: LoopbackTelegram, url: str, folder: Path, *targets: str, days: int = 1, at_once: int = 2, **settings: Any
+) -> tuple[list[FetchedChat], list[Progress]]:
+    """One `floodmark fetch`, from its start to its end."""
+    seen: list[Progress] = []
+    wanted = Wanted(targets=targets or ("@harbour",), first=FIRST, last=FIRST + timedelta(days=days - 1))
+    async with opened(server, url, **settings) as (parts, sources):
+        return await Fetch(parts, sources, folder, parallelism=at_once).run(wanted, seen.append), seen
+
+
+def document(folder: Path, channel: Channel, day: date = FIRST) -> Any:
+    found = json.loads((folder / str(channel.channel_id) / f"{day}.json").read_text(encoding="utf-8"))
+    validate("artifact-1.0.0", found)
+    return found
+
+
+def ids_of(channel: Channel, day: date) -> list[int]:
+    dates = {number: channel.message(number) for number in channel.ids()}
+    return [number for number, message in dates.items() if message is not None and message.date.date() == day]
+
+
+async def test_the_days_of_a_chat_are_read_and_written(
+    server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path
+) -> None:
+    [chat], _ = await fetched(server, sqlite_copy, tmp_path, days=2)
+
+    assert chat.error is None
+    assert [(day.messages, day.complete, day.written) for day in chat.days] == [(144, True, True)] * 2
+    for day in (FIRST, FIRST + timedelta(days=1)):
+        found = document(tmp_path, channel, day)
+        assert [message["id"] for message in found["messages"]] == ids_of(channel, day)
+        assert found["chat"] == {"id": channel.channel_id, "username": "harbour", "title": "Harbour News"}
+        assert found["last_processed_msg_id"] == ids_of(channel, day)[-1]
+    assert sorted(path.name for path in (tmp_path / str(channel.channel_id)).iterdir()) == [
+        "2026-06-01.json",
+        "2026-06-02.json",
+    ]
+
+
+async def test_a_second_run_asks_nothing_and_writes_nothing(
+    server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path
+) -> None:
+    await fetched(server, sqlite_copy, tmp_path)
+    before = (tmp_path / str(channel.channel_id) / "2026-06-01.json").stat().st_mtime_ns
+    server.forget()
+
+    [chat], _ = await fetched(server, sqlite_copy, tmp_path)
+
+    assert asked(server) == []
+    assert [(day.messages, day.written) for day in chat.days] == [(0, False)]
+    assert (tmp_path / str(channel.channel_id) / "2026-06-01.json").stat().st_mtime_ns == before
+    async with opened(server, sqlite_copy) as (parts, _sources):
+        assert {row["revision"] for row in await rows_of(parts, items)} == {1}
+        # What was fetched does not bury the jobs that people have made.
+        assert await rows_of(parts, jobs) == []
+        [mark] = await rows_of(parts, watermarks)
+        assert (mark["stream"], mark["value"]["id"]) == ("fetch:@harbour:2026-06-01", ids_of(channel, FIRST)[-1])
+        assert len(await rows_of(parts, job_executions)) == 1
+
+
+async def test_a_day_that_is_not_over_is_gone_on_with(
+    server: LoopbackTelegram, world: World, sqlite_copy: str, tmp_path: Path
+) -> None:
+    today = datetime.now(UTC).date()
+    pier = world.channel("pier")
+    pier.post("one")
+    wanted = Wanted(targets=("@pier",), first=today, last=today)
+
+    async def again() -> FetchedChat:
+        async with opened(server, sqlite_copy) as (parts, sources):
+            [chat] = await Fetch(parts, sources, tmp_path, parallelism=1).run(wanted, lambda _: None)
+            return chat
+
+    first = await again()
+    pier.post("two")
+    second = await again()
+    third = await again()
+
+    assert [(d.messages, d.complete, d.written) for d in (*first.days, *second.days, *third.days)] == [
+        (1, False, True),
+        (1, False, True),
+        (0, False, False),
+    ]
+    assert [message["text"] for message in document(tmp_path, pier, today)["messages"]] == ["one", "two"]
+
+
+async def test_an_empty_day_is_a_file_without_messages(
+    server: LoopbackTelegram, world: World, sqlite_copy: str, tmp_path: Path
+) -> None:
+    quiet = world.channel("quiet")
+    quiet.fill(2, start=START - timedelta(days=5), every=timedelta(days=10))
+
+    [chat], _ = await fetched(server, sqlite_copy, tmp_path, "@quiet")
+
+    assert [(day.messages, day.complete) for day in chat.days] == [(0, True)]
+    assert document(tmp_path, quiet)["message_count"] == 0
+
+
+async def test_a_flood_wait_is_shown_and_then_it_goes_on(
+    server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path
+) -> None:
+    server.flood("messages.getHistory", seconds=1, after=1)
+
+    [chat], seen = await fetched(server, sqlite_copy, tmp_path, rate_limit_strategy="fixed")
+
+    assert chat.error is None
+    waits = [stand for stand in seen if stand.waits_until is not None]
+    assert waits
+    assert "getHistory" in str(waits[0].reason)
+    assert server.violations == []
+    assert document(tmp_path, channel)["message_count"] == 144
+
+
+async def test_a_chat_that_is_gone_is_named_and_the_others_go_on(
+    server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path
+) -> None:
+    gone, harbour = (await fetched(server, sqlite_copy, tmp_path, "@nobody_is_here", "@harbour", days=2))[0]
+
+    assert gone.target == "@nobody_is_here"
+    assert gone.days == ()
+    assert gone.error is not None
+    assert gone.execution_id is not None
+    assert harbour.error is None
+    assert len(harbour.days) == 2
+    # It may come back: the next time it is asked for again.
+    again, _ = (await fetched(server, sqlite_copy, tmp_path, "@nobody_is_here", "@harbour", days=2))[0]
+    assert again.error is not None
+    assert again.execution_id != gone.execution_id
+
+
+async def test_not_more_chats_at_once_than_allowed(
+    server: LoopbackTelegram, world: World, sqlite_copy: str, tmp_path: Path
+) -> None:
+    names = [f"chat_{letter}" for letter in "abcde"]
+    for name in names:
+        world.channel(name).fill(5, start=START, every=timedelta(hours=1))
+    wanted = Wanted(targets=tuple(f"@{name}" for name in names), first=FIRST, last=FIRST)
+    at_once, most = 0, 0
+
+    def count(event: Event) -> None:
+        nonlocal at_once, most
+        at_once += 1 if isinstance(event, ExecutionStarted) else -1
+        most = max(most, at_once)
+
+    async with opened(server, sqlite_copy) as (parts, sources):
+        for kind in (ExecutionStarted, ExecutionSettled):
+            parts.events.listen(kind, count)
+        chats = await Fetch(parts, sources, tmp_path, parallelism=2).run(wanted, lambda _: None)
+
+    assert [chat.target for chat in chats] == list(wanted.targets)
+    assert all(chat.error is None for chat in chats)
+    assert most == 2
+
+
+@pytest.fixture(params=["sqlite_copy", "pg_clean"])
+def url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(request.param))
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+async def test_what_a_killed_fetch_left_is_gone_on_with(
+    server: LoopbackTelegram, channel: Channel, url: str, batches: int, tmp_path: Path
+) -> None:
+    """In the middle of a day, or at its end, before that could be written down."""
+    spec = Wanted(targets=("@harbour",), first=FIRST, last=FIRST).spec("@harbour", FIRST)
+    async with opened(server, url) as (parts, _):
+        desk = Desk(parts, server)
+        job = await desk.session.jobs.add(spec)
+        lease = await collect_some(desk, job, batches=batches)
+        await expire(parts, lease)
+    server.forget()
+
+    [chat], _ = await fetched(server, url, tmp_path)
+
+    assert chat.error is None
+    # Nothing that was read before is read again.
+    assert [call.offset_id for call in server.calls("messages.getHistory")][:1] == ([101] if batches == 1 else [])
+    assert document(tmp_path, channel)["message_count"] == 144
+    async with opened(server, url) as (parts, _):
+        [execution] = await rows_of(parts, job_executions)
+        assert execution["execution_id"] == lease.execution_id
+        assert execution["state"] == "done"
+        assert await rows_of(parts, jobs) == []
+        assert {row["revision"] for row in await rows_of(parts, items)} == {1}
+
+
+async def test_stopped_in_the_middle_it_leaves_in_good_order(
+    server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path
+) -> None:
+    server.flood("messages.getHistory", seconds=600, after=1)
+    waiting = asyncio.Event()
+    wanted = Wanted(targets=("@harbour",), first=FIRST, last=FIRST)
+    async with opened(server, sqlite_copy) as (parts, sources):
+        fetch = Fetch(parts, sources, tmp_path, parallelism=1)
+        fetching = asyncio.create_task(fetch.run(wanted, lambda s: waiting.set() if s.waits_until else None))
+        await waiting.wait()
+        fetching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await fetching
+        [execution] = await rows_of(parts, job_executions)
+        assert execution["state"] == "waiting"
+        assert await rows_of(parts, job_executions, state="running") == []
+    assert not (tmp_path / str(channel.channel_id)).exists()
