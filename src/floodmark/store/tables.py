@@ -126,6 +126,8 @@ _PLANNABLE = "schedule_enabled AND NOT paused AND invalid_reason IS NULL AND sch
 _partial("ix_jobs_next_run", _PLANNABLE, jobs.c.next_run)
 _partial("ix_jobs_domain", "domain IS NOT NULL", jobs.c.domain)
 _partial("ix_jobs_domain_config_id", "domain_config_id IS NOT NULL", jobs.c.domain_config_id)
+_partial("ix_jobs_trigger_webhook", "trigger_webhook IS NOT NULL", jobs.c.trigger_webhook)
+_partial("ix_jobs_trigger_channel", "trigger_channel IS NOT NULL", jobs.c.trigger_channel)
 
 job_dependencies = Table(
     "job_dependencies",
@@ -417,6 +419,8 @@ triggers = Table(
     Column("fired", BigInteger, nullable=False, server_default="0"),
     Column("matched", BigInteger, nullable=False, server_default="0"),
     Column("refused", BigInteger, nullable=False, server_default="0"),
+    # How often for which reason.
+    Column("refusals", Json, nullable=False, server_default=text("'{}'")),
     Column("last_fired_at", UtcTime),
     Column("last_refused_at", UtcTime),
     Column("last_refusal", Text),
@@ -426,16 +430,27 @@ triggers = Table(
     UniqueConstraint("kind", "pattern"),
 )
 
-# Deliveries that were taken, so that one that comes twice fires once.
+# Deliveries that were taken, so that one that comes twice fires once, and what was answered. `subject` is the path,
+# channel or stream it came through; `fires_at` when what it fired may start, later than it came while a trigger rests.
 trigger_deliveries = Table(
     "trigger_deliveries",
     metadata,
     Column("trigger_id", String(36), nullable=False),
     Column("delivery_id", Text, nullable=False),
+    Column("signature", Text),
+    Column("subject", Text, nullable=False),
     Column("received_at", UtcTime, nullable=False, server_default=now_text()),
-    Column("executions", Json, nullable=False, server_default=text("'[]'")),
+    Column("fires_at", UtcTime),
+    Column("answer", Json, nullable=False, server_default=text("'{}'")),
     PrimaryKeyConstraint("trigger_id", "delivery_id"),
+    UniqueConstraint("trigger_id", "signature"),
     Index("ix_trigger_deliveries_received_at", "received_at"),
+)
+_partial(
+    "ix_trigger_deliveries_fires_at",
+    "fires_at IS NOT NULL",
+    trigger_deliveries.c.trigger_id,
+    trigger_deliveries.c.fires_at,
 )
 
 # What would have been fired for jobs that still belong to an older scheduler.

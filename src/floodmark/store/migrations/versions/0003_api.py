@@ -10,6 +10,9 @@ down_revision = "0002"
 branch_labels = None
 depends_on = None
 
+# Jobs that are fired from outside say so in these columns of theirs.
+_COLUMNS = ("trigger_webhook", "trigger_channel")
+
 
 def upgrade() -> None:
     """Make the tables."""
@@ -26,6 +29,8 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Take them away again."""
+    for column in _COLUMNS:
+        op.drop_index(f"ix_jobs_{column}", table_name="jobs")
     for table in ("shadow_fires", "trigger_deliveries", "triggers", "idempotency_keys", "audit", "tokens"):
         op.drop_table(table)
 
@@ -84,6 +89,7 @@ def _create_triggers() -> None:
         sa.Column("fired", sa.BigInteger(), server_default="0", nullable=False),
         sa.Column("matched", sa.BigInteger(), server_default="0", nullable=False),
         sa.Column("refused", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("refusals", Json, server_default=sa.text("'{}'"), nullable=False),
         sa.Column("last_fired_at", UtcTime(), nullable=True),
         sa.Column("last_refused_at", UtcTime(), nullable=True),
         sa.Column("last_refusal", sa.Text(), nullable=True),
@@ -97,8 +103,20 @@ def _create_triggers() -> None:
         "trigger_deliveries",
         sa.Column("trigger_id", sa.String(length=36), nullable=False),
         sa.Column("delivery_id", sa.Text(), nullable=False),
+        sa.Column("signature", sa.Text(), nullable=True),
+        sa.Column("subject", sa.Text(), nullable=False),
         sa.Column("received_at", UtcTime(), server_default=now_text(), nullable=False),
-        sa.Column("executions", Json, server_default=sa.text("'[]'"), nullable=False),
+        sa.Column("fires_at", UtcTime(), nullable=True),
+        sa.Column("answer", Json, server_default=sa.text("'{}'"), nullable=False),
         sa.PrimaryKeyConstraint("trigger_id", "delivery_id", name=op.f("pk_trigger_deliveries")),
+        sa.UniqueConstraint("trigger_id", "signature", name=op.f("uq_trigger_deliveries_trigger_id_signature")),
     )
     op.create_index("ix_trigger_deliveries_received_at", "trigger_deliveries", ["received_at"])
+    _partial_index("ix_trigger_deliveries_fires_at", "trigger_deliveries", ["trigger_id", "fires_at"], "fires_at")
+    for column in _COLUMNS:
+        _partial_index(f"ix_jobs_{column}", "jobs", [column], column)
+
+
+def _partial_index(name: str, table: str, columns: list[str], column: str) -> None:
+    where = sa.text(f"{column} IS NOT NULL")
+    op.create_index(name, table, columns, postgresql_where=where, sqlite_where=where)
