@@ -163,9 +163,9 @@ class LocalOffice:
 
     # Telling
 
-    async def add_job(self, spec: JobSpec) -> Job:
-        """Make a job."""
-        job = await self._jobs.add(spec)
+    async def add_job(self, spec: JobSpec, *, job_id: str | None = None) -> Job:
+        """Make a job, under an id that was promised already if there is one."""
+        job = await self._jobs.add(spec, job_id=job_id)
         await self.note("job.added", f"job:{job.name}", after=job_shape(job))
         await self.parts.signals.notify(Topic.JOBS)
         return job
@@ -177,10 +177,10 @@ class LocalOffice:
         await self._changed("job.changed", before, after)
         return after
 
-    async def remove_job(self, text: str) -> Job:
-        """Delete a job; what it was. Its history and its items stay."""
+    async def remove_job(self, text: str, *, version: int | None = None) -> Job:
+        """Delete a job, if it is still at `version`; what it was. Its history and its items stay."""
         job = await self._jobs.get(text)
-        await self._jobs.remove(job)
+        await self._jobs.remove(job, version)
         await self.note("job.removed", f"job:{job.name}", before=job_shape(job))
         await self.parts.signals.notify(Topic.CANCEL)
         return job

@@ -62,16 +62,20 @@ class Jobs:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database, self._clock = database, clock
 
-    async def add(self, spec: JobSpec) -> Job:
-        """Make a job. `InvalidInput` for what makes no sense, `Conflict` for a name that is taken."""
+    async def add(self, spec: JobSpec, *, job_id: str | None = None) -> Job:
+        """Make a job. `InvalidInput` for what makes no sense, `Conflict` for a name that is taken.
+
+        `job_id`: its id, if that was promised to someone already.
+        """
         columns = self._checked(spec)
         async with self._database.writing() as connection:
             names = [columns["name"]] if spec.name is not None else _numbered(columns["name"])
             for name in names:
-                job_id = await self._insert(connection, {**columns, "name": name, "declared": spec.declared})
-                if job_id is not None:
-                    await self._link(connection, job_id, name, spec.depends_on)
-                    return await _read(connection, job_id)
+                values = {**columns, "name": name, "declared": spec.declared, "job_id": job_id or new_id()}
+                made = await self._insert(connection, values)
+                if made is not None:
+                    await self._link(connection, made, name, spec.depends_on)
+                    return await _read(connection, made)
         raise _taken(columns["name"])
 
     async def declare(self, spec: JobSpec) -> Declared:
@@ -151,23 +155,23 @@ class Jobs:
         async with self._database.writing() as connection:
             current = await _current(connection, job.job_id, job.name)
             if expected_version is not None and current["version"] != expected_version:
-                raise Conflict(
-                    f"{current['name']} was changed meanwhile: it is at version {current['version']}, "
-                    f"not {expected_version}",
-                    hint=f"look at it again with: floodmark show {current['name']}",
-                )
+                raise _changed(current, expected_version)
             check({**current, **columns}, now=self._clock.now())
             await self._write(connection, job.job_id, columns, on)
             return await _read(connection, job.job_id)
 
-    async def remove(self, job: Job) -> None:
-        """Delete a job. Its unfinished executions are cancelled; its history and its items stay."""
+    async def remove(self, job: Job, expected_version: int | None = None) -> None:
+        """Delete a job. Its unfinished executions are cancelled; its history and its items stay.
+
+        `Conflict` if the job is no longer at `expected_version`.
+        """
         async with self._database.writing() as connection:
             # Executions before the job, as a worker settles them: the other way round two could wait for each other.
             await self._cancel(connection, job.job_id, _DELETED)
-            gone = await connection.execute(delete(jobs).where(jobs.c.job_id == job.job_id))
-            if not gone.rowcount:
-                raise _gone(job.name)
+            this = delete(jobs).where(jobs.c.job_id == job.job_id)
+            guarded = this if expected_version is None else this.where(jobs.c.version == expected_version)
+            if not (await connection.execute(guarded)).rowcount:
+                raise _changed(await _current(connection, job.job_id, job.name), expected_version)
 
     async def pause(self, job: Job, reason: str | None = None) -> Job:
         """Let nothing of the job start until it is resumed, except what a person forces."""
@@ -254,7 +258,7 @@ class Jobs:
     async def _insert(self, connection: AsyncConnection, columns: Mapping[str, Any]) -> str | None:
         """The id of the new job, None if its name is taken."""
         now = present(self._database, self._clock)
-        values = {**columns, "job_id": new_id(), "created_at": now, "updated_at": now}
+        values = {"job_id": new_id(), **columns, "created_at": now, "updated_at": now}
         statement = insert_into(self._database, jobs).values(values).on_conflict_do_nothing(index_elements=["name"])
         found: str | None = (await connection.execute(statement.returning(jobs.c.job_id))).scalar()
         return found
@@ -374,6 +378,13 @@ def _taken(name: str) -> Conflict:
     return Conflict(
         f"there is already a job {name!r}",
         hint=f"choose another name, or change that one: floodmark show {name}",
+    )
+
+
+def _changed(current: Mapping[str, Any], expected_version: int | None) -> Conflict:
+    return Conflict(
+        f"{current['name']} was changed meanwhile: it is at version {current['version']}, not {expected_version}",
+        hint=f"look at it again with: floodmark show {current['name']}",
     )
 
 

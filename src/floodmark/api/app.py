@@ -1,0 +1,83 @@
+"""The HTTP API: one FastAPI application over an open process."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from floodmark.parts import Parts
+from floodmark.settings import Settings
+from floodmark.sources.port import Source
+
+from . import problems
+from .document import TAGS, document
+from .edge import Edge
+from .routes.jobs import jobs
+
+PREFIX = "/api/v2"
+# Answers that have no end.
+_ENDLESS = (f"{PREFIX}/live",)
+# Under PREFIX, in the order in which the document lists them.
+_ROUTERS: tuple[APIRouter, ...] = (jobs,)
+
+
+def create_app(
+    parts: Parts | None, *, settings: Settings | None = None, sources: Mapping[str, Source] | None = None
+) -> FastAPI:
+    """The API of an open process. Without `parts` it can only tell what it would be: the OpenAPI document.
+
+    `sources` are asked whether they could collect what a new job names.
+    """
+    from floodmark import __version__  # noqa: PLC0415 - the package is still being imported when this module is
+
+    app = FastAPI(
+        title="Floodmark",
+        version=__version__,
+        summary="Schedules and runs incremental collection: every item once.",
+        description=_ABOUT,
+        openapi_url=f"{PREFIX}/openapi.json",
+        openapi_tags=TAGS,
+        # Their pages load scripts from elsewhere; ours have to work offline.
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.state.parts, app.state.sources = parts, sources
+    problems.install(app)
+    for router in _ROUTERS:
+        app.include_router(router, prefix=PREFIX)
+    app.openapi = lambda: document(app)  # type: ignore[method-assign] # the way FastAPI has for it
+    _surround(app, settings or (parts.settings if parts is not None else Settings()))
+    return app
+
+
+def _surround(app: FastAPI, settings: Settings) -> None:
+    """The last one added is the first that a request meets."""
+    origins = tuple(word.strip() for word in (settings.api_cors_origins or "").split(",") if word.strip())
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "If-Match", "Idempotency-Key", "X-Request-ID"],
+            expose_headers=["ETag", "Location", "X-Request-ID", "Idempotency-Replayed"],
+        )
+    edge: Any = Edge
+    app.add_middleware(edge, body_max=settings.api_body_max, origins=origins, endless=_ENDLESS)
+
+
+_ABOUT = """
+Everything an operator or another program does with Floodmark.
+
+**Lists** come in pages: `{"items": [...], "next": "..."}`. Send `next` as `cursor` to get the page behind it.
+
+**Errors** are `application/problem+json` and say what to change. Nothing is changed by a request that is refused.
+
+**Changes** of a job can be guarded: send its `ETag` as `If-Match`, and you get 412 if someone was quicker.
+Creation can be repeated without harm: send the same `Idempotency-Key`.
+
+**Tokens** go into `Authorization: Bearer ...`. From the machine itself none is needed while there are none.
+Roles: `read` may look, `operate` may also pause, run, retry and set limits, `admin` may do everything.
+"""

@@ -1,0 +1,161 @@
+"""What every request meets first: an id, bounds on its size and time, a look at where it comes from, and a log line."""
+
+import asyncio
+import re
+import secrets
+import time
+from urllib.parse import unquote
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .problems import problem
+
+REQUEST_SECONDS = 30.0
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}", re.ASCII)
+_SAFE = ("GET", "HEAD", "OPTIONS")
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+# A path in which these are left as they are can be cut at its slashes first and decoded afterwards.
+_KEPT = re.compile(r"(%2f|%25)", re.IGNORECASE)
+
+
+class Edge:
+    """The outermost layer. Nothing gets past it without an answer.
+
+    `endless`: paths whose answers go on, and are not bounded in time. `origins`: web pages that may change things.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        body_max: int,
+        origins: tuple[str, ...] = (),
+        endless: tuple[str, ...] = (),
+        seconds: float = REQUEST_SECONDS,
+    ) -> None:
+        self._app, self._body_max, self._origins = app, body_max, origins
+        self._endless, self._seconds = endless, seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        headers = Headers(scope=scope)
+        request_id = _request_id(headers.get("x-request-id"))
+        began = time.perf_counter()
+        answering = _Answering(send, request_id)
+        scope = {**scope, "floodmark.request_id": request_id, "path": _cut_later(scope)}
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            try:
+                refusal = self._refusal(scope, headers)
+                if refusal is None:
+                    await self._bounded(scope, receive, answering)
+                else:
+                    status, detail, hint = refusal
+                    await problem(status, detail, request_id=request_id, hint=hint)(scope, receive, answering.send)
+            finally:
+                self._log(scope, answering, time.perf_counter() - began)
+        return None
+
+    async def _bounded(self, scope: Scope, receive: Receive, answering: "_Answering") -> None:
+        limit = None if scope["path"] in self._endless else self._seconds
+        request_id = scope["floodmark.request_id"]
+        try:
+            async with asyncio.timeout(limit):
+                await self._app(scope, _Bounded(receive, self._body_max), answering.send)
+        except TimeoutError:
+            if answering.status is not None:
+                raise
+            detail, hint = f"no answer within {self._seconds:g} s", "ask for less at once, or try again"
+            answer = problem(503, detail, request_id=request_id, hint=hint, kind="too-slow")
+            await answer(scope, receive, answering.send)
+        except Exception as error:
+            structlog.get_logger().exception("request failed", path=scope["path"], error=type(error).__name__)
+            if answering.status is not None:
+                raise
+            hint = "the log of the server tells more under this request_id; please report it"
+            answer = problem(500, "something unexpected happened", request_id=request_id, hint=hint)
+            await answer(scope, receive, answering.send)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str] | None:
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > self._body_max:
+            return _too_large(self._body_max)
+        if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+            return 400, "the address holds a NUL character", "leave it out: databases cannot store it"
+        if scope["method"] not in _SAFE and self._is_foreign(headers):
+            # Without this any web page could change things here through the browser of whoever visits it.
+            return 403, "a web page of another origin may not change anything", "add its origin to API_CORS_ORIGINS"
+        return None
+
+    def _is_foreign(self, headers: Headers) -> bool:
+        origin = headers.get("origin")
+        if origin is None:
+            return headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+        own = origin.partition("://")[2] == headers.get("host")
+        return not own and origin not in self._origins
+
+    def _log(self, scope: Scope, answering: "_Answering", seconds: float) -> None:
+        log = structlog.get_logger()
+        tell = log.debug if scope["method"] in _SAFE else log.info
+        milliseconds = round(1000 * seconds, 1)
+        tell("request", method=scope["method"], path=scope["path"], status=answering.status, ms=milliseconds)
+
+
+class _Answering:
+    """Sends an answer with the headers that all of them have, and remembers its status."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send, self._request_id = send, request_id
+        self.status: int | None = None
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers["X-Request-ID"] = self._request_id
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+        await self._send(message)
+
+
+class _Bounded:
+    """Receives no more of a body than is allowed, also when nobody said how long it is."""
+
+    def __init__(self, receive: Receive, most: int) -> None:
+        self._receive, self._most, self._taken = receive, most, 0
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._taken += len(message.get("body", b""))
+        if self._taken > self._most:
+            status, detail, _ = _too_large(self._most)
+            raise HTTPException(status, detail)
+        return message
+
+
+def _too_large(most: int) -> tuple[int, str, str]:
+    return 413, f"a request may have {most} bytes at most", "send less at once, or raise API_BODY_MAX"
+
+
+def _request_id(given: str | None) -> str:
+    if given is not None and _REQUEST_ID.fullmatch(given):
+        return given
+    return secrets.token_hex(8)
+
+
+def _cut_later(scope: Scope) -> str:
+    raw: bytes | None = scope.get("raw_path")
+    if raw is None:
+        return str(scope["path"]).replace("%", "%25")
+    pieces = _KEPT.split(raw.partition(b"?")[0].decode("ascii", "replace"))
+    return "".join(piece if at % 2 else unquote(piece) for at, piece in enumerate(pieces))

@@ -1,0 +1,157 @@
+"""From the columns of a request to a job that can be made."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from floodmark.errors import Conflict, InvalidInput
+from floodmark.job import CatchUp, Frequency, Overlap, Policy, Priority, ScheduleType, When
+from floodmark.office.local import LocalOffice
+from floodmark.office.port import JobFilter
+from floodmark.settings import Settings
+from floodmark.sources.port import Source
+from floodmark.sources.telegram.targets import completed
+from floodmark.spec import JobSpec
+
+# What is the same in a request and in a spec.
+_PLAIN = (
+    "name",
+    "stream",
+    "params",
+    "retry_max",
+    "limit_key",
+    "account",
+    "schedule_enabled",
+    "domain",
+    "domain_config_id",
+    "profile_id",
+    "source_id",
+    "url",
+    "tenant_id",
+    "user_id",
+    "trigger_webhook",
+    "trigger_channel",
+)
+# Which column says how a job says when.
+_TELLING = {
+    "cron_expression": ScheduleType.CRON,
+    "interval_seconds": ScheduleType.INTERVAL,
+    "frequency": ScheduleType.CALENDAR,
+}
+
+
+def spec_of(given: Mapping[str, Any], settings: Settings) -> JobSpec:
+    """The job that these columns describe, the rest as the settings have it."""
+    source, target = _where(given)
+    plain = {name: given[name] for name in _PLAIN if name in given}
+    return JobSpec(
+        source=source,
+        target=target,
+        when=when_of_columns(given),
+        policy=_policy(given, settings),
+        tags=tuple(given.get("tags", ())),
+        priority=Priority(given.get("priority", Priority.NORMAL)),
+        timeout=_seconds(given, "timeout_seconds", settings.scheduler_job_timeout),
+        depends_on=tuple(given.get("depends_on", ())),
+        **{"retry_max": settings.parser_retry_max, **plain},
+    )
+
+
+async def fitted(spec: JobSpec, office: LocalOffice, sources: Mapping[str, Source] | None) -> JobSpec:
+    """The same as its source wants it, or `InvalidInput`. Without `sources` whatever is asked for is believed."""
+    if spec.source == "telegram":
+        spec = await _channel(spec, office)
+    if sources is None:
+        return spec
+    source = sources.get(spec.source)
+    if source is None:
+        hint = f"the sources here are: {', '.join(sorted(sources))}"
+        raise InvalidInput(f"there is no source {spec.source[:60]!r}", hint=hint)
+    if spec.source != "python":
+        # Not for Python: whoever serves requests does not import modules because someone names them.
+        source.check(spec.target, spec.params)
+    return spec
+
+
+def when_of_columns(given: Mapping[str, Any]) -> When:
+    """The when-columns; how it says when follows from them, unless it is said."""
+    columns = {name: given[name] for name in When.__struct_fields__ if name in given}
+    if columns.get("frequency") is not None:
+        columns["frequency"] = Frequency(columns["frequency"])
+    said = [kind for name, kind in _TELLING.items() if given.get(name) is not None]
+    if "schedule_type" in columns:
+        columns["schedule_type"] = ScheduleType(columns["schedule_type"])
+    elif len(said) > 1:
+        raise InvalidInput(f"it cannot be told whether it is {' or '.join(said)}", hint="say which with schedule_type")
+    else:
+        columns["schedule_type"] = said[0] if said else ScheduleType.EVENT
+    return When(**columns)
+
+
+def usual_policy(settings: Settings) -> Policy:
+    """The policy of a job that says nothing of its own."""
+    return Policy(
+        overlap=Overlap.REPLACE if settings.job_replace_existing_instance else Overlap.SKIP,
+        max_instances=settings.job_max_instances,
+        coalesce=settings.job_coalesce,
+        misfire_grace=settings.job_misfire_grace_time,
+        catch_up=settings.job_catch_up,
+    )
+
+
+def _policy(given: Mapping[str, Any], settings: Settings) -> Policy:
+    usual = usual_policy(settings)
+    return Policy(
+        overlap=Overlap(given.get("overlap", usual.overlap)),
+        max_instances=given.get("max_instances", usual.max_instances),
+        coalesce=given.get("coalesce", usual.coalesce),
+        misfire_grace=_seconds(given, "misfire_grace_seconds", usual.misfire_grace),
+        catch_up=CatchUp(given.get("catch_up", usual.catch_up)),
+        jitter=_seconds(given, "jitter_seconds", usual.jitter),
+    )
+
+
+def _seconds(given: Mapping[str, Any], name: str, usual: timedelta) -> timedelta:
+    return timedelta(seconds=given[name]) if name in given else usual
+
+
+def _where(given: Mapping[str, Any]) -> tuple[str, str]:
+    """A job of an older scheduler has nothing but a URL: that is what `web` collects."""
+    source, target, url = given.get("source"), given.get("target"), given.get("url")
+    if source is None and target is None and url is not None:
+        return "web", url
+    if source is None or (target is None and url is None):
+        missing = "source" if source is None else "target"
+        raise InvalidInput(
+            f"{missing} is missing", hint='for example {"source": "telegram", "target": "@channel"}, or a url alone'
+        )
+    return source, target if target is not None else url or ""
+
+
+async def _channel(spec: JobSpec, office: LocalOffice) -> JobSpec:
+    """A channel in its one form; a second job for it has to be asked for by name."""
+    every = timedelta(seconds=office.parts.settings.parser_scheduler_interval_sec)
+    spec = completed(spec, every=every)
+    stream = spec.stream or f"telegram:{spec.target}"
+    if spec.name is not None:
+        return spec
+    for other in await office.jobs(JobFilter(source="telegram", text=spec.target), limit=500):
+        if other.stream == stream:
+            raise Conflict(f"{other.name} collects {spec.target} already", hint="a second job for it needs a name")
+    return spec
+
+
+def changes_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a partial change sets. A job that gets another way to say when keeps nothing of the old one."""
+    changes = dict(given)
+    said = [kind for name, kind in _TELLING.items() if given.get(name) is not None]
+    if "schedule_type" not in changes and len(said) == 1:
+        changes["schedule_type"] = said[0]
+    kind = changes.get("schedule_type")
+    if kind is not None:
+        for name, telling in _TELLING.items():
+            if telling != kind:
+                changes.setdefault(name, None)
+        if kind != ScheduleType.CALENDAR:
+            changes.setdefault("time_config", None)
+    return changes

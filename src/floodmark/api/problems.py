@@ -1,0 +1,198 @@
+"""What went wrong, as `application/problem+json` (RFC 9457): what, why, and what to change."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import asyncpg
+import msgspec
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from floodmark.errors import Conflict, FloodmarkError, InvalidInput, NotFound, Unavailable
+
+MEDIA_TYPE = "application/problem+json"
+_SHOWN = 80
+
+
+class FieldProblem(BaseModel):
+    """One thing that has to be changed in a request."""
+
+    field: str = Field(description="Where: `body.priority`, `query.limit`, `header.if-match`.")
+    message: str = Field(description="What is wrong with it.")
+    given: str | None = Field(description="What was given, shortened.")
+
+
+class Problem(BaseModel):
+    """What went wrong, and what to do about it."""
+
+    type: str = Field(description="Which kind of problem, for programs: `urn:floodmark:...`.")
+    title: str = Field(description="The kind of problem, for people.")
+    status: int = Field(description="The status of the answer.")
+    detail: str = Field(description="What went wrong this time.")
+    hint: str | None = Field(description="What to change or to do next.")
+    request_id: str | None = Field(description="The id of the request, as it is in the log and in the audit.")
+    errors: list[FieldProblem] = Field(default=[], description="Which fields, when several things are wrong.")
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "urn:floodmark:not-found",
+                    "title": "There is no such thing",
+                    "status": 404,
+                    "detail": "there is no job 'newz'",
+                    "hint": "did you mean news?",
+                    "request_id": "0f8c1d2e3a4b5c6d",
+                    "errors": [],
+                }
+            ]
+        }
+    )
+
+
+class HttpError(FloodmarkError):
+    """A refusal that only makes sense over HTTP; it brings its own status."""
+
+    def __init__(
+        self, status: int, message: str, *, hint: str = "", kind: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.status, self.kind, self.headers = status, kind or KINDS[status][0], headers
+
+
+class Stale(Conflict):
+    """The version named by If-Match is not the one that is there."""
+
+
+# status -> the kind of problem, its title
+KINDS: Mapping[int, tuple[str, str]] = {
+    400: ("invalid-input", "It makes no sense as it stands"),
+    401: ("unauthorized", "A token is needed"),
+    403: ("forbidden", "The token is not enough for that"),
+    404: ("not-found", "There is no such thing"),
+    405: ("method-not-allowed", "That cannot be done there"),
+    406: ("not-acceptable", "There is no such form of the answer"),
+    408: ("too-slow", "The request took too long"),
+    409: ("conflict", "It clashes with what is there"),
+    412: ("stale", "It was changed meanwhile"),
+    413: ("too-large", "The request is too large"),
+    422: ("invalid-input", "Something in the request has to be changed"),
+    429: ("too-many-requests", "Too many requests"),
+    500: ("internal", "Something unexpected happened"),
+    503: ("unavailable", "Something that is needed cannot be had right now"),
+}
+
+_STATUS: Mapping[type[FloodmarkError], int] = {
+    Stale: 412,
+    Conflict: 409,
+    NotFound: 404,
+    InvalidInput: 400,
+    Unavailable: 503,
+}
+
+
+def problem(
+    status: int,
+    detail: str,
+    *,
+    request_id: str | None,
+    hint: str = "",
+    kind: str = "",
+    errors: Sequence[Mapping[str, Any]] = (),
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """The answer that tells of a problem."""
+    known, title = KINDS.get(status, ("refused", "The request was refused"))
+    body = {
+        "type": f"urn:floodmark:{kind or known}",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "hint": hint or None,
+        "request_id": request_id,
+        "errors": errors,
+    }
+    return Response(msgspec.json.encode(body), status, headers=headers, media_type=MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Let every error end as a problem."""
+    app.add_exception_handler(FloodmarkError, _told)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    for kind in (DBAPIError, PoolTimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+        app.add_exception_handler(kind, _database)
+
+
+def request_id_of(request: Request) -> str | None:
+    """The id of a request, as it is answered, logged and audited."""
+    found: str | None = request.scope.get("floodmark.request_id")
+    return found
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    assert isinstance(error, FloodmarkError)
+    status, kind, headers = _status(error), "", None
+    if isinstance(error, HttpError):
+        kind, headers = error.kind, error.headers
+    return problem(status, str(error), request_id=request_id_of(request), hint=error.hint, kind=kind, headers=headers)
+
+
+def _status(error: FloodmarkError) -> int:
+    if isinstance(error, HttpError):
+        return error.status
+    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    errors = [_field(told) for told in error.errors()[:20]]
+    first = errors[0]
+    detail = f"{first['field']}: {first['message']}"
+    if len(errors) > 1:
+        detail += f" (and {len(errors) - 1} more)"
+    hint = f"see what is allowed in {request.app.openapi_url}"
+    return problem(422, detail, request_id=request_id_of(request), hint=hint, errors=errors)
+
+
+def _field(told: Mapping[str, Any]) -> dict[str, Any]:
+    where = ".".join(str(part) for part in told["loc"])
+    if told["type"] == "json_invalid":
+        return {"field": "body", "message": f"not JSON: {told['ctx']['error']}", "given": None}
+    is_shown = told["type"] != "missing" and where != "body"
+    given = repr(told.get("input"))[:_SHOWN] if is_shown else None
+    message = str(told["msg"])
+    return {"field": where, "message": message[:1].lower() + message[1:], "given": given}
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    detail, hint = str(error.detail), ""
+    if error.status_code == 404:
+        detail = f"there is nothing at {request.url.path[:200]}"
+        hint = f"everything there is stands in {request.app.openapi_url}"
+    elif error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        detail = f"{request.method} is not possible at {request.url.path[:200]}"
+        hint = f"use {allowed}" if allowed else ""
+    return problem(
+        error.status_code, detail, request_id=request_id_of(request), hint=hint, headers=error.headers or None
+    )
+
+
+async def _database(request: Request, error: Exception) -> Response:
+    """The text of the error stays in the log: it may name hosts and statements."""
+    structlog.get_logger().warning("database failed", error=f"{type(error).__name__}: {error}")
+    return problem(
+        503,
+        "the database does not answer as it should",
+        request_id=request_id_of(request),
+        hint="try again; if it stays so, look into the log of the server for this request_id",
+        headers={"Retry-After": "1"},
+    )

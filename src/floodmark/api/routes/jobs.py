@@ -1,0 +1,170 @@
+"""Jobs: make, find, change and remove them, and tell them what to do."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Body, Header, Query, Request
+from fastapi import Path as InPath
+from starlette.responses import Response
+
+from floodmark.api.deps import Administering, Operating, Reading
+from floodmark.api.making import changes_of, fitted, spec_of
+from floodmark.api.models import AskedOut, CancelledOut, JobIn, JobOut, JobPatch, Name, PauseIn, RunIn
+from floodmark.api.paging import Cursor, Limit, Page, key_of, page
+from floodmark.api.problems import Stale
+from floodmark.api.routing import answer, router
+from floodmark.errors import Conflict
+from floodmark.job import Job, Priority
+from floodmark.office.port import JobFilter
+from floodmark.shapes import job_shape
+from floodmark.store.job_fields import columns_of
+
+jobs = router("/jobs", tag="Jobs")
+
+JobId = Annotated[
+    str, InPath(description="Id or name of a job, or the beginning of one.", min_length=1, max_length=200)
+]
+IfMatch = Annotated[
+    str | None,
+    Header(description='The ETag of the job as you know it: `"7"`. Refused with 412 if it was changed since.'),
+]
+JobState = Literal["active", "paused", "disabled"]
+_STATES: dict[str, dict[str, bool]] = {
+    "active": {"enabled": True, "paused": False},
+    "paused": {"paused": True},
+    "disabled": {"enabled": False},
+}
+
+
+@jobs.post("", status_code=201, response_model=JobOut, summary="Make a job")
+async def add_job(request: Request, office: Administering, body: JobIn) -> Response:
+    """Make a job: `source` and `target` say what, the schedule columns when. Runs are planned at once."""
+    given = body.model_dump(exclude_unset=True)
+    spec = await fitted(spec_of(given, office.parts.settings), office, request.app.state.sources)
+    job = await office.add_job(spec)
+    return _shown(job, 201, {"Location": f"/api/v2/jobs/{job.job_id}"})
+
+
+@jobs.get("", response_model=Page[JobOut], summary="List jobs")
+async def list_jobs(
+    office: Reading,
+    *,
+    state: Annotated[JobState | None, Query(description="`active`: enabled and not paused.")] = None,
+    priority: Annotated[Literal["1", "2", "3"] | None, Query(description="1 is high, 2 normal, 3 low.")] = None,
+    kind: Annotated[Name | None, Query(description="The kind of source.", examples=["telegram"])] = None,
+    domain: Annotated[Name | None, Query(description="The domain, exactly.")] = None,
+    domain_config_id: Annotated[Name | None, Query(description="Your id, exactly.")] = None,
+    tag: Annotated[Name | None, Query(description="One of its tags.", examples=["news"])] = None,
+    text: Annotated[Name | None, Query(description="Part of its name, target, url or domain.")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Response:
+    """In order of name. All filters that are given have to fit."""
+    which = JobFilter(
+        source=kind,
+        domain=domain,
+        domain_config_id=domain_config_id,
+        tag=tag,
+        priority=None if priority is None else Priority(int(priority)),
+        text=text,
+        **_STATES.get(state or "", {}),
+    )
+    key = key_of("jobs", cursor, str)
+    found = await office.jobs(which, after=None if key is None else key[0], limit=limit + 1)
+    return answer(page(found, limit, "jobs", lambda job: [job.name], job_shape))
+
+
+@jobs.get("/{job_id}", response_model=JobOut, summary="Show a job")
+async def show_job(office: Reading, job_id: JobId) -> Response:
+    """One job. Its `ETag` is its version."""
+    return _shown(await office.job(job_id))
+
+
+@jobs.put("/{job_id}", response_model=JobOut, summary="Replace a job")
+async def replace_job(
+    request: Request, office: Administering, job_id: JobId, body: JobIn, if_match: IfMatch = None
+) -> Response:
+    """Make a job exactly what the body says: what is left out gets its default. Its name stays if none is given."""
+    given = body.model_dump(exclude_unset=True)
+    before = await office.job(job_id)
+    version = expected_version(if_match, before)
+    spec = spec_of({"name": before.name, **given}, office.parts.settings)
+    spec = await fitted(spec, office, request.app.state.sources)
+    changes = {**columns_of(spec), "depends_on": list(spec.depends_on)}
+    # Whose job it is, the old scheduler's or ours, is for moving over to say.
+    del changes["scheduler_version"]
+    return await _changed(office, before, changes, version)
+
+
+@jobs.patch("/{job_id}", response_model=JobOut, summary="Change a job")
+async def change_job(office: Administering, job_id: JobId, body: JobPatch, if_match: IfMatch = None) -> Response:
+    """Set some columns of a job; the others stay."""
+    before = await office.job(job_id)
+    version = expected_version(if_match, before)
+    return await _changed(office, before, changes_of(body.model_dump(exclude_unset=True)), version)
+
+
+@jobs.delete("/{job_id}", response_model=JobOut, summary="Remove a job")
+async def remove_job(office: Administering, job_id: JobId, if_match: IfMatch = None) -> Response:
+    """Delete a job; the answer is what it was. What is unfinished is cancelled, its history and items stay."""
+    job = await office.job(job_id)
+    version = expected_version(if_match, job)
+    try:
+        gone = await office.remove_job(job.job_id, version=version)
+    except Conflict as error:
+        raise Stale(str(error), hint=error.hint) from error
+    return answer(job_shape(gone))
+
+
+@jobs.post("/{job_id}/pause", response_model=JobOut, summary="Pause a job")
+async def pause_job(office: Operating, job_id: JobId, body: Annotated[PauseIn | None, Body()] = None) -> Response:
+    """Let nothing of it start until it is resumed, except what is forced."""
+    return _shown(await office.pause_job(job_id, None if body is None else body.reason))
+
+
+@jobs.post("/{job_id}/resume", response_model=JobOut, summary="Resume a job")
+async def resume_job(office: Operating, job_id: JobId) -> Response:
+    """Undo a pause. Runs that were missed meanwhile are not made up for."""
+    return _shown(await office.resume_job(job_id))
+
+
+@jobs.post("/{job_id}/cancel", response_model=CancelledOut, summary="Cancel what a job is doing")
+async def cancel_job(office: Operating, job_id: JobId) -> Response:
+    """End its unfinished executions: at once, or as soon as their worker hears of it. Its schedule goes on."""
+    return answer({"cancelled": await office.cancel_job(job_id)})
+
+
+@jobs.post("/{job_id}/force-run", status_code=202, response_model=AskedOut, summary="Run a job now")
+async def force_run(office: Operating, job_id: JobId, body: Annotated[RunIn | None, Body()] = None) -> Response:
+    """Ask for an execution now, whatever the schedule says, also of a paused job."""
+    asked = await office.run_job(job_id, None if body is None else body.params)
+    return answer(asked, 202, {"Location": f"/api/v2/executions/{asked.execution_id}"})
+
+
+def expected_version(if_match: str | None, job: Job) -> int | None:
+    """The version that If-Match asks for, None if any will do; `Stale` if it names only others."""
+    if if_match is None or if_match.strip() == "*":
+        return None
+    if etag(job) in [tag.strip() for tag in if_match.split(",")]:
+        return job.version
+    raise Stale(
+        f"{job.name} is at version {job.version}, not {if_match[:60]}",
+        hint="get it again, look at what has changed, and send your change with its new ETag",
+    )
+
+
+def etag(job: Job) -> str:
+    """The version of a job as HTTP writes it."""
+    return f'"{job.version}"'
+
+
+async def _changed(office: Any, before: Job, changes: dict[str, Any], version: int | None) -> Response:
+    try:
+        return _shown(await office.update_job(before.job_id, changes, version=version))
+    except Conflict as error:
+        if version is not None and (await office.job(before.job_id)).version != version:
+            raise Stale(str(error), hint="get it again and send your change with its new ETag") from error
+        raise
+
+
+def _shown(job: Job, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return answer(job_shape(job), status, {"ETag": etag(job), **(headers or {})})

@@ -1,0 +1,98 @@
+"""The API of an open process on a real port, and a client for it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import jsonschema
+
+from floodmark.api.app import create_app
+from floodmark.api.server import HttpServer
+from floodmark.parts import Parts
+from floodmark.testing.factories import Opened
+
+
+class Api:
+    """A client that holds every answer against the OpenAPI document of the server it talks to."""
+
+    def __init__(self, parts: Parts, app: Any, client: httpx2.AsyncClient) -> None:
+        self.parts, self.app, self.client = parts, app, client
+        self.base = str(client.base_url).rstrip("/")
+
+    async def get(self, path: str, **options: Any) -> httpx2.Response:
+        return await self.ask("GET", path, **options)
+
+    async def post(self, path: str, **options: Any) -> httpx2.Response:
+        return await self.ask("POST", path, **options)
+
+    async def put(self, path: str, **options: Any) -> httpx2.Response:
+        return await self.ask("PUT", path, **options)
+
+    async def patch(self, path: str, **options: Any) -> httpx2.Response:
+        return await self.ask("PATCH", path, **options)
+
+    async def delete(self, path: str, **options: Any) -> httpx2.Response:
+        return await self.ask("DELETE", path, **options)
+
+    async def ask(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        """Any request. Paths are below /api/v2, unless they begin with a slash."""
+        found = await self.client.request(method, path if path.startswith("/") else f"/api/v2/{path}", **options)
+        assert found.headers["x-request-id"]
+        self._conforms(method, found)
+        return found
+
+    async def job(self, name: str = "news", **columns: Any) -> dict[str, Any]:
+        """A job that was made."""
+        body = {"name": name, "source": "python", "target": f"feeds:{name}", "interval_seconds": 900, **columns}
+        made = await self.post("jobs", json=body)
+        assert made.status_code == 201, made.text
+        found: dict[str, Any] = made.json()
+        return found
+
+    def _conforms(self, method: str, answer: httpx2.Response) -> None:
+        """The answer is as the document says, if it is one of the document's operations."""
+        operation = self._operation(method, answer.request.url.raw_path.decode().partition("?")[0])
+        if operation is None:
+            assert answer.status_code in (404, 405), answer.text
+            return
+        told = operation["responses"].get(str(answer.status_code))
+        assert told is not None, f"{method} {answer.request.url}: {answer.status_code} is not documented\n{answer.text}"
+        document = self.app.openapi()
+        if "$ref" in told:
+            told = document["components"]["responses"][told["$ref"].rpartition("/")[2]]
+        kind = answer.headers.get("content-type", "").partition(";")[0]
+        assert kind in told.get("content", {"": {}}), f"{kind} is not documented for {answer.status_code}"
+        schema = told.get("content", {}).get(kind, {}).get("schema")
+        if schema and "json" in kind:
+            checker = jsonschema.Draft202012Validator({**schema, "components": document["components"]})
+            checker.validate(answer.json())
+
+    def _operation(self, method: str, path: str) -> Any:
+        document = self.app.openapi()
+        for known, operations in document["paths"].items():
+            parts, asked = known.split("/"), path.split("/")
+            fits = len(parts) == len(asked) and all(
+                one == other or (one.startswith("{") and other) for one, other in zip(parts, asked, strict=True)
+            )
+            if fits and method.lower() in operations:
+                return operations[method.lower()]
+        return None
+
+
+@asynccontextmanager
+async def serving(opened: Opened, **settings: Any) -> AsyncIterator[Api]:
+    """Open a process and serve its API on a free port of this machine."""
+    async with opened(**settings) as parts, served(parts) as api:
+        yield api
+
+
+@asynccontextmanager
+async def served(parts: Parts, **options: Any) -> AsyncIterator[Api]:
+    """Serve the API of an open process."""
+    app = create_app(parts, **options)
+    async with (
+        HttpServer(app) as server,
+        httpx2.AsyncClient(base_url=server.url, timeout=20, trust_env=False) as client,
+    ):
+        yield Api(parts, app, client)
