@@ -4,15 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import select, update
 
 from floodmark import Floodmark, Job
 from floodmark.app import telegram_ports
-from floodmark.cli.session import session_of
+from floodmark.batch import Watermark
 from floodmark.clock import Clock
 from floodmark.execution import Execution, Lease
+from floodmark.explain import explain
 from floodmark.job import ScheduleType, When
 from floodmark.parts import Parts, open_parts
 from floodmark.settings import Settings
@@ -20,7 +21,13 @@ from floodmark.sources.port import Context, Target
 from floodmark.sources.telegram.source import TelegramSource
 from floodmark.spec import JobSpec
 from floodmark.store.accounts import Accounts
+from floodmark.store.dead_letters import DeadLetters
+from floodmark.store.history import History
+from floodmark.store.jobs import Jobs
+from floodmark.store.limits import Limits
 from floodmark.store.tables import items, watermarks
+from floodmark.store.views import Views
+from floodmark.store.watermarks import Watermarks
 from floodmark.telemetry.events import Event, Events
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import take
@@ -44,7 +51,9 @@ class Desk:
 
     def __init__(self, parts: Parts, server: LoopbackTelegram) -> None:
         self.parts, self._server = parts, server
-        self.session = session_of(parts)
+        given = (parts.database, parts.clock)
+        self.jobs, self.history, self.views = Jobs(*given), History(*given), Views(*given)
+        self.limits, self.letters, self.watermarks = Limits(*given), DeadLetters(*given), Watermarks(*given)
         self.ports = telegram_ports(parts)
         self.seen: list[Event] = []
 
@@ -56,11 +65,11 @@ class Desk:
     async def job(self, target: str = "@harbour", **fields: Any) -> Job:
         """A job that runs when it is told to."""
         usual: dict[str, Any] = {"when": When(schedule_type=ScheduleType.EVENT)}
-        return await self.session.jobs.add(JobSpec(source="telegram", target=target, **{**usual, **fields}))
+        return await self.jobs.add(JobSpec(source="telegram", target=target, **{**usual, **fields}))
 
     async def ask(self, job: Job, trigger: str = "schedule") -> str:
         """Ask for a run; the id of its execution."""
-        forced = await self.session.jobs.force_run(await self.session.jobs.get(job.job_id), trigger=trigger)
+        forced = await self.jobs.force_run(await self.jobs.get(job.job_id), trigger=trigger)
         await self.parts.queue.put([forced.queued] if forced.queued else [])
         return forced.execution_id
 
@@ -72,7 +81,7 @@ class Desk:
         """Wait until an execution is in one of these states."""
 
         async def check() -> Execution:
-            seen = await self.session.history.get_execution(execution_id)
+            seen = await self.history.get_execution(execution_id)
             assert seen.state in states, f"{seen.state}: {seen.reason or seen.error_message}"
             return seen
 
@@ -98,7 +107,8 @@ class Desk:
 
     async def explain(self, job: Job) -> str:
         """Why it is not running, in one sentence."""
-        return (await self.session.explain(await self.session.jobs.get(job.job_id))).sentence
+        leader = await self.parts.leases.holder(self.parts.settings.scheduler_leader_key)
+        return explain(await self.views.load(await self.jobs.get(job.job_id), leader=leader)).sentence
 
     def happened(self, kind: type[Event]) -> list[Any]:
         """The events of a kind, oldest first."""
@@ -149,6 +159,24 @@ async def collect_some(desk: Desk, job: Job, *, batches: int) -> Lease:
     await desk.ask(job)
     [lease] = await take(desk.parts)
     source = TelegramSource(desk.parts.settings, desk.ports)
+    async with source, aclosing(_reading(source, job, lease, lease.watermark)) as read:
+        for _ in range(batches):
+            await desk.parts.keeping.keep(lease, await anext(read))
+    return lease
+
+
+async def collect_all(
+    desk: Desk, source: TelegramSource, job: Job, lease: Lease, since: Watermark | None
+) -> Watermark | None:
+    """Run a job here to its end; the watermark that it leaves."""
+    async with aclosing(_reading(source, job, lease, since)) as read:
+        async for batch in read:
+            await desk.parts.keeping.keep(lease, batch)
+            since = batch.watermark or since
+    return since
+
+
+def _reading(source: TelegramSource, job: Job, lease: Lease, since: Watermark | None) -> Any:
     target = Target(name=job.target, stream=job.stream, params=job.params, account=job.account)
     context = Context(
         execution_id=lease.execution_id,
@@ -158,10 +186,7 @@ async def collect_some(desk: Desk, job: Job, *, batches: int) -> Lease:
         trigger=lease.trigger,
         stopping=asyncio.Event(),
     )
-    async with source, aclosing(cast(Any, source.collect(target, lease.watermark, context))) as read:
-        for _ in range(batches):
-            await desk.parts.keeping.keep(lease, await anext(read))
-    return lease
+    return source.collect(target, since, context)
 
 
 def asked(server: LoopbackTelegram) -> list[str]:

@@ -1,20 +1,27 @@
 """Channels are collected by real workers through the real Telethon: which posts, in which mode, from where."""
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
+from floodmark.calls.caller import Caller, CallKey
+from floodmark.errors import SlowDown
 from floodmark.job import ScheduleType, When
+from floodmark.outcome import Done
+from floodmark.sources.telegram.source import TelegramSource
 from floodmark.store.tables import telegram_channels, watermarks
 from floodmark.telemetry.events import ModeChosen, RunEnded
 from floodmark.testing.eventually import eventually
-from floodmark.testing.factories import expire, rescue, rows_of, take
+from floodmark.testing.factories import expire, rescue, rows_of, settle, take
 from floodmark.testing.telegram import Channel, LoopbackTelegram, World
-from telegram_desk import asked, collect_some, date_of, expected, stream_of, working
+from telegram_desk import asked, collect_all, collect_some, date_of, expected, opened, stream_of, working
 
 pytest_plugins = ("backends", "telegram_fixtures")
 
+T = TypeVar("T")
 HISTORY = "messages.getHistory"
 RESOLVE = "contacts.resolveUsername"
 
@@ -337,7 +344,7 @@ async def test_edits_become_revisions_and_deletions_tombstones(
         new = channel.post("news")
         server.forget()
 
-        ended = await desk.run(job)
+        ended = await desk.run(job, trigger="manual")
 
         posts = await desk.posts(stream_of(channel))
         assert (posts[edited]["revision"], posts[edited]["data"]["text"]) == (2, "corrected")
@@ -357,7 +364,6 @@ async def test_recent_posts_are_not_read_again_with_every_run_unless_a_person_as
         await desk.run(job)
         channel.post("now")
         await desk.run(job)
-        await desk.run(job)
         server.forget()
         await desk.run(job)
         assert asked(server) == [HISTORY]
@@ -376,7 +382,7 @@ async def test_an_interrupted_revisit_goes_on_at_its_page(
         channel.delete(expected(channel)[0], expected(channel)[-1])
         server.forget()
 
-        execution = await desk.ask(job)
+        execution = await desk.ask(job, trigger="manual")
         waiting = await desk.reaches(execution, "waiting")
         assert waiting.reason is not None
         assert "continues to look for edits" in waiting.reason
@@ -394,7 +400,7 @@ async def test_a_watermark_set_by_hand_is_gone_on_from(
     async with working(server, sqlite_copy) as desk:
         await desk.account()
         job = await desk.job()
-        await desk.session.watermarks.set(job.stream, {"id": expected(channel)[-4]})
+        await desk.watermarks.set(job.stream, {"id": expected(channel)[-4]})
         ended = await desk.run(job)
         assert (ended.result["mode"], ended.items_new) == ("incremental", 3)
 
@@ -409,3 +415,55 @@ async def test_nothing_is_left_behind_by_a_run_that_is_left_half_way(
         assert await take(desk.parts) == []
         [row] = await rows_of(desk.parts, watermarks)
         assert row["value"]["run"]["at"] == expected(channel)[199]
+
+
+class _Grudging:
+    """Lets so many calls through in each run, as an account does that has to go slowly."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller, self.left = caller, 0
+
+    async def call(self, key: CallKey, send: Callable[[], Awaitable[T]]) -> T:
+        if key.method != "connect":
+            if not self.left:
+                raise SlowDown(timedelta(seconds=1), None, "slowed down")
+            self.left -= 1
+        return await self._caller.call(key, send)
+
+    async def load(self, scope: str) -> None:
+        await self._caller.load(scope)
+
+    async def wait_of(self, scope: str, method: str) -> SlowDown | None:
+        return await self._caller.wait_of(scope, method)
+
+
+@pytest.mark.spec("T3", "T4")
+@pytest.mark.parametrize("calls", [1, 2, 3])
+@pytest.mark.parametrize("params", [{}, {"revisit": "60h"}], ids=["new", "revisit"])
+async def test_a_run_that_may_make_but_one_call_still_gets_on(
+    server: LoopbackTelegram, channel: Channel, sqlite_copy: str, calls: int, params: dict[str, str]
+) -> None:
+    """Whatever a call has brought is kept before the run waits: no call is made twice."""
+    async with opened(server, sqlite_copy) as desk:
+        await desk.account()
+        job = await desk.job(params=params)
+        grudging = _Grudging(desk.parts.caller)
+        async with TelegramSource(desk.parts.settings, replace(desk.ports, calls=grudging)) as source:
+            for trigger, most in (("schedule", 6), ("manual", 4 if params else 1)):
+                server.forget()
+                await desk.ask(job, trigger)
+                [lease] = await take(desk.parts)
+                watermark = lease.watermark
+                for _ in range(20):
+                    grudging.left = calls
+                    try:
+                        watermark = await collect_all(desk, source, job, lease, watermark)
+                        break
+                    except SlowDown:
+                        state = await desk.watermark(job)
+                        watermark = state["value"]
+                assert watermark is not None
+                assert "run" not in watermark
+                assert list(await desk.posts(stream_of(channel))) == expected(channel)
+                assert len(asked(server)) == most
+                await settle(desk.parts, lease, Done())

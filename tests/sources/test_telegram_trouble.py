@@ -37,7 +37,7 @@ async def test_a_flood_wait_in_mid_history_frees_the_slot_and_goes_on_at_that_pa
         assert (waiting.attempt, waiting.items_new) == (0, 100)
         assert desk.happened(SlotsChanged)[-1].busy == 0
         assert desk.happened(RunEnded)[-1].status == "waiting"
-        [limit] = await desk.session.limits.page()
+        [limit] = await desk.limits.page()
         assert limit.key == "telegram:reader1:messages.getHistory"
 
         done = await desk.reaches(execution, "done")
@@ -58,7 +58,7 @@ async def test_while_an_account_has_to_wait_nothing_connects(
 ) -> None:
     async with working(server, sqlite_copy) as desk:
         await desk.account()
-        await desk.session.limits.set(f"telegram:reader1:{HISTORY}", timedelta(minutes=5), "FloodWait on reader1")
+        await desk.limits.set(f"telegram:reader1:{HISTORY}", timedelta(minutes=5), "FloodWait on reader1")
         waiting = await desk.reaches(await desk.ask(await desk.job()), "waiting")
         assert waiting.reason == "FloodWait on reader1"
     assert server.connections == 0
@@ -77,7 +77,7 @@ async def test_a_channel_that_became_private_pauses_its_job(
         dead = await desk.run(job)
 
         assert dead.state == "dead"
-        assert [letter.execution_id for letter in await desk.session.letters.page(job.name)] == [dead.execution_id]
+        assert [letter.execution_id for letter in await desk.letters.page(job.name)] == [dead.execution_id]
         assert "paused: @harbour is private" in await desk.explain(job)
         assert (await rows_of(desk.parts, accounts))[0]["state"] == "active"
 

@@ -99,19 +99,21 @@ class History:
         return list(reversed(answer.messages))
 
     async def _ask(self, method: str, request: Callable[[], Any]) -> Any:
-        self._asked += 1
         try:
-            answer = await self._session.call(method, request(), target=self._target)
+            answer = await self._send(method, request)
         except Unknown:
             if self._is_looked_up:
                 raise
             # What we remembered of it is out of date.
             self._is_looked_up = True
             self.channel = await self._finder.look_up_again(self.channel)
-            self._asked += 1
-            answer = await self._session.call(method, request(), target=self._target)
+            answer = await self._send(method, request)
         await self._notice(answer)
         return answer
+
+    async def _send(self, method: str, request: Callable[[], Any]) -> Any:
+        self._asked += 1
+        return await self._session.call(method, request(), target=self._target, channel_id=self.channel.channel_id)
 
     async def _notice(self, answer: Any) -> None:
         """A channel that was renamed tells so with every answer."""

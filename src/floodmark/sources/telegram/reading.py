@@ -39,6 +39,7 @@ class Reading:
             self._run = replace(self._run, execution=context.execution_id, parsed=0, requests=0)
         self._earlier = self._run.requests
         self._known_upto = mark.id
+        self._is_begun = plan.is_resumed
         self.parsed = 0
         self._history: History | None = None
 
@@ -63,21 +64,40 @@ class Reading:
         return self._earlier + (self._history.requests if self._history is not None else 0)
 
     async def batches(self, *, revisit_from: datetime | None) -> AsyncGenerator[Batch, None]:
-        """New posts, oldest first; then, from a moment on, what became of earlier ones."""
+        """New posts, oldest first; then, from a moment on, what became of earlier ones.
+
+        Whatever interrupts it, what was learnt by then is told first: a run that may make but one call still gets on.
+        """
+        if revisit_from is None:
+            self._run = replace(self._run, phase="new")
         try:
             history = await self._find()
-            async for batch in self._new(history, will_go_on=revisit_from is not None):
-                yield batch
+            if self._run.phase == "new":
+                async for batch in self._new(history, will_go_on=revisit_from is not None):
+                    yield batch
             if revisit_from is not None:
                 async for batch in self._revisit(history, revisit_from):
                     yield batch
         except SlowDown as told:
-            raise SlowDown(told.after, told.key, f"{told.reason}, {self._continues()}") from told
+            if self._is_ahead:
+                yield self._batch((), is_over=False)
+            raise SlowDown(told.after, told.key, f"{told.reason}{self._continues()}") from told
+        except Exception:
+            if self._is_ahead:
+                yield self._batch((), is_over=False)
+            raise
+
+    @property
+    def _is_ahead(self) -> bool:
+        """Whether the run stands elsewhere than the last batch has told."""
+        run = self.mark.run
+        told = (self.mark.id, "new") if run is None else (run.at, run.phase)
+        return self._is_begun and told != (self._run.at, self._run.phase)
 
     def _continues(self) -> str:
         if self._run.phase == "revisit":
-            return "continues to look for edits"
-        return f"continues at message {self._run.at + 1}" if self._run.at else "begins then"
+            return ", continues to look for edits"
+        return f", continues at message {self._run.at + 1}" if self._is_begun and self._run.at else ""
 
     async def _find(self) -> History:
         finder = Finder(self._session, self._ports.channels, target=self._target, pinned=self.mark.channel)
@@ -99,8 +119,7 @@ class Reading:
 
     async def _new(self, history: History, *, will_go_on: bool) -> AsyncGenerator[Batch, None]:
         start = await self._start(history)
-        self._run = replace(self._run, at=start)
-        is_first = self.mark.id is None
+        self._run, self._is_begun = replace(self._run, at=start), True
         async with aclosing(pages(history, start)) as read:
             async for page in read:
                 messages, is_past = self._within(page.messages)
@@ -109,20 +128,20 @@ class Reading:
                 items = items_of(messages, history.channel.channel_id, history.channel.username)
                 self._count(items)
                 yield self._batch(items, is_over=is_last and not will_go_on)
-                is_first = False
                 if is_last:
                     return
-        if is_first:
-            # Nothing to read, but from now on it is known where to begin.
-            self.mark = replace(self.mark, id=start, complete=self._is_day_over())
-            yield self._batch((), is_over=not will_go_on)
+        if self.mark.id is None or self.mark.run is not None:
+            # Nothing to read, but from now on it is known where to begin; or an earlier run is at its end at last.
+            self.mark = replace(self.mark, id=start if self.mark.id is None else self.mark.id)
+            if not will_go_on:
+                yield self._batch((), is_over=True)
 
     def _count(self, items: Sequence[Item]) -> None:
         """What lies behind the watermark was read before; only the rest is news."""
         known = self._known_upto or 0
         news = sum(item.data["id"] > known for item in items)
         self.parsed += news
-        self._run = replace(self._run, parsed=self._run.parsed + news, requests=self._requests)
+        self._run = replace(self._run, parsed=self._run.parsed + news)
 
     def _within(self, messages: Sequence[Any]) -> tuple[Sequence[Any], bool]:
         """Those before the end of the plan, and whether there were others."""
@@ -158,7 +177,7 @@ class Reading:
             history, self._ports.memory, self.stream, since=since, after=after, upto=self._known_upto
         ):
             is_done = page.is_last
-            self._run = replace(self._run, date=page.upto.occurred_at, key=page.upto.key, requests=self._requests)
+            self._run = replace(self._run, date=page.upto.occurred_at, key=page.upto.key)
             if is_done:
                 self.mark = replace(self.mark, revisited_at=began)
             yield self._batch(page.items, is_over=is_done)
@@ -175,6 +194,7 @@ class Reading:
     def _batch(self, items: Sequence[Item], *, is_over: bool) -> Batch:
         if is_over and self._plan.until is not None and not self.mark.complete:
             self.mark = replace(self.mark, complete=self._is_day_over())
+        self._run = replace(self._run, requests=self._requests)
         self.mark = replace(self.mark, run=None if is_over else self._run)
         account = self._session.account
         return Batch(

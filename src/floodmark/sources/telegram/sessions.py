@@ -58,14 +58,17 @@ class Session:
         self._renewing = asyncio.create_task(self._renew(), name=f"session {self.account.name}")
         await self._through(_CONNECT, "", self._connected)
 
-    async def call(self, method: str, request: Any, *, target: str) -> Any:
-        """The answer to a request, within the limits of the account. Raises only what sources speak in."""
+    async def call(self, method: str, request: Any, *, target: str, channel_id: int | None = None) -> Any:
+        """The answer to a request, within the limits of the account. Raises only what sources speak in.
+
+        People read `target`, and metrics the number of the channel, which stays when its name changes.
+        """
 
         async def send() -> Any:
             await self._connected()
             return await self._answer(self._client(request), method, target)
 
-        return await self._through(method, target, send)
+        return await self._through(method, target if channel_id is None else str(channel_id), send)
 
     async def close(self) -> None:
         """Disconnect; whoever still waits for an answer is told that none will come."""
@@ -81,8 +84,15 @@ class Session:
             return await self._ports.calls.call(key, send)
         except AccountLost as lost:
             self.is_lost = True
-            await self._ports.accounts.park(self.account.name, lost.reason, seen=self.account)
+            await self._park(lost)
             raise
+
+    async def _park(self, lost: AccountLost) -> None:
+        name, accounts = self.account.name, self._ports.accounts
+        is_parked = await accounts.park(name, lost.reason, seen=self.account)
+        if not is_parked and any(row.name == name for row in await accounts.names()):
+            # Someone has logged in again while this old session was open.
+            raise SlowDown(timedelta(seconds=1), None, f"account {name} has a new session") from lost
 
     async def _connected(self) -> None:
         async with self._connecting:

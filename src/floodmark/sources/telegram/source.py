@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from msgspec.structs import replace
 
 from floodmark.batch import Batch, Watermark
 from floodmark.errors import AccountLost, InvalidInput, NotFound, Permanent, SlowDown
@@ -148,7 +149,11 @@ class _Collection:
     def _reading(self, session: Session, chosen: Plan) -> "Reading":
         from .reading import Reading  # noqa: PLC0415 - Telethon takes a while to import
 
-        return Reading(self._ports, session, chosen, self._mark, self._context, target=self._name)
+        mark = self._mark
+        if self._params.revisit is not None and mark.id is None and mark.run is None:
+            # What is read for the first time is as it is now.
+            mark = replace(mark, revisited_at=self._ports.clock.now())
+        return Reading(self._ports, session, chosen, mark, self._context, target=self._name)
 
     async def _account(self) -> AccountRow:
         """Who reads it: whom the job names, else the one that knows the channel, else the one with the least to do."""
@@ -178,10 +183,12 @@ class _Collection:
 
     def _ended(self, mode: Mode, status: str, reading: "Reading | None") -> None:
         mark: Mark = self._mark if reading is None else reading.mark
+        # A single day says nothing about how far the channel is collected.
+        channel_id = mark.channel if self._params.day is None else None
         self._ports.events.emit(
             RunEnded(
                 stream=self._target.stream,
-                channel_id=mark.channel,
+                channel_id=channel_id,
                 mode=mode,
                 status=status,
                 seconds=time.monotonic() - self._began,
