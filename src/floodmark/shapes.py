@@ -22,6 +22,7 @@ def job_shape(job: Job) -> dict[str, Any]:
         "tags": job.tags,
         **msgspec.structs.asdict(when),
         "next_run": None if job.next_run == NEVER else job.next_run,
+        "planned_until": job.planned_until,
         "last_run": job.last_run,
         "last_success": job.last_success,
         "last_status": job.last_status,

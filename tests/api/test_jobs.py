@@ -120,6 +120,11 @@ async def test_jobs_are_listed_in_pages_and_by_filter(api: Api) -> None:
     assert await names(state="disabled") == ["disabled"] == await names(text="DEEP")
     assert len(await names(state="active", kind="python")) == 5
     assert await names(kind="telegram") == []
+    assert await names(enabled="false") == ["disabled"]
+    assert await names(paused="false", enabled="false") == ["disabled"]
+    assert "paused" not in await names(paused="false")
+    contradiction = await api.get("jobs", params={"state": "active", "paused": "true"})
+    assert contradiction.status_code == 400
 
 
 @pytest.mark.spec("G9")

@@ -141,6 +141,7 @@ class JobOut(BaseModel):
     time_config: dict[str, Any] | None
     timezone: str
     next_run: _Time = Field(description="null: not planned yet, or never again.")
+    planned_until: _Time = Field(description="Every instant up to here has become an execution, or was passed over.")
     last_run: _Time
     last_success: _Time
     last_status: _Text

@@ -30,6 +30,8 @@ from floodmark.vault import Vault
 from .port import Asked, JobFilter, Letters
 
 _ANY = JobFilter()
+# What changes by itself with every change of a job, and says nothing about it.
+_BOOKKEEPING = ("version", "updated_at", "planned_until")
 
 
 class LocalOffice:
@@ -303,7 +305,7 @@ class LocalOffice:
     async def _changed(self, action: str, before: Job, after: Job) -> None:
         """Only what differs is written down; a change that changes nothing is none."""
         was, now = job_shape(before), job_shape(after)
-        differs = [name for name in now if was[name] != now[name] and name not in ("version", "updated_at")]
+        differs = [name for name in now if was[name] != now[name] and name not in _BOOKKEEPING]
         if differs:
             await self.note(
                 action,

@@ -12,7 +12,7 @@ from floodmark.api.models import AskedOut, CancelledOut, JobIn, JobOut, JobPatch
 from floodmark.api.paging import Cursor, Limit, Page, key_of, page
 from floodmark.api.problems import Stale
 from floodmark.api.routing import answer, router
-from floodmark.errors import Conflict
+from floodmark.errors import Conflict, InvalidInput
 from floodmark.job import Job, Priority
 from floodmark.office.port import JobFilter
 from floodmark.shapes import job_shape
@@ -28,6 +28,7 @@ IfMatch = Annotated[
     Header(description='The ETag of the job as you know it: `"7"`. Refused with 412 if it was changed since.'),
 ]
 JobState = Literal["active", "paused", "disabled"]
+Truth = Literal["true", "false"]
 _STATES: dict[str, dict[str, bool]] = {
     "active": {"enabled": True, "paused": False},
     "paused": {"paused": True},
@@ -49,6 +50,8 @@ async def list_jobs(
     office: Reading,
     *,
     state: Annotated[JobState | None, Query(description="`active`: enabled and not paused.")] = None,
+    enabled: Annotated[Truth | None, Query(description="Whether their schedule is on.")] = None,
+    paused: Annotated[Truth | None, Query(description="Whether they are paused.")] = None,
     priority: Annotated[Literal["1", "2", "3"] | None, Query(description="1 is high, 2 normal, 3 low.")] = None,
     kind: Annotated[Name | None, Query(description="The kind of source.", examples=["telegram"])] = None,
     domain: Annotated[Name | None, Query(description="The domain, exactly.")] = None,
@@ -66,7 +69,7 @@ async def list_jobs(
         tag=tag,
         priority=None if priority is None else Priority(int(priority)),
         text=text,
-        **_STATES.get(state or "", {}),
+        **_asked(state, enabled, paused),
     )
     key = key_of("jobs", cursor, str)
     found = await office.jobs(which, after=None if key is None else key[0], limit=limit + 1)
@@ -138,6 +141,16 @@ async def force_run(office: Operating, job_id: JobId, body: Annotated[RunIn | No
     """Ask for an execution now, whatever the schedule says, also of a paused job."""
     asked = await office.run_job(job_id, None if body is None else body.params)
     return answer(asked, 202, {"Location": f"/api/v2/executions/{asked.execution_id}"})
+
+
+def _asked(state: JobState | None, enabled: Truth | None, paused: Truth | None) -> dict[str, bool]:
+    asked = dict(_STATES.get(state or "", {}))
+    for name, value in {"enabled": enabled, "paused": paused}.items():
+        if value is None:
+            continue
+        if asked.setdefault(name, value == "true") != (value == "true"):
+            raise InvalidInput(f"state={state} and {name}={value} contradict each other", hint="leave one of them out")
+    return asked
 
 
 def expected_version(if_match: str | None, job: Job) -> int | None:
