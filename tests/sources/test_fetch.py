@@ -2,7 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -10,17 +12,20 @@ from typing import Any
 
 import pytest
 
+from command_line import CommandLine, eventually
 from floodmark import Floodmark
 from floodmark.fetching import Fetch, FetchedChat, Progress, Wanted
 from floodmark.parts import Parts, open_parts
-from floodmark.settings import Settings
+from floodmark.settings import Settings, keys
 from floodmark.sources.port import Source
+from floodmark.store.jobs import Jobs
 from floodmark.store.tables import items, job_executions, jobs, watermarks
 from floodmark.telemetry.events import Event, ExecutionSettled, ExecutionStarted
+from floodmark.testing.eventually import eventually as eventually_here
 from floodmark.testing.factories import expire, rows_of
 from floodmark.testing.telegram import Channel, LoopbackTelegram, World
 from system.channel_posts import validate
-from telegram_desk import QUICK, Desk, asked, collect_some
+from telegram_desk import QUICK, SECRET, Desk, asked, collect_some, working
 
 pytest_plugins = ("backends", "telegram_fixtures")
 pytestmark = pytest.mark.spec("F3", "F5")
@@ -214,7 +219,7 @@ async def test_what_a_killed_fetch_left_is_gone_on_with(
     spec = Wanted(targets=("@harbour",), first=FIRST, last=FIRST).spec("@harbour", FIRST)
     async with opened(server, url) as (parts, _):
         desk = Desk(parts, server)
-        job = await desk.session.jobs.add(spec)
+        job = await Jobs(parts.database, parts.clock).add(spec)
         lease = await collect_some(desk, job, batches=batches)
         await expire(parts, lease)
     server.forget()
@@ -250,3 +255,111 @@ async def test_stopped_in_the_middle_it_leaves_in_good_order(
         assert execution["state"] == "waiting"
         assert await rows_of(parts, job_executions, state="running") == []
     assert not (tmp_path / str(channel.channel_id)).exists()
+
+
+@pytest.mark.spec("F4")
+async def test_with_a_folder_for_artifacts_the_files_follow_what_is_collected(
+    server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path
+) -> None:
+    async with working(server, sqlite_copy, artifacts_dir=tmp_path / "out") as desk:
+        await desk.account()
+        await desk.run(await desk.job(params={"history": "all"}))
+
+        def are_written() -> bool:
+            days = [FIRST + timedelta(days=n) for n in range(3)]
+            paths = [tmp_path / "out" / str(channel.channel_id) / f"{day}.json" for day in days]
+            # Whole whenever they are there, if not always with everything yet.
+            return all(path.exists() for path in paths) and all(
+                document(tmp_path / "out", channel, day)["message_count"] == 144 for day in days
+            )
+
+        await eventually_here(are_written)
+
+
+class TestCommand:
+    """As it is typed."""
+
+    @pytest.fixture(autouse=True)
+    def no_settings_from_outside(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for key in keys():
+            monkeypatch.delenv(key, raising=False)
+
+    @pytest.fixture
+    def upstream(self, world: World, channel: Channel, no_config_of_another_server: None) -> Iterator[LoopbackTelegram]:
+        with LoopbackTelegram.thread(world, forbid_duplicates=True) as made:
+            yield made
+
+    @pytest.fixture
+    def cli(self, sqlite_copy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("sys.path", list(sys.path))
+        return CommandLine(tmp_path, DATABASE_URL=sqlite_copy, FLOODMARK_SECRET_KEY=SECRET, RATE_LIMIT_STRATEGY="fixed")
+
+    @pytest.fixture
+    def reader(self, cli: CommandLine, upstream: LoopbackTelegram) -> CommandLine:
+        """With an account."""
+
+        async def add() -> None:
+            settings = Settings(database_url=cli.settings["DATABASE_URL"], **QUICK)
+            async with open_parts(settings) as parts:
+                await Desk(parts, upstream).account()
+
+        asyncio.run(add())
+        return cli
+
+    def test_it_says_what_it_fetched_and_fails_if_that_is_not_all(self, reader: CommandLine, channel: Channel) -> None:
+        day = ("--date", "2026-06-01", "--out", "out")
+        told = reader.good("fetch", "harbour", "https://t.me/Harbour/5", *day, "--json").json
+
+        [chat] = told["chats"]
+        assert (chat["chat"], chat["error"]) == ("@harbour", None)
+        assert chat["days"] == [
+            {
+                "date": "2026-06-01",
+                "new_messages": 144,
+                "last_processed_msg_id": ids_of(channel, FIRST)[-1],
+                "complete": True,
+                "file": f"out/{channel.channel_id}/2026-06-01.json",
+                "written": True,
+            }
+        ]
+        again = reader("fetch", "@harbour", "@nobody_is_here", *day)
+        assert again.code == 1
+        assert "@nobody_is_here does not exist" in again.out
+        assert "1 of 1" in again.out
+
+    @pytest.mark.parametrize(
+        ("words", "says"),
+        [
+            (("@harbour", "--date", "2999-01-01"), "has not come yet"),
+            (("@harbour", "--date", "2026-06-02", "--until", "2026-06-01"), "comes before"),
+            (("@harbour", "--date", "1.6.2026"), "--date '1.6.2026' is not a day"),
+            (("no channel!", "--date", "2026-06-01"), "is not the name of a channel"),
+            (("@harbour", "--date", "2026-06-01", "--account", "nobody"), "there is no account 'nobody'"),
+            (("@harbour", "--date", "2006-06-01", "--until", "2026-06-01"), "more than 3,660 days"),
+        ],
+    )
+    def test_what_makes_no_sense_is_refused(self, cli: CommandLine, words: tuple[str, ...], says: str) -> None:
+        cli.refused("fetch", *words, "--out", "out", says=says)
+
+    def test_without_an_account_it_says_how_to_add_one(self, cli: CommandLine) -> None:
+        refused = cli.refused("fetch", "@harbour", "--date", "2026-06-01", "--out", "out", says="no Telegram", code=1)
+
+        assert "floodmark accounts add" in refused.err
+
+    def test_ctrl_c_in_a_flood_wait_ends_it_and_it_can_be_gone_on_with(
+        self, reader: CommandLine, upstream: LoopbackTelegram, tmp_path: Path, channel: Channel
+    ) -> None:
+        command = ("fetch", "@harbour", "--date", "2026-06-01", "--out", "out")
+        upstream.flood("messages.getHistory", seconds=600)
+        with (tmp_path / "said.log").open("w", encoding="utf-8") as log:
+            process = reader.start(*command, stdout=log, stderr=log)
+            try:
+                eventually(lambda: "waits" in reader.said())
+                process.send_signal(signal.SIGINT)
+                assert process.wait(30) == 1
+            finally:
+                process.kill()
+                process.wait()
+        assert "Stopped. The same command goes on from here." in reader.said()
+        assert "Traceback" not in reader.said()
