@@ -1,5 +1,6 @@
 """Every verb as it is typed: what it does, what it says, and what it refuses."""
 
+import getpass
 import logging
 import os
 import sqlite3
@@ -174,6 +175,46 @@ def test_an_unexpected_error_is_short_and_the_traceback_is_there_on_demand(
     assert "hunter2" not in short.err + long.err
 
 
+# Who did it
+
+
+@pytest.mark.spec("G9")
+def test_a_change_by_command_is_in_the_audit_with_the_name_of_whoever_typed_it(cli: CommandLine) -> None:
+    add(cli, "slow", name="tardy")
+    cli.good("pause", "tardy")
+    cli.good("rm", "tardy", "--yes")
+    with closing(sqlite3.connect(cli.folder / ".floodmark" / "floodmark.db")) as connection:
+        rows = connection.execute("SELECT action, object, who, via FROM audit ORDER BY seq").fetchall()
+    assert [row[:2] for row in rows] == [(f"job.{done}", "job:tardy") for done in ("added", "paused", "removed")]
+    assert {row[2:] for row in rows} == {(getpass.getuser(), "cli")}
+
+
+# What only this machine can do
+
+
+@pytest.mark.spec("G9")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("up",), ("scheduler",), ("worker",), ("worker", "-p", "2"), ("demo",), ("testing", "telegram"), ("doctor",),
+        ("migrate",), ("export", "files"), ("fetch", "@news", "--date", "2026-01-31"), ("accounts", "add", "a"),
+        ("accounts", "test", "a"), ("accounts", "rm", "a", "--yes"),
+    ],
+)  # fmt: skip
+def test_what_needs_this_machine_is_not_asked_of_a_server(cli: CommandLine, command: tuple[str, ...]) -> None:
+    cli.refused("--url", "http://127.0.0.1:1", *command, says="works on this machine only")
+    assert not (cli.folder / ".floodmark").exists()
+
+
+@pytest.mark.spec("G9")
+def test_a_server_that_is_set_is_told_apart_from_this_machine(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOODMARK_URL", "http://127.0.0.1:1")
+    cli.refused("doctor", says="FLOODMARK_URL names http://127.0.0.1:1")
+    assert "No jobs yet" in cli.good("ls", "--url", "").out
+
+
 # Jobs, while nothing runs
 
 
@@ -226,7 +267,7 @@ def test_adding_a_job_tells_its_next_runs_and_what_to_type(cli: CommandLine) -> 
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        (("add", "telegram", "durov"), "there is no source 'telegram'"),
+        (("add", "pigeon", "durov"), "there is no source 'pigeon'"),
         (("add", "python", "feeds:nws"), "cannot be imported"),
         (("add", "python", "nofeeds:news"), "cannot be imported"),
         (("add", "python", "faulty:news"), "SyntaxError"),
@@ -452,7 +493,8 @@ def test_a_run_is_waited_for_and_leaves_items_events_and_history(live: CommandLi
     events = live.good("events", "--stream", "paper", "--json").json
     assert [event["key"] for event in events] == list("1234567")
     assert set(events[0]) == {
-        "event_id", "position", "stream", "key", "revision", "kind", "occurred_at", "collected_at", "data",
+        "event_id", "position", "stream", "key", "revision", "kind", "type", "tenant_id", "user_id", "occurred_at",
+        "collected_at", "data",
     }  # fmt: skip
     assert events[0]["data"]["id"] == 1
     behind = live.good("events", "--after", str(events[4]["position"]), "--stream", "paper", "--json").json

@@ -12,16 +12,16 @@ from floodmark.errors import InvalidInput
 from floodmark.signals.port import Topic
 
 from .asking import go_ahead
-from .logging_in import SESSION_VARIABLE, SPARE, Request, bring, known_as, log_in, store_of
+from .logging_in import SESSION_VARIABLE, SPARE, Request, account_told, bring, known_as, log_in, store_of
 from .root import AsJson, Desk, DryRun, Yes
 from .showing import counted, plain, print_json, safe, short, table
 from .times import relative
 
 if TYPE_CHECKING:
+    from floodmark.office.local import LocalOffice
     from floodmark.sources.telegram.login import Person
     from floodmark.store.accounts import AccountRow, Added
 
-    from .session import Session
 
 AccountName = Annotated[str, typer.Argument(metavar="NAME", help="The name of an account.")]
 
@@ -88,7 +88,7 @@ def add(
         replace=replace,
         is_checked=not no_check,
     )
-    known = desk.work(lambda opened: known_as(opened, request))
+    known = desk.work_here("accounts add", lambda office: known_as(office, request))
     given = session if session is not None or phone is not None else os.environ.get(SESSION_VARIABLE)
     added, person = bring(desk, request, known, given) if given else log_in(desk, request, known, server)
     if as_json:
@@ -134,10 +134,7 @@ def ls(
     """List the accounts: whose they are, whether they can be used, and who has their session open."""
     desk = Desk.of(context)
 
-    async def work(session: "Session") -> "list[AccountRow]":
-        return await store_of(session).page(after, limit)
-
-    found, now = desk.work(work), datetime.now(UTC)
+    found, now = desk.work(lambda office: office.accounts(after=after, limit=limit)), datetime.now(UTC)
     if as_json:
         return print_json(found)
     if not found:
@@ -173,18 +170,21 @@ def try_out(
     """Connect with an account and ask Telegram who it is. Refused while a worker has its session open."""
     desk = Desk.of(context)
 
-    async def work(session: "Session") -> "tuple[AccountRow, Person, Added | None]":
-        person = await _tried(session, name)
-        store = store_of(session)
+    async def work(office: "LocalOffice") -> "tuple[AccountRow, Person, Added | None]":
+        person = await _tried(office, name)
+        store = store_of(office)
         row = await store.show(name)
         if not activate or row.state == "active":
             return row, person, None
         added = await store.activate(name)
-        await session.wake(Topic.JOBS)
+        await office.note(
+            "account.activated", f"account:{name}", before={"state": row.state}, after={"state": "active"}
+        )
+        await office.parts.signals.notify(Topic.JOBS)
         return added.account, person, added
 
     with desk.busy("asking Telegram who it is"):
-        row, person, added = desk.work(work)
+        row, person, added = desk.work_here("accounts test", work)
     if as_json:
         resumed = added.resumed if added is not None else ()
         return print_json({"account": row, "works": True, "person": person, "resumed": resumed})
@@ -198,12 +198,12 @@ def try_out(
     return None
 
 
-async def _tried(session: "Session", name: str) -> "Person":
+async def _tried(office: "LocalOffice", name: str) -> "Person":
     from floodmark.sources.telegram.login import Application, check  # noqa: PLC0415 - heavy
 
-    store, timeout = store_of(session), session.parts.settings.telegram_call_timeout
+    store, timeout = store_of(office), office.parts.settings.telegram_call_timeout
     await store.show(name)
-    async with store.held(name, holder=session.parts.name, ttl=timeout + SPARE):
+    async with store.held(name, holder=office.parts.name, ttl=timeout + SPARE):
         # Read while it is ours: it may have been replaced a moment ago.
         account = await store.get(name)
         app = Application(account.api_id, account.api_hash)
@@ -224,17 +224,18 @@ def rm(
     """Forget an account and its session. Jobs that ask for it stay, and wait for another of this name."""
     desk = Desk.of(context)
 
-    async def look(session: "Session") -> "tuple[AccountRow, list[str]]":
-        store = store_of(session)
+    async def look(office: "LocalOffice") -> "tuple[AccountRow, list[str]]":
+        store = store_of(office)
         return await store.show(name), await store.jobs_of(name)
 
-    async def work(session: "Session") -> list[str]:
-        return await store_of(session).remove(name, force=force)
+    async def work(office: "LocalOffice") -> None:
+        await store_of(office).remove(name, force=force)
+        await office.note("account.removed", f"account:{name}", before=account_told(row))
 
-    row, asking = desk.work(look)
+    row, asking = desk.work_here("accounts rm", look)
     if not go_ahead(desk, f"forget the account {_described(row, asking)}", dry_run=dry_run, yes=yes):
         return
-    desk.work(work)
+    desk.work_here("accounts rm", work)
     desk.out.print(f"Forgot {plain(name)}.", highlight=False)
     desk.note("[dim]Telegram still knows its session: end it in the app, under Settings, Devices.[/]")
 

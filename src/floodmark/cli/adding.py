@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput
 from floodmark.job import CatchUp, Job, Overlap
 from floodmark.shapes import job_shape
-from floodmark.signals.port import Topic
 from floodmark.spec import JobSpec
 from floodmark.triggers import zone_of
 from floodmark.when import priority_of, when_of, words_of
@@ -22,8 +21,8 @@ from .times import due, upcoming
 
 if TYPE_CHECKING:
     from floodmark.app import Floodmark
-
-    from .session import Session
+    from floodmark.office.port import Office
+    from floodmark.settings import Settings
 
 _WHEN, _HOW, _WHOSE = "When (none: on demand; telegram: every 5 min)", "How", "Whose"
 _TELEGRAM = "Telegram"
@@ -157,13 +156,12 @@ def add(
     )
     _check(application, spec)
 
-    async def work(session: "Session") -> tuple[Job, bool, str | None]:
+    async def work(office: "Office") -> tuple[Job, bool, str | None]:
         wanted, advice = spec, None
         if kind == "telegram":
-            wanted, advice = await _channel(session, spec)
-        job = await session.jobs.add(wanted)
-        await session.wake(Topic.JOBS)
-        return job, await session.leader() is not None, advice
+            wanted, advice = await _channel(office, settings, spec)
+        job = await office.add_job(wanted)
+        return job, await office.leader() is not None, advice
 
     job, is_scheduled, advice = desk.work(work)
     if as_json:
@@ -181,23 +179,19 @@ def _refuse_strangers(kind: str, given: dict[str, str | None]) -> None:
         raise InvalidInput(f"--{said[0]} is for telegram, not for {kind[:60]}", hint="leave it out")
 
 
-async def _channel(session: "Session", spec: JobSpec) -> tuple[JobSpec, str | None]:
+async def _channel(office: "Office", settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
     """A job for a channel in its one form, and what is still missing before it can run."""
     # Opened for this source alone: the others need none of it.
+    from floodmark.office.port import JobFilter  # noqa: PLC0415
     from floodmark.sources.telegram.targets import completed  # noqa: PLC0415
-    from floodmark.store.accounts import Accounts  # noqa: PLC0415
-    from floodmark.vault import Vault  # noqa: PLC0415
 
-    parts = session.parts
-    rows = {
-        row.name: row for row in await Accounts(parts.database, parts.clock, Vault.of(parts.settings)).page(limit=500)
-    }
+    rows = {row.name: row for row in await office.accounts(limit=500)}
     named = rows.get(spec.account or "")
     if named is not None and spec.tenant_id is None:
         spec = replace(spec, tenant_id=named.tenant_id)
-    spec = completed(spec, every=timedelta(seconds=parts.settings.parser_scheduler_interval_sec))
+    spec = completed(spec, every=timedelta(seconds=settings.parser_scheduler_interval_sec))
     stream = spec.stream or f"telegram:{spec.target}"
-    for other in await session.jobs.find(source="telegram", text=spec.target, limit=500):
+    for other in await office.jobs(JobFilter(source="telegram", text=spec.target), limit=500):
         if other.stream == stream and spec.name is None:
             raise Conflict(
                 f"{other.name} collects {spec.target} already",

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from floodmark.errors import NotFound
+
 from .asking import go_ahead
 from .root import AsJson, Desk, DryRun, Yes
 from .showing import plain, print_json, safe, short, table
 from .times import both, relative
 
 if TYPE_CHECKING:
+    from floodmark.office.port import Office
     from floodmark.store.breakers import BreakerRow
 
-    from .session import Session
-
+_MOST = 500
 _STYLES = {"closed": "green", "open": "bold red", "half-open": "yellow"}
 
 breakers = typer.Typer(help="Who is not called for a while, because calls have failed; close a breaker.")
@@ -33,10 +35,7 @@ def list_breakers(context: typer.Context, as_json: AsJson = False) -> None:
     """List the breakers that have seen failures of late, the open ones first."""
     desk = Desk.of(context)
 
-    async def work(session: "Session") -> "list[BreakerRow]":
-        return await session.breakers.page()
-
-    found, now = desk.work(work), datetime.now(UTC)
+    found, now = desk.work(lambda office: office.breakers()), datetime.now(UTC)
     if as_json:
         return print_json(found)
     if not found:
@@ -75,10 +74,18 @@ def reset_breaker(
 ) -> None:
     """Close a breaker: calls are made again at once. It opens again if they fail."""
     desk = Desk.of(context)
-    found = desk.work(lambda session: session.breakers.show(key))
+    found = desk.work(lambda office: _one(office, key))
     if go_ahead(desk, f"close the breaker {found.key}, which is {found.state}", dry_run=dry_run, yes=yes):
-        before = desk.work(lambda session: session.breakers.reset(key))
+        before = desk.work(lambda office: office.reset_breaker(key))
         if as_json:
             return print_json(before)
         desk.out.print(f"{plain(key)}: {before.state} -> closed", highlight=False)
     return None
+
+
+async def _one(office: "Office", key: str) -> "BreakerRow":
+    found = {row.key: row for row in await office.breakers(limit=_MOST)}
+    if key not in found:
+        there = f"There are: {', '.join(list(found)[:5])}" if found else "There are none: nothing has failed of late"
+        raise NotFound(f"there is no breaker {key!r}", hint=there)
+    return found[key]

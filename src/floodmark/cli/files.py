@@ -39,6 +39,7 @@ def export_files(
 ) -> None:
     """Write one file for each chat and UTC day. What is unchanged is left alone, so it can be repeated at will."""
     desk = Desk.of(context)
+    desk.only_here("export files")
     first, last = days_between(since, until)
     if job is not None and stream is not None:
         raise InvalidInput("--job and --stream say the same in two ways", hint="leave one of them out")
@@ -87,6 +88,7 @@ def fetch(
 ) -> None:
     """Read certain days of channels now, and write a file for each. Stopped, it goes on when typed again."""
     desk = Desk.of(context)
+    desk.only_here("fetch")
     folder = folder_for(desk, out)
     first, last = days_between(day, until, names=("--date", "--until"))
     assert first is not None

@@ -24,9 +24,8 @@ from .showing import counted, facts, json_line, plain, print_json, short, state,
 from .times import both, relative
 
 if TYPE_CHECKING:
+    from floodmark.office.port import Letters, Office
     from floodmark.store.dead_letters import Group
-
-    from .session import Session
 
 _ID_SHOWN = 13
 JobFilter = Annotated[str | None, typer.Argument(metavar="JOB", help="Only of this job.")]
@@ -54,11 +53,11 @@ def history(
         return _one(desk, execution, as_json=as_json)
     oldest = "" if since is None else floor_id(now - (duration(since) or timedelta()))
 
-    async def work(session: "Session") -> list[Execution]:
-        page = await session.history.page(await session.job_id(job), state or None, limit=limit)
+    async def work(office: "Office") -> list[Execution]:
+        page = await office.executions(job=job, states=state or None, limit=limit)
         if not page and job is not None:
             # Nothing ran, or nothing of that name: the second deserves to be said.
-            await session.jobs.get(job)
+            await office.job(job)
         return page
 
     found = list(takewhile(lambda e: e.execution_id >= oldest, desk.work(work)))
@@ -72,10 +71,7 @@ def history(
 
 
 def _one(desk: Desk, execution_id: str, *, as_json: bool) -> None:
-    async def work(session: "Session") -> Execution:
-        return await session.history.get_execution(execution_id)
-
-    found, now = desk.work(work), datetime.now(UTC)
+    found, now = desk.work(lambda office: office.execution(execution_id)), datetime.now(UTC)
     if as_json:
         return print_json(execution_shape(found))
     desk.out.print(Text.assemble((found.job_name, "bold"), "  ", state(found.state)))
@@ -149,11 +145,7 @@ def stats(
     """Count what ran, how often it went well, and how long it took."""
     desk = Desk.of(context)
 
-    async def work(session: "Session") -> dict[str, Any]:
-        job_id = None if job is None else (await session.jobs.get(job)).job_id
-        return await session.history.get_execution_statistics(days, job_id)
-
-    told = desk.work(work)
+    told = desk.work(lambda office: office.statistics(days, job))
     if as_json:
         return print_json(told)
     lengths = {
@@ -205,11 +197,10 @@ def list_letters(
     """List them by error, the most frequent first."""
     desk = Desk.of(context)
 
-    async def look(session: "Session") -> "tuple[list[Group], list[Execution]]":
-        job_id = await session.job_id(job)
+    async def look(office: "Office") -> "tuple[list[Group], list[Execution]]":
         if each:
-            return [], await session.letters.page(job_id, limit=limit)
-        return await session.letters.groups(job_id), []
+            return [], await office.letters(job=job, limit=limit)
+        return await office.letter_groups(job), []
 
     groups, found = desk.work(look)
     now = datetime.now(UTC)
@@ -246,15 +237,10 @@ def retry_letters(
 ) -> None:
     """Run them again, with all attempts ahead of them."""
     desk = Desk.of(context)
-    found = desk.work(lambda session: _chosen(session, job, group, ids, everything=everything))
-
-    async def work(session: "Session") -> int:
-        queued = await session.letters.retry([letter.execution_id for letter in found])
-        await session.parts.queue.put(queued)
-        return len(queued)
-
+    found = desk.work(lambda office: _chosen(office, job, group, ids, everything=everything))
     if go_ahead(desk, f"retry {_described(found)}", dry_run=dry_run, yes=True):
-        desk.out.print(f"[green]Queued[/] {counted(desk.work(work), 'execution')} again.", highlight=False)
+        count = desk.work(lambda office: office.retry_letters(_these(found)))
+        desk.out.print(f"[green]Queued[/] {counted(count, 'execution')} again.", highlight=False)
 
 
 @dlq.command("drop")
@@ -270,41 +256,44 @@ def drop_letters(
 ) -> None:
     """Take them off the list; they stay in the history as cancelled."""
     desk = Desk.of(context)
-    found = desk.work(lambda session: _chosen(session, job, group, ids, everything=everything))
-
-    async def work(session: "Session") -> int:
-        return await session.letters.drop([letter.execution_id for letter in found])
-
+    found = desk.work(lambda office: _chosen(office, job, group, ids, everything=everything))
     if go_ahead(desk, f"drop {_described(found)}", dry_run=dry_run, yes=yes):
-        desk.out.print(f"Dropped {counted(desk.work(work), 'dead letter')}.", highlight=False)
+        count = desk.work(lambda office: office.drop_letters(_these(found)))
+        desk.out.print(f"Dropped {counted(count, 'dead letter')}.", highlight=False)
 
 
 async def _chosen(
-    session: "Session", job: str | None, group: str | None, ids: Sequence[str] | None, *, everything: bool
+    office: "Office", job: str | None, group: str | None, ids: Sequence[str] | None, *, everything: bool
 ) -> list[Execution]:
     """The letters that were named, all of them newest first."""
     if everything == bool(job or group or ids):
         raise InvalidInput(
             "say which dead letters: a job, --group, --id, or --all", hint="see what there is with: floodmark dlq"
         )
-    from floodmark.store.dead_letters import fingerprint  # noqa: PLC0415 - loaded with the session
+    from floodmark.store.dead_letters import fingerprint  # noqa: PLC0415 - loaded with the office
 
     if ids:
-        found = [await session.history.get_execution(text) for text in ids]
+        found = [await office.execution(text) for text in ids]
         alive = [execution for execution in found if execution.state is not State.DEAD]
         if alive:
             raise InvalidInput(
                 f"execution {alive[0].execution_id} is {alive[0].state}, not dead", hint="floodmark dlq ls --each"
             )
         return found
-    found, page = [], await session.letters.page(job_id := await session.job_id(job), limit=500)
+    found, page = [], await office.letters(job=job, limit=500)
     while page:
         found += page
-        page = await session.letters.page(job_id, before=page[-1], limit=500) if len(found) < 10_000 else []
+        page = await office.letters(job=job, before=page[-1], limit=500) if len(found) < 10_000 else []
     chosen = [letter for letter in found if group is None or mark(fingerprint(letter.error_message)) == group]
     if not chosen:
         raise NotFound("there are no such dead letters", hint="see what there is with: floodmark dlq")
     return chosen
+
+
+def _these(letters: Sequence[Execution]) -> "Letters":
+    from floodmark.office.port import Letters  # noqa: PLC0415 - loaded with the office
+
+    return Letters(ids=tuple(letter.execution_id for letter in letters))
 
 
 def _described(letters: Sequence[Execution]) -> str:

@@ -8,10 +8,9 @@ from rich.text import Text
 
 from floodmark.durations import format_duration
 from floodmark.errors import InvalidInput, NotFound
-from floodmark.execution import Execution
+from floodmark.execution import ACTIVE, Execution
 from floodmark.job import SCHEDULER_VERSION, Job, Priority
 from floodmark.shapes import execution_shape, job_shape
-from floodmark.signals.port import Topic
 from floodmark.triggers import zone_of
 from floodmark.when import priority_of, words_of
 
@@ -23,8 +22,7 @@ from .times import both, due, relative, upcoming
 
 if TYPE_CHECKING:
     from floodmark.explain import Explanation
-
-    from .session import Session
+    from floodmark.office.port import Office
 
 _MOST_AT_ONCE = 500
 
@@ -59,8 +57,10 @@ def ls(
         "text": text,
     }
 
-    async def work(session: "Session") -> list[Job]:
-        return await session.jobs.find(**wanted, after=after, limit=limit)
+    async def work(office: "Office") -> list[Job]:
+        from floodmark.office.port import JobFilter  # noqa: PLC0415 - loaded with the office
+
+        return await office.jobs(JobFilter(**wanted), after=after, limit=limit)
 
     found = desk.work(work)
     if as_json:
@@ -127,18 +127,18 @@ def show(
     """Everything about one job: its schedule, how far it is collected, its last runs, and what it waits for."""
     desk = Desk.of(context)
 
-    async def work(session: "Session") -> dict[str, Any]:
-        found = await session.jobs.get(job)
+    async def work(office: "Office") -> dict[str, Any]:
+        found = await office.job(job)
         try:
-            watermark = await session.watermarks.show(found.stream)
+            watermark = await office.watermark(found.job_id)
         except NotFound:
             watermark = None
         return {
             "job": found,
-            "explanation": await session.explain(found),
+            "explanation": await office.explain(found.job_id),
             "watermark": watermark,
-            "items": await session.log.count(found.stream),
-            "executions": await session.history.page(found.job_id, limit=last),
+            "items": await office.count_items(found.job_id),
+            "executions": await office.executions(job=found.job_id, limit=last),
         }
 
     told = desk.work(work)
@@ -202,9 +202,9 @@ def explain(context: typer.Context, job: JobName, as_json: AsJson = False) -> No
     """Say in one sentence why a job is not running, and until when."""
     desk = Desk.of(context)
 
-    async def work(session: "Session") -> "tuple[Job, Explanation]":
-        found = await session.jobs.get(job)
-        return found, await session.explain(found)
+    async def work(office: "Office") -> "tuple[Job, Explanation]":
+        found = await office.job(job)
+        return found, await office.explain(found.job_id)
 
     found, told = desk.work(work)
     if as_json:
@@ -219,11 +219,7 @@ def pause(
 ) -> None:
     """Let nothing of a job start until it is resumed."""
     desk = Desk.of(context)
-
-    async def work(session: "Session") -> Job:
-        return await session.jobs.pause(await session.jobs.get(job), reason)
-
-    found = desk.work(work)
+    found = desk.work(lambda office: office.pause_job(job, reason))
     desk.out.print(f"[yellow]Paused[/] [bold]{plain(found.name)}[/]", highlight=False)
     desk.note(f"[dim]Go on with: floodmark resume {plain(found.name)}[/]")
 
@@ -232,10 +228,9 @@ def resume(context: typer.Context, job: JobName) -> None:
     """Undo a pause."""
     desk = Desk.of(context)
 
-    async def work(session: "Session") -> "tuple[Job, Explanation]":
-        found = await session.jobs.resume(await session.jobs.get(job))
-        await session.wake(Topic.JOBS)
-        return found, await session.explain(found)
+    async def work(office: "Office") -> "tuple[Job, Explanation]":
+        found = await office.resume_job(job)
+        return found, await office.explain(found.job_id)
 
     found, told = desk.work(work)
     desk.out.print(f"[green]Resumed[/] [bold]{plain(found.name)}[/]: {plain(told.sentence)}", highlight=False)
@@ -245,14 +240,9 @@ def cancel(context: typer.Context, job: JobName, dry_run: DryRun = False, yes: Y
     """End the unfinished executions of a job. Its schedule goes on."""
     desk = Desk.of(context)
 
-    async def look(session: "Session") -> tuple[Job, tuple[Execution, ...]]:
-        found = await session.jobs.get(job)
-        return found, (await session.views.load(found, leader=None)).active
-
-    async def work(session: "Session") -> int:
-        ended = await session.jobs.cancel(found)
-        await session.wake(Topic.CANCEL)
-        return ended
+    async def look(office: "Office") -> tuple[Job, list[Execution]]:
+        found = await office.job(job)
+        return found, await office.executions(job=found.job_id, states=ACTIVE, limit=_MOST_AT_ONCE)
 
     found, active = desk.work(look)
     if not active:
@@ -261,22 +251,15 @@ def cancel(context: typer.Context, job: JobName, dry_run: DryRun = False, yes: Y
     what = f"cancel {counted(len(active), 'execution')} of {found.name} ({states})"
     if not go_ahead(desk, what, dry_run=dry_run, yes=yes):
         return None
-    return desk.out.print(f"Cancelled {counted(desk.work(work), 'execution')} of {plain(found.name)}.", highlight=False)
+    ended = desk.work(lambda office: office.cancel_job(found.job_id))
+    return desk.out.print(f"Cancelled {counted(ended, 'execution')} of {plain(found.name)}.", highlight=False)
 
 
 def rm(context: typer.Context, job: JobName, dry_run: DryRun = False, yes: Yes = False) -> None:
     """Delete a job. Its history and its items stay."""
     desk = Desk.of(context)
-
-    async def look(session: "Session") -> Job:
-        return await session.jobs.get(job)
-
-    async def work(session: "Session") -> None:
-        await session.jobs.remove(found)
-        await session.wake(Topic.CANCEL)
-
-    found = desk.work(look)
+    found = desk.work(lambda office: office.job(job))
     if not go_ahead(desk, f"delete the job {found.name} ({words_of(found.when)})", dry_run=dry_run, yes=yes):
         return
-    desk.work(work)
+    desk.work(lambda office: office.remove_job(found.job_id))
     desk.out.print(f"Deleted {plain(found.name)}. Its history and items stay.", highlight=False)

@@ -6,17 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from floodmark.errors import NotFound
+
 from .asking import go_ahead
 from .root import AsJson, Desk, DryRun, Yes
 from .showing import plain, print_json, safe, short, table
 from .times import both
 
 if TYPE_CHECKING:
+    from floodmark.office.port import Office
     from floodmark.store.limits import LimitRow
 
-    from .session import Session
-
 Past = Annotated[bool, typer.Option("--past", help="Also those that are over.")]
+
+_MOST = 500
 
 limits = typer.Typer(help="What has to wait, for the whole fleet, and until when; lift a limit.")
 
@@ -33,10 +36,7 @@ def list_limits(context: typer.Context, past: Past = False, as_json: AsJson = Fa
     """List the limits that hold."""
     desk = Desk.of(context)
 
-    async def work(session: "Session") -> "list[LimitRow]":
-        return await session.limits.page(with_past=past)
-
-    found, now = desk.work(work), datetime.now(UTC)
+    found, now = desk.work(lambda office: office.limits(with_past=past)), datetime.now(UTC)
     if as_json:
         return print_json(found)
     if not found:
@@ -66,11 +66,19 @@ def clear_limit(
 ) -> None:
     """Lift a limit, and the pace that follows it. Whoever set it may set it again, for longer."""
     desk = Desk.of(context)
-    now, found = datetime.now(UTC), desk.work(lambda session: session.limits.show(key))
+    now, found = datetime.now(UTC), desk.work(lambda office: _one(office, key))
     what = f"lift the limit {found.key}, which ends {both(found.until, now)}"
     if go_ahead(desk, what, dry_run=dry_run, yes=yes):
-        before = desk.work(lambda session: session.limits.clear(key))
+        before = desk.work(lambda office: office.clear_limit(key))
         if as_json:
             return print_json(before)
         desk.out.print(f"{plain(key)}: lifted", highlight=False)
     return None
+
+
+async def _one(office: "Office", key: str) -> "LimitRow":
+    found = {row.key: row for row in await office.limits(with_past=True, limit=_MOST)}
+    if key not in found:
+        there = f"There are: {', '.join(list(found)[:5])}" if found else "There are none"
+        raise NotFound(f"there is no limit {key!r}", hint=there)
+    return found[key]

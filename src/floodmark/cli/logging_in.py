@@ -22,10 +22,9 @@ from .root import Desk
 from .showing import console, plain
 
 if TYPE_CHECKING:
+    from floodmark.office.local import LocalOffice
     from floodmark.sources.telegram.login import Application, Person, Server, SignedIn
-    from floodmark.store.accounts import Account, Accounts, Added
-
-    from .session import Session
+    from floodmark.store.accounts import Account, AccountRow, Accounts, Added
 
 SESSION_VARIABLE = "TELEGRAM_SESSION"
 # How much longer than its deadline a check may hold the session: for its goodbye.
@@ -53,7 +52,7 @@ class Request(msgspec.Struct, kw_only=True):
         return f"Request({self.name!r})"
 
 
-async def known_as(session: "Session", request: Request) -> "Account | None":
+async def known_as(office: "LocalOffice", request: Request) -> "Account | None":
     """What is stored under this name, if it can be read; what the request does not say stays as it is there.
 
     Refuses now what would be refused in the end.
@@ -62,9 +61,9 @@ async def known_as(session: "Session", request: Request) -> "Account | None":
     from floodmark.vault import Vault  # noqa: PLC0415 - heavy
 
     check_name(request.name)
-    store = store_of(session)
+    store = store_of(office)
     # A login that cannot be stored would be lost, and Telegram counts them.
-    Vault.of(session.parts.settings).seal("", label=request.name)
+    Vault.of(office.parts.settings).seal("", label=request.name)
     try:
         row = await store.show(request.name)
     except NotFound:
@@ -81,13 +80,18 @@ async def known_as(session: "Session", request: Request) -> "Account | None":
     return known
 
 
-def store_of(session: "Session") -> "Accounts":
+def store_of(office: "LocalOffice") -> "Accounts":
     """The accounts of this installation."""
     from floodmark.store.accounts import Accounts  # noqa: PLC0415 - heavy
     from floodmark.vault import Vault  # noqa: PLC0415 - heavy
 
-    parts = session.parts
+    parts = office.parts
     return Accounts(parts.database, parts.clock, Vault.of(parts.settings), parts.events)
+
+
+def account_told(row: "AccountRow") -> dict[str, object]:
+    """What the audit may say of an account."""
+    return {name: getattr(row, name) for name in ("name", "phone", "tenant_id", "user_id", "state")}
 
 
 def _application(desk: Desk, request: Request, known: "Account | None", *, is_loopback: bool) -> "Application":
@@ -123,12 +127,12 @@ def bring(desk: Desk, request: Request, known: "Account | None", given: str) -> 
     is_loopback = login.is_loopback(login.server_of(session))
     app = _application(desk, request, known, is_loopback=is_loopback)
 
-    async def work(opened: "Session") -> "tuple[Added, Person | None]":
+    async def work(opened: "LocalOffice") -> "tuple[Added, Person | None]":
         person = await _checked(opened, request, session, app) if request.is_checked else None
         return await _put(opened, request, session, app, person), person
 
     with desk.busy("asking Telegram who it is" if request.is_checked else "storing"):
-        done = desk.work(work)
+        done = desk.work_here("accounts add", work)
     if given == session and given != os.environ.get(SESSION_VARIABLE) and not is_loopback:
         _aside(desk, "[dim]A session that was typed stays in the history of the shell: next time say --session -[/]")
     return done
@@ -144,7 +148,7 @@ def _session_of(given: str) -> str:
     return session_of_file(Path(given).expanduser()) if looks_like_a_file else session_of_text(given)
 
 
-async def _checked(opened: "Session", request: Request, session: str, app: "Application") -> "Person":
+async def _checked(opened: "LocalOffice", request: Request, session: str, app: "Application") -> "Person":
     """Who it is. Asked under the account's lease, if some process could have this very session open."""
     from floodmark.sources.telegram import login  # noqa: PLC0415 - heavy
     from floodmark.store.accounts import same_session  # noqa: PLC0415 - heavy
@@ -161,7 +165,7 @@ async def _checked(opened: "Session", request: Request, session: str, app: "Appl
 
 
 async def _put(
-    opened: "Session", request: Request, session: str, app: "Application", person: "Person | None"
+    opened: "LocalOffice", request: Request, session: str, app: "Application", person: "Person | None"
 ) -> "Added":
     added = await store_of(opened).add(
         request.name,
@@ -174,7 +178,9 @@ async def _put(
         user_id=request.user,
         replace=request.replace,
     )
-    await opened.wake(Topic.JOBS)
+    action = "account.replaced" if added.replaced else "account.added"
+    await opened.note(action, f"account:{request.name}", after=account_told(added.account))
+    await opened.parts.signals.notify(Topic.JOBS)
     return added
 
 
@@ -192,10 +198,10 @@ def log_in(
     app = _application(desk, request, known, is_loopback=server is not None)
     signed_in = _signed_in(desk, request, app, server)
 
-    async def work(opened: "Session") -> "Added":
+    async def work(opened: "LocalOffice") -> "Added":
         return await _put(opened, request, signed_in.session, app, signed_in.person)
 
-    return desk.work(work), signed_in.person
+    return desk.work_here("accounts add", work), signed_in.person
 
 
 def _phone(request: Request) -> str:

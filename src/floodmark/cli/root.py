@@ -18,15 +18,16 @@ from .showing import console, plain
 
 if TYPE_CHECKING:
     from floodmark.app import Floodmark
+    from floodmark.office.local import LocalOffice
+    from floodmark.office.port import Office
     from floodmark.settings import Settings
-
-    from .session import Session
 
 T = TypeVar("T")
 
 # What was asked for cannot be done as asked; for everything else the exit code is 1.
 _BAD_INPUT = (InvalidInput, NotFound, Conflict)
-_WITH_VALUE, _FLAGS = ("--set",), ("--quiet", "-q", "--debug")
+_WITH_VALUE, _FLAGS = ("--set", "--url"), ("--quiet", "-q", "--debug")
+_URL = "FLOODMARK_URL"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
@@ -119,22 +120,64 @@ class Desk:
 
         return application(self.overrides)
 
-    def work(self, what: Callable[["Session"], Awaitable[T]]) -> T:
-        """Open the stores, do this, close them."""
-        from .session import open_session  # noqa: PLC0415 - as above
+    def url(self) -> str | None:
+        """The server that commands are meant for; None: this installation."""
+        from .session import loaded  # noqa: PLC0415 - as above
+
+        return loaded(self.overrides).floodmark_url
+
+    def work(self, what: "Callable[[Office], Awaitable[T]]") -> T:
+        """Open the office, on the server that was named or else on the database, do this, close it."""
+        from .session import open_office  # noqa: PLC0415 - as above
 
         async def opened() -> T:
-            async with open_session(self.settings()) as session:
-                return await what(session)
+            async with open_office(self.overrides) as office:
+                return await what(office)
 
         return asyncio.run(opened())
+
+    def work_here(self, command: str, what: "Callable[[LocalOffice], Awaitable[T]]") -> T:
+        """The same for a command that needs the database itself, or something else of this machine."""
+        self.only_here(command)
+        from .session import open_here  # noqa: PLC0415 - as above
+
+        async def opened() -> T:
+            async with open_here(self.overrides) as office:
+                return await what(office)
+
+        return asyncio.run(opened())
+
+    def only_here(self, command: str) -> None:
+        """Refuse a command that no server does for us: better told than done to the wrong installation."""
+        self.refuse_url(command)
+        if (url := self.url()) is not None:
+            raise InvalidInput(
+                f"`floodmark {command}` works on this machine only, and FLOODMARK_URL names {url}",
+                hint=f"type it where the server runs, or for this machine: floodmark --url '' {command} ...",
+            )
+
+    def refuse_url(self, command: str) -> None:
+        """Refuse `--url` where it means nothing; FLOODMARK_URL may be set for other commands."""
+        if self.overrides.get(_URL):
+            raise InvalidInput(
+                f"`floodmark {command}` works on this machine only: it cannot be asked of {self.overrides[_URL][:200]}",
+                hint="leave out --url, or type it where the server runs",
+            )
 
 
 def start(
     context: typer.Context,
+    *,
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting for this command; can be repeated."),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Ask the server there instead of the database (default: FLOODMARK_URL; its token: FLOODMARK_TOKEN).",
+        ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only what was asked for, no advice.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")] = False,
@@ -146,7 +189,9 @@ def start(
 
         typer.echo(f"floodmark {__version__}")
         raise typer.Exit
-    context.obj = Desk(dict(_assignment(text) for text in assignments or ()), is_quiet=quiet)
+    desk = Desk(dict(_assignment(text) for text in assignments or ()), is_quiet=quiet)
+    desk.set(_URL, url)
+    context.obj = desk
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), nl=False)
 

@@ -43,6 +43,7 @@ def worker(
     if processes == 1:
         return _serve(context, app, slots, port=port, seconds=seconds, scheduler=False, parent=parent)
     desk = Desk.of(context)
+    desk.refuse_url("worker")
     desk.set("FLOODMARK_APP", app)
     desk.set("SCHEDULER_WORKER_POOL_SIZE", slots)
     from .service import supervise  # noqa: PLC0415 - heavy
@@ -57,6 +58,7 @@ def demo(
 ) -> None:
     """See it at work: a small feed is served on this machine and collected, every post once."""
     desk = Desk.of(context)
+    desk.refuse_url("demo")
     from .demo import run_demo  # noqa: PLC0415 - heavy
 
     raise typer.Exit(run_demo(desk, seconds=seconds, is_fresh=fresh))
@@ -74,6 +76,7 @@ def _serve(
     parent: int | None = None,
 ) -> None:
     desk = Desk.of(context)
+    desk.refuse_url("up" if scheduler and worker else "scheduler" if scheduler else "worker")
     desk.set("FLOODMARK_APP", app)
     desk.set("SCHEDULER_WORKER_POOL_SIZE", slots)
     from .service import serve  # noqa: PLC0415 - heavy

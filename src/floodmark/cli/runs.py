@@ -22,9 +22,7 @@ from .showing import plain, print_json, table
 from .times import clock_changes, relative, upcoming
 
 if TYPE_CHECKING:
-    from floodmark.store.jobs import Forced
-
-    from .session import Session
+    from floodmark.office.port import Office
 
 _LOOK_SECONDS = 0.3
 
@@ -44,18 +42,16 @@ def run(
     desk = Desk.of(context)
     params = params_of(param or ())
 
-    async def work(session: "Session") -> Execution:
-        found = await session.jobs.get(job)
-        forced = await session.jobs.force_run(found, params=params or None)
-        if forced.queued is not None:
-            await session.parts.queue.put([forced.queued])
+    async def work(office: "Office") -> Execution:
+        found = await office.job(job)
+        asked = await office.run_job(found.job_id, params or None)
         if wait:
-            return await _watched(desk, session, found, forced, is_shown=not as_json)
+            return await _watched(desk, office, found, asked.execution_id, is_shown=not as_json)
         if not as_json:
-            told = forced.reason or (await session.explain(found)).sentence
+            told = asked.reason or (await office.explain(found.job_id)).sentence
             desk.out.print(f"[green]Asked for[/] [bold]{plain(found.name)}[/]: {plain(told)}", highlight=False)
-            desk.note(f"[dim]See how it went: floodmark history --id {forced.execution_id}[/]")
-        return await session.history.get_execution(forced.execution_id)
+            desk.note(f"[dim]See how it went: floodmark history --id {asked.execution_id}[/]")
+        return await office.execution(asked.execution_id)
 
     ended = desk.work(work)
     if as_json:
@@ -66,15 +62,15 @@ def run(
         raise typer.Exit(1)
 
 
-async def _watched(desk: Desk, session: "Session", job: Job, forced: "Forced", *, is_shown: bool) -> Execution:
+async def _watched(desk: Desk, office: "Office", job: Job, execution_id: str, *, is_shown: bool) -> Execution:
     """The execution once it has ended; meanwhile, what it is doing."""
     with desk.busy("queued") as status:
         last = ""
         while True:
-            execution = await session.history.get_execution(forced.execution_id)
+            execution = await office.execution(execution_id)
             if execution.state in ENDED:
                 return execution
-            told = plain((await session.explain(job)).sentence)
+            told = plain((await office.explain(job.job_id)).sentence)
             status.update(f"[bold]{plain(job.name)}[/]: {told}")
             # Without a terminal there is no spinner: one line for each thing that is new, the clock aside.
             if is_shown and not desk.out.is_terminal and execution.state != last:
@@ -107,11 +103,7 @@ def next_runs(
     if _is_expression(what):
         zone_name, runs = tz, list(islice(instants(cron(what, tz), now), count))
     else:
-
-        async def work(session: "Session") -> Job:
-            return await session.jobs.get(what)
-
-        job = desk.work(work)
+        job = desk.work(lambda office: office.job(what))
         zone_name, runs = job.when.timezone, upcoming(job, now, count)
         if not as_json:
             _warn(desk, job)

@@ -1,5 +1,6 @@
-"""The stores behind the commands, opened for one command. The only module of the CLI that loads everything."""
+"""The office behind the commands, opened for one command. The only module of the CLI that loads everything."""
 
+import getpass
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -7,111 +8,45 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 
-from msgspec import Struct
-
 from floodmark.app import Floodmark
-from floodmark.errors import FloodmarkError, InvalidInput, NotFound
-from floodmark.explain import Explanation, explain
-from floodmark.job import Job
-from floodmark.parts import Parts, open_parts
+from floodmark.errors import FloodmarkError, InvalidInput
+from floodmark.office.local import LocalOffice
+from floodmark.office.port import Office
+from floodmark.parts import open_parts
 from floodmark.settings import Settings, load
-from floodmark.signals.port import Topic
-from floodmark.store.breakers import Breakers
-from floodmark.store.dead_letters import DeadLetters
-from floodmark.store.events import EventLog
-from floodmark.store.fleet import Fleet
-from floodmark.store.history import History
-from floodmark.store.jobs import Jobs
-from floodmark.store.limits import Limits
-from floodmark.store.views import Views
-from floodmark.store.watermarks import Watermarks
-
-
-class Session(Struct, frozen=True, kw_only=True):
-    """Everything a command can ask or tell."""
-
-    parts: Parts
-    jobs: Jobs
-    history: History
-    letters: DeadLetters
-    watermarks: Watermarks
-    log: EventLog
-    fleet: Fleet
-    limits: Limits
-    breakers: Breakers
-    views: Views
-
-    async def leader(self) -> str | None:
-        """Who schedules."""
-        return await self.parts.leases.holder(self.parts.settings.scheduler_leader_key)
-
-    async def explain(self, job: Job) -> Explanation:
-        """Why the job is not running, or that it is."""
-        return explain(await self.views.load(job, leader=await self.leader()))
-
-    async def job_id(self, text: str | None) -> str | None:
-        """The id of a job that may have been deleted: what is no job is taken for its id or name."""
-        if text is None:
-            return None
-        try:
-            return (await self.jobs.get(text)).job_id
-        except NotFound:
-            return text
-
-    async def stream(self, text: str) -> str:
-        """A stream by its name, or by the name of a job that collects it."""
-        try:
-            return (await self.watermarks.show(text)).stream
-        except NotFound as unknown:
-            try:
-                return (await self.jobs.get(text)).stream
-            except FloodmarkError:
-                raise unknown from None
-
-    async def items_stream(self, text: str) -> str:
-        """Where the items of a stream or job are: of a channel, under its number, whatever its name."""
-        if await self.watermarks.holds_items(text):
-            return text
-        name = await self.stream(text)
-        try:
-            state = await self.watermarks.show(name)
-        except NotFound:
-            # A job that has not run yet.
-            return name
-        return state.items_stream or state.stream
-
-    async def wake(self, topic: Topic) -> None:
-        """Let those who wait notice at once what was changed."""
-        await self.parts.signals.notify(topic)
+from floodmark.store.audit import Actor
 
 
 @asynccontextmanager
-async def open_session(settings: Settings) -> AsyncIterator[Session]:
-    """Open everything for one command."""
-    async with open_parts(settings) as parts:
-        yield session_of(parts)
+async def open_office(overrides: Mapping[str, str]) -> AsyncIterator[Office]:
+    """The office on the database of this installation."""
+    async with open_here(overrides) as office:
+        yield office
 
 
-def session_of(parts: Parts) -> Session:
-    """The same for a process that is open already."""
-    given = (parts.database, parts.clock)
-    return Session(
-        parts=parts,
-        jobs=Jobs(*given),
-        history=History(*given),
-        letters=DeadLetters(*given),
-        watermarks=Watermarks(*given),
-        log=EventLog(*given),
-        fleet=Fleet(*given),
-        limits=Limits(*given),
-        breakers=Breakers(*given),
-        views=Views(*given),
-    )
+@asynccontextmanager
+async def open_here(overrides: Mapping[str, str]) -> AsyncIterator[LocalOffice]:
+    """The office on the database, whoever types being the one who acts."""
+    async with open_parts(application(overrides).settings) as parts:
+        yield LocalOffice(parts, Actor(who=whoever_types(), via="cli"))
+
+
+def whoever_types() -> str:
+    """The name of the user of this machine; in a container there may be none, only a number."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return f"uid {os.getuid()}" if hasattr(os, "getuid") else "somebody"
+
+
+def loaded(overrides: Mapping[str, str]) -> Settings:
+    """The settings as far as they are not an application's own."""
+    return load(overrides, folder=Path.cwd(), environ=os.environ)
 
 
 def application(overrides: Mapping[str, str]) -> Floodmark:
     """The application that FLOODMARK_APP names, else an empty one. The command line has the last word on settings."""
-    settings = load(overrides, folder=Path.cwd(), environ=os.environ)
+    settings = loaded(overrides)
     folder = str(Path.cwd())
     if folder not in sys.path:
         # Last of all our own imports: a module of the user's must not hide one that Floodmark needs.

@@ -10,7 +10,7 @@ import msgspec
 import typer
 from rich.text import Text
 
-from floodmark.errors import NotFound
+from floodmark.errors import FloodmarkError, NotFound
 from floodmark.shapes import event_shape
 
 from .asking import go_ahead
@@ -20,11 +20,10 @@ from .showing import counted, facts, json_line, plain, print_json, safe, short, 
 from .times import both, relative
 
 if TYPE_CHECKING:
+    from floodmark.office.port import Office
     from floodmark.store.events import StoredItem
     from floodmark.store.port import Event
     from floodmark.store.watermarks import StreamState
-
-    from .session import Session
 
 _FOLLOW_SECONDS = 0.5
 _DATA_SHOWN = 100
@@ -54,10 +53,10 @@ def show_watermark(
     """Show how far one stream, or each, is collected."""
     desk = Desk.of(context)
 
-    async def work(session: "Session") -> "list[StreamState]":
+    async def work(office: "Office") -> "list[StreamState]":
         if stream is None:
-            return await session.watermarks.page(after, limit)
-        return [await session.watermarks.show(await session.stream(stream))]
+            return await office.watermarks(after=after, limit=limit)
+        return [await office.watermark(stream)]
 
     found, now = desk.work(work), datetime.now(UTC)
     if as_json:
@@ -116,21 +115,26 @@ def reset_watermark(context: typer.Context, stream: StreamName, dry_run: DryRun 
 
 
 def _move(desk: Desk, text: str, wanted: Mapping[str, Any] | None, *, dry_run: bool, yes: bool) -> None:
-    async def look(session: "Session") -> tuple[str, Any]:
-        name = await session.stream(text)
-        try:
-            return name, (await session.watermarks.show(name)).value
-        except NotFound:
-            return name, None
+    async def work(office: "Office") -> "StreamState":
+        return await (office.reset_watermark(text) if wanted is None else office.set_watermark(text, wanted))
 
-    async def work(session: "Session") -> "StreamState":
-        return await (session.watermarks.reset(name) if wanted is None else session.watermarks.set(name, wanted))
-
-    name, before = desk.work(look)
+    name, before = desk.work(lambda office: _where(office, text))
     shown = [("nothing" if value is None else json_line(value)) for value in (before, wanted)]
     if go_ahead(desk, f"move the watermark of {name} from {shown[0]} to {shown[1]}", dry_run=dry_run, yes=yes):
         desk.work(work)
         desk.out.print(f"{plain(name)}: {plain(shown[0])} -> {plain(shown[1])}", highlight=False)
+
+
+async def _where(office: "Office", text: str) -> tuple[str, Any]:
+    """A stream and its watermark; that of a job which has not run yet has none."""
+    try:
+        state = await office.watermark(text)
+    except NotFound as unknown:
+        try:
+            return (await office.job(text)).stream, None
+        except FloodmarkError:
+            raise unknown from None
+    return state.stream, state.value
 
 
 def items(
@@ -145,12 +149,11 @@ def items(
     """List the items of a stream in order of their keys."""
     desk = Desk.of(context)
 
-    async def work(session: "Session") -> "tuple[list[StoredItem], int]":
-        name = await session.items_stream(stream)
+    async def work(office: "Office") -> "tuple[list[StoredItem], int]":
         if key is not None:
-            found = await session.log.item(name, key)
+            found = await office.item(stream, key)
             return [found.newest, *found.earlier], 1
-        return await session.log.items(name, after, limit), await session.log.count(name)
+        return await office.items(stream, after=after, limit=limit), await office.count_items(stream)
 
     found, count = desk.work(work)
     if as_json:
@@ -188,12 +191,11 @@ def events(
     """Read the events: one for each new or changed item, in order. Keep the last position to go on from it."""
     desk = Desk.of(context)
 
-    async def work(session: "Session") -> "list[Event]":
-        name = None if stream is None else await session.items_stream(stream)
+    async def work(office: "Office") -> "list[Event]":
         # The newest of one stream are looked for among the newest of all.
-        window = limit if name is None else _WINDOW
-        position = max(0, await session.log.last_position() - window) if after is None else after
-        found = await session.log.after(position, window if after is None else limit, name)
+        window = limit if stream is None else _WINDOW
+        position = max(0, await office.last_position() - window) if after is None else after
+        found = await office.events(after=position, limit=window if after is None else limit, stream=stream)
         found = found[-limit:] if after is None else found
         while follow:
             for event in found:
@@ -202,7 +204,7 @@ def events(
             sys.stdout.flush()
             if not found:
                 await asyncio.sleep(_FOLLOW_SECONDS)
-            found = await session.log.after(position, limit, name)
+            found = await office.events(after=position, limit=limit, stream=stream)
         return found
 
     found = desk.work(work)

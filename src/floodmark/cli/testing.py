@@ -51,6 +51,7 @@ def telegram(
     from floodmark.testing.telegram.living import Living, Plan, begun  # noqa: PLC0415 - heavy
 
     desk = Desk.of(context)
+    desk.refuse_url("testing telegram")
     plan = Plan(channels=channels, rate=rate, history=history, accounts=accounts, seed=seed, began=time.time())
     with desk.busy("writing the channels"):
         living = Living(begun(state, plan))

@@ -16,9 +16,8 @@ from .showing import plain, print_json, safe, table
 from .times import relative
 
 if TYPE_CHECKING:
+    from floodmark.office.port import Office
     from floodmark.store.fleet import WorkerInfo
-
-    from .session import Session
 
 
 def workers(
@@ -32,12 +31,12 @@ def workers(
     if drain and resume:
         raise InvalidInput("--drain and --resume contradict each other", hint="say only one of them")
 
-    async def work(session: "Session") -> "tuple[list[WorkerInfo], bool, str | None]":
+    async def work(office: "Office") -> "tuple[list[WorkerInfo], bool, str | None]":
         if drain:
-            await session.fleet.drain()
+            await office.drain()
         if resume:
-            await session.fleet.resume()
-        return await session.fleet.workers(), await session.fleet.is_draining(), await session.leader()
+            await office.undrain()
+        return await office.workers(), await office.is_draining(), await office.leader()
 
     found, is_draining, leader = desk.work(work)
     if as_json:
@@ -77,6 +76,7 @@ def migrate(
 ) -> None:
     """Bring the database to the schema this version needs. On SQLite that happens by itself."""
     desk = Desk.of(context)
+    desk.only_here("migrate")
     settings = desk.settings()
 
     async def work(*, is_trial: bool) -> tuple[str | None, str | None]:
@@ -149,6 +149,7 @@ def settings(
 def doctor(context: typer.Context, as_json: AsJson = False) -> None:
     """Examine the installation: does everything answer, does everything hold? Exit code 1 if something does not."""
     desk = Desk.of(context)
+    desk.only_here("doctor")
     settings = desk.settings()
 
     async def examine() -> list[Any]:
