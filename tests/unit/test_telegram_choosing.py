@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.sources.telegram.choosing import Line, choose
+from floodmark.sources.telegram.choosing import Desks, Line, choose
 from floodmark.store.accounts import AccountRow
 from floodmark.store.channels import Acquaintance
 
@@ -18,9 +18,9 @@ def an_account(name: str, **fields: Any) -> AccountRow:
     return AccountRow(name=name, **{**usual, **fields})
 
 
-def chosen(*rows: AccountRow, full: frozenset[str] = frozenset(), **known: tuple[int, bool]) -> str:
+def chosen(*rows: AccountRow, desks: Desks = Desks(holder="me"), **known: tuple[int, bool]) -> str:  # noqa: B008 - frozen
     acquaintances = {name: Acquaintance(channels=count, is_known=knows) for name, (count, knows) in known.items()}
-    return choose(rows, acquaintances, holder="me", full=full).name
+    return choose(rows, acquaintances, desks).name
 
 
 def test_the_account_that_knows_the_channel_is_taken() -> None:
@@ -36,12 +36,19 @@ def test_even_if_another_process_has_it_open() -> None:
 def test_of_several_that_know_it_the_one_that_is_open_here_is_taken() -> None:
     rows = (an_account("a", holder="other"), an_account("b"), an_account("c", holder="me"))
     assert chosen(*rows, a=(1, True), b=(1, True), c=(1, True)) == "c"
-    assert chosen(*rows, full=frozenset("c"), a=(1, True), b=(1, True), c=(1, True)) == "b"
+    full = Desks(holder="me", users={"c": 4}, lanes=4)
+    assert chosen(*rows, desks=full, a=(1, True), b=(1, True), c=(1, True)) == "b"
+    told = Desks(holder="me", waiting=frozenset(("b", "c")))
+    assert chosen(*rows, desks=told, a=(1, True), b=(1, True), c=(1, True)) == "a"
 
 
 def test_of_strangers_the_one_with_the_fewest_channels_is_taken() -> None:
     assert chosen(an_account("a"), an_account("b"), an_account("c"), a=(3, False), b=(2, False), c=(5, False)) == "b"
     assert chosen(an_account("a"), an_account("b"), a=(3, False)) == "b"
+    # Those that are about to know one more count as well.
+    assert chosen(an_account("a"), an_account("b"), desks=Desks(holder="me", users={"a": 1}, lanes=4)) == "b"
+    # One that has to wait would be no help.
+    assert chosen(an_account("a"), an_account("b"), desks=Desks(holder="me", waiting=frozenset("a"))) == "b"
 
 
 def test_each_in_line_waits_longer_than_the_one_before() -> None:

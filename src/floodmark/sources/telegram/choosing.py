@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+from msgspec import Struct, field
+
 from floodmark.store.accounts import AccountRow
 from floodmark.store.channels import Acquaintance
 
@@ -13,21 +15,28 @@ _USUAL_RUN_SECONDS = 0.5
 _STRANGER = Acquaintance(channels=0, is_known=False)
 
 
-def choose(
-    rows: Sequence[AccountRow], known: Mapping[str, Acquaintance], *, holder: str, full: frozenset[str]
-) -> AccountRow:
+class Desks(Struct, frozen=True, kw_only=True):
+    """How things stand in this process: who we are, how many runs each account has, and which must not be called."""
+
+    holder: str
+    users: Mapping[str, int] = field(default_factory=dict)
+    lanes: int = 1
+    waiting: frozenset[str] = frozenset()
+
+
+def choose(rows: Sequence[AccountRow], known: Mapping[str, Acquaintance], desks: Desks) -> AccountRow:
     """The account to use: one that knows the channel before any that would have to look it up.
 
-    Among those that know it, one whose session we have open, then one that nobody has; among those that do not,
+    Then one that can be called now; whose session we have open, or that nobody has. Among those that do not know it,
     the one with the fewest channels, so that they share the work.
     """
 
     def order(row: AccountRow) -> tuple[object, ...]:
-        knows = known.get(row.name, _STRANGER)
-        is_elsewhere = row.holder is not None and row.holder != holder
-        busy = (is_elsewhere, row.name in full, row.holder is None)
-        load = (knows.channels, *busy)
-        return (not knows.is_known, *(busy if knows.is_known else load), row.name)
+        knows, users = known.get(row.name, _STRANGER), desks.users.get(row.name, 0)
+        is_elsewhere = row.holder is not None and row.holder != desks.holder
+        busy = (is_elsewhere, users >= desks.lanes, row.holder is None)
+        share = busy if knows.is_known else (knows.channels + users, *busy)
+        return (not knows.is_known, row.name in desks.waiting, *share, row.name)
 
     return min(rows, key=order)
 

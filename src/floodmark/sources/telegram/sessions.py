@@ -20,7 +20,7 @@ from floodmark.calls.caller import CallKey
 from floodmark.errors import AccountLost, FloodmarkError, NotFound, Permanent, SlowDown, Transient
 from floodmark.store.accounts import Account
 
-from .choosing import Line
+from .choosing import Desks, Line
 from .port import Ports
 
 # Closing a connection takes a moment; it has to be over when the lease is.
@@ -202,9 +202,11 @@ class Sessions:
         self._desks: dict[str, _Desk] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def full(self) -> frozenset[str]:
-        """The accounts on which there is no room for another run."""
-        return frozenset(name for name, desk in self._desks.items() if desk.users >= self._lanes)
+    async def desks(self, names: Iterable[str]) -> Desks:
+        """How things stand with these accounts."""
+        calls, users = self._ports.calls, {name: desk.users for name, desk in self._desks.items()}
+        waiting = frozenset([name for name in names if await calls.wait_of(scope_of(name), HISTORY) is not None])
+        return Desks(holder=self._ports.holder, users=users, lanes=self._lanes, waiting=waiting)
 
     @asynccontextmanager
     async def borrow(self, name: str) -> AsyncIterator[Session]:

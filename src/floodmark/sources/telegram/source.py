@@ -173,7 +173,7 @@ class _Collection:
             return rows[0]
         number = self._mark.channel or (None if self._name.startswith("@") else int(self._name))
         known = await self._ports.channels.acquaintances(channel_id=number, username=self._name.removeprefix("@"))
-        return choose(rows, known, holder=self._ports.holder, full=self._sessions.full())
+        return choose(rows, known, await self._sessions.desks([row.name for row in rows]))
 
     async def _raise_unless_another(self, lost: AccountLost) -> None:
         """A job that names no account goes on with another, if there is one."""
