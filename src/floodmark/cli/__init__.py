@@ -6,6 +6,7 @@ import typer
 
 from .accounts import accounts
 from .adding import add
+from .audit import audit
 from .breakers import breakers
 from .files import export, fetch
 from .history import dlq, history, stats
@@ -16,6 +17,7 @@ from .running import demo, scheduler, up, worker
 from .runs import next_runs, run
 from .streams import events, items, watermark
 from .testing import testing
+from .tokens import tokens
 from .upkeep import doctor, migrate, settings, workers
 
 _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
@@ -43,6 +45,8 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     },
     "The installation": {
         "accounts": accounts,
+        "tokens": tokens,
+        "audit": audit,
         "scheduler": scheduler,
         "worker": worker,
         "workers": workers,

@@ -1,0 +1,61 @@
+"""Who changed what, and when."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from .root import AsJson, Desk
+from .showing import json_line, plain, print_json, safe, short, table
+from .times import relative
+
+if TYPE_CHECKING:
+    from floodmark.store.audit import AuditRow
+
+
+def audit(
+    context: typer.Context,
+    *,
+    what: Annotated[
+        str | None, typer.Option("--object", metavar="KIND:NAME", help="Only of one thing, like job:news.")
+    ] = None,
+    before: Annotated[int | None, typer.Option(metavar="NUMBER", help="The page behind this entry.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="How many.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Tell who changed what, newest first: by command, over the API, or by sync."""
+    desk = Desk.of(context)
+    found = desk.work(lambda office: office.audit(what=what, before=before, limit=limit))
+    now = datetime.now(UTC)
+    if as_json:
+        return print_json(found)
+    if not found:
+        where = "" if what is None else f" of {plain(what)}"
+        desk.out.print(f"No changes{where}{'' if before is None else f' before {before}'}.", highlight=False)
+        return None if what is None else desk.note("[dim]Things are named as in: job:news, token:ci, workers[/]")
+    rows = [_row(row, now) for row in found]
+    desk.out.print(table("nr", "when", "who", "via", "what", "of", "before -> after", rows=rows, right=("nr",)))
+    if len(found) == limit:
+        of = "" if what is None else f" --object {plain(what)}"
+        desk.note(f"[dim]More: floodmark audit{of} --before {found[-1].seq}[/]")
+    return None
+
+
+def _row(row: "AuditRow", now: datetime) -> list[object]:
+    return [
+        row.seq,
+        relative(row.at, now),
+        Text(safe(row.who), style="bold"),
+        row.via,
+        row.action,
+        row.object,
+        short(_change(row.before, row.after), 100),
+    ]
+
+
+def _change(before: Any, after: Any) -> str:
+    if before is None or after is None:
+        shown = before if after is None else after
+        return "" if shown is None else f"{'' if before is None else 'was '}{json_line(shown)}"
+    return f"{json_line(before)} -> {json_line(after)}"
