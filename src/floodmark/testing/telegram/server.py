@@ -152,6 +152,11 @@ class LoopbackTelegram:
         """How many connections there have been."""
         return self._connections
 
+    def connected(self, account: str) -> list[int]:
+        """The numbers of the connections that are open with a session of this account, as in `Call.connection`."""
+        there = (one for one in tuple(self._open) if one.is_open and one.key is not None)
+        return sorted(one.number for one in there if one.key is not None and one.key.account == account)
+
     @property
     def duplicates(self) -> list[Duplicate]:
         """Each time two connections used one session at the same time."""
