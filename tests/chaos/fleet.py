@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -259,3 +260,19 @@ async def eventually(
         if time.monotonic() > deadline:
             raise AssertionError(f"after {seconds:g} s still not: {what}. Last seen: {seen!r}")
         await asyncio.sleep(every)
+
+
+@contextmanager
+def shown_at_the_end(fleet: Fleet, counts: Mapping[str, int]) -> Iterator[None]:
+    """Print what happened, however it ended."""
+    began = time.monotonic()
+    try:
+        yield
+    except BaseException:
+        print(fleet.tails())
+        raise
+    finally:
+        told = {**counts, "processes that fell": len(fleet.fallen), **fleet.counts()}
+        print(f"\n{time.monotonic() - began:.0f} s")
+        print("\n".join(f"  {name:34} {value}" for name, value in sorted(told.items())))
+        print("\n".join(f"  {count:4} x {what}" for what, count in fleet.failures().most_common(12)))

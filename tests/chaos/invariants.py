@@ -1,5 +1,6 @@
 """What must hold after any run, asked of the store by bare SQL, and then of the doctor."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -86,7 +87,8 @@ async def check_all(probe: Probe, plan: Plan, until: datetime, settings: dict[st
     for name in [TICK, *(plan.name(stream) for stream in range(1, plan.streams, 2))]:
         await check_instants(probe, name, until)
     await check_ticks_kept(probe)
-    await check_health(plan, settings)
+    streams = range(plan.streams)
+    await check_health({f"python:{plan.name(stream)}": plan.keys(stream) for stream in streams}, settings)
 
 
 async def check_items(probe: Probe, plan: Plan) -> None:
@@ -141,8 +143,8 @@ async def check_ticks_kept(probe: Probe) -> None:
     assert len(kept) == len(fired)
 
 
-async def check_health(plan: Plan, settings: dict[str, Any]) -> None:
-    """What `floodmark doctor` would say while the processes are still there."""
+async def check_health(keys: Mapping[str, set[str]], settings: dict[str, Any]) -> None:
+    """What `floodmark doctor` would say while the processes are still there; `keys` of a stream are all it holds."""
     async with open_parts(Settings(**settings)) as parts:
         doctor = Doctor(
             parts.database,
@@ -156,8 +158,8 @@ async def check_health(plan: Plan, settings: dict[str, Any]) -> None:
 
         async def ill() -> list[Finding]:
             found = await doctor.check()
-            for stream in range(plan.streams):
-                found += await doctor.check_stream(f"python:{plan.name(stream)}", plan.keys(stream))
+            for stream, expected in keys.items():
+                found += await doctor.check_stream(stream, expected)
             return [finding for finding in found if not finding.ok]
 
         # A process that has just been started may not have shown itself yet.

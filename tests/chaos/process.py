@@ -32,7 +32,7 @@ import msgspec
 from msgspec import Struct
 
 from chaos.numbered import Plan, numbered_app
-from floodmark import Settings, failpoints
+from floodmark import Floodmark, Settings, failpoints
 from floodmark.api.server import HttpServer
 from floodmark.parts import Parts
 from floodmark.telemetry import events as happenings
@@ -44,6 +44,7 @@ _LATER = (
     "aiosqlite",
     "alembic.command",
     "asyncpg",
+    "floodmark.sources.telegram.reading",
     "sqlalchemy.dialects.postgresql.asyncpg",
     "sqlalchemy.dialects.sqlite.aiosqlite",
     "uvicorn.lifespan.off",
@@ -61,7 +62,8 @@ class Order(Struct, frozen=True, kw_only=True):
 
     name: str
     settings: dict[str, Any]
-    plan: Plan
+    plan: Plan | None = None
+    """The numbers to collect; without a plan it does what the jobs in the store say."""
     folder: str
     """Where it writes `<child>.events`, one JSON document for each thing that happened, and `<child>.log`."""
     scheduler: bool
@@ -180,7 +182,8 @@ async def _serve(order: Order, diary: Diary) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, _tell_where)
     events = Events()
     diary.listen(events)
-    app = numbered_app(Settings(**order.settings), order.plan, events)
+    settings = Settings(**order.settings)
+    app = numbered_app(settings, order.plan, events) if order.plan else Floodmark(settings, events=events)
 
     def ready(parts: Parts, server: HttpServer) -> None:
         diary.note("ready", {"worker": parts.name, "port": server.port, "pid": os.getpid()})

@@ -5,21 +5,19 @@ faults did not happen proves nothing about it, and fails.
 """
 
 import asyncio
-import os
 import random
 import signal
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from chaos.fleet import Fleet, Probe, Zygote, eventually
+from chaos.fleet import Fleet, Probe, eventually, shown_at_the_end
 from chaos.invariants import check_all, come_to_rest, passed_on, prepare, wait_for_items
 from chaos.numbered import Plan
 from chaos.process import Order
@@ -61,22 +59,6 @@ SETTINGS = {
     "job_coalesce": False,
     "job_catch_up": "all",
 }
-
-
-@pytest.fixture
-def chance() -> random.Random:
-    """Where all moments come from."""
-    seed = int(os.environ.get("FLOODMARK_CHAOS_SEED") or random.SystemRandom().randrange(1_000_000))
-    print(f"\nFLOODMARK_CHAOS_SEED={seed}")
-    return random.Random(seed)
-
-
-@pytest.fixture
-def fleet(zygote: Zygote, tmp_path: Path) -> Iterator[Fleet]:
-    """Nobody of it is left at the end."""
-    one = Fleet(zygote, tmp_path / "processes")
-    yield one
-    one.stop_all()
 
 
 @pytest.mark.spec("G1", "G2", "G3", "G4", "G8", "T6")
@@ -408,19 +390,3 @@ def _metric(port: int, name: str) -> float:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
     return float(next(line.split()[1] for line in lines if line.startswith(f"{name} ")))
-
-
-@contextmanager
-def shown_at_the_end(fleet: Fleet, counts: Mapping[str, int]) -> Iterator[None]:
-    """Print what happened, however it ended."""
-    began = time.monotonic()
-    try:
-        yield
-    except BaseException:
-        print(fleet.tails())
-        raise
-    finally:
-        told = {**counts, "processes that fell": len(fleet.fallen), **fleet.counts()}
-        print(f"\n{time.monotonic() - began:.0f} s")
-        print("\n".join(f"  {name:34} {value}" for name, value in sorted(told.items())))
-        print("\n".join(f"  {count:4} x {what}" for what, count in fleet.failures().most_common(12)))

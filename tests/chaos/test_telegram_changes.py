@@ -1,0 +1,115 @@
+"""Channels and accounts change while they are read: what can go on goes on, what cannot says why and waits."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from chaos.fleet import Fleet, eventually, shown_at_the_end
+from chaos.town import HISTORY, Town, add_job, keys_of, town_on
+from floodmark.testing.telegram import Channel, LoopbackTelegram, World
+from telegram_desk import stream_of
+
+MESSAGES = 2_000
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackTelegram]:
+    """Three channels, slow enough to change them while they are read."""
+    world = World(seed=15)
+    for account in ("reader1", "reader2"):
+        world.account(account)
+    for name in ("harbour", "market", "museum"):
+        world.channel(name).fill(MESSAGES, kind="plain")
+    with LoopbackTelegram.thread(world, forbid_duplicates=True) as one:
+        one.delay(0.1, method=HISTORY)
+        yield one
+
+
+@pytest.fixture
+async def town(fleet: Fleet, server: LoopbackTelegram, pg_url: str, redis_url: str) -> AsyncIterator[Town]:
+    """Two workers on PostgreSQL and Valkey."""
+    async with town_on(fleet, server, pg_url, redis_url) as made:
+        with shown_at_the_end(fleet, {}):
+            await made.start("scheduler", "worker-1", "worker-2")
+            yield made
+
+
+@pytest.mark.spec("T6", "T7", "G3")
+@pytest.mark.timeout(90)
+async def test_names_and_doors_that_change_in_mid_history(town: Town) -> None:
+    """One channel is renamed and its name taken by another; one is made private; a third is not touched."""
+    harbour, market, museum = town.channels
+    jobs = [await add_job(town, channel, account="reader1") for channel in (harbour, market, museum)]
+    executions = [await town.desk.ask(job) for job in jobs]
+    for channel in (harbour, market):
+        await under_way(town, channel)
+    harbour.rename("old_harbour")
+    impostor = town.server.world.channel("harbour")
+    impostor.fill(300, kind="plain")
+    market.make_private()
+
+    await town.reaches(executions[1], "dead")
+    await town.reaches(executions[0], "done")
+    await town.reaches(executions[2], "done")
+    assert "market is private" in await town.desk.explain(jobs[1])
+    assert await paused(town) == {jobs[1].name}
+    assert await town.probe.value("SELECT count(*) FROM job_executions WHERE state = 'dead'") == 1
+
+    harbour.post("Still the same harbour")
+    await town.reaches(await town.desk.ask(jobs[0]), "done")
+    await town.comes_to_rest()
+    seen = int(await town.probe.value(f"SELECT count(*) FROM items WHERE stream = '{stream_of(market)}'"))
+    assert 0 < seen < MESSAGES
+    await town.check_posts(
+        {
+            stream_of(harbour): keys_of(harbour),
+            stream_of(market): keys_of(market)[:seen],
+            stream_of(museum): keys_of(museum),
+        }
+    )
+
+
+@pytest.mark.spec("T6", "G3")
+@pytest.mark.timeout(90)
+async def test_a_session_revoked_in_mid_history_parks_its_account_alone(town: Town) -> None:
+    """The jobs of the other account go on; those of this one wait for a new login, and then finish."""
+    harbour, market, museum = town.channels
+    lost = [await add_job(town, channel, account="reader2") for channel in (harbour, market)]
+    safe = await add_job(town, museum, account="reader1")
+    executions = [await town.desk.ask(job) for job in (*lost, safe)]
+    for channel in (harbour, market, museum):
+        await under_way(town, channel)
+    town.server.revoke("reader2", "SESSION_REVOKED")
+
+    await town.reaches(executions[0], "dead")
+    await town.reaches(executions[1], "dead")
+    await town.reaches(executions[2], "done")
+    assert await town.probe.rows("SELECT name FROM accounts WHERE state = 'parked'") == [("reader2",)]
+    assert await paused(town) == {job.name for job in lost}
+    for job in lost:
+        assert "account reader2: the session was ended by its owner" in await town.desk.explain(job)
+    after = town.server.calls(account="reader2")[-1].at
+
+    town.server.restore("reader2")
+    await town.desk.account("reader2", replace=True)
+    assert await paused(town) == set()
+    for job in lost:
+        await town.reaches(await town.desk.ask(job), "done")
+    assert town.server.calls(HISTORY, "reader2")[-1].at > after
+    assert town.server.duplicates == []
+    await town.comes_to_rest()
+    await town.check_posts({stream_of(channel): keys_of(channel) for channel in town.channels})
+
+
+async def under_way(town: Town, channel: Channel) -> None:
+    """Wait until some of a channel is stored."""
+
+    async def stored() -> int:
+        return int(await town.probe.value(f"SELECT count(*) FROM items WHERE stream = '{stream_of(channel)}'"))
+
+    assert await eventually(stored, bool, seconds=40, what=f"{channel.username} is being read") < MESSAGES
+
+
+async def paused(town: Town) -> set[str]:
+    """The names of the jobs that are paused."""
+    return {row[0] for row in await town.probe.rows("SELECT name FROM jobs WHERE paused")}

@@ -1,0 +1,96 @@
+"""A history of fifty thousand messages is collected by processes that are killed again and again: nothing is lost,
+nothing is there twice, and no session is ever used by two of them.
+
+The moments come from a seed, which is printed; FLOODMARK_CHAOS_SEED repeats them.
+"""
+
+import asyncio
+import random
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from chaos.fleet import Fleet, eventually, shown_at_the_end
+from chaos.invariants import come_to_rest
+from chaos.town import EVERY, Town, add_job, town_on
+from floodmark.job import ScheduleType, When
+from floodmark.testing.telegram import LoopbackTelegram, World
+
+CHANNELS, MESSAGES = 10, 5_000
+KILLS = 10
+ACCOUNTS = ("reader1", "reader2")
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackTelegram]:
+    """Ten channels with a long past. One session seen twice is lost for good, as it is in reality."""
+    world = World(seed=11)
+    for account in ACCOUNTS:
+        world.account(account)
+    for number in range(CHANNELS):
+        past = datetime.now(UTC) - timedelta(hours=MESSAGES / 60)
+        world.channel(f"channel_{number}").fill(MESSAGES, start=past, every=timedelta(minutes=1), kind="plain")
+    with LoopbackTelegram.thread(world, forbid_duplicates=True) as one:
+        yield one
+
+
+@pytest.mark.spec("T6", "T7", "T12", "G3", "G4")
+@pytest.mark.timeout(150)
+async def test_an_embedded_process_killed_in_mid_history_loses_and_doubles_nothing(
+    fleet: Fleet, chance: random.Random, server: LoopbackTelegram, sqlite_url: str
+) -> None:
+    """One process on SQLite does everything, until it is killed."""
+    async with town_on(fleet, server, sqlite_url) as town:
+        await history_survives(town, chance, ["up"], ["up"] * KILLS)
+
+
+@pytest.mark.spec("T5", "T6", "T7", "T12", "G3", "G4")
+@pytest.mark.timeout(150)
+async def test_workers_and_scheduler_killed_in_mid_history_lose_and_double_nothing(
+    fleet: Fleet, chance: random.Random, server: LoopbackTelegram, pg_url: str, redis_url: str
+) -> None:
+    """Two workers share two accounts on PostgreSQL and Valkey. Neither they nor the scheduler are spared."""
+    victims = ["worker"] * (KILLS - 3) + ["scheduler"] * 3
+    chance.shuffle(victims)
+    async with town_on(fleet, server, pg_url, redis_url) as town:
+        await history_survives(town, chance, ["scheduler", "worker-1", "worker-2"], victims)
+
+
+async def history_survives(town: Town, chance: random.Random, names: Sequence[str], victims: Sequence[str]) -> None:
+    """Collect everything while one process after the other is killed, at moments spread over the whole of it."""
+    when = When(schedule_type=ScheduleType.INTERVAL, interval_seconds=EVERY.total_seconds())
+    for channel in town.channels:
+        await add_job(town, channel, when=when)
+    share = CHANNELS * MESSAGES // (len(victims) + 1)
+    with shown_at_the_end(town.fleet, {"kills": len(victims)}):
+        await town.start(*names)
+        for number, victim in enumerate(victims):
+            await town.stores(number * share + chance.randrange(share))
+            await kill_at_work(town, chance, victim)
+        await town.collected(seconds=60)
+        await come_to_rest(town.probe, seconds=40)
+        await town.check()
+        assert town.server.duplicates == []
+        assert {call.account for call in town.server.calls("messages.getHistory")} == set(ACCOUNTS)
+        assert town.fleet.counts()["ExecutionsRescued"] > 0
+        assert town.fleet.fallen == [], town.fleet.tails()
+
+
+async def kill_at_work(town: Town, chance: random.Random, victim: str) -> None:
+    """SIGKILL one of those that are called so, in the middle of its work, and start it again.
+
+    One that had just come to the end of its work proves nothing, and another is killed.
+    """
+    for _ in range(10):
+        working = await eventually(town.at_work, bool, seconds=40, what="somebody reads a channel", every=0.02)
+        await asyncio.sleep(chance.uniform(0, 0.2))
+        name = chance.choice(working) if victim == "worker" else victim
+        child = town.fleet.children[name]
+        town.fleet.kill(name)
+        left = len(await town.at_work()) if victim == "scheduler" else await town.left_running(child)
+        town.fleet.start_again(name)
+        if left:
+            assert await town.stored() < CHANNELS * MESSAGES
+            return
+    pytest.fail(f"no {victim} was killed at work")
