@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.store.tables import accounts
+from floodmark.store.tables import accounts, telegram_channels
 from floodmark.telemetry.events import AccountParked, RunEnded, SlotsChanged
 from floodmark.testing.factories import rows_of
 from floodmark.testing.telegram import Channel, LoopbackTelegram, World
@@ -250,3 +250,21 @@ async def test_two_workers_and_two_accounts_share_the_work_without_a_duplicate(
     # Each name was looked up once, by one of the two.
     assert len(server.calls("contacts.resolveUsername")) == len(names)
     assert {call.account for call in server.calls(HISTORY)} == {"reader1", "reader2"}
+
+
+@pytest.mark.spec("T5")
+async def test_channels_that_are_new_at_once_are_shared_among_the_accounts(
+    server: LoopbackTelegram, world: World, sqlite_copy: str
+) -> None:
+    world.account("reader2")
+    for n in range(4):
+        world.channel(f"pier_{n}").fill(5)
+    async with working(server, sqlite_copy) as desk:
+        await desk.account("reader1")
+        await desk.account("reader2")
+        jobs = [await desk.job(f"@pier_{n}") for n in range(4)]
+        executions = await asyncio.gather(*(desk.ask(job) for job in jobs))
+        for execution in executions:
+            await desk.reaches(execution, "done")
+        known = [row["account"] for row in await rows_of(desk.parts, telegram_channels)]
+        assert sorted(known) == ["reader1", "reader1", "reader2", "reader2"]

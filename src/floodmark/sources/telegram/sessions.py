@@ -204,8 +204,10 @@ class Sessions:
 
     async def desks(self, names: Iterable[str]) -> Desks:
         """How things stand with these accounts."""
-        calls, users = self._ports.calls, {name: desk.users for name, desk in self._desks.items()}
+        calls = self._ports.calls
         waiting = frozenset([name for name in names if await calls.wait_of(scope_of(name), HISTORY) is not None])
+        # Counted last: others have chosen while we asked.
+        users = {name: desk.users for name, desk in self._desks.items()}
         return Desks(holder=self._ports.holder, users=users, lanes=self._lanes, waiting=waiting)
 
     @asynccontextmanager
