@@ -35,7 +35,7 @@ FAILURES_WITHIN_SECONDS = 60.0
 # Addresses, and tokens, that are remembered; those that were quiet for longest are forgotten first.
 MOST_REMEMBERED = 4096
 
-_HOW_TO_ADD = "floodmark tokens add NAME --role read|operate|admin"
+_HOW_TO_ADD = "floodmark tokens add NAME --role ROLE"
 _SEND_ONE = f"send it as `Authorization: Bearer fm_...`; on the server this makes one: {_HOW_TO_ADD}"
 _CHALLENGE = 'Bearer realm="floodmark"'
 # Any of them says that somebody else stands behind the address we see.

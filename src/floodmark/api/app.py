@@ -14,12 +14,13 @@ from . import problems
 from .document import TAGS, document
 from .edge import Edge
 from .routes.jobs import jobs
+from .routes.tokens import tokens
 
 PREFIX = "/api/v2"
 # Answers that have no end.
 _ENDLESS = (f"{PREFIX}/live",)
 # Under PREFIX, in the order in which the document lists them.
-_ROUTERS: tuple[APIRouter, ...] = (jobs,)
+_ROUTERS: tuple[APIRouter, ...] = (jobs, tokens)
 
 
 def create_app(
