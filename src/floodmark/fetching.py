@@ -238,6 +238,7 @@ class _Chat:
                 state, messages = await self._state(spec), ended.items_new
             assert state is not None
             self._done.append(await self._write(state, day, messages))
+            self._tell(day)
         return FetchedChat(target=self._target, days=tuple(self._done))
 
     async def _state(self, spec: JobSpec) -> StreamState | None:

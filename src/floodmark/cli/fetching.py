@@ -24,7 +24,7 @@ from floodmark.store.accounts import AccountRow
 from .root import Desk
 from .showing import console, counted, plain, print_json, safe, short, table
 
-# Rows that may stand above each other: a terminal has no more room.
+# With more chats than this, those that are fetched leave the board: a terminal has no room for them.
 _MOST_ROWS = 16
 _LONGEST_FETCH_DAYS = 3660
 
@@ -120,6 +120,7 @@ class _Board:
 
     def __init__(self, desk: Desk, wanted: Wanted) -> None:
         self._err, self._is_quiet, self._days = console(stderr=True), desk.is_quiet, len(wanted.days)
+        self._is_short = len(wanted.targets) <= _MOST_ROWS
         self._rows: dict[str, TaskID] = {}
         self._waits: set[tuple[str, datetime]] = set()
         self._progress = Progress(
@@ -144,12 +145,13 @@ class _Board:
         if self._progress.disable:
             return self._line(stand)
         if stand.target not in self._rows:
-            self._rows[stand.target] = self._progress.add_task(
-                stand.target, total=self._days, messages="", note="", visible=len(self._rows) < _MOST_ROWS
-            )
-        row = self._rows[stand.target]
+            self._rows[stand.target] = self._progress.add_task(stand.target, total=self._days, messages="", note="")
         self._progress.update(
-            row, completed=stand.days_done, messages=counted(stand.messages, "message"), note=_note(stand)
+            self._rows[stand.target],
+            completed=stand.days_done,
+            messages=counted(stand.messages, "message"),
+            note=_note(stand),
+            visible=self._is_short or stand.days_done < self._days,
         )
         return None
 

@@ -9,6 +9,7 @@ Schema is `floodmark/schemas/artifact-1.0.0.json`.
 
 import asyncio
 import hashlib
+import time
 from collections.abc import AsyncIterator
 from datetime import date, timedelta
 from pathlib import Path
@@ -124,14 +125,23 @@ class FilesProjector:
 
     def __init__(self, artifacts: Artifacts, posts: Posts, fleet: Fleet, leader: Leader) -> None:
         self._artifacts, self._posts, self._fleet, self._leader = artifacts, posts, fleet, leader
+        self._rests_until = 0.0
 
     async def step(self) -> timedelta | None:
-        """One portion; asks to go on at once while there is more."""
-        if not self._leader.is_leader:
+        """One portion; asks to go on at once while there is more.
+
+        It rests four times as long as it worked: a large day that grows all the time must not be written all the time.
+        """
+        began = time.monotonic()
+        if not self._leader.is_leader or began < self._rests_until:
             return None
         cursor = await self._cursor()
         is_done = await (self._follow(cursor) if cursor.filling is None else self._fill(cursor, cursor.filling))
-        return None if is_done else timedelta()
+        if not is_done:
+            return timedelta()
+        now = time.monotonic()
+        self._rests_until = now + 4 * (now - began)
+        return None
 
     async def _cursor(self) -> _Cursor:
         folder = str(self._artifacts.folder.absolute())

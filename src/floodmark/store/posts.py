@@ -89,12 +89,11 @@ class Posts:
     async def numbers(self, of: ChatDay) -> "array[int]":
         """The numbers of a day's posts, in order: eight bytes for each, however large the posts are."""
         query = select(items.c.key).where(_within(of)).execution_options(yield_per=_PAGE)
-        found = array("q")
+        chat, found = of.chat, array("q")
         async with self._database.reading() as connection, connection.stream(query) as rows:
-            async for row in rows:
-                number = message_id_of(of.chat, row.key)
-                if number is not None:
-                    found.append(number)
+            async for page in rows.partitions(_PAGE):
+                numbers = (message_id_of(chat, row.key) for row in page)
+                found.extend(number for number in numbers if number is not None)
         return array("q", sorted(found))
 
     async def pages(self, chat: Chat, numbers: "array[int]") -> AsyncIterator[list[StoredPost]]:
