@@ -14,6 +14,8 @@ _ASSIGNMENT = re.compile(
     r"""(?:"[^"]{0,512}"|'[^']{0,512}'|[^\s&]+)""",
     re.IGNORECASE | re.ASCII,
 )
+# A token of our own API, wherever it stands; its id may be shown.
+_TOKEN = re.compile(r"(fm_[0-9a-f]{16}_)[0-9a-f]{1,64}", re.ASCII)
 _SPACES = re.compile(r"(\s+)")
 
 
@@ -24,7 +26,9 @@ def is_secret_name(name: str) -> bool:
 
 
 def mask_text(text: str) -> str:
-    """The text without passwords of URLs and without values assigned to secret names (`password=...`)."""
+    """The text without passwords of URLs, values assigned to secret names (`password=...`) and tokens of the API."""
+    if "fm_" in text:
+        text = _TOKEN.sub(rf"\1{MASK}", text)
     # Looked for first, because most texts have none of these and the search costs several microseconds.
     if "=" in text or '"' in text or "'" in text or "authorization:" in text.lower():
         text = _ASSIGNMENT.sub(rf"\1{MASK}", text)

@@ -10,6 +10,7 @@ import pytest
 from command_line import CommandLine
 from floodmark.clock import SystemClock
 from floodmark.errors import Conflict, InvalidInput, NotFound
+from floodmark.masking import mask_text
 from floodmark.store.database import open_database
 from floodmark.store.migrate import migrate
 from floodmark.store.tokens import Tokens, digest_of, id_in, is_enough
@@ -96,6 +97,12 @@ def test_each_role_may_what_those_below_it_may() -> None:
     assert [is_enough("operate", needed) for needed in ("read", "operate", "admin")] == [True, True, False]
     assert not is_enough("read", "operate")
     assert is_enough("admin", "admin")
+
+
+async def test_a_token_in_a_text_is_not_shown(store: Tokens) -> None:
+    minted = await store.add("ci", "read")
+    shown = mask_text(f"GET /jobs/{minted.text}?x failed, and {minted.text[:40]}")
+    assert shown == f"GET /jobs/fm_{minted.row.token_id}_***?x failed, and fm_{minted.row.token_id}_***"
 
 
 # As they are typed
