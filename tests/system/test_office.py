@@ -114,3 +114,12 @@ async def test_a_breaker_that_is_closed_leaves_a_trace_of_what_it_was(office: Lo
 
 async def test_there_are_no_accounts_at_first(office: LocalOffice) -> None:
     assert await office.accounts() == []
+
+
+async def test_the_stream_of_a_job_that_has_not_run_is_known_by_its_name_too(office: LocalOffice) -> None:
+    job = await office.add_job(a_spec(name="news"))
+    assert await office.items_stream(job.stream) == job.stream == await office.items_stream("news")
+    assert await office.count_items(job.stream) == 0
+    assert (await office.set_watermark(job.stream, {"id": 7})).value == {"id": 7}
+    with pytest.raises(NotFound, match="there is no stream 'python:on'"):
+        await office.items_stream("python:on")

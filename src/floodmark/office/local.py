@@ -71,6 +71,10 @@ class LocalOffice:
         """Newest first, also of jobs that are gone. The next page is `before` the id of the last one."""
         return await self._history.page(await self._job_id(job), states, before, limit)
 
+    async def recent(self, hours: float, limit: int = 100) -> list[Execution]:
+        """What was written down, died or was unfinished within the last hours, newest first."""
+        return await self._history.get_recent_executions(hours, limit)
+
     async def execution(self, execution_id: str) -> Execution:
         """One execution; the beginning of its id is enough."""
         return await self._history.get_execution(execution_id)
@@ -331,14 +335,14 @@ class LocalOffice:
             return text
 
     async def _stream(self, text: str) -> str:
-        """A stream by its name, or by the name of a job that collects it."""
+        """A stream by its name, or by the name of a job that collects it, or will."""
+        if await self._watermarks.is_known(text):
+            return text
         try:
+            return (await self._jobs.get(text)).stream
+        except FloodmarkError:
+            # Told of the stream: whoever names one does not think of jobs.
             return (await self._watermarks.show(text)).stream
-        except NotFound as unknown:
-            try:
-                return (await self._jobs.get(text)).stream
-            except FloodmarkError:
-                raise unknown from None
 
 
 def _letters_of(which: Letters) -> str:

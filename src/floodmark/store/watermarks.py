@@ -66,6 +66,11 @@ class Watermarks:
         async with self._database.reading() as connection:
             return (await connection.execute(query)).first() is not None
 
+    async def is_known(self, stream: str) -> bool:
+        """Whether it was ever collected, or is the stream of a job that has yet to run."""
+        async with self._database.reading() as connection:
+            return await _is_known(connection, stream)
+
     async def set(self, stream: str, value: Mapping[str, Any]) -> StreamState:
         """Go on from `value`, which only the stream's source understands. The stream must be known, or a job's."""
         if not isinstance(value, Mapping):
@@ -100,8 +105,12 @@ async def _read(connection: AsyncConnection, stream: str) -> StreamState:
 
 async def _require(connection: AsyncConnection, stream: str) -> None:
     """A typing mistake must not make a stream that nobody collects."""
+    if not await _is_known(connection, stream):
+        raise await no_such_stream(connection, stream)
+
+
+async def _is_known(connection: AsyncConnection, stream: str) -> bool:
     of_job = func.coalesce(jobs.c.stream, jobs.c.source + ":" + jobs.c.target) == stream
     known = select(watermarks.c.stream).where(watermarks.c.stream == stream)
     query = known.union_all(select(jobs.c.job_id).where(of_job)).limit(1)
-    if (await connection.execute(query)).first() is None:
-        raise await no_such_stream(connection, stream)
+    return (await connection.execute(query)).first() is not None
