@@ -38,7 +38,8 @@ async def test_a_process_that_wakes_up_after_its_lease_leaves_and_writes_nothing
 ) -> None:
     """It is stopped with a batch in its hands, replaced, and woken when everything is done."""
     [channel] = server.world.channels.values()
-    async with town_on(fleet, server, pg_url, redis_url) as town:
+    # An idle session is kept for longer than the test lasts: what closes it is that its lease is over.
+    async with town_on(fleet, server, pg_url, redis_url, telegram_session_linger="120") as town:
         with shown_at_the_end(fleet, {}):
             await town.start("scheduler")
             await town.start(FROZEN, failpoint="keep.begun:stop@3")
