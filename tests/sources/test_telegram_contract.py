@@ -27,7 +27,7 @@ class TelegramContract(SourceContract):
     def target(self, request: pytest.FixtureRequest) -> Target:
         return Target(name="@harbour", stream="telegram:@harbour", params=request.param)
 
-    @pytest.fixture(params=["t.me/+invitation", "+49170000000", "", "a b", "tg://user?id=5"])
+    @pytest.fixture(params=["t.me/+invitation", "+49170000000", "a b"])
     def nonsense(self, request: pytest.FixtureRequest) -> str:
         return str(request.param)
 
@@ -39,6 +39,10 @@ class TestTelegramOnSqlite(TelegramContract):
 
 
 class TestTelegramOnPostgres(TelegramContract):
+    @pytest.fixture
+    def target(self) -> Target:
+        return Target(name="@harbour", stream="telegram:@harbour", params={"revisit": "48h"})
+
     @pytest.fixture
     def url(self, pg_clean: str) -> str:
         return pg_clean
