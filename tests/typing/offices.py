@@ -2,7 +2,12 @@
 
 from floodmark.office.local import LocalOffice
 from floodmark.office.port import Office
+from floodmark.office.remote import RemoteOffice
 
 
 def a_local_office_is_an_office(local: LocalOffice) -> Office:
     return local
+
+
+def a_remote_office_is_an_office(remote: RemoteOffice) -> Office:
+    return remote

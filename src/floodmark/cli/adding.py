@@ -133,7 +133,7 @@ def add(
     given = {"key": key, "watermark": watermark, "history": history, "since": since, "revisit": revisit}
     params |= {field: value for field, value in given.items() if value is not None}
     _refuse_strangers(kind, {"history": history, "since": since, "revisit": revisit, "account": account})
-    application = desk.application()
+    application = desk.maker()
     settings = application.settings
     spec = JobSpec(
         source=kind,
@@ -154,13 +154,16 @@ def add(
         tenant_id=tenant,
         user_id=user,
     )
-    _check(application, spec)
+    if desk.url() is None:
+        # A server has collectors of its own, and checks what it is asked for.
+        _check(application, spec)
 
     async def work(office: "Office") -> tuple[Job, bool, str | None]:
         wanted, advice = spec, None
         if kind == "telegram":
             wanted, advice = await _channel(office, settings, spec)
-        job = await office.add_job(wanted)
+        said = {"timeout_seconds": timeout, "retry_max": retries, "overlap": overlap, "catch_up": catch_up}
+        job = await _added(office, wanted, {**said, "schedule_type": None if spec.when != wanted.when else when})
         return job, await office.leader() is not None, advice
 
     job, is_scheduled, advice = desk.work(work)
@@ -170,6 +173,18 @@ def add(
     if advice is not None:
         desk.note(f"[yellow]{plain(advice)}[/]")
     return None
+
+
+async def _added(office: "Office", spec: JobSpec, said: dict[str, Any]) -> Job:
+    """The job that was made. A server has settings of its own for what was not said."""
+    from floodmark.office.remote import RemoteOffice  # noqa: PLC0415 - loaded with the office
+
+    if not isinstance(office, RemoteOffice):
+        return await office.add_job(spec)
+    unsaid = {"max_instances", "coalesce", "misfire_grace_seconds"} | {name for name, v in said.items() if v is None}
+    if "schedule_type" in unsaid:
+        unsaid.add("interval_seconds")
+    return await office.add_job(spec, unsaid=unsaid)
 
 
 def _refuse_strangers(kind: str, given: dict[str, str | None]) -> None:

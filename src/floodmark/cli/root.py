@@ -126,6 +126,14 @@ class Desk:
 
         return loaded(self.overrides).floodmark_url
 
+    def maker(self) -> "Floodmark":
+        """What knows how jobs are made: the user's application, which a server has for itself."""
+        from floodmark.app import Floodmark  # noqa: PLC0415 - as above
+
+        from .session import loaded  # noqa: PLC0415 - as above
+
+        return self.application() if self.url() is None else Floodmark(loaded(self.overrides))
+
     def work(self, what: "Callable[[Office], Awaitable[T]]") -> T:
         """Open the office, on the server that was named or else on the database, do this, close it."""
         from .session import open_office  # noqa: PLC0415 - as above

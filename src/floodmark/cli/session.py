@@ -9,9 +9,11 @@ from importlib import import_module
 from pathlib import Path
 
 from floodmark.app import Floodmark
+from floodmark.client import Client
 from floodmark.errors import FloodmarkError, InvalidInput
 from floodmark.office.local import LocalOffice
 from floodmark.office.port import Office
+from floodmark.office.remote import RemoteOffice
 from floodmark.parts import open_parts
 from floodmark.settings import Settings, load
 from floodmark.store.audit import Actor
@@ -19,9 +21,15 @@ from floodmark.store.audit import Actor
 
 @asynccontextmanager
 async def open_office(overrides: Mapping[str, str]) -> AsyncIterator[Office]:
-    """The office on the database of this installation."""
-    async with open_here(overrides) as office:
-        yield office
+    """The office behind the server that was named, else that on the database."""
+    settings = loaded(overrides)
+    if settings.floodmark_url is None:
+        async with open_here(overrides) as office:
+            yield office
+        return
+    token = settings.floodmark_token
+    async with Client(settings.floodmark_url, None if token is None else token.get_secret_value()) as client:
+        yield RemoteOffice(client)
 
 
 @asynccontextmanager

@@ -1,0 +1,19 @@
+"""Floodmark from another program, over HTTP.
+
+client.py     Client: every verb of the API, for asyncio
+waiting.py    SyncClient: the same for programs without it
+transport.py  one request after the other: time-outs, retries of what may be repeated, and what errors mean
+decoding.py   JSON back into the values that it was written from
+
+    from floodmark.client import SyncClient
+
+    with SyncClient("http://127.0.0.1:8060", token="...") as floodmark:
+        for job in floodmark.each_job(tag="news"):
+            print(job.name, job.next_run)
+"""
+
+from .client import Client, Page
+from .transport import Denied
+from .waiting import SyncClient
+
+__all__ = ["Client", "Denied", "Page", "SyncClient"]

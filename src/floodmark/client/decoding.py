@@ -1,0 +1,86 @@
+"""JSON back into the values that `shapes.py` wrote it from."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from floodmark.errors import InvalidInput, Unavailable
+from floodmark.job import NEVER, Job, When
+from floodmark.store.port import Event
+from floodmark.triggers import instants, trigger_of
+
+T = TypeVar("T")
+
+_WHEN = frozenset(When.__struct_fields__)
+_SECONDS = {"timeout_seconds": "timeout"}
+_POLICY = {
+    "overlap": "overlap",
+    "max_instances": "max_instances",
+    "coalesce": "coalesce",
+    "misfire_grace_seconds": "misfire_grace",
+    "catch_up": "catch_up",
+    "jitter_seconds": "jitter",
+}
+
+
+def decoded(body: bytes, kind: type[T]) -> T:
+    """A body as a value of this kind."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise not_understood(error) from error
+
+
+def converted(value: Any, kind: type[T]) -> T:
+    """The same for a part of a body."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.MsgspecError as error:
+        raise not_understood(error) from error
+
+
+def not_understood(error: Exception) -> Unavailable:
+    """What to raise for an answer that is none of ours."""
+    return Unavailable(
+        f"the server answers in a form that is not known here: {error}",
+        hint="compare the versions: floodmark --version, here and there; upgrade the older one",
+    )
+
+
+def job_of(shape: Mapping[str, Any]) -> Job:
+    """A job from what `job_shape` made of it."""
+    try:
+        when = {name: shape[name] for name in _WHEN}
+        policy = {field: _length(name, shape[name]) for name, field in _POLICY.items()}
+        rest = {
+            _SECONDS.get(name, name): _length(name, value)
+            for name, value in shape.items()
+            if name not in _WHEN and name not in _POLICY
+        }
+    except KeyError as error:
+        raise not_understood(KeyError(f"a job without {error}")) from error
+    job = converted({**rest, "when": when, "policy": policy}, Job)
+    return msgspec.structs.replace(job, next_run=NEVER) if _is_over(job) else job
+
+
+def event_of(body: bytes) -> Event:
+    """An event from what `event_shape` made of it: its data is the text of JSON again."""
+    shape = decoded(body, dict[str, msgspec.Raw])
+    data = bytes(shape.pop("data", msgspec.Raw(b"null"))).decode()
+    return converted({**{name: decoded(bytes(value), Any) for name, value in shape.items()}, "data": data}, Event)
+
+
+def _length(name: str, value: Any) -> Any:
+    return timedelta(seconds=value) if name.endswith("_seconds") else value
+
+
+def _is_over(job: Job) -> bool:
+    """Whether it will not run again: without a next run, that or "not planned yet" is meant."""
+    if job.next_run is not None or job.planned_until is None:
+        return False
+    try:
+        return next(instants(trigger_of(job.when, anchor=job.created_at), job.planned_until), None) is None
+    except InvalidInput:
+        return False

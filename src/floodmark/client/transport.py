@@ -1,0 +1,215 @@
+"""One request after the other. What goes wrong is raised as the same errors as without HTTP between.
+
+What may be repeated is tried three times: whatever only asks, whatever carries an Idempotency-Key, and everything
+that never reached the server.
+"""
+
+import asyncio
+import ipaddress
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import httpx2
+import msgspec
+
+from floodmark import __version__
+from floodmark.errors import Conflict, FloodmarkError, InvalidInput, NotFound, Unavailable
+from floodmark.masking import mask_text
+
+PREFIX = "/api/v2"
+_ATTEMPTS = 3
+_BACKOFF_SECONDS = 0.2
+# Longer than this nobody waits at a keyboard for a server that asks for patience.
+_LONGEST_WAIT_SECONDS = 5.0
+_CONNECT_SECONDS = 5.0
+_REPEATABLE = frozenset({"GET", "HEAD"})
+_LATER = frozenset({429, 502, 503, 504})
+_SHOWN = 200
+
+
+_AWAY: Mapping[type[Exception], str] = {
+    httpx2.ConnectTimeout: "nobody answers",
+    httpx2.ReadTimeout: "no answer in time",
+    httpx2.RemoteProtocolError: "the connection was broken off",
+    httpx2.ReadError: "the connection was broken off",
+}
+
+
+class Denied(FloodmarkError):
+    """The server does not know the token, or its role is not enough."""
+
+
+_KINDS: Mapping[int, type[FloodmarkError]] = {
+    400: InvalidInput,
+    401: Denied,
+    403: Denied,
+    404: NotFound,
+    409: Conflict,
+    412: Conflict,
+    413: InvalidInput,
+    422: InvalidInput,
+}
+
+
+class Problem(msgspec.Struct, kw_only=True):
+    """An answer of the kind application/problem+json."""
+
+    detail: str
+    hint: str | None = None
+    request_id: str | None = None
+
+
+class Transport:
+    """A connection to one server, kept open until `close`."""
+
+    def __init__(self, url: str, token: str | None = None, *, timeout: timedelta = timedelta(seconds=30)) -> None:
+        self.url = url.rstrip("/")
+        self._has_token = bool(token)
+        headers = {"User-Agent": f"floodmark/{__version__}", "Accept": "application/json"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        try:
+            parsed = httpx2.URL(self.url)
+        except httpx2.InvalidURL as error:
+            raise _no_url(url, str(error)) from None
+        if parsed.scheme not in ("http", "https") or not parsed.host:
+            raise _no_url(url, "it has to begin with http:// or https://, and to name a host")
+        self._http = httpx2.AsyncClient(
+            headers=headers,
+            timeout=httpx2.Timeout(timeout.total_seconds(), connect=_CONNECT_SECONDS),
+            # A proxy of the company does not know the way to this very machine.
+            trust_env=not _is_loopback(parsed.host),
+        )
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._http.aclose()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """The body of a good answer. `path` is what follows the prefix; a query value of None is left out."""
+        given = dict(headers or {})
+        content = None if body is None else msgspec.json.encode(body)
+        if content is not None:
+            given["Content-Type"] = "application/json"
+        is_repeatable = method in _REPEATABLE or "Idempotency-Key" in given
+        address, params = self._address(path), _params(query)
+        for left in range(_ATTEMPTS - 1, -1, -1):
+            try:
+                response = await self._http.request(method, address, params=params, content=content, headers=given)
+            except (httpx2.TransportError, httpx2.InvalidURL) as error:
+                # What was never connected was never done.
+                if not left or not (is_repeatable or isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)):
+                    raise self._away(error) from error
+                await asyncio.sleep(_pause(left))
+                continue
+            if response.is_success:
+                return response.content
+            wait = _wait(response, left)
+            if not left or not is_repeatable or wait is None:
+                raise self._refused(response)
+            await asyncio.sleep(wait)
+        raise AssertionError("unreachable")
+
+    @asynccontextmanager
+    async def events(
+        self, path: str, query: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[AsyncIterator[httpx2.ServerSentEvent]]:
+        """Server-sent events, for as long as both sides want."""
+        timeout = httpx2.Timeout(None, connect=_CONNECT_SECONDS)
+        try:
+            async with self._http.sse(self._address(path), params=_params(query), timeout=timeout) as source:
+                if not source.response.is_success:
+                    await source.response.aread()
+                    raise self._refused(source.response)
+                yield aiter(source)
+        except httpx2.TransportError as error:
+            raise self._away(error) from error
+
+    def _address(self, path: str) -> str:
+        return f"{self.url}{PREFIX}{path}"
+
+    def _refused(self, response: httpx2.Response) -> FloodmarkError:
+        """What an answer that is not good means."""
+        try:
+            problem = msgspec.json.decode(response.content, type=Problem)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return self._stranger(response)
+        kind = _KINDS.get(response.status_code, Unavailable)
+        message, hint = problem.detail, problem.hint or ""
+        if kind is Denied:
+            return Denied(f"{mask_text(self.url)} refused this: {message}", hint=self._which_token(hint))
+        if response.status_code >= 500 and problem.request_id:
+            message += f" (request {problem.request_id})"
+        return kind(message, hint=hint)
+
+    def _which_token(self, hint: str) -> str:
+        if not self._has_token:
+            return (
+                "no token was sent: set FLOODMARK_TOKEN to one that whoever runs the server has made with: "
+                "floodmark tokens add NAME --role read|operate|admin"
+            )
+        return f"the token is the one in FLOODMARK_TOKEN; {hint}" if hint else "look at the token in FLOODMARK_TOKEN"
+
+    def _stranger(self, response: httpx2.Response) -> FloodmarkError:
+        """Something answers, but not as Floodmark does: a proxy, another program, another path."""
+        where = response.headers.get("location")
+        led = f", and leads to {where[:_SHOWN]}" if where else ""
+        return Unavailable(
+            f"{mask_text(self.url)} answers with status {response.status_code}, not as a Floodmark server does{led}",
+            hint="correct the address (--url or FLOODMARK_URL): it is the one that `floodmark up` prints there",
+        )
+
+    def _away(self, error: Exception) -> Unavailable:
+        what = _AWAY.get(type(error), str(error) or type(error).__name__)
+        return Unavailable(
+            f"cannot reach the server at {mask_text(self.url)}: {what}",
+            hint="start it there with: floodmark up; or correct the address (--url or FLOODMARK_URL)",
+        )
+
+
+def _no_url(url: str, why: str) -> InvalidInput:
+    return InvalidInput(
+        f"{mask_text(url)[:_SHOWN]!r} is not the address of a server: {why}", hint="for example http://127.0.0.1:8060"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _params(query: Mapping[str, Any] | None) -> httpx2.QueryParams:
+    """Lists are repeated, truths are written as JSON has them."""
+    found: list[tuple[str, str | int | float | bool | None]] = []
+    for name, value in (query or {}).items():
+        values = value if isinstance(value, list | tuple) else [value]
+        found += [(name, str(one).lower() if isinstance(one, bool) else str(one)) for one in values if one is not None]
+    return httpx2.QueryParams(found)
+
+
+def _pause(left: int) -> float:
+    """Longer each time, and never the same for two clients."""
+    return float(_BACKOFF_SECONDS * 2 ** (_ATTEMPTS - 1 - left) * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+
+
+def _wait(response: httpx2.Response, left: int) -> float | None:
+    """How long before it is worth asking again; None: it is not."""
+    if response.status_code not in _LATER:
+        return None
+    asked = response.headers.get("retry-after", "")
+    if not asked.isdecimal():
+        return _pause(left)
+    return float(asked) if float(asked) <= _LONGEST_WAIT_SECONDS else None

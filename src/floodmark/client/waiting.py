@@ -1,0 +1,160 @@
+"""The client for programs without asyncio: every verb of `Client`, waited for."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from .client import Client
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Waited(Generic[P, T]):
+    """A verb of `Client` that returns when it is done."""
+
+    def __init__(self, verb: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]) -> None:
+        self._verb = verb
+        self.__doc__ = verb.__doc__
+
+    def __get__(self, owner: "SyncClient", _: type["SyncClient"]) -> Callable[P, T]:
+        def waited(*args: P.args, **kwargs: P.kwargs) -> T:
+            return owner.wait(self._verb(owner.client, *args, **kwargs))
+
+        waited.__doc__ = self.__doc__
+        return waited
+
+
+class _Each(Generic[P, T]):
+    """A verb of `Client` that goes through pages, one thing after the other."""
+
+    def __init__(self, verb: Callable[Concatenate[Client, P], AsyncIterator[T]]) -> None:
+        self._verb = verb
+        self.__doc__ = verb.__doc__
+
+    def __get__(self, owner: "SyncClient", _: type["SyncClient"]) -> Callable[P, Iterator[T]]:
+        def each(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+            found = self._verb(owner.client, *args, **kwargs)
+            while True:
+                try:
+                    yield owner.wait(_next(found))
+                except StopAsyncIteration:
+                    return
+
+        each.__doc__ = self.__doc__
+        return each
+
+
+async def _next(found: AsyncIterator[T]) -> T:
+    return await anext(found)
+
+
+class SyncClient:
+    """A server of Floodmark, for as long as the `with` block runs. `Client` says what its verbs do.
+
+    It keeps an event loop in a thread of its own, so that it can also be used where one is running already.
+    """
+
+    def __init__(self, url: str, token: str | None = None, *, timeout: timedelta = timedelta(seconds=30)) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="floodmark client", daemon=True)
+        self._thread.start()
+        try:
+            self.client = self.wait(_made(url, token, timeout))
+        except BaseException:
+            self._stop()
+            raise
+        self.url = self.client.url
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connections and of the thread. Closing twice does no harm."""
+        if not self._loop.is_closed():
+            self.wait(self.client.close())
+            self._stop()
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do this on the loop of the client; what it returns or raises."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            # Ctrl-C, say: what nobody waits for any more is not to go on.
+            future.cancel()
+            raise
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    jobs = _Waited(Client.jobs)
+    each_job = _Each(Client.each_job)
+    job = _Waited(Client.job)
+    explain = _Waited(Client.explain)
+    add_job = _Waited(Client.add_job)
+    change_job = _Waited(Client.change_job)
+    replace_job = _Waited(Client.replace_job)
+    remove_job = _Waited(Client.remove_job)
+    pause_job = _Waited(Client.pause_job)
+    resume_job = _Waited(Client.resume_job)
+    cancel_job = _Waited(Client.cancel_job)
+    run_job = _Waited(Client.run_job)
+
+    executions = _Waited(Client.executions)
+    each_execution = _Each(Client.each_execution)
+    execution = _Waited(Client.execution)
+    cancel_execution = _Waited(Client.cancel_execution)
+    retry_execution = _Waited(Client.retry_execution)
+    statistics = _Waited(Client.statistics)
+
+    letters = _Waited(Client.letters)
+    each_letter = _Each(Client.each_letter)
+    letter_groups = _Waited(Client.letter_groups)
+    retry_letters = _Waited(Client.retry_letters)
+    drop_letters = _Waited(Client.drop_letters)
+
+    watermarks = _Waited(Client.watermarks)
+    each_watermark = _Each(Client.each_watermark)
+    watermark = _Waited(Client.watermark)
+    set_watermark = _Waited(Client.set_watermark)
+    reset_watermark = _Waited(Client.reset_watermark)
+    stream = _Waited(Client.stream)
+    items = _Waited(Client.items)
+    each_item = _Each(Client.each_item)
+    item = _Waited(Client.item)
+    events = _Waited(Client.events)
+    each_event = _Each(Client.each_event)
+    last_position = _Waited(Client.last_position)
+
+    limits = _Waited(Client.limits)
+    set_limit = _Waited(Client.set_limit)
+    clear_limit = _Waited(Client.clear_limit)
+    breakers = _Waited(Client.breakers)
+    reset_breaker = _Waited(Client.reset_breaker)
+
+    fleet = _Waited(Client.fleet)
+    drain = _Waited(Client.drain)
+    undrain = _Waited(Client.undrain)
+    health = _Waited(Client.health)
+    accounts = _Waited(Client.accounts)
+    audit = _Waited(Client.audit)
+    whoami = _Waited(Client.whoami)
+    tokens = _Waited(Client.tokens)
+    token = _Waited(Client.token)
+    add_token = _Waited(Client.add_token)
+    revoke_token = _Waited(Client.revoke_token)
+
+
+async def _made(url: str, token: str | None, timeout: timedelta) -> Client:
+    return Client(url, token, timeout=timeout)
