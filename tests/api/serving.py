@@ -1,11 +1,15 @@
 """The API of an open process on a real port, and a client for it."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 import httpx2
 import jsonschema
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
 
 from floodmark.api.app import create_app
 from floodmark.api.server import HttpServer
@@ -58,19 +62,16 @@ class Api:
             return
         told = operation["responses"].get(str(answer.status_code))
         assert told is not None, f"{method} {answer.request.url}: {answer.status_code} is not documented\n{answer.text}"
-        document = self.app.openapi()
         if "$ref" in told:
-            told = document["components"]["responses"][told["$ref"].rpartition("/")[2]]
+            told = document()["components"]["responses"][told["$ref"].rpartition("/")[2]]
         kind = answer.headers.get("content-type", "").partition(";")[0]
         assert kind in told.get("content", {"": {}}), f"{kind} is not documented for {answer.status_code}"
         schema = told.get("content", {}).get(kind, {}).get("schema")
         if schema and "json" in kind:
-            checker = jsonschema.Draft202012Validator({**schema, "components": document["components"]})
-            checker.validate(answer.json())
+            _checker(json.dumps(schema)).validate(answer.json())
 
     def _operation(self, method: str, path: str) -> Any:
-        document = self.app.openapi()
-        for known, operations in document["paths"].items():
+        for known, operations in document()["paths"].items():
             parts, asked = known.split("/"), path.split("/")
             fits = len(parts) == len(asked) and all(
                 one == other or (one.startswith("{") and other) for one, other in zip(parts, asked, strict=True)
@@ -78,6 +79,21 @@ class Api:
             if fits and method.lower() in operations:
                 return operations[method.lower()]
         return None
+
+
+@cache
+def document() -> Any:
+    """The OpenAPI document, made once: it takes its time."""
+    return create_app(None).openapi()
+
+
+@cache
+def _checker(schema: str) -> Any:
+    """Checks answers against a schema of the document."""
+    whole = DRAFT202012.create_resource(document())
+    about = schema.replace('"#/', '"floodmark:api#/')
+    registry: Registry[Any] = Registry().with_resource("floodmark:api", whole)
+    return jsonschema.Draft202012Validator(json.loads(about), registry=registry)
 
 
 @asynccontextmanager
@@ -92,7 +108,7 @@ async def served(parts: Parts, **options: Any) -> AsyncIterator[Api]:
     """Serve the API of an open process."""
     app = create_app(parts, **options)
     async with (
-        HttpServer(app) as server,
+        HttpServer(app, leaving=app.state.live.close) as server,
         httpx2.AsyncClient(base_url=server.url, timeout=20, trust_env=False) as client,
     ):
         yield Api(parts, app, client)

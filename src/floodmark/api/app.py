@@ -1,6 +1,7 @@
 """The HTTP API: one FastAPI application over an open process."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -13,14 +14,34 @@ from floodmark.sources.port import Source
 from . import problems
 from .document import TAGS, document
 from .edge import Edge
-from .routes.jobs import jobs
+from .live import Live
+from .routes.executions import executions
+from .routes.health import health
+from .routes.installation import installation
+from .routes.jobs import expressions, jobs
+from .routes.letters import letters
+from .routes.limits import limits
+from .routes.live import live
+from .routes.scheduler import scheduler
+from .routes.streams import streams
 from .routes.tokens import tokens
 
 PREFIX = "/api/v2"
 # Answers that have no end.
 _ENDLESS = (f"{PREFIX}/live",)
 # Under PREFIX, in the order in which the document lists them.
-_ROUTERS: tuple[APIRouter, ...] = (jobs, tokens)
+_ROUTERS: tuple[APIRouter, ...] = (
+    jobs,
+    expressions,
+    executions,
+    streams,
+    letters,
+    limits,
+    scheduler,
+    installation,
+    tokens,
+    live,
+)
 
 
 def create_app(
@@ -44,14 +65,24 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
+        lifespan=_living,
     )
     app.state.parts, app.state.sources = parts, sources
+    app.state.live = None if parts is None else Live(parts)
     problems.install(app)
     for router in _ROUTERS:
         app.include_router(router, prefix=PREFIX)
+    app.include_router(health)
     app.openapi = lambda: document(app)  # type: ignore[method-assign] # the way FastAPI has for it
     _surround(app, settings or (parts.settings if parts is not None else Settings()))
     return app
+
+
+@asynccontextmanager
+async def _living(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    if app.state.live is not None:
+        await app.state.live.ended()
 
 
 def _surround(app: FastAPI, settings: Settings) -> None:

@@ -78,3 +78,6 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
         known = responses.get(str(status))
         if known is None or _SCHEMAS + "HTTPValidationError" in str(known):
             responses[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
+        else:
+            # An answer of its own for that status; but something else can go wrong as well.
+            known.setdefault("content", {}).setdefault(MEDIA_TYPE, {"schema": {"$ref": f"{_SCHEMAS}Problem"}})

@@ -20,7 +20,7 @@ def health_app(render_metrics: Callable[[], bytes], health: Callable[[], Awaitab
     """GET /health answers 200 while `status` is ok or degraded, else 503; GET /metrics is for Prometheus."""
 
     async def get_health(_: Request) -> Response:
-        report = await _reported(health)
+        report = await reported(health)
         code = 200 if report.get("status") in SERVING else 503
         body = msgspec.json.encode(report, enc_hook=str)
         return Response(body, code, headers=NO_STORE, media_type="application/json")
@@ -33,7 +33,7 @@ def health_app(render_metrics: Callable[[], bytes], health: Callable[[], Awaitab
     return Starlette(routes=[Route("/health", get_health), Route("/metrics", get_metrics)])
 
 
-async def _reported(health: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+async def reported(health: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
     """What `health` says. When it cannot even say that, the process is down."""
     try:
         return await health()

@@ -12,6 +12,7 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from floodmark.execution import Execution
+from floodmark.store.audit import AuditRow
 
 _TEN_YEARS = 315_360_000
 
@@ -190,6 +191,41 @@ class AskedOut(BaseModel):
     reason: str | None = Field(description="Why it does not start at once, if it does not.")
 
 
+class ExplanationOut(BaseModel):
+    """Why a job is not running, or what it is doing."""
+
+    code: str = Field(description="For programs: running, queued, paused, limit, retry, not_due, ...")
+    sentence: str = Field(description="For people.", examples=["not due: next run at 14:06:40 UTC, in 40 s"])
+    until: datetime | None = Field(description="When it changes by itself; null if it does not.")
+
+
+class RunOut(BaseModel):
+    """A run to come."""
+
+    at: datetime
+    local: str = Field(description="The same on the clock the job runs by.", examples=["2026-03-29T03:00:00+02:00"])
+    clock_change: str | None = Field(description="What that clock did since the run before.")
+
+
+class RunsOut(BaseModel):
+    """Runs to come."""
+
+    timezone: str
+    runs: list[RunOut]
+
+
+class StatisticsOut(BaseModel):
+    """How executions went. Durations are seconds, null if nothing has ended."""
+
+    total_executions: int = Field(description="All but the skipped, which never ran.")
+    successful: int
+    failed: int
+    success_rate: float = Field(description="Per cent of those that succeeded or failed.")
+    avg_duration: float | None
+    min_duration: float | None
+    max_duration: float | None
+
+
 def model_of(name: str, struct: type[Struct], doc: str, told: Mapping[str, str] | None = None) -> type[BaseModel]:
     """A model with the fields of a struct, all of them always there, and what is to be said of some."""
     said = told or {}
@@ -214,5 +250,17 @@ ExecutionOut: Any = model_of(
         "lease_until": "A running one is taken back if its worker is silent until then.",
         "items_known": "Items that were met again, unchanged.",
         "error_details": "Every failed attempt.",
+    },
+)
+AuditOut: Any = model_of(
+    "AuditOut",
+    AuditRow,
+    "A change that someone made.",
+    {
+        "who": "The name of a token, `local`, or a user of the machine.",
+        "via": "The way they came: cli, api, sync.",
+        "object": "What was changed, by kind and name: `job:news`.",
+        "before": "What was changed of it, as it was; null if there was nothing.",
+        "after": "The same as it is now; null if there is nothing.",
     },
 )

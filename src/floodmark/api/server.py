@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,10 +21,20 @@ class HttpServer:
     """Serves an ASGI app while the `async with` block runs; `port` is where.
 
     When the port is taken, `fallback` takes a free one and says so in the log; without it, Unavailable is raised.
+    `leaving` is called when the block ends, before open requests are waited for: answers without end must end.
     """
 
-    def __init__(self, app: Any, host: str = "127.0.0.1", port: int = 0, *, fallback: bool = True) -> None:
+    def __init__(
+        self,
+        app: Any,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        fallback: bool = True,
+        leaving: Callable[[], None] | None = None,
+    ) -> None:
         self._app, self._host, self._asked, self._fallback = app, host, port, fallback
+        self._leaving = leaving
         self.port = port
 
     @property
@@ -52,6 +62,8 @@ class HttpServer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._leaving is not None:
+            self._leaving()
         self._server.should_exit = True
         await self._serving
 

@@ -1,14 +1,13 @@
 """Points in time as people read them. Pure: whoever asks says what time it is."""
 
-from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, tzinfo
-from itertools import islice
 
 from floodmark.durations import format_duration
-from floodmark.job import NEVER, Job
-from floodmark.triggers import instants, trigger_of
+from floodmark.job import NEVER
+from floodmark.upcoming import clock_changes, upcoming
 
-_INSTANT = timedelta(microseconds=1)
+__all__ = ["absolute", "both", "clock_changes", "due", "relative", "upcoming"]
+
 _SOON = timedelta(seconds=1)
 
 
@@ -38,24 +37,3 @@ def due(moment: datetime | None, now: datetime, zone: tzinfo | None = None) -> s
     """The same for a run to come: one whose time has passed is due, not past."""
     shown = both(moment, now, zone)
     return shown if moment is None or moment > now else f"due {shown}"
-
-
-def upcoming(job: Job, now: datetime, count: int) -> list[datetime]:
-    """The next instants of a job, as the scheduler will see them; one that is overdue comes first."""
-    trigger = trigger_of(job.when, anchor=job.created_at)
-    since = job.planned_until or job.created_at - _INSTANT
-    overdue = trigger.latest(now)
-    due = [overdue] if overdue is not None and overdue > since else []
-    return [*due, *islice(instants(trigger, max(since, now)), count)][:count]
-
-
-def clock_changes(moments: Sequence[datetime], since: datetime, zone: tzinfo) -> Iterator[str]:
-    """Beside each moment, what the clocks of `zone` did since the one before it."""
-    before = since.astimezone(zone).utcoffset() or timedelta()
-    for moment in moments:
-        offset = moment.astimezone(zone).utcoffset() or timedelta()
-        moved = offset - before
-        before = offset
-        yield (
-            f"clocks went {'forward' if moved > timedelta() else 'back'} {format_duration(abs(moved))}" if moved else ""
-        )

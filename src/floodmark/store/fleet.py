@@ -125,6 +125,12 @@ class Fleet:
             return None
         return Tick(at=datetime.fromisoformat(told["at"]), holder=told["holder"], interval=told["interval"])
 
+    async def last_tick_and_now(self) -> tuple[Tick | None, datetime]:
+        """The last step of the scheduler, and what time it is by the same clock."""
+        async with self._database.reading() as connection:
+            now = await present_moment(self._database, self._clock, connection)
+        return await self.last_tick(), now
+
     async def installation_id(self) -> str:
         """The id of this installation, made by whoever asks first: whoever shares the database shares it."""
         statement = insert_into(self._database, facts).values(

@@ -1,24 +1,45 @@
 """Jobs: make, find, change and remove them, and tell them what to do."""
 
+from datetime import datetime
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from fastapi import Body, Header, Query, Request
 from fastapi import Path as InPath
+from msgspec.structs import asdict
 from starlette.responses import Response
 
 from floodmark.api.deps import Administering, Operating, Reading
 from floodmark.api.making import changes_of, fitted, spec_of
-from floodmark.api.models import AskedOut, CancelledOut, JobIn, JobOut, JobPatch, Name, PauseIn, RunIn
+from floodmark.api.models import (
+    AskedOut,
+    CancelledOut,
+    ExplanationOut,
+    JobIn,
+    JobOut,
+    JobPatch,
+    Name,
+    PauseIn,
+    RunIn,
+    RunsOut,
+    Text,
+)
 from floodmark.api.paging import Cursor, Limit, Page, key_of, page
 from floodmark.api.problems import Stale
+from floodmark.api.repeating import IdempotencyKey, once
 from floodmark.api.routing import answer, router
-from floodmark.errors import Conflict, InvalidInput
+from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.job import Job, Priority
+from floodmark.office.local import LocalOffice
 from floodmark.office.port import JobFilter
 from floodmark.shapes import job_shape
 from floodmark.store.job_fields import columns_of
+from floodmark.triggers import instants
+from floodmark.triggers.cron import cron as cron_trigger
+from floodmark.upcoming import runs_shape, upcoming
 
 jobs = router("/jobs", tag="Jobs")
+expressions = router(tag="Jobs")
 
 JobId = Annotated[
     str, InPath(description="Id or name of a job, or the beginning of one.", min_length=1, max_length=200)
@@ -27,6 +48,7 @@ IfMatch = Annotated[
     str | None,
     Header(description='The ETag of the job as you know it: `"7"`. Refused with 412 if it was changed since.'),
 ]
+Count = Annotated[int, Query(ge=1, le=1000, description="How many.")]
 JobState = Literal["active", "paused", "disabled"]
 Truth = Literal["true", "false"]
 _STATES: dict[str, dict[str, bool]] = {
@@ -37,12 +59,20 @@ _STATES: dict[str, dict[str, bool]] = {
 
 
 @jobs.post("", status_code=201, response_model=JobOut, summary="Make a job")
-async def add_job(request: Request, office: Administering, body: JobIn) -> Response:
+async def add_job(
+    request: Request, office: Administering, body: JobIn, idempotency_key: IdempotencyKey = None
+) -> Response:
     """Make a job: `source` and `target` say what, the schedule columns when. Runs are planned at once."""
     given = body.model_dump(exclude_unset=True)
-    spec = await fitted(spec_of(given, office.parts.settings), office, request.app.state.sources)
-    job = await office.add_job(spec)
-    return _shown(job, 201, {"Location": f"/api/v2/jobs/{job.job_id}"})
+
+    async def make(job_id: str | None, may_be_there: bool) -> Response:
+        job = await _existing(office, job_id) if may_be_there else None
+        if job is None:
+            spec = await fitted(spec_of(given, office.parts.settings), office, request.app.state.sources)
+            job = await office.add_job(spec, job_id=job_id)
+        return _shown(job, 201, {"Location": f"/api/v2/jobs/{job.job_id}"})
+
+    return await once(office, request.app.state, idempotency_key, ["POST /jobs", given], make)
 
 
 @jobs.get("", response_model=Page[JobOut], summary="List jobs")
@@ -143,14 +173,30 @@ async def force_run(office: Operating, job_id: JobId, body: Annotated[RunIn | No
     return answer(asked, 202, {"Location": f"/api/v2/executions/{asked.execution_id}"})
 
 
-def _asked(state: JobState | None, enabled: Truth | None, paused: Truth | None) -> dict[str, bool]:
-    asked = dict(_STATES.get(state or "", {}))
-    for name, value in {"enabled": enabled, "paused": paused}.items():
-        if value is None:
-            continue
-        if asked.setdefault(name, value == "true") != (value == "true"):
-            raise InvalidInput(f"state={state} and {name}={value} contradict each other", hint="leave one of them out")
-    return asked
+@jobs.get("/{job_id}/explain", response_model=ExplanationOut, summary="Explain why a job is not running")
+async def explain_job(office: Reading, job_id: JobId) -> Response:
+    """In one sentence, why it is not running and until when, or what it is doing."""
+    return answer(asdict(await office.explain(job_id)))
+
+
+@jobs.get("/{job_id}/next", response_model=RunsOut, summary="Show when a job will run")
+async def next_of_job(office: Reading, job_id: JobId, count: Count = 5) -> Response:
+    """Its next runs, as if it were neither paused nor disabled. Changes of the clocks are marked."""
+    job, now = await office.job(job_id), office.parts.clock.now()
+    return _runs(upcoming(job, now, count), now, job.when.timezone)
+
+
+@expressions.get("/next", response_model=RunsOut, summary="Show when an expression would run")
+async def next_of_expression(
+    office: Reading,
+    *,
+    cron: Annotated[Text, Query(description="Five fields.", examples=["*/15 8-18 * * MON-FRI"])],
+    timezone: Annotated[Name, Query(description="The clock it runs by.", examples=["Europe/Berlin"])] = "UTC",
+    count: Count = 5,
+) -> Response:
+    """The next runs of a cron expression, while it is being typed."""
+    now = office.parts.clock.now()
+    return _runs(list(islice(instants(cron_trigger(cron, timezone), now), count)), now, timezone)
 
 
 def expected_version(if_match: str | None, job: Job) -> int | None:
@@ -170,7 +216,30 @@ def etag(job: Job) -> str:
     return f'"{job.version}"'
 
 
-async def _changed(office: Any, before: Job, changes: dict[str, Any], version: int | None) -> Response:
+def _asked(state: JobState | None, enabled: Truth | None, paused: Truth | None) -> dict[str, bool]:
+    asked = dict(_STATES.get(state or "", {}))
+    for name, value in {"enabled": enabled, "paused": paused}.items():
+        if value is None:
+            continue
+        if asked.setdefault(name, value == "true") != (value == "true"):
+            raise InvalidInput(f"state={state} and {name}={value} contradict each other", hint="leave one of them out")
+    return asked
+
+
+def _runs(runs: list[datetime], now: datetime, zone: str) -> Response:
+    return answer({"timezone": zone, "runs": runs_shape(runs, now, zone)})
+
+
+async def _existing(office: LocalOffice, job_id: str | None) -> Job | None:
+    """A job that was made by a request which did not live to tell."""
+    try:
+        job = await office.job(job_id or "")
+    except NotFound:
+        return None
+    return job if job.job_id == job_id else None
+
+
+async def _changed(office: LocalOffice, before: Job, changes: dict[str, Any], version: int | None) -> Response:
     try:
         return _shown(await office.update_job(before.job_id, changes, version=version))
     except Conflict as error:

@@ -1,0 +1,75 @@
+"""For load balancers and Prometheus: `/health`, `/health/details`, `/metrics`. They stand outside of `/api/v2`."""
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+from fastapi import Depends, Request
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from floodmark.api.access import is_local, require
+from floodmark.api.deps import parts_of
+from floodmark.api.health import SERVING, reported
+from floodmark.api.routing import answer, router
+from floodmark.health import health_details, health_of
+from floodmark.store.audit import Actor
+from floodmark.telemetry.metrics import render
+
+from .scheduler import HealthOut, SchedulerOut
+
+health = router(tag="Health")
+
+# This machine may always look, also when there are tokens: a probe has none.
+Looking = Annotated[Actor, Depends(require("read", unless_local=True))]
+_DOWN: dict[int | str, dict[str, Any]] = {
+    503: {"model": HealthOut, "description": "There is no database, so nothing works."}
+}
+
+
+class BriefHealthOut(BaseModel):
+    """Whether everything is well. Those who do not ask from this machine get no more than the status."""
+
+    status: Literal["ok", "degraded", "down"]
+    instance: str | None = Field(default=None, description="The process that answers.")
+    database: str | None = None
+    redis: str | None = None
+    leader: str | None = Field(default=None, description="Who schedules.")
+    workers: int | None = Field(default=None, description="Workers that are alive.")
+    scheduler: SchedulerOut | None = None
+    error: str | None = Field(default=None, description="Why not even that could be told.")
+
+
+@health.get(
+    "/health",
+    response_model=BriefHealthOut,
+    responses={503: {"model": BriefHealthOut, "description": "There is no database, so nothing works."}},
+    summary="Is it well?",
+)
+async def show_health(request: Request) -> Response:
+    """200 while it serves, 503 when it cannot. No token is needed."""
+    report = await reported(lambda: health_of(parts_of(request)))
+    code = 200 if report["status"] in SERVING else 503
+    return answer(report if is_local(request) else {"status": report["status"]}, code)
+
+
+@health.get(
+    "/health/details", response_model=HealthOut, responses=_DOWN, summary="Is it well, and if not, what is not?"
+)
+async def show_health_details(request: Request, _: Looking) -> Response:
+    """Database, Redis, the scheduler by its last tick, and every process of the fleet. No token from this machine."""
+    report = await health_details(parts_of(request))
+    return answer(report, 200 if report["status"] in SERVING else 503)
+
+
+@health.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "For Prometheus."}},
+    summary="Show the metrics of this process",
+)
+async def show_metrics(request: Request, _: Looking) -> Response:
+    """In the text format of Prometheus. No token from this machine."""
+    # In a thread: thousands of series take milliseconds, in which leases would not be renewed.
+    body = await asyncio.to_thread(render, parts_of(request).registry)
+    return Response(body, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -1,0 +1,43 @@
+"""When a job will run, and what the clocks do meanwhile. Pure: whoever asks says what time it is."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta, tzinfo
+from itertools import islice
+from typing import Any
+
+from .durations import format_duration
+from .job import Job
+from .triggers import instants, trigger_of, zone_of
+
+_INSTANT = timedelta(microseconds=1)
+
+
+def upcoming(job: Job, now: datetime, count: int) -> list[datetime]:
+    """The next instants of a job, as the scheduler will see them; one that is overdue comes first."""
+    trigger = trigger_of(job.when, anchor=job.created_at)
+    since = job.planned_until or job.created_at - _INSTANT
+    overdue = trigger.latest(now)
+    due = [overdue] if overdue is not None and overdue > since else []
+    return [*due, *islice(instants(trigger, max(since, now)), count)][:count]
+
+
+def clock_changes(moments: Sequence[datetime], since: datetime, zone: tzinfo) -> Iterator[str]:
+    """Beside each moment, what the clocks of `zone` did since the one before it."""
+    before = since.astimezone(zone).utcoffset() or timedelta()
+    for moment in moments:
+        offset = moment.astimezone(zone).utcoffset() or timedelta()
+        moved = offset - before
+        before = offset
+        yield (
+            f"clocks went {'forward' if moved > timedelta() else 'back'} {format_duration(abs(moved))}" if moved else ""
+        )
+
+
+def runs_shape(runs: Sequence[datetime], now: datetime, zone_name: str) -> list[dict[str, Any]]:
+    """Runs to come as JSON: when, what the clocks of the zone show then, and what they did since the run before."""
+    zone = zone_of(zone_name)
+    changes = clock_changes(runs, now, zone)
+    return [
+        {"at": run, "local": run.astimezone(zone).isoformat(), "clock_change": change or None}
+        for run, change in zip(runs, changes, strict=True)
+    ]
