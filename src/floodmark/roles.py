@@ -6,6 +6,8 @@ from collections.abc import Coroutine, Mapping
 from datetime import timedelta
 from typing import Any
 
+from .incoming.intake import Intake
+from .incoming.listening import ChannelListener, StreamListener
 from .parts import Parts, call_policy
 from .scheduler.scheduler import Scheduler
 from .signals.port import Bell, Topic
@@ -32,6 +34,8 @@ _TICK = timedelta(seconds=5)
 # A day that is being collected is written anew this often, not after each batch.
 _FILES = timedelta(seconds=2)
 _PRESENCE = timedelta(seconds=2)
+# Longer than a sender tries to deliver a webhook, and than a signature is good for.
+_DELIVERIES_KEPT = timedelta(days=1)
 # What was put on the queue this long ago and is still waiting is put once more, in case the queue forgot.
 _FORGOTTEN = timedelta(seconds=5)
 
@@ -77,16 +81,35 @@ class SchedulerRole:
         self._fire_bell = parts.signals.bell(Topic.JOBS)
         # Only Redis can forget; where the database is the queue, the rows are all there is.
         forgetful = [] if parts.redis is None else [self._loop("requeuer", requeuer.step, _FORGOTTEN)]
+        self._intake = Intake(parts)
+        self._channels = None if parts.redis is None else ChannelListener(parts, self._intake, self.leader)
         self._loops = [
             *forgetful,
+            *self._listeners(),
             self._loop("scheduler", self.scheduler.step, settings.schedule_check_interval, self._fire_bell),
             self._loop("waker", waker.step, _SOON),
             self._loop("rescuer", rescuer.step, _SOON),
             self._loop("relay", self._relay.step, _SOON),
             *projectors,
             self._loop("pruner", pruner.step, timedelta(minutes=5)),
+            self._loop("deliveries", self._forget_deliveries, timedelta(minutes=5)),
             self._loop("tick", self._tick, _TICK),
         ]
+
+    def _listeners(self) -> list[Loop]:
+        """Redis is heard, if there is one. Whoever makes a trigger or a job rings."""
+        if self._channels is None:
+            return []
+        bell = self._parts.signals.bell
+        streams = StreamListener(self._parts, self._intake, self.leader)
+        return [
+            self._loop("channels", self._channels.step, _SOON, bell(Topic.JOBS)),
+            self._loop("streams", streams.step, _SOON, bell(Topic.JOBS)),
+        ]
+
+    async def _forget_deliveries(self) -> None:
+        if self.leader.is_leader:
+            await self._intake.deliveries.forget(max(_DELIVERIES_KEPT, 2 * self._parts.settings.webhook_window))
 
     def _files(self) -> Step:
         """Keeps the artifacts in ARTIFACTS_DIR up to date."""
@@ -107,6 +130,8 @@ class SchedulerRole:
             loop.stop()
         self._relay.stop()
         await asyncio.gather(*tasks)
+        if self._channels is not None:
+            await self._channels.close()
         await _politely(self.leader.resign(), self._parts.events)
         if self._is_alone:
             await _politely(self._fleet.left(self._parts.name), self._parts.events)

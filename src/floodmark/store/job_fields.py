@@ -12,6 +12,7 @@ from floodmark.errors import InvalidInput
 from floodmark.job import CatchUp, Frequency, Overlap, Priority, ScheduleType, When
 from floodmark.spec import JobSpec
 from floodmark.triggers import trigger_of
+from floodmark.triggers.matching import path_pattern
 
 from .database import encode_json
 
@@ -114,6 +115,8 @@ def check(columns: Mapping[str, Any], *, now: datetime) -> None:
     if len(stream.encode()) > _STREAM_BYTES:
         hint = f"give the job a shorter stream: at most {_STREAM_BYTES} bytes"
         raise InvalidInput(f"the stream {stream[:40]!r}... is too long", hint=hint)
+    if columns["trigger_webhook"] is not None:
+        path_pattern(columns["trigger_webhook"])
     trigger_of(msgspec.convert({name: columns[name] for name in When.__struct_fields__}, When), anchor=now)
 
 

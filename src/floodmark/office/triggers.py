@@ -1,0 +1,166 @@
+"""The verbs for triggers from outside, with an audit of every change. Secrets are in none of it."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from redis.exceptions import RedisError
+
+from floodmark.incoming.listening import CHANNELS, STREAMS, Hearing, group_of, heard, make_group
+from floodmark.signals.port import Topic
+from floodmark.store.fleet import Fleet
+from floodmark.store.triggers import UNMATCHED, Kind, NewTrigger, TriggerRow, Triggers
+from floodmark.vault import Vault
+
+from .local import LocalOffice
+
+_FACTS = {"channel": CHANNELS, "stream": STREAMS}
+
+
+class TriggerStatus(Struct, frozen=True, kw_only=True):
+    """A trigger, and whether it is listened to; `why_not` says what is missing."""
+
+    trigger: TriggerRow
+    listening: bool
+    why_not: str | None = None
+
+
+class OfJobs(Struct, frozen=True, kw_only=True):
+    """A pattern that jobs name themselves, as their trigger_webhook or trigger_channel."""
+
+    kind: Kind
+    pattern: str
+    jobs: int
+    listening: bool
+
+
+class Unmatched(Struct, frozen=True, kw_only=True):
+    """What arrived and concerned no job."""
+
+    count: int
+    last: str | None = None
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """How triggers from outside fare. `listener`: the process that hears Redis."""
+
+    listener: str | None
+    triggers: tuple[TriggerStatus, ...]
+    of_jobs: tuple[OfJobs, ...]
+    unmatched: Unmatched
+
+
+class TriggerOffice:
+    """Adds, lists and removes triggers in the name of whoever the office acts for."""
+
+    def __init__(self, office: LocalOffice) -> None:
+        parts = office.parts
+        self._office, self._parts = office, parts
+        self._triggers = Triggers(parts.database, parts.clock, Vault.of(parts.settings))
+        self._fleet = Fleet(parts.database, parts.clock)
+
+    async def page(self, kind: Kind | None = None, *, after: str | None = None, limit: int = 100) -> list[TriggerRow]:
+        """In the order they were made. The next page is `after` the id of the last one."""
+        return await self._triggers.page(kind, after=after, limit=limit)
+
+    async def show(self, text: str, kind: Kind | None = None) -> TriggerRow:
+        """One of them, by id or pattern."""
+        return await self._triggers.get(text, kind)
+
+    async def add(self, new: NewTrigger, *, replace: bool = False) -> TriggerRow:
+        """Make a trigger, or change the one of this pattern. Every process heeds it within a second."""
+        row = await self._triggers.add(new, replace=replace)
+        await self._office.note("trigger.added", _named(row), after=_told(row))
+        await self._begin(row)
+        await self._parts.signals.notify(Topic.JOBS)
+        return row
+
+    async def remove(self, text: str, kind: Kind | None = None) -> TriggerRow:
+        """Forget a trigger; what it was."""
+        row = await self._triggers.get(text, kind)
+        await self._triggers.remove(row.trigger_id)
+        await self._office.note("trigger.removed", _named(row), before=_told(row))
+        await self._parts.signals.notify(Topic.JOBS)
+        return row
+
+    async def statuses(self, rows: Sequence[TriggerRow]) -> list[TriggerStatus]:
+        """The same triggers, with whether they are listened to."""
+        hearings = await self._hearings()
+        return [self._status(row, hearings) for row in rows]
+
+    async def status(self) -> Status:
+        """How all of them fare; of more than 500 the first."""
+        hearings = await self._hearings()
+        rows = await self._triggers.page(limit=500)
+        holders = [hearing.holder for hearing in hearings.values() if hearing is not None]
+        unmatched = await self._fleet.get_fact(UNMATCHED) or {"count": 0}
+        return Status(
+            listener=holders[0] if holders else None,
+            triggers=tuple(self._status(row, hearings) for row in rows),
+            of_jobs=tuple(await self._of_jobs(hearings)),
+            unmatched=msgspec.convert(unmatched, Unmatched),
+        )
+
+    async def _begin(self, row: TriggerRow) -> None:
+        """A stream counts from this moment on, not from when the leader notices."""
+        if row.kind == "stream" and self._parts.redis is not None:
+            # The leader tries again, and tells what is wrong with it.
+            with suppress(RedisError, OSError):
+                group = group_of(self._parts.settings.scheduler_queue_prefix)
+                await make_group(self._parts.redis, row.pattern, group)
+
+    async def _hearings(self) -> dict[str, Hearing | None]:
+        now, found = self._parts.clock.now(), {}
+        for kind, fact in _FACTS.items():
+            hearing = await heard(self._fleet, fact)
+            found[kind] = hearing if hearing is not None and hearing.is_recent(now) else None
+        return found
+
+    def _status(self, row: TriggerRow, hearings: dict[str, Hearing | None]) -> TriggerStatus:
+        why_not = self._why_not(row, hearings)
+        return TriggerStatus(trigger=row, listening=why_not is None, why_not=why_not)
+
+    def _why_not(self, row: TriggerRow, hearings: dict[str, Hearing | None]) -> str | None:
+        if not row.enabled:
+            return "it is disabled"
+        if row.kind == "webhook":
+            return None
+        if self._parts.redis is None:
+            return "there is no Redis: set REDIS_URL"
+        hearing = hearings[row.kind]
+        if hearing is None:
+            return "no scheduler listens to Redis right now"
+        if row.pattern not in hearing.patterns:
+            return f"the scheduler does not hear this {row.kind} yet"
+        return None
+
+    async def _of_jobs(self, hearings: dict[str, Hearing | None]) -> list[OfJobs]:
+        found: list[OfJobs] = []
+        kinds: tuple[Kind, ...] = ("webhook", "channel")
+        for kind in kinds:
+            hearing = hearings.get(kind)
+            heard_patterns = () if hearing is None else hearing.patterns
+            for pattern, count in (await self._triggers.count_jobs(kind)).items():
+                listening = kind == "webhook" or pattern in heard_patterns
+                found.append(OfJobs(kind=kind, pattern=pattern, jobs=count, listening=listening))
+        return found
+
+
+def shape(status: TriggerStatus) -> dict[str, Any]:
+    """A trigger as JSON: everything on one level."""
+    return {
+        **msgspec.structs.asdict(status.trigger),
+        "listening": status.listening,
+        "why_not": status.why_not,
+    }
+
+
+def _named(row: TriggerRow) -> str:
+    return f"trigger:{row.kind}:{row.pattern}"
+
+
+def _told(row: TriggerRow) -> dict[str, Any]:
+    names = ("trigger_id", "jobs", "params", "signed", "debounce_seconds", "enabled")
+    return {name: getattr(row, name) for name in names}

@@ -1,0 +1,654 @@
+"""Triggers from outside: what a delivery fires, once; and what the leader hears of Redis."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from sqlalchemy import insert, select, update
+from sqlalchemy.exc import DBAPIError
+
+from floodmark.errors import Conflict, InvalidInput, NotFound
+from floodmark.incoming.intake import Arrival, Intake
+from floodmark.incoming.listening import CHANNELS, ChannelListener, StreamListener, group_of, heard
+from floodmark.job import ScheduleType, When
+from floodmark.leases.sql import SqlLeases
+from floodmark.office.local import LocalOffice
+from floodmark.office.triggers import TriggerOffice
+from floodmark.parts import Parts, open_parts
+from floodmark.roles import SchedulerRole
+from floodmark.settings import Settings
+from floodmark.store.audit import Actor
+from floodmark.store.deliveries import Replayed, Taken
+from floodmark.store.fleet import Fleet
+from floodmark.store.jobs import Jobs
+from floodmark.store.tables import job_executions, jobs, trigger_deliveries
+from floodmark.store.triggers import NewTrigger, TriggerRow, checked
+from floodmark.telemetry.events import Event, Events, StepFailed, TriggersFired, TriggersMatched
+from floodmark.testing.eventually import eventually
+from floodmark.testing.factories import given_job
+from floodmark.triggers.matching import channel_matches, segments
+from floodmark.upkeep.leader import Leader
+from servers import Valkey
+from system.stores import a_spec
+
+SECRET = "a secret for tests only"
+SECOND = timedelta(seconds=1)
+EVENT = When(schedule_type=ScheduleType.EVENT)
+
+
+class House:
+    """One process, with what a person, a webhook or a message can do to it."""
+
+    def __init__(self, parts: Parts, told: list[Event]) -> None:
+        self.parts, self.told = parts, told
+        self.intake = Intake(parts)
+        self.office = LocalOffice(parts, Actor(who="ada", via="api"))
+        self.desk = TriggerOffice(self.office)
+        self.jobs = Jobs(parts.database, parts.clock)
+
+    async def job(self, name: str, **columns: Any) -> str:
+        return await given_job(self.parts, name=name, **columns)
+
+    async def add(self, kind: Any, pattern: str, *jobs: str, replace: bool = False, **more: Any) -> TriggerRow:
+        return await self.desk.add(NewTrigger(kind=kind, pattern=pattern, jobs=jobs, **more), replace=replace)
+
+    async def hook(self, path: str, body: Any = None, **more: Any) -> Taken:
+        arrival = Arrival(kind="webhook", subject=path, path=segments(path), body=body, **more)
+        return await self.intake.take(arrival, await self.intake.matching(arrival))
+
+    async def executions(self, **where: Any) -> list[Any]:
+        query = select(job_executions).order_by(job_executions.c.execution_id)
+        for name, value in where.items():
+            query = query.where(job_executions.c[name] == value)
+        async with self.parts.database.reading() as connection:
+            return list((await connection.execute(query)).all())
+
+    async def later(self, by: timedelta) -> None:
+        """As if that much time had passed since the last deliveries."""
+        async with self.parts.database.writing() as connection:
+            cell = trigger_deliveries.c
+            rows = (await connection.execute(select(cell.trigger_id, cell.delivery_id, cell.fires_at))).all()
+            for trigger_id, delivery_id, fires_at in rows:
+                this = update(trigger_deliveries).where(cell.trigger_id == trigger_id, cell.delivery_id == delivery_id)
+                await connection.execute(this.values(fires_at=fires_at and fires_at - by))
+
+
+@asynccontextmanager
+async def opened(url: str, **settings: Any) -> AsyncIterator[House]:
+    events, told = Events(), list[Event]()
+    for kind in (TriggersFired, TriggersMatched, StepFailed):
+        events.listen(kind, told.append)
+    wanted = Settings(**{"database_url": url, "floodmark_secret_key": SECRET, **settings})
+    async with open_parts(wanted, events=events) as parts:
+        yield House(parts, told)
+
+
+@pytest.fixture
+async def house(migrated_url: str) -> AsyncIterator[House]:
+    async with opened(migrated_url) as house:
+        yield house
+
+
+def names(taken: Taken) -> list[str]:
+    return sorted(fired.job_name for fired in taken.executions)
+
+
+# What a delivery fires
+
+
+@pytest.mark.spec("V4", "V7")
+async def test_one_path_fires_the_jobs_of_the_trigger_and_those_that_name_a_fitting_path(house: House) -> None:
+    for name in ("listed", "unrelated"):
+        await house.job(name)
+    await house.job("starred", trigger_webhook="/sources/*/crawl")
+    await house.job("rest", trigger_webhook="/sources/**", priority=1)
+    await house.job("elsewhere", trigger_webhook="/other/*")
+    await house.add("webhook", "/sources/{source_id}/crawl", "listed", params={"title": "body.article.title"})
+
+    taken = await house.hook("/sources/42/crawl", {"article": {"title": "Tides"}})
+
+    assert names(taken) == ["listed", "rest", "starred"]
+    rows = await house.executions()
+    assert {row.trigger for row in rows} == {"webhook:/sources/{source_id}/crawl"}
+    assert {row.state for row in rows} == {"queued"}
+    assert all(row.params == {"source_id": "42", "title": "Tides"} for row in rows)
+    assert {row.job_name: row.priority for row in rows} == {"listed": 2, "starred": 2, "rest": 1}
+    assert sum((await house.parts.queue.depth()).values()) == 3
+    assert house.told == [TriggersFired("webhook"), TriggersMatched("webhook", 3)]
+
+
+@pytest.mark.spec("V4", "V7")
+async def test_jobs_that_name_a_path_need_no_trigger(house: House) -> None:
+    await house.job("one", trigger_webhook="/sources/{id}/crawl")
+    await house.job("two", trigger_webhook="/sources/*/crawl")
+    taken = await house.hook("/sources/7/crawl")
+    assert sorted((fired.job_name, fired.trigger) for fired in taken.executions) == [
+        ("one", "webhook:/sources/{id}/crawl"),
+        ("two", "webhook:/sources/*/crawl"),
+    ]
+    assert {row.job_name: row.params for row in await house.executions()} == {"one": {"id": "7"}, "two": None}
+
+
+async def test_a_job_that_several_triggers_name_runs_once(house: House) -> None:
+    await house.job("news", trigger_webhook="/a/*")
+    await house.add("webhook", "/a/b", "news")
+    await house.add("webhook", "/a/**", "news")
+    assert len((await house.hook("/a/b")).executions) == 1
+    assert len(await house.executions()) == 1
+
+
+@pytest.mark.spec("V4")
+async def test_what_concerns_no_job_is_counted(house: House) -> None:
+    assert await house.hook("/nobody/home") == Taken(delivery_id="")
+    await house.hook("/nobody/there")
+    status = await house.desk.status()
+    assert (status.unmatched.count, status.unmatched.last) == (2, "webhook:/nobody/there")
+    assert house.told == [TriggersFired("webhook")] * 2
+
+
+async def test_paused_disabled_old_and_missing_jobs_are_not_fired_and_the_answer_says_so(house: House) -> None:
+    await house.job("paused", paused=True, pause_reason="too loud")
+    await house.job("disabled", schedule_enabled=False)
+    await house.job("old", scheduler_version=1)
+    gone = await house.jobs.add(a_spec(name="gone"))
+    await house.job("fine")
+    row = await house.add("webhook", "/all", "paused", "disabled", "old", "gone", "fine")
+    await house.jobs.remove(gone)
+
+    taken = await house.hook("/all")
+
+    assert names(taken) == ["fine"]
+    assert {skipped.job: skipped.reason for skipped in taken.skipped} == {
+        "paused": "it is paused: too loud",
+        "disabled": "it is disabled",
+        "old": "it belongs to the old scheduler",
+        gone.job_id: "there is no such job",
+    }
+    [now] = await house.desk.page()
+    assert (now.fired, now.matched, now.trigger_id) == (1, 1, row.trigger_id)
+
+
+async def test_an_execution_waits_for_the_one_under_way_and_for_what_its_job_depends_on(house: House) -> None:
+    await house.jobs.add(a_spec(name="first"))
+    await house.jobs.add(a_spec(name="second", depends_on=("first",)))
+    await house.add("webhook", "/go", "first", "second")
+
+    taken, again = await house.hook("/go"), await house.hook("/go")
+
+    reasons = {fired.job_name: fired.reason for fired in taken.executions}
+    assert reasons == {"first": None, "second": "waits for first to succeed"}
+    [first] = [fired for fired in taken.executions if fired.job_name == "first"]
+    [waiting] = [fired for fired in again.executions if fired.job_name == "first"]
+    assert waiting.reason == f"waits for execution {first.execution_id}, which is queued"
+    holds = sorted((row.job_name, row.state, row.hold) for row in await house.executions())
+    assert holds == [
+        ("first", "queued", None),
+        ("first", "waiting", "overlap"),
+        ("second", "waiting", "dependency"),
+        ("second", "waiting", "dependency"),
+    ]
+
+
+async def test_a_thousand_jobs_are_fired_by_one_delivery(house: House) -> None:
+    async with house.parts.database.writing() as connection:
+        columns = {"target": "t", "schedule_type": "event", "trigger_webhook": "/everything"}
+        rows = [{"job_id": f"j{number}", "name": f"n{number}", **columns} for number in range(1200)]
+        await connection.execute(insert(jobs), rows)
+    taken = await house.hook("/everything", delivery_id="d1")
+    assert len({fired.execution_id for fired in taken.executions}) == 1200
+    assert sum((await house.parts.queue.depth()).values()) == 1200
+    assert (await house.hook("/everything", delivery_id="d1")).executions == taken.executions
+
+
+async def test_text_that_no_database_holds_is_made_storable(house: House) -> None:
+    await house.job("news")
+    await house.add("webhook", "/x/*", "news", params={"a": "path.1", "b": "body.t"})
+    await house.hook("/x/\ud800", {"t": "nul \0"}, delivery_id="d")
+    [row] = await house.executions()
+    assert row.params == {"a": "\ufffd", "b": "nul \u2400"}
+
+
+# Once
+
+
+@pytest.mark.spec("V4")
+async def test_the_same_delivery_again_is_given_the_same_answer_and_fires_nothing(house: House) -> None:
+    await house.job("news")
+    await house.add("webhook", "/a", "news")
+    first = await house.hook("/a", delivery_id="d1")
+    again = await house.hook("/a", delivery_id="d1")
+    assert (first.is_duplicate, again.is_duplicate) == (False, True)
+    assert again.executions == first.executions
+    assert len(await house.executions()) == 1
+    assert len((await house.hook("/a", delivery_id="d2")).executions) == 1
+    assert house.told.count(TriggersFired("webhook")) == 2
+
+
+@pytest.mark.spec("V4")
+async def test_a_delivery_that_reaches_two_processes_at_once_fires_once(migrated_url: str) -> None:
+    async with opened(migrated_url) as one, opened(migrated_url) as other:
+        await one.job("listed")
+        await one.job("naming", trigger_webhook="/b")
+        await one.add("webhook", "/a", "listed")
+        for path in ("/a", "/b"):
+            answers = await asyncio.gather(
+                *(house.hook(path, delivery_id="d1") for house in (one, other) for _ in range(4))
+            )
+            assert len({fired.execution_id for taken in answers for fired in taken.executions}) == 1
+            assert sorted(taken.is_duplicate for taken in answers) == [False] + [True] * 7
+        assert len(await one.executions()) == 2
+
+
+async def test_a_signature_counts_once_whatever_id_comes_with_it(house: House) -> None:
+    await house.job("news")
+    await house.add("webhook", "/a/*", "news")
+    await house.hook("/a/1", delivery_id="d1", signature="s1")
+    assert (await house.hook("/a/1", delivery_id="d1", signature="s1")).is_duplicate
+    for path, more in (("/a/1", {"delivery_id": "d2"}), ("/a/2", {"delivery_id": "d3"}), ("/a/1", {})):
+        with pytest.raises(Replayed):
+            await house.hook(path, signature="s1", **more)
+    assert len(await house.executions()) == 1
+
+
+async def test_deliveries_are_forgotten_after_a_while(house: House) -> None:
+    await house.job("news")
+    await house.add("webhook", "/a", "news")
+    await house.hook("/a", delivery_id="d1")
+    assert await house.intake.deliveries.forget(timedelta(hours=1)) == 0
+    assert await house.intake.deliveries.forget(-SECOND) == 1
+    assert not (await house.hook("/a", delivery_id="d1")).is_duplicate
+
+
+# Debounce
+
+
+@pytest.mark.spec("V4")
+async def test_what_comes_while_a_trigger_rests_becomes_one_more_execution_at_its_end(house: House) -> None:
+    await house.job("news")
+    await house.add("webhook", "/a/{n}", "news", debounce=timedelta(seconds=60), params={"v": "body.v"})
+
+    first = await house.hook("/a/1", {"v": 1})
+    second, third = await house.hook("/a/1", {"v": 2}), await house.hook("/a/1", {"v": 3})
+    other = await house.hook("/a/2", {"v": 9})
+
+    assert first.debounced_until is None
+    assert second.debounced_until == third.debounced_until is not None
+    assert [fired.is_folded for taken in (second, third) for fired in taken.executions] == [False, True]
+    assert second.executions[0].execution_id == third.executions[0].execution_id
+    assert other.debounced_until is None, "another path is another matter"
+    rows = await house.executions()
+    assert [(row.state, row.params, row.coalesced) for row in rows] == [
+        ("queued", {"n": "1", "v": 1}, 0),
+        ("waiting", {"n": "1", "v": 3}, 1),
+        ("waiting", {"n": "2", "v": 9}, 0),
+    ]
+    assert rows[1].not_before == second.debounced_until
+    [trigger] = await house.desk.page()
+    assert (trigger.fired, trigger.matched) == (4, 3)
+
+
+async def test_a_trigger_that_has_rested_fires_at_once_and_one_that_just_fired_rests_again(house: House) -> None:
+    await house.job("news")
+    await house.add("webhook", "/a", "news", debounce=timedelta(seconds=60))
+    await house.hook("/a")
+    await house.hook("/a")
+    await house.later(timedelta(seconds=70))
+    # The one that waited has started ten seconds ago.
+    resting = await house.hook("/a")
+    assert resting.debounced_until is not None
+    await house.later(timedelta(seconds=130))
+    assert (await house.hook("/a")).debounced_until is None
+
+
+async def test_two_processes_debounce_together(migrated_url: str) -> None:
+    async with opened(migrated_url) as one, opened(migrated_url) as other:
+        await one.job("news")
+        await one.add("webhook", "/a", "news", debounce=timedelta(seconds=60))
+        await asyncio.gather(*(house.hook("/a") for house in (one, other) for _ in range(5)))
+        rows = await one.executions()
+        assert [row.state for row in rows] == ["queued", "waiting"]
+        assert rows[1].coalesced == 8
+
+
+# Registering
+
+
+@pytest.mark.spec("V8")
+async def test_a_trigger_is_made_changed_shown_and_removed_with_a_trace(house: House) -> None:
+    await house.job("news")
+    row = await house.add("webhook", "/a//b/", "news", secret="s" * 20)
+    assert (row.pattern, row.jobs, row.signed) == ("/a/b", ("news",), True)
+    with pytest.raises(Conflict, match="already a webhook trigger") as caught:
+        await house.add("webhook", "/a/b")
+    assert "--replace" in caught.value.hint
+
+    changed = await house.add("webhook", "/a/b", replace=True, params={"x": "body.x"}, enabled=False)
+    assert (changed.trigger_id, changed.jobs, changed.signed) == (row.trigger_id, (), True)
+    assert (await house.desk.show(row.trigger_id[:10])).params == {"x": "body.x"}
+    assert (await house.hook("/a/b")).executions == ()
+
+    assert (await house.desk.remove("/a/b")).trigger_id == row.trigger_id
+    with pytest.raises(NotFound, match="no trigger"):
+        await house.desk.show("/a/b")
+    audit = await house.office.audit(what="trigger:webhook:/a/b")
+    assert [entry.action for entry in audit] == ["trigger.removed", "trigger.added", "trigger.added"]
+    assert "ssss" not in str(audit)
+
+
+async def test_a_job_that_is_renamed_is_still_fired(house: House) -> None:
+    job = await house.jobs.add(a_spec(name="news"))
+    await house.add("webhook", "/a", "news")
+    await house.jobs.update(job, {"name": "olds"})
+    assert names(await house.hook("/a")) == ["olds"]
+    assert (await house.desk.show("/a")).jobs == ("olds",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pattern", "more"),
+    [
+        ("webhook", "no-slash", {}),
+        ("webhook", "/a/**/b", {}),
+        ("webhook", "/a", {"params": {"x": "header.x"}}),
+        ("webhook", "/a", {"secret": "short"}),
+        ("webhook", "/a", {"debounce": timedelta(hours=2)}),
+        ("channel", "", {}),
+        ("channel", "a\nb", {}),
+        ("channel", "c", {"secret": "s" * 20}),
+        ("stream", " s", {}),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_a_hint(kind: Any, pattern: str, more: Any) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        checked(NewTrigger(kind=kind, pattern=pattern, **more))
+    assert caught.value.hint
+
+
+async def test_a_trigger_for_a_job_that_is_not_there_is_refused(house: House) -> None:
+    with pytest.raises(NotFound, match="no job 'newz'"):
+        await house.add("webhook", "/a", "newz")
+    assert await house.desk.page() == []
+
+
+async def test_a_job_cannot_name_a_path_that_can_never_fit(house: House) -> None:
+    with pytest.raises(InvalidInput, match="mixes text and a pattern"):
+        await house.jobs.add(a_spec(name="news", trigger_webhook="/a/x-*"))
+    await house.job("by-hand", trigger_webhook="no path at all")
+    assert (await house.hook("/anything")).executions == ()
+
+
+async def test_refusals_are_counted_by_reason(house: House) -> None:
+    row = await house.add("webhook", "/a")
+    for reason in ("late", "altered", "late"):
+        await house.intake.triggers.refuse([row.trigger_id], reason)
+    [now] = await house.desk.page()
+    assert (now.refused, now.refusals, now.last_refusal) == (3, {"late": 2, "altered": 1}, "late")
+    assert now.last_refused_at is not None
+
+
+# Redis
+
+
+@pytest.fixture
+async def with_redis(migrated_url: str, redis_url: str) -> AsyncIterator[House]:
+    async with opened(migrated_url, redis_url=redis_url) as house:
+        yield house
+
+
+@asynccontextmanager
+async def listening(house: House) -> AsyncIterator[None]:
+    """A scheduler that leads and listens."""
+    stop = asyncio.Event()
+    role = SchedulerRole(house.parts)
+    running = asyncio.create_task(role.run(stop))
+    try:
+        await eventually(lambda: role.leader.is_leader)
+        yield
+    finally:
+        stop.set()
+        await running
+
+
+def hears(house: House, kind: str, pattern: str) -> Callable[[], Awaitable[bool]]:
+    async def check() -> bool:
+        rows = await house.desk.page(kind)  # type: ignore[arg-type]
+        return any(each.listening for each in await house.desk.statuses(rows) if each.trigger.pattern == pattern)
+
+    return check
+
+
+def has_executions(house: House, count: int, **where: Any) -> Callable[[], Awaitable[list[Any]]]:
+    async def check() -> list[Any]:
+        rows = await house.executions(**where)
+        assert len(rows) == count, rows
+        return rows
+
+    return check
+
+
+@pytest.mark.spec("V4", "V7")
+async def test_a_message_on_a_channel_fires_the_jobs_that_listen_to_it(with_redis: House) -> None:
+    house = with_redis
+    assert house.parts.redis is not None
+    await house.job("naming", trigger_channel="content:new")
+    await house.job("listed")
+    async with listening(house):
+        await house.add("channel", "content:*", "listed", params={"where": "channel", "id": "body.id"})
+        await eventually(hears(house, "channel", "content:*"))
+        await house.parts.redis.publish("content:new", b'{"id": 7}')
+        # Both subscriptions are given the message; it fires once.
+        rows = await eventually(has_executions(house, 2))
+        await house.parts.redis.publish("content:old", b"not json")
+        await eventually(has_executions(house, 3))
+    assert {row.job_name: row.params for row in rows} == {
+        "naming": {"id": 7, "where": "content:new"},
+        "listed": {"id": 7, "where": "content:new"},
+    }
+    assert {row.trigger for row in rows} == {"channel:content:*"}
+    assert house.told.count(TriggersFired("channel")) == 2
+    assert TriggersMatched("channel", 2) in house.told
+
+
+@pytest.mark.spec("V4", "V7")
+async def test_a_job_that_names_a_channel_is_given_what_the_message_says(with_redis: House) -> None:
+    house = with_redis
+    assert house.parts.redis is not None
+    async with listening(house):
+        await house.office.add_job(a_spec(name="news", trigger_channel="content:new", when=EVENT))
+
+        async def heard_it() -> bool:
+            hearing = await heard(Fleet(house.parts.database, house.parts.clock), CHANNELS)
+            return hearing is not None and hearing.patterns == ("content:new",)
+
+        await eventually(heard_it)
+        for message in (b'{"id": 7}', b"plain \xff text", b"[1, 2]"):
+            await house.parts.redis.publish("content:new", message)
+        rows = await eventually(has_executions(house, 3, trigger="channel:content:new"))
+    assert [row.params for row in rows] == [{"id": 7}, {"message": "plain \ufffd text"}, {"message": "[1, 2]"}]
+    [of_jobs] = (await house.desk.status()).of_jobs
+    assert (of_jobs.pattern, of_jobs.jobs) == ("content:new", 1)
+
+
+@pytest.mark.spec("V4")
+async def test_of_two_schedulers_only_the_leader_fires(migrated_url: str, redis_url: str) -> None:
+    async with opened(migrated_url, redis_url=redis_url) as one, opened(migrated_url, redis_url=redis_url) as other:
+        assert one.parts.redis is not None
+        await one.job("news")
+        await one.add("channel", "c", "news")
+        async with listening(one):
+            stop = asyncio.Event()
+            second = SchedulerRole(other.parts)
+            waiting = asyncio.create_task(second.run(stop))
+            await eventually(hears(one, "channel", "c"))
+            assert await one.parts.redis.publish("c", "x") == 1
+            await eventually(has_executions(one, 1))
+        # The first has left; the second takes over and listens.
+        await eventually(lambda: second.leader.is_leader)
+
+        async def said() -> int:
+            return int(await one.parts.redis.publish("c", "y"))  # type: ignore[union-attr]
+
+        await eventually(said)
+        await eventually(has_executions(one, 2))
+        stop.set()
+        await waiting
+
+
+@pytest.mark.spec("V4")
+async def test_listening_goes_on_after_redis_was_away(migrated_url: str) -> None:
+    with Valkey.start(own=True) as valkey:
+        async with opened(migrated_url, redis_url=valkey.url) as house:
+            assert house.parts.redis is not None
+            await house.job("news")
+            await house.add("channel", "c", "news")
+            await house.add("stream", "s", "news")
+            async with listening(house):
+                await eventually(hears(house, "channel", "c"))
+                await eventually(hears(house, "stream", "s"))
+                valkey.kill()
+                await eventually(lambda: any(isinstance(e, StepFailed) and e.step == "channels" for e in house.told))
+                valkey.start_again()
+                redis = Redis.from_url(valkey.url)
+
+                async def said() -> int:
+                    return int(await redis.publish("c", "x"))
+
+                await eventually(said, within=20)
+                await eventually(has_executions(house, 1, trigger="channel:c"))
+
+                async def is_group() -> Any:
+                    return await redis.exists("s") and await redis.xinfo_groups("s")
+
+                # Everything Redis knew is gone; the group is made anew.
+                await eventually(is_group, within=20)
+                await redis.xadd("s", {"n": "1"})
+                await eventually(has_executions(house, 1, trigger="stream:s"), within=20)
+                await redis.aclose()
+
+
+class _Leads(Leader):
+    @property
+    def is_leader(self) -> bool:
+        return True
+
+
+def leading(house: House) -> Leader:
+    leases = SqlLeases(house.parts.database, house.parts.clock)
+    return _Leads(leases, house.parts.events, name="l", holder="h", ttl=SECOND)
+
+
+@pytest.mark.spec("V4")
+async def test_an_entry_of_a_stream_fires_once_even_when_it_is_delivered_again(with_redis: House) -> None:
+    house = with_redis
+    redis = house.parts.redis
+    assert redis is not None
+    await house.job("news")
+    await redis.xadd("orders", {"n": "before it was registered"})
+    await house.add("stream", "orders", "news", params={"n": "body.n", "id": "body.data.id"})
+    await redis.xadd("orders", {"n": "1", "data": '{"id": 5}'})
+    group = group_of(house.parts.settings.scheduler_queue_prefix)
+
+    first = StreamListener(house.parts, house.intake, leading(house))
+    for _ in range(3):
+        await first.step()
+    [row] = await house.executions()
+    assert (row.trigger, row.params) == ("stream:orders", {"n": "1", "id": 5})
+    assert (await redis.xpending("orders", group))["pending"] == 0
+
+    # As after a crash between writing the executions and acknowledging: the entry comes again.
+    await redis.xgroup_setid("orders", group, "0")
+    await redis.xreadgroup(group, "leader", {"orders": ">"})
+    second = StreamListener(house.parts, house.intake, leading(house))
+    for _ in range(4):
+        await second.step()
+    assert (await redis.xpending("orders", group))["pending"] == 0
+    assert sorted(row.params["n"] for row in await house.executions()) == ["1", "before it was registered"]
+
+
+async def test_a_stream_that_was_flushed_goes_on_behind_its_last_entry(with_redis: House) -> None:
+    house = with_redis
+    redis = house.parts.redis
+    assert redis is not None
+    await house.job("news")
+    await house.add("stream", "orders", "news")
+    listener = StreamListener(house.parts, house.intake, leading(house))
+    await redis.xadd("orders", {"n": "1"})
+    for _ in range(3):
+        await listener.step()
+    await redis.delete("orders")
+    await redis.xadd("orders", {"n": "2"})
+    with pytest.raises(Exception, match="NOGROUP"):
+        await listener.step()
+    for _ in range(3):
+        await listener.step()
+    assert [row.params for row in await house.executions()] == [{"n": "1"}, {"n": "2"}]
+
+
+async def test_a_key_that_is_no_stream_keeps_nobody_from_the_others(with_redis: House) -> None:
+    house = with_redis
+    redis = house.parts.redis
+    assert redis is not None
+    await house.job("news")
+    await redis.set("text", "x")
+    await house.add("stream", "text", "news")
+    await house.add("stream", "orders", "news")
+    await redis.xadd("orders", {"n": "1"})
+    listener = StreamListener(house.parts, house.intake, leading(house))
+    for _ in range(3):
+        await listener.step()
+    assert len(await house.executions()) == 1
+    [text, orders] = await house.desk.statuses(await house.desk.page("stream"))
+    assert text.trigger.refusals == {"not a stream": 1}
+    assert (text.listening, orders.listening) == (False, True)
+
+
+@pytest.mark.spec("V4")
+@pytest.mark.parametrize(
+    "pattern",
+    ["content:*", "c?ntent:new", "[bc]ontent:*", "[^x]*new", "c[a-z]ntent:new", r"content\:*", "*", "*w*", "[c"],
+)
+async def test_patterns_of_channels_mean_what_redis_means(redis_url: str, pattern: str) -> None:
+    channels = ["content:new", "content:", "context:new", "bontent:x", "xcontent:new", "cOntent:new", "c", "nw", "new"]
+    redis = Redis.from_url(redis_url)
+    pubsub = redis.pubsub()
+    await pubsub.psubscribe(pattern)
+    for channel in channels:
+        await redis.publish(channel, channel)
+    await redis.publish("the end", "")
+    await pubsub.subscribe("the end")
+    heard_of: list[str] = []
+    while (message := await pubsub.get_message(timeout=5)) is not None and message["type"] != "subscribe":
+        if message["type"] == "pmessage" and message["channel"] != b"the end":
+            heard_of.append(message["channel"].decode())
+    await pubsub.aclose()  # type: ignore[no-untyped-call]
+    await redis.aclose()
+    assert heard_of == [channel for channel in channels if channel_matches(pattern, channel)]
+
+
+async def test_a_message_waits_for_a_database_that_fails(with_redis: House) -> None:
+    house = with_redis
+    redis = house.parts.redis
+    assert redis is not None
+    await house.job("news")
+    await house.add("channel", "c", "news")
+    listener = ChannelListener(house.parts, house.intake, leading(house))
+    await listener.step()
+    await redis.publish("c", "x")
+    async with house.parts.database.writing() as connection:
+        await connection.exec_driver_sql("ALTER TABLE trigger_deliveries RENAME TO away")
+    with pytest.raises(DBAPIError):
+        await listener.step()
+    async with house.parts.database.writing() as connection:
+        await connection.exec_driver_sql("ALTER TABLE away RENAME TO trigger_deliveries")
+    await listener.step()
+    await listener.close()
+    assert len(await house.executions()) == 1
+
+
+async def test_without_redis_a_channel_says_that_nobody_listens(house: House) -> None:
+    await house.add("channel", "content:new")
+    [status] = (await house.desk.status()).triggers
+    assert (status.listening, status.why_not) == (False, "there is no Redis: set REDIS_URL")
