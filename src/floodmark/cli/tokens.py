@@ -16,8 +16,8 @@ from .showing import plain, print_json, safe, table
 from .times import relative
 
 if TYPE_CHECKING:
-    from floodmark.office.local import LocalOffice
-    from floodmark.office.tokens import TokenOffice
+    from floodmark.office.port import Office
+    from floodmark.office.tokens import TokenVerbs
     from floodmark.store.tokens import Minted, Role, TokenRow
 
 _STYLES = {"active": "green", "expired": "yellow", "revoked": "dim"}
@@ -58,12 +58,12 @@ def add(
     desk = Desk.of(context)
     chosen, expires_in = _role(role), duration(expires)
 
-    async def work(office: "LocalOffice") -> "tuple[Minted, bool]":
+    async def work(office: "Office") -> "tuple[Minted, bool]":
         store = _store(office)
         is_first = not await store.page(limit=1)
         return await store.add(name, chosen, expires_in), is_first
 
-    minted, is_first = desk.work_here("tokens add", work)
+    minted, is_first = desk.work(work)
     if as_json:
         return print_json({**msgspec.structs.asdict(minted.row), "token": minted.text})
     desk.note(f"[green]Added[/] [bold]{plain(name)}[/], role {chosen}, {_until(minted.row)}. It is shown this once:")
@@ -84,7 +84,7 @@ def ls(
 ) -> None:
     """List the tokens: what they may do, when they were last used, and until when they are good."""
     desk = Desk.of(context)
-    found = desk.work_here("tokens ls", lambda office: _store(office).page(after=after, limit=limit))
+    found = desk.work(lambda office: _store(office).page(after=after, limit=limit))
     now = datetime.now(UTC)
     if as_json:
         return print_json(found)
@@ -117,19 +117,19 @@ def revoke(
 ) -> None:
     """Let nobody in with a token any more. Every server refuses it within a second."""
     desk = Desk.of(context)
-    row = desk.work_here("tokens revoke", lambda office: _store(office).show(name))
+    row = desk.work(lambda office: _store(office).show(name))
     if not go_ahead(desk, f"revoke the token {row.name}, role {row.role}, {row.state}", dry_run=dry_run, yes=yes):
         return None
-    revoked = desk.work_here("tokens revoke", lambda office: _store(office).revoke(name))
+    revoked = desk.work(lambda office: _store(office).revoke(name))
     if as_json:
         return print_json(revoked)
     return desk.out.print(f"Revoked {plain(name)}.", highlight=False)
 
 
-def _store(office: "LocalOffice") -> "TokenOffice":
-    from floodmark.office.tokens import TokenOffice  # noqa: PLC0415 - loads the database
+def _store(office: "Office") -> "TokenVerbs":
+    from floodmark.office.tokens import tokens_of  # noqa: PLC0415 - loads the database
 
-    return TokenOffice(office)
+    return tokens_of(office)
 
 
 def _role(text: str) -> "Role":

@@ -1,11 +1,48 @@
 """The verbs for tokens, with an audit of every change. The text of a token is in none of it."""
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from floodmark.store.tokens import Minted, Role, TokenRow, Tokens
 
 from .local import LocalOffice
+from .port import Office
+
+if TYPE_CHECKING:
+    from floodmark.client import Client
+
+# As many as a server gives at once.
+_AT_ONCE = 200
+
+
+class TokenVerbs(Protocol):
+    """What can be done with tokens, here or on a server."""
+
+    async def page(self, *, after: str | None = None, limit: int = 100) -> list[TokenRow]:
+        """In order of name, revoked ones too. The next page is `after` the name of the last one."""
+        ...
+
+    async def show(self, name: str) -> TokenRow:
+        """One of them."""
+        ...
+
+    async def add(self, name: str, role: Role, expires_in: timedelta | None = None) -> Minted:
+        """Make a token. Its text cannot be had again."""
+        ...
+
+    async def revoke(self, name: str) -> TokenRow:
+        """Let nobody in with it any more; what it is now."""
+        ...
+
+
+def tokens_of(office: Office) -> TokenVerbs:
+    """The tokens of the installation that an office is for."""
+    if isinstance(office, LocalOffice):
+        return TokenOffice(office)
+    from .remote import RemoteOffice  # noqa: PLC0415 - needs an HTTP client, which a server does not
+
+    assert isinstance(office, RemoteOffice)
+    return RemoteTokens(office.client)
 
 
 class TokenOffice:
@@ -36,6 +73,36 @@ class TokenOffice:
             "token.revoked", f"token:{name}", before={"state": before.state}, after={"state": after.state}
         )
         return after
+
+
+class RemoteTokens:
+    """The same behind a server, which writes the audit."""
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+
+    async def page(self, *, after: str | None = None, limit: int = 100) -> list[TokenRow]:
+        """In order of name, revoked ones too. The next page is `after` the name of the last one."""
+        found: list[TokenRow] = []
+        cursor: str | None = None
+        while True:
+            part = await self._client.tokens(cursor=cursor, limit=_AT_ONCE)
+            found += [row for row in part.items if after is None or row.name > after]
+            cursor = part.next
+            if cursor is None or len(found) >= limit:
+                return found[:limit]
+
+    async def show(self, name: str) -> TokenRow:
+        """One of them."""
+        return await self._client.token(name)
+
+    async def add(self, name: str, role: Role, expires_in: timedelta | None = None) -> Minted:
+        """Make a token. Its text cannot be had again."""
+        return await self._client.add_token(name, role, expires_in)
+
+    async def revoke(self, name: str) -> TokenRow:
+        """Let nobody in with it any more; what it is now."""
+        return await self._client.revoke_token(name)
 
 
 def _told(row: TokenRow) -> dict[str, Any]:

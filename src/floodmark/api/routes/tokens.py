@@ -87,6 +87,12 @@ async def add_token(request: Request, office: Administering, body: TokenIn) -> R
     return answer({**asdict(minted.row), "token": minted.text}, 201)
 
 
+@tokens.get("/tokens/{name}", response_model=TokenOut, summary="Show a token")
+async def show_token(office: Administering, name: TokenName) -> Response:
+    """What it may do, when it was last used, and until when it is good."""
+    return answer(await TokenOffice(office).show(name))
+
+
 @tokens.delete("/tokens/{name}", response_model=TokenOut, summary="Revoke a token")
 async def revoke_token(request: Request, office: Administering, name: TokenName) -> Response:
     """Let nobody in with it any more: at once here, within a second elsewhere. It stays in the list as revoked."""
