@@ -27,6 +27,9 @@ from floodmark.telemetry.events import Events, StoreRetried
 LOCK_TIMEOUT_SECONDS = 10
 
 _PRAGMAS = (
+    # For a new database only, and before anything else. An item of a kilobyte or two then lies in its page; with the
+    # usual 4096 bytes it overflows into a page of its own, which doubles the size and half again the time to write.
+    "PRAGMA page_size=8192",
     "PRAGMA journal_mode=WAL",
     # A crash of the process loses nothing; only a power cut may lose the last commits, never consistency.
     "PRAGMA synchronous=NORMAL",
@@ -34,7 +37,7 @@ _PRAGMAS = (
     "PRAGMA foreign_keys=ON",
     # Room for the indexes of a large history, and fewer, larger checkpoints: 32 MB each.
     "PRAGMA cache_size=-32000",
-    "PRAGMA wal_autocheckpoint=8000",
+    "PRAGMA wal_autocheckpoint=4000",
     "PRAGMA temp_store=MEMORY",
 )
 
