@@ -1,6 +1,8 @@
 """Items, watermark and events in one transaction on SQLite, and the numbering of events for readers."""
 
 import sqlite3
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from floodmark.batch import Batch, Kept
@@ -28,8 +30,7 @@ SELECT key, content_hash, revision FROM items
 _INSERT = """
 INSERT INTO items (stream, key, occurred_at, collected_at, tenant_id, user_id, data, content_hash, deleted,
                    execution_id, fence)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
+VALUES """
 
 _ARCHIVE = """
 INSERT INTO item_revisions (stream, key, revision, occurred_at, collected_at, data, content_hash, deleted,
@@ -44,7 +45,10 @@ UPDATE items SET revision = revision + 1, occurred_at = ?, collected_at = ?, dat
  WHERE stream = ? AND key = ?
 """
 
-_TELL = "INSERT INTO outbox (stream, key, revision, created_at) VALUES (?, ?, ?, ?)"
+_TELL = "INSERT INTO outbox (stream, key, revision, created_at) VALUES "
+
+# Rows that one statement inserts: ours are pages of a hundred, and SQLite takes no more than 32,766 values.
+_AT_ONCE = 100
 
 # Committed one after the other, so `seq` is already the order in which readers may see events.
 _UNSENT = """
@@ -81,11 +85,12 @@ class SqliteKeeping:
             known = _known(connection, stream, packed)
             new = [item for item in packed if item.key not in known]
             changed = [item for item in packed if item.key in known and known[item.key][0] != item.content_hash]
-            connection.executemany(_INSERT, [_new_row(lease, batch, item, now) for item in new])
+            _insert(connection, _INSERT, [_new_row(lease, batch, item, now) for item in new])
             connection.executemany(_ARCHIVE, [(stream, item.key) for item in changed])
             connection.executemany(_CHANGE, [_changed_row(lease, stream, item, now) for item in changed])
             touched = {item.key for item in new} | {item.key for item in changed}
-            connection.executemany(
+            _insert(
+                connection,
                 _TELL,
                 [
                     (stream, item.key, known[item.key][1] + 1 if item.key in known else 1, now)
@@ -117,6 +122,14 @@ class SqliteKeeping:
             sent = (to_text(self._clock.now()), events[-1].position)
             await self._database.hot("relay", lambda connection: connection.execute(_SENT, sent).rowcount)
         return len(events)
+
+
+def _insert(connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert many rows in few steps: between steps this thread has to wait for the event loop's to pause."""
+    for start in range(0, len(rows), _AT_ONCE):
+        some = rows[start : start + _AT_ONCE]
+        row = f"({', '.join('?' * len(some[0]))})"
+        connection.execute(statement + ", ".join([row] * len(some)), list(chain.from_iterable(some)))
 
 
 def _known(connection: sqlite3.Connection, stream: str, packed: list[Packed]) -> dict[str, tuple[str, int]]:
