@@ -1,0 +1,53 @@
+"""The API and nothing else in a process of its own, so that nothing happens but what is asked of it.
+
+`python tests/api_process.py DATABASE_URL` prints where it is, and serves until its standard input ends.
+"""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from command_line import environment
+from floodmark.api.app import create_app
+from floodmark.api.server import HttpServer
+from floodmark.app import Floodmark
+from floodmark.parts import open_parts
+from floodmark.settings import Settings
+
+
+async def serve(settings: Settings) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        sources = Floodmark(settings).sources(threads)
+        async with open_parts(settings) as parts, HttpServer(create_app(parts, sources=sources)) as server:
+            print(server.url, flush=True)
+            await asyncio.to_thread(sys.stdin.read)
+
+
+@contextmanager
+def api_process(database_url: str, **settings: str) -> Iterator[str]:
+    """The URL of such a process, which ends with the block."""
+    command = [sys.executable, str(Path(__file__)), database_url]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**environment(), "PYTHONPATH": str(Path(__file__).parent), **settings},
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            url = process.stdout.readline().strip()
+            assert url.startswith("http://"), f"the server did not start: {url!r}"
+            yield url
+        finally:
+            process.stdin.close()
+            process.wait(20)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(Settings(database_url=sys.argv[1])))
