@@ -129,7 +129,8 @@ class Access:
         self._failures.add(address)
         is_theirs = token is not None and trouble in ("expired", "revoked")
         who = token.name if token is not None and is_theirs else None
-        structlog.get_logger().warning("token refused", address=address, reason=trouble, who=who)
+        whose = {} if who is None else {"who": who}
+        structlog.get_logger().warning("token refused", address=address, reason=trouble, **whose)
         if who is None:
             return _unknown("this token is not known here")
         was = "has expired" if trouble == "expired" else "was revoked"
