@@ -1,12 +1,16 @@
 """Channels and accounts change while they are read: what can go on goes on, what cannot says why and waits."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from chaos.fleet import Fleet, eventually, shown_at_the_end
 from chaos.town import HISTORY, Town, add_job, keys_of, town_on
-from floodmark.testing.telegram import Channel, LoopbackTelegram, World
+from floodmark import Job
+from floodmark.testing.telegram import LoopbackTelegram, World
+from floodmark.testing.telegram.faults import Delay
 from telegram_desk import stream_of
 
 MESSAGES = 2_000
@@ -14,23 +18,22 @@ MESSAGES = 2_000
 
 @pytest.fixture
 def server() -> Iterator[LoopbackTelegram]:
-    """Three channels, slow enough to change them while they are read."""
+    """Three channels."""
     world = World(seed=15)
     for account in ("reader1", "reader2"):
         world.account(account)
     for name in ("harbour", "market", "museum"):
         world.channel(name).fill(MESSAGES, kind="plain")
     with LoopbackTelegram.thread(world, forbid_duplicates=True) as one:
-        one.delay(0.1, method=HISTORY)
         yield one
 
 
 @pytest.fixture
 async def town(fleet: Fleet, server: LoopbackTelegram, pg_url: str, redis_url: str) -> AsyncIterator[Town]:
-    """Two workers on PostgreSQL and Valkey."""
+    """A worker on PostgreSQL and Valkey: with a second one, the channels of an account would wait for each other."""
     async with town_on(fleet, server, pg_url, redis_url) as made:
         with shown_at_the_end(fleet, {}):
-            await made.start("scheduler", "worker-1", "worker-2")
+            await made.start("scheduler", "worker")
             yield made
 
 
@@ -40,13 +43,10 @@ async def test_names_and_doors_that_change_in_mid_history(town: Town) -> None:
     """One channel is renamed and its name taken by another; one is made private; a third is not touched."""
     harbour, market, museum = town.channels
     jobs = [await add_job(town, channel, account="reader1") for channel in (harbour, market, museum)]
-    executions = [await town.desk.ask(job) for job in jobs]
-    for channel in (harbour, market):
-        await under_way(town, channel)
-    harbour.rename("old_harbour")
-    impostor = town.server.world.channel("harbour")
-    impostor.fill(300, kind="plain")
-    market.make_private()
+    async with in_mid_history(town, jobs) as executions:
+        harbour.rename("old_harbour")
+        town.server.world.channel("harbour").fill(300, kind="plain")
+        market.make_private()
 
     await town.reaches(executions[1], "dead")
     await town.reaches(executions[0], "done")
@@ -76,10 +76,8 @@ async def test_a_session_revoked_in_mid_history_parks_its_account_alone(town: To
     harbour, market, museum = town.channels
     lost = [await add_job(town, channel, account="reader2") for channel in (harbour, market)]
     safe = await add_job(town, museum, account="reader1")
-    executions = [await town.desk.ask(job) for job in (*lost, safe)]
-    for channel in (harbour, market, museum):
-        await under_way(town, channel)
-    town.server.revoke("reader2", "SESSION_REVOKED")
+    async with in_mid_history(town, [*lost, safe]) as executions:
+        town.server.revoke("reader2", "SESSION_REVOKED")
 
     await town.reaches(executions[0], "dead")
     await town.reaches(executions[1], "dead")
@@ -101,13 +99,23 @@ async def test_a_session_revoked_in_mid_history_parks_its_account_alone(town: To
     await town.check_posts({stream_of(channel): keys_of(channel) for channel in town.channels})
 
 
-async def under_way(town: Town, channel: Channel) -> None:
-    """Wait until some of a channel is stored."""
+@asynccontextmanager
+async def in_mid_history(town: Town, jobs: Sequence[Job]) -> AsyncIterator[list[str]]:
+    """The executions of these jobs, each with something stored and most still to come.
 
-    async def stored() -> int:
-        return int(await town.probe.value(f"SELECT count(*) FROM items WHERE stream = '{stream_of(channel)}'"))
+    Until the block ends they are served slowly, so that it is so when they are changed.
+    """
+    slow = Delay(seconds=0.5, method=HISTORY, after=3 * len(jobs))
+    town.server.add(slow)
+    executions = [await town.desk.ask(job) for job in jobs]
 
-    assert await eventually(stored, bool, seconds=40, what=f"{channel.username} is being read") < MESSAGES
+    async def stored() -> list[tuple[Any, ...]]:
+        return await town.probe.rows("SELECT stream, count(*) FROM items GROUP BY 1")
+
+    begun = await eventually(stored, lambda rows: len(rows) == len(jobs), seconds=40, what="all are being read")
+    assert all(count < MESSAGES for _, count in begun), begun
+    yield executions
+    town.server.remove(slow)
 
 
 async def paused(town: Town) -> set[str]:

@@ -53,7 +53,7 @@ async def test_a_process_that_was_killed_keeps_to_the_wait_it_was_told_before(
 ) -> None:
     """The same with one process on SQLite, and with a shorter wait."""
     async with town_on(fleet, server, sqlite_url, scheduler_worker_pool_size=4, **FIXED) as town:
-        await flood_wait_is_kept(town, ["up"], seconds=5)
+        await flood_wait_is_kept(town, ["up"], seconds=8)
     assert asked_during_the_wait(server, OTHER) >= {*OTHERS}
 
 

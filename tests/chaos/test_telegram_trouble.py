@@ -9,6 +9,7 @@ from chaos.fleet import Fleet, eventually, shown_at_the_end
 from chaos.town import HISTORY, Town, add_job, town_on
 from floodmark import Job
 from floodmark.testing.telegram import LoopbackTelegram, World
+from floodmark.testing.telegram.faults import Delay
 
 NAMES = ("scheduler", "worker-1", "worker-2")
 ACCOUNTS = ("reader1", "reader2")
@@ -73,7 +74,8 @@ async def test_connections_that_break_in_mid_history_cost_nothing(town: Town, jo
 async def test_a_server_that_is_not_there_is_asked_seldom_and_waited_for(town: Town, jobs: list[Job]) -> None:
     """The breakers open for the whole fleet and one probe at a time goes out; no execution fails for it."""
     server = town.server
-    server.delay(0.05, method=HISTORY)
+    # Quickly at first, then slowly: there is a lot left to read when the trouble begins.
+    server.add(Delay(seconds=0.5, method=HISTORY, after=3 * CHANNELS))
     await ask_for_all(town, jobs)
     await town.stores(MESSAGES)
     before = server.connections
