@@ -6,7 +6,8 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -31,6 +32,7 @@ from system.stores import Crew, a_spec
 
 pytestmark = pytest.mark.spec("V8")
 
+T = TypeVar("T")
 Answer = tuple[int, dict[str, str], Any]
 
 
@@ -193,6 +195,7 @@ def test_a_program_without_asyncio_waits_for_the_same_verbs(served_elsewhere: st
         for name in ("a", "b"):
             floodmark.add_job({"name": name, "source": "python", "target": "feeds:news", "interval_seconds": 900})
         assert [job.name for job in floodmark.each_job()] == ["a", "b"]
+        assert next(iter(floodmark.each_job())).name == "a"
         assert floodmark.job("a").when.interval_seconds == 900
         with pytest.raises(NotFound, match="there is no job 'c'"):
             floodmark.pause_job("c")
@@ -217,6 +220,33 @@ def served_elsewhere(sqlite_url: str) -> Iterator[str]:
     loop.call_soon_threadsafe(stop.set)
     thread.join()
     loop.close()
+
+
+async def test_the_next_runs_of_a_job_and_of_an_expression(local: LocalOffice, client: Client) -> None:
+    await local.add_job(a_spec(name="news"))
+    runs = await client.next_runs("news", 3)
+    assert [after - before for before, after in pairwise(runs[1:])] == [timedelta(minutes=15)]
+    assert [run.minute for run in await client.next_of("7 * * * *", "Europe/Berlin", 2)] == [7, 7]
+
+
+async def test_what_happens_is_followed_as_it_happens(light: Api) -> None:
+    local = LocalOffice(light.parts, Actor(who="ada"))
+    await local.add_job(a_spec(name="news"))
+    await collected(light, local, "news")
+    async with Client(light.base) as client:
+        missed = [news async for news in _first(client.live("item", after=2), 3)]
+        assert [(news.kind, news.position, news.data["key"]) for news in missed] == [
+            ("item", position, f"k{position - 1}") for position in (3, 4, 5)
+        ]
+
+
+async def _first(found: AsyncIterator[T], count: int) -> AsyncIterator[T]:
+    async for item in found:
+        yield item
+        count -= 1
+        if not count:
+            break
+    await found.aclose()  # type: ignore[attr-defined] # a generator, which must not be left to the collector
 
 
 # When things go wrong

@@ -8,12 +8,12 @@ decoding.py   JSON back into the values that it was written from
     from floodmark.client import SyncClient
 
     with SyncClient("http://127.0.0.1:8060", token="...") as floodmark:
-        for job in floodmark.each_job(tag="news"):
+        for job in floodmark.each_job():
             print(job.name, job.next_run)
 """
 
-from .client import Client, Page
+from .client import Client, Fleet, News, Page, Visitor
 from .transport import Denied
 from .waiting import SyncClient
 
-__all__ = ["Client", "Denied", "Page", "SyncClient"]
+__all__ = ["Client", "Denied", "Fleet", "News", "Page", "SyncClient", "Visitor"]

@@ -1,7 +1,7 @@
 """Every verb of the API, for asyncio."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 from urllib.parse import quote
@@ -23,6 +23,8 @@ from floodmark.store.fleet import WorkerInfo
 from floodmark.store.limits import LimitRow
 from floodmark.store.port import Event
 from floodmark.store.tokens import Minted, Role, TokenRow
+from floodmark.store.triggers import Kind as TriggerKind
+from floodmark.store.triggers import NewTrigger, TriggersStatus, TriggerStatus
 from floodmark.store.watermarks import StreamState
 
 from .decoding import decoded, event_of, job_of
@@ -55,6 +57,17 @@ class Visitor(msgspec.Struct, frozen=True):
 
     who: str
     role: Literal["read", "operate", "admin"]
+
+
+Kind = Literal["execution", "item", "limit", "breaker", "worker"]
+
+
+class News(msgspec.Struct, frozen=True):
+    """Something that has just happened: `kind` says what `data` is. Items have a position."""
+
+    kind: str
+    data: dict[str, Any]
+    position: int | None = None
 
 
 class Client:
@@ -108,6 +121,14 @@ class Client:
     async def explain(self, name: str) -> Explanation:
         """Why it is not running, or what it is doing."""
         return decoded(await self._get(path("jobs", name, "explain")), Explanation)
+
+    async def next_runs(self, name: str, count: int = 5) -> list[datetime]:
+        """When a job will run, as if it were neither paused nor disabled."""
+        return _times(await self._get(path("jobs", name, "next"), {"count": count}))
+
+    async def next_of(self, cron: str, timezone: str = "UTC", count: int = 5) -> list[datetime]:
+        """When a cron expression would run."""
+        return _times(await self._get("/next", {"cron": cron, "timezone": timezone, "count": count}))
 
     async def add_job(self, columns: Mapping[str, Any]) -> Job:
         """Make a job; what is left out is as the settings of the server have it.
@@ -313,6 +334,20 @@ class Client:
         """Who changed what, newest first."""
         return await self._page("/audit", _as(AuditRow), {"what": what}, cursor, limit)
 
+    async def live(self, *only: Kind, after: int | None = None) -> AsyncIterator[News]:
+        """What happens in the whole fleet, as it happens, until the server leaves or the connection breaks.
+
+        With `after`, items behind that position come first: keep the last `position` to go on from it.
+        """
+        headers = {} if after is None else {"Last-Event-ID": str(after)}
+        async with self._transport.events("/live", {"only": only}, headers) as events:
+            async for event in events:
+                if not event.data:
+                    # Only how soon to come back, should the connection break.
+                    continue
+                position = int(event.id) if event.event == "item" and event.id else None
+                yield News(kind=event.event, data=decoded(event.data.encode(), dict[str, Any]), position=position)
+
     async def whoami(self) -> Visitor:
         """Who the server takes us for, and what that may do."""
         return decoded(await self._get("/whoami"), Visitor)
@@ -334,6 +369,35 @@ class Client:
     async def revoke_token(self, name: str) -> TokenRow:
         """Let nobody in with it any more; what it is now."""
         return decoded(await self._transport.request("DELETE", path("tokens", name)), TokenRow)
+
+    # Triggers
+
+    async def triggers(self, kind: TriggerKind, *, cursor: str | None = None, limit: int = 50) -> Page[TriggerStatus]:
+        """Triggers of one kind, in the order they were made; secrets are not shown."""
+        return await self._page(f"/triggers/{kind}s", _as(TriggerStatus), {}, cursor, limit)
+
+    async def triggers_status(self) -> TriggersStatus:
+        """How triggers from outside fare."""
+        return decoded(await self._get("/triggers/status"), TriggersStatus)
+
+    async def add_trigger(self, new: NewTrigger, *, replace: bool = False) -> TriggerStatus:
+        """Let something from outside fire jobs."""
+        body: dict[str, Any] = {
+            "pattern": new.pattern,
+            "jobs": list(new.jobs),
+            "params": dict(new.params),
+            "debounce_seconds": new.debounce.total_seconds(),
+            "enabled": new.enabled,
+            "replace": replace,
+        }
+        if new.secret is not None:
+            body["secret"] = new.secret
+        return decoded(await self._post(f"/triggers/{new.kind}s", body), TriggerStatus)
+
+    async def remove_trigger(self, kind: TriggerKind, trigger: str) -> TriggerStatus:
+        """Forget a trigger, by its id or pattern; what it was."""
+        where = path("triggers", f"{kind}s", trigger)
+        return decoded(await self._transport.request("DELETE", where), TriggerStatus)
 
     async def _get(self, path: str, query: Mapping[str, Any] | None = None) -> bytes:
         return await self._transport.request("GET", path, query=query)
@@ -385,6 +449,14 @@ class _RawPage(msgspec.Struct):
     next: str | None = None
 
 
+class _Run(msgspec.Struct):
+    at: datetime
+
+
+class _Runs(msgspec.Struct):
+    runs: list[_Run]
+
+
 class _Moved(msgspec.Struct):
     watermark: StreamState
 
@@ -395,6 +467,10 @@ class _Text(msgspec.Struct):
 
 class _Last(msgspec.Struct):
     last_position: int
+
+
+def _times(body: bytes) -> list[datetime]:
+    return [run.at for run in decoded(body, _Runs).runs]
 
 
 def _as(kind: type[T]) -> Callable[[bytes], T]:

@@ -25,6 +25,9 @@ _BACKOFF_SECONDS = 0.2
 # Longer than this nobody waits at a keyboard for a server that asks for patience.
 _LONGEST_WAIT_SECONDS = 5.0
 _CONNECT_SECONDS = 5.0
+# A feed without news says every quarter of a minute that it is still there.
+_SILENCE_SECONDS = 45.0
+_LARGEST_EVENT = 64 * 1024 * 1024
 _REPEATABLE = frozenset({"GET", "HEAD"})
 _LATER = frozenset({429, 502, 503, 504})
 _SHOWN = 200
@@ -125,12 +128,13 @@ class Transport:
 
     @asynccontextmanager
     async def events(
-        self, path: str, query: Mapping[str, Any] | None = None
+        self, path: str, query: Mapping[str, Any], headers: Mapping[str, str]
     ) -> AsyncIterator[AsyncIterator[httpx2.ServerSentEvent]]:
         """Server-sent events, for as long as both sides want."""
-        timeout = httpx2.Timeout(None, connect=_CONNECT_SECONDS)
+        timeout = httpx2.Timeout(_SILENCE_SECONDS, connect=_CONNECT_SECONDS)
+        options: dict[str, Any] = {"params": _params(query), "headers": dict(headers), "timeout": timeout}
         try:
-            async with self._http.sse(self._address(path), params=_params(query), timeout=timeout) as source:
+            async with self._http.sse(self._address(path), max_event_size=_LARGEST_EVENT, **options) as source:
                 if not source.response.is_success:
                     await source.response.aread()
                     raise self._refused(source.response)

@@ -2,15 +2,17 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 from .client import Client
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_END = object()
 
 
 class _Waited(Generic[P, T]):
@@ -38,18 +40,24 @@ class _Each(Generic[P, T]):
     def __get__(self, owner: "SyncClient", _: type["SyncClient"]) -> Callable[P, Iterator[T]]:
         def each(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
             found = self._verb(owner.client, *args, **kwargs)
-            while True:
-                try:
-                    yield owner.wait(_next(found))
-                except StopAsyncIteration:
-                    return
+            try:
+                while (item := owner.wait(_next(found))) is not _END:
+                    yield cast("T", item)
+            finally:
+                # Whoever has seen enough lets go of the connection, too.
+                if isinstance(found, AsyncGenerator) and not owner.is_closed:
+                    owner.wait(_ended(found))
 
         each.__doc__ = self.__doc__
         return each
 
 
-async def _next(found: AsyncIterator[T]) -> T:
-    return await anext(found)
+async def _next(found: AsyncIterator[T]) -> "T | object":
+    return await anext(found, _END)
+
+
+async def _ended(found: AsyncGenerator[Any, None]) -> None:
+    await found.aclose()
 
 
 class SyncClient:
@@ -77,9 +85,14 @@ class SyncClient:
     ) -> None:
         self.close()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it can be used no more."""
+        return self._loop.is_closed()
+
     def close(self) -> None:
         """Let go of the connections and of the thread. Closing twice does no harm."""
-        if not self._loop.is_closed():
+        if not self.is_closed:
             self.wait(self.client.close())
             self._stop()
 
@@ -102,6 +115,8 @@ class SyncClient:
     each_job = _Each(Client.each_job)
     job = _Waited(Client.job)
     explain = _Waited(Client.explain)
+    next_runs = _Waited(Client.next_runs)
+    next_of = _Waited(Client.next_of)
     add_job = _Waited(Client.add_job)
     change_job = _Waited(Client.change_job)
     replace_job = _Waited(Client.replace_job)
@@ -149,6 +164,7 @@ class SyncClient:
     health = _Waited(Client.health)
     accounts = _Waited(Client.accounts)
     audit = _Waited(Client.audit)
+    live = _Each(Client.live)
     whoami = _Waited(Client.whoami)
     tokens = _Waited(Client.tokens)
     token = _Waited(Client.token)
