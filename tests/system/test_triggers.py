@@ -415,7 +415,7 @@ async def listening(house: House) -> AsyncIterator[None]:
 def hears(house: House, kind: str, pattern: str) -> Callable[[], Awaitable[bool]]:
     async def check() -> bool:
         rows = await house.desk.page(kind)  # type: ignore[arg-type]
-        return any(each.listening for each in await house.desk.statuses(rows) if each.trigger.pattern == pattern)
+        return any(row.listening for row in rows if row.pattern == pattern)
 
     return check
 
@@ -600,8 +600,8 @@ async def test_a_key_that_is_no_stream_keeps_nobody_from_the_others(with_redis: 
     for _ in range(3):
         await listener.step()
     assert len(await house.executions()) == 1
-    [text, orders] = await house.desk.statuses(await house.desk.page("stream"))
-    assert text.trigger.refusals == {"not a stream": 1}
+    [text, orders] = await house.desk.page("stream")
+    assert text.refusals == {"not a stream": 1}
     assert (text.listening, orders.listening) == (False, True)
 
 

@@ -24,7 +24,9 @@ from .routes.limits import limits
 from .routes.live import live
 from .routes.scheduler import scheduler
 from .routes.streams import streams
+from .routes.sync import sync
 from .routes.tokens import tokens
+from .routes.triggers import triggers
 
 PREFIX = "/api/v2"
 # Answers that have no end.
@@ -37,9 +39,11 @@ _ROUTERS: tuple[APIRouter, ...] = (
     streams,
     letters,
     limits,
+    triggers,
     scheduler,
     installation,
     tokens,
+    sync,
     live,
 )
 
@@ -57,7 +61,7 @@ def create_app(
         title="Floodmark",
         version=__version__,
         summary="Schedules and runs incremental collection: every item once.",
-        description=_ABOUT,
+        description=_ABOUT.strip(),
         openapi_url=f"{PREFIX}/openapi.json",
         openapi_tags=TAGS,
         # Their pages load scripts from elsewhere; ours have to work offline.

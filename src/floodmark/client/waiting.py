@@ -170,6 +170,12 @@ class SyncClient:
     token = _Waited(Client.token)
     add_token = _Waited(Client.add_token)
     revoke_token = _Waited(Client.revoke_token)
+    sync = _Waited(Client.sync)
+    sync_status = _Waited(Client.sync_status)
+    triggers = _Waited(Client.triggers)
+    triggers_status = _Waited(Client.triggers_status)
+    add_trigger = _Waited(Client.add_trigger)
+    remove_trigger = _Waited(Client.remove_trigger)
 
 
 async def _made(url: str, token: str | None, timeout: timedelta) -> Client:

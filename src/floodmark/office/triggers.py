@@ -2,54 +2,54 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
-from msgspec import Struct
 from redis.exceptions import RedisError
 
+from floodmark.client import Client
 from floodmark.incoming.listening import CHANNELS, STREAMS, Hearing, group_of, heard, make_group
 from floodmark.signals.port import Topic
 from floodmark.store.fleet import Fleet
-from floodmark.store.triggers import UNMATCHED, Kind, NewTrigger, TriggerRow, Triggers
+from floodmark.store.triggers import (
+    UNMATCHED,
+    Kind,
+    NewTrigger,
+    OfJobs,
+    TriggerRow,
+    Triggers,
+    TriggersStatus,
+    TriggerStatus,
+    Unmatched,
+    the_only,
+)
 from floodmark.vault import Vault
 
 from .local import LocalOffice
+from .port import Office
+from .remote import RemoteOffice
 
 _FACTS = {"channel": CHANNELS, "stream": STREAMS}
 
 
-class TriggerStatus(Struct, frozen=True, kw_only=True):
-    """A trigger, and whether it is listened to; `why_not` says what is missing."""
+class TriggerVerbs(Protocol):
+    """What can be asked and told of triggers, here or of a server."""
 
-    trigger: TriggerRow
-    listening: bool
-    why_not: str | None = None
+    async def status(self) -> TriggersStatus:
+        """How all of them fare; of more than 500 the first."""
+        ...
 
+    async def show(self, text: str, kind: Kind | None = None) -> TriggerStatus:
+        """One of them, by id or pattern."""
+        ...
 
-class OfJobs(Struct, frozen=True, kw_only=True):
-    """A pattern that jobs name themselves, as their trigger_webhook or trigger_channel."""
+    async def add(self, new: NewTrigger, *, replace: bool = False) -> TriggerStatus:
+        """Make a trigger, or change the one of this pattern."""
+        ...
 
-    kind: Kind
-    pattern: str
-    jobs: int
-    listening: bool
-
-
-class Unmatched(Struct, frozen=True, kw_only=True):
-    """What arrived and concerned no job."""
-
-    count: int
-    last: str | None = None
-
-
-class Status(Struct, frozen=True, kw_only=True):
-    """How triggers from outside fare. `listener`: the process that hears Redis."""
-
-    listener: str | None
-    triggers: tuple[TriggerStatus, ...]
-    of_jobs: tuple[OfJobs, ...]
-    unmatched: Unmatched
+    async def remove(self, text: str, kind: Kind | None = None) -> TriggerStatus:
+        """Forget a trigger; what it was."""
+        ...
 
 
 class TriggerOffice:
@@ -61,47 +61,50 @@ class TriggerOffice:
         self._triggers = Triggers(parts.database, parts.clock, Vault.of(parts.settings))
         self._fleet = Fleet(parts.database, parts.clock)
 
-    async def page(self, kind: Kind | None = None, *, after: str | None = None, limit: int = 100) -> list[TriggerRow]:
+    async def page(
+        self, kind: Kind | None = None, *, after: str | None = None, limit: int = 100
+    ) -> list[TriggerStatus]:
         """In the order they were made. The next page is `after` the id of the last one."""
-        return await self._triggers.page(kind, after=after, limit=limit)
+        return await self._statuses(await self._triggers.page(kind, after=after, limit=limit))
 
-    async def show(self, text: str, kind: Kind | None = None) -> TriggerRow:
+    async def show(self, text: str, kind: Kind | None = None) -> TriggerStatus:
         """One of them, by id or pattern."""
-        return await self._triggers.get(text, kind)
+        [status] = await self._statuses([await self._triggers.get(text, kind)])
+        return status
 
-    async def add(self, new: NewTrigger, *, replace: bool = False) -> TriggerRow:
+    async def add(self, new: NewTrigger, *, replace: bool = False) -> TriggerStatus:
         """Make a trigger, or change the one of this pattern. Every process heeds it within a second."""
         row = await self._triggers.add(new, replace=replace)
         await self._office.note("trigger.added", _named(row), after=_told(row))
         await self._begin(row)
         await self._parts.signals.notify(Topic.JOBS)
-        return row
+        [status] = await self._statuses([row])
+        return status
 
-    async def remove(self, text: str, kind: Kind | None = None) -> TriggerRow:
+    async def remove(self, text: str, kind: Kind | None = None) -> TriggerStatus:
         """Forget a trigger; what it was."""
-        row = await self._triggers.get(text, kind)
+        row = await self.show(text, kind)
         await self._triggers.remove(row.trigger_id)
         await self._office.note("trigger.removed", _named(row), before=_told(row))
         await self._parts.signals.notify(Topic.JOBS)
         return row
 
-    async def statuses(self, rows: Sequence[TriggerRow]) -> list[TriggerStatus]:
-        """The same triggers, with whether they are listened to."""
-        hearings = await self._hearings()
-        return [self._status(row, hearings) for row in rows]
-
-    async def status(self) -> Status:
+    async def status(self) -> TriggersStatus:
         """How all of them fare; of more than 500 the first."""
         hearings = await self._hearings()
         rows = await self._triggers.page(limit=500)
         holders = [hearing.holder for hearing in hearings.values() if hearing is not None]
         unmatched = await self._fleet.get_fact(UNMATCHED) or {"count": 0}
-        return Status(
+        return TriggersStatus(
             listener=holders[0] if holders else None,
             triggers=tuple(self._status(row, hearings) for row in rows),
             of_jobs=tuple(await self._of_jobs(hearings)),
             unmatched=msgspec.convert(unmatched, Unmatched),
         )
+
+    async def _statuses(self, rows: Sequence[TriggerRow]) -> list[TriggerStatus]:
+        hearings = await self._hearings()
+        return [self._status(row, hearings) for row in rows]
 
     async def _begin(self, row: TriggerRow) -> None:
         """A stream counts from this moment on, not from when the leader notices."""
@@ -120,7 +123,7 @@ class TriggerOffice:
 
     def _status(self, row: TriggerRow, hearings: dict[str, Hearing | None]) -> TriggerStatus:
         why_not = self._why_not(row, hearings)
-        return TriggerStatus(trigger=row, listening=why_not is None, why_not=why_not)
+        return TriggerStatus(**msgspec.structs.asdict(row), listening=why_not is None, why_not=why_not)
 
     def _why_not(self, row: TriggerRow, hearings: dict[str, Hearing | None]) -> str | None:
         if not row.enabled:
@@ -148,13 +151,39 @@ class TriggerOffice:
         return found
 
 
-def shape(status: TriggerStatus) -> dict[str, Any]:
-    """A trigger as JSON: everything on one level."""
-    return {
-        **msgspec.structs.asdict(status.trigger),
-        "listening": status.listening,
-        "why_not": status.why_not,
-    }
+class RemoteTriggers:
+    """The same on a server. Who acts is who the token belongs to."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def status(self) -> TriggersStatus:
+        """How all of them fare; of more than 500 the first."""
+        return await self._client.triggers_status()
+
+    async def show(self, text: str, kind: Kind | None = None) -> TriggerStatus:
+        """One of them, by id or pattern."""
+        typed = text.strip()
+        rows = [row for row in (await self.status()).triggers if kind in (None, row.kind)]
+        found = [row for row in rows if row.pattern == typed or (len(typed) >= 8 and row.trigger_id.startswith(typed))]
+        return the_only(found, typed)
+
+    async def add(self, new: NewTrigger, *, replace: bool = False) -> TriggerStatus:
+        """Make a trigger, or change the one of this pattern."""
+        return await self._client.add_trigger(new, replace=replace)
+
+    async def remove(self, text: str, kind: Kind | None = None) -> TriggerStatus:
+        """Forget a trigger; what it was."""
+        row = await self.show(text, kind)
+        return await self._client.remove_trigger(row.kind, row.trigger_id)
+
+
+def triggers_of(office: Office) -> TriggerVerbs:
+    """The verbs for triggers of an office, wherever it is."""
+    if isinstance(office, RemoteOffice):
+        return RemoteTriggers(office.client)
+    assert isinstance(office, LocalOffice)
+    return TriggerOffice(office)
 
 
 def _named(row: TriggerRow) -> str:

@@ -8,7 +8,7 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 from sqlalchemy import Column, ColumnElement, delete, func, or_, select, update
@@ -61,6 +61,41 @@ class TriggerRow(Struct, frozen=True, kw_only=True):
     last_refusal: str | None
     created_at: datetime
     updated_at: datetime
+
+
+class TriggerStatus(TriggerRow, frozen=True, kw_only=True):
+    """A trigger, and whether it is listened to; `why_not` says what is missing."""
+
+    listening: bool
+    why_not: str | None = None
+
+
+class OfJobs(Struct, frozen=True, kw_only=True):
+    """A pattern that jobs name themselves, as their trigger_webhook or trigger_channel."""
+
+    kind: Kind
+    pattern: str
+    jobs: int
+    listening: bool
+
+
+class Unmatched(Struct, frozen=True, kw_only=True):
+    """What arrived and concerned no job."""
+
+    count: int
+    last: str | None = None
+
+
+class TriggersStatus(Struct, frozen=True, kw_only=True):
+    """How triggers from outside fare. `listener`: the process that hears Redis."""
+
+    listener: str | None
+    triggers: tuple[TriggerStatus, ...]
+    of_jobs: tuple[OfJobs, ...]
+    unmatched: Unmatched
+
+
+R = TypeVar("R", bound=TriggerRow)
 
 
 class NewTrigger(Struct, frozen=True, kw_only=True):
@@ -134,12 +169,7 @@ class Triggers:
         where = [which] if kind is None else [which, triggers.c.kind == kind]
         async with self._database.reading() as connection:
             found = await self._rows(connection, *where)
-        if len(found) == 1:
-            return found[0]
-        if found:
-            ids = ", ".join(f"{row.trigger_id} ({row.kind})" for row in found)
-            raise InvalidInput(f"{typed[:60]!r} fits {len(found)} triggers", hint=f"write out one of: {ids}")
-        raise NotFound(f"there is no trigger {typed[:60]!r}", hint="see what there is with: floodmark triggers ls")
+        return the_only(found, typed)
 
     async def remove(self, trigger_id: str) -> None:
         """Forget a trigger. What it has fired stays."""
@@ -269,6 +299,16 @@ class Triggers:
         texts = [str(text) for row in found for text in row["jobs"]]
         names = {text: name for text, (_, name) in (await _resolved(connection, texts)).items()}
         return [_row(dict(row), names) for row in found]
+
+
+def the_only(found: Sequence[R], typed: str) -> R:
+    """The trigger that someone meant by what they typed."""
+    if len(found) == 1:
+        return found[0]
+    if found:
+        ids = ", ".join(f"{row.trigger_id} ({row.kind})" for row in found)
+        raise InvalidInput(f"{typed[:60]!r} fits {len(found)} triggers", hint=f"write out one of: {ids}")
+    raise NotFound(f"there is no trigger {typed[:60]!r}", hint="see what there is with: floodmark triggers ls")
 
 
 def checked(new: NewTrigger) -> str:
