@@ -15,7 +15,7 @@ CREATE VIEW posts AS
 SELECT {channel_id} AS channel_id, {message_id} AS message_id, occurred_at AS date, {text} AS text,
        {views} AS views, {forwards} AS forwards, {edit_date} AS edit_date, {grouped_id} AS grouped_id,
        revision, deleted, collected_at, tenant_id, user_id, stream, key, data
-  FROM items WHERE stream >= 'telegram:' AND stream < 'telegram;'
+  FROM items WHERE stream LIKE 'telegram:%'
 """
 _NUMBERS, _TEXTS = ("channel_id", "views", "forwards"), ("text", "edit_date", "grouped_id")
 
