@@ -17,6 +17,7 @@ import structlog
 
 from . import eventloop
 from .api.health import health_app
+from .api.role import ApiRole
 from .api.server import HttpServer
 from .clock import Clock
 from .durations import parse_every
@@ -215,27 +216,43 @@ class Floodmark:
         stop: asyncio.Event | None = None,
         ready: Callable[[Parts, HttpServer], None] | None = None,
     ) -> None:
-        """Do the work of the given roles until stopped. `ready` is called once everything is up."""
+        """Do the work of the given roles until stopped. `ready` is called once everything is up.
+
+        Both roles, or none, also serve the API; one alone has `/health` and `/metrics` only.
+        """
         stop = stop or asyncio.Event()
-        chosen = self._port(scheduler, worker) if port is None else port
         async with (
             self.open() as parts,
             self.opened_sources(parts) as sources,
             _stopped_by_signals(stop, seconds),
         ):
-            roles: list[SchedulerRole | WorkerRole] = [SchedulerRole(parts, is_alone=not worker)] if scheduler else []
+            roles: list[SchedulerRole | WorkerRole | ApiRole] = []
+            if scheduler:
+                roles.append(SchedulerRole(parts, is_alone=not worker))
             if worker:
                 roles.append(WorkerRole(parts, sources))
-            page = health_app(lambda: render(parts.registry), lambda: health_of(parts))
-            async with HttpServer(page, self.settings.host, chosen, fallback=port is None) as server:
+            serving = await self._serving(parts, sources, port, scheduler=scheduler, worker=worker)
+            async with serving as server:
                 if ready is not None:
                     ready(parts, server)
-                await asyncio.gather(*(role.run(stop) for role in roles))
+                await asyncio.gather(*(role.run(stop) for role in roles or [ApiRole(parts)]))
 
-    def _port(self, scheduler: bool, worker: bool) -> int:
-        if scheduler and worker:
-            return self.settings.port
-        return self.settings.scheduler_port if scheduler else self.settings.worker_port
+    async def _serving(
+        self, parts: Parts, sources: Mapping[str, Source], port: int | None, *, scheduler: bool, worker: bool
+    ) -> HttpServer:
+        host, is_any = self.settings.host, port is None
+        if scheduler != worker:
+            usual = self.settings.scheduler_port if scheduler else self.settings.worker_port
+            page = health_app(lambda: render(parts.registry), lambda: health_of(parts))
+            return HttpServer(page, host, usual if port is None else port, fallback=is_any)
+        # Heavy, and most commands that import this module serve nothing.
+        from .api.access import require_token_to_listen  # noqa: PLC0415
+        from .api.app import create_app  # noqa: PLC0415
+
+        await require_token_to_listen(parts, host)
+        app = create_app(parts, sources=sources)
+        usual = self.settings.port
+        return HttpServer(app, host, usual if port is None else port, fallback=is_any, leaving=app.state.live.close)
 
 
 def telegram_ports(parts: Parts) -> TelegramPorts:

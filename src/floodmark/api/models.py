@@ -9,12 +9,21 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Struct
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
+from pydantic_core import PydanticCustomError
 
 from floodmark.execution import Execution
 from floodmark.store.audit import AuditRow
 
 _TEN_YEARS = 315_360_000
+
+
+def _number(value: object) -> object:
+    """For Python true is 1, for JSON it is not."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("number", "Input should be 1, 2 or 3")
+    return value
+
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
@@ -23,6 +32,7 @@ SomeSeconds = Annotated[float, Field(gt=0, le=_TEN_YEARS)]
 ScheduleWord = Literal["cron", "interval", "calendar", "immediate", "event"]
 FrequencyWord = Literal["hourly", "daily", "weekly", "monthly"]
 PriorityNumber = Literal[1, 2, 3]
+PriorityGiven = Annotated[PriorityNumber, BeforeValidator(_number)]
 OverlapWord = Literal["skip", "queue", "replace"]
 CatchUpWord = Literal["none", "one", "all"]
 
@@ -74,7 +84,7 @@ class JobFields(Given):
     )
     timezone: Text = _may("The clock it runs by.", "Europe/Berlin")
     schedule_enabled: bool = _may("Off: it only runs when it is told to.")
-    priority: PriorityNumber = _may("1 is high, 2 normal, 3 low.", 2)
+    priority: PriorityGiven = _may("1 is high, 2 normal, 3 low.", 2)
     timeout_seconds: SomeSeconds = _may("How long a run may take.", 600)
     retry_max: Annotated[int, Field(ge=0, le=1000)] = _may("How often a failed run is tried again.", 3)
     overlap: OverlapWord = _may("What becomes of a run that is due while the last one is unfinished.", "skip")

@@ -165,25 +165,35 @@ def _field(told: Mapping[str, Any]) -> dict[str, Any]:
     where = ".".join(str(part) for part in told["loc"])
     if told["type"] == "json_invalid":
         return {"field": "body", "message": f"not JSON: {told['ctx']['error']}", "given": None}
+    if where == "body" and isinstance(told.get("input"), bytes):
+        return {"field": "body", "message": "not JSON: send it with Content-Type: application/json", "given": None}
     is_shown = told["type"] != "missing" and where != "body"
     given = repr(told.get("input"))[:_SHOWN] if is_shown else None
-    message = str(told["msg"])
+    message = "There is no such field" if told["type"] == "extra_forbidden" else str(told["msg"])
     return {"field": where, "message": message[:1].lower() + message[1:], "given": given}
 
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    detail, hint = str(error.detail), ""
+    detail, hint, headers = str(error.detail), "", dict(error.headers or {})
     if error.status_code == 404:
         detail = f"there is nothing at {request.url.path[:200]}"
         hint = f"everything there is stands in {request.app.openapi_url}"
     elif error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
+        headers["Allow"] = ", ".join(_allowed(request)) or headers.get("Allow", "")
         detail = f"{request.method} is not possible at {request.url.path[:200]}"
-        hint = f"use {allowed}" if allowed else ""
-    return problem(
-        error.status_code, detail, request_id=request_id_of(request), hint=hint, headers=error.headers or None
-    )
+        hint = f"use {headers['Allow']}"
+    return problem(error.status_code, detail, request_id=request_id_of(request), hint=hint, headers=headers)
+
+
+def _allowed(request: Request) -> list[str]:
+    """What is possible at a path, by all of its routes: each of them knows only its own method."""
+    asked = request.scope["path"].split("/")
+    for path, operations in request.app.openapi()["paths"].items():
+        known = path.split("/")
+        if len(known) == len(asked) and all(k == a or k.startswith("{") for k, a in zip(known, asked, strict=True)):
+            return sorted(method.upper() for method in operations)
+    return []
 
 
 async def _database(request: Request, error: Exception) -> Response:

@@ -6,6 +6,7 @@ import typer
 
 from .accounts import accounts
 from .adding import add
+from .api import api, openapi
 from .audit import audit
 from .breakers import breakers
 from .files import export, fetch
@@ -49,6 +50,8 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "audit": audit,
         "scheduler": scheduler,
         "worker": worker,
+        "api": api,
+        "openapi": openapi,
         "workers": workers,
         "migrate": migrate,
         "settings": settings,

@@ -32,7 +32,8 @@ def serve(
     app = desk.application()
     configure(app.settings.log_level, app.settings.log_format)
     LogListener(structlog.get_logger()).attach(app.events)
-    role = "up" if scheduler and worker else "scheduler" if scheduler else "worker"
+    roles = {(True, True): "up", (True, False): "scheduler", (False, True): "worker", (False, False): "api"}
+    role = roles[scheduler, worker]
     run(_served(desk, app, role, port=port, seconds=seconds, parent=parent))
 
 
@@ -58,7 +59,12 @@ async def _served(
     watching = asyncio.create_task(_leave_with(parent, stop)) if parent is not None else None
     try:
         await app.serve(
-            scheduler=role != "worker", worker=role != "scheduler", port=port, seconds=seconds, stop=stop, ready=ready
+            scheduler=role in ("up", "scheduler"),
+            worker=role in ("up", "worker"),
+            port=port,
+            seconds=seconds,
+            stop=stop,
+            ready=ready,
         )
     finally:
         await asyncio.gather(*greeting)
@@ -79,7 +85,7 @@ async def _greet(desk: Desk, parts: Parts, role: str, server: HttpServer) -> Non
     _welcome(desk, parts.settings, role, server)
     if role != "worker" and not await _some_job(parts):
         desk.note("No jobs yet. Add one: floodmark add python package.module:function --every 15m")
-    missing = await what_is_missing(telegram_ports(parts)) if role != "scheduler" else None
+    missing = await what_is_missing(telegram_ports(parts)) if role in ("up", "worker") else None
     if missing is not None:
         desk.note(f"[yellow]{missing}.[/] {HOW_TO_ADD}")
 
@@ -89,7 +95,12 @@ async def _some_job(parts: Parts) -> list[Job]:
 
 
 def _welcome(desk: Desk, settings: Settings, role: str, server: HttpServer) -> None:
-    what = {"up": "Floodmark", "scheduler": "A scheduler of Floodmark", "worker": "A worker of Floodmark"}[role]
+    what = {
+        "up": "Floodmark",
+        "scheduler": "A scheduler of Floodmark",
+        "worker": "A worker of Floodmark",
+        "api": "The API of Floodmark",
+    }[role]
     desk.note(f"[bold]{what} {__version__} is up.[/] Stop it with Ctrl-C.")
     desk.note(
         facts(
@@ -97,6 +108,7 @@ def _welcome(desk: Desk, settings: Settings, role: str, server: HttpServer) -> N
                 ("  database", mask_text(settings.database_url)),
                 ("  redis", mask_text(settings.redis) if settings.redis else "none, the database is the queue"),
                 ("  collectors", settings.floodmark_app),
+                ("  api", f"{server.url}/api/v2" if role in ("up", "api") else None),
                 ("  health", f"{server.url}/health"),
                 ("  metrics", f"{server.url}/metrics"),
             ]

@@ -1,0 +1,38 @@
+"""The role of a process that does nothing but serve the API."""
+
+import asyncio
+import os
+from datetime import timedelta
+
+from floodmark.parts import Parts
+from floodmark.store.fleet import Fleet
+from floodmark.upkeep.loop import Loop
+
+_PRESENCE = timedelta(seconds=5)
+
+
+class ApiRole:
+    """Says that it is there, so that it stands in the list of the fleet."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts, self._fleet = parts, Fleet(parts.database, parts.clock)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`."""
+        presence = Loop("presence", self._present, interval=_PRESENCE, events=self._parts.events)
+        present = asyncio.create_task(presence.run(), name=presence.name)
+        await stop.wait()
+        presence.stop()
+        await present
+
+    async def _present(self) -> None:
+        await self._fleet.seen(
+            worker=self._parts.name,
+            role="api",
+            hostname=self._parts.settings.hostname,
+            pid=os.getpid(),
+            slots=0,
+            busy=0,
+            draining=False,
+            ttl=max(self._parts.settings.execution_lease, 3 * _PRESENCE),
+        )
