@@ -325,7 +325,7 @@ async def test_a_server_that_is_away_is_told_in_one_sentence() -> None:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         async with Client(url) as client:
-            with pytest.raises(Unavailable, match=f"cannot reach the server at {url}: ") as caught:
+            with pytest.raises(Unavailable, match=f"cannot reach the server at {url}: nothing listens there") as caught:
                 await client.jobs()
     assert "floodmark up" in caught.value.hint
 
@@ -375,6 +375,13 @@ async def test_a_token_that_is_not_enough_is_told(light: Api) -> None:
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="is not the address of a server"):
         SyncClient(url)
+
+
+@pytest.mark.spec("G9")
+async def test_a_host_that_does_not_exist_is_told() -> None:
+    async with Client("http://nowhere.invalid") as client:
+        with pytest.raises(Unavailable, match="there is no such host"):
+            await client.jobs()
 
 
 async def test_a_secret_in_an_address_is_not_shown() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from api_process import api_process
-from command_line import Answer, CommandLine
+from command_line import Answer, CommandLine, eventually
 from floodmark.batch import Batch, Item
 from floodmark.calls.breaker import Breaker, BreakerState
 from floodmark.job import Job
@@ -246,6 +246,31 @@ def test_the_audit_knows_who_told_what_from_where(both: Callable[..., tuple[Answ
     both("resume", "news")
     rows = same(both("audit", "--object", "job:news", "--json")).json
     assert {row["via"] for row in rows} == {"cli", "api"}
+
+
+# A whole installation
+
+
+def test_a_run_is_waited_for_from_far_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`floodmark up` in one folder, everything else typed in another."""
+    for name in ("here", "away"):
+        (tmp_path / name).mkdir()
+    here, away = CommandLine(tmp_path / "here", PORT="0"), CommandLine(tmp_path / "away")
+    (away.folder / "feeds.py").unlink()
+    monkeypatch.chdir(away.folder)
+    with here.running("up"):
+        [url] = eventually(lambda: re.findall(r"api +(http://\S+?)/api/v2", here.said()))
+        monkeypatch.setenv("FLOODMARK_URL", url)
+        away.good("add", "python", "feeds:news", "--key", "id", "--watermark", "id")
+        away.good("add", "python", "feeds:broken", "--retries", "0")
+        assert "Done" in away.good("run", "news", "--wait").out
+        assert len(away.good("items", "news", "--json").json) == 5
+        eventually(lambda: len(away.good("events", "--stream", "news", "--json").json) == 5)
+        assert "no such thing" in away("run", "broken", "--wait").out
+        [group] = away.good("dlq", "ls", "--json").json
+        assert "Queued 1 execution again" in away.good("dlq", "retry", "--group", group["mark"]).out
+        assert "leader" in away.good("workers").out
+    assert [path.name for path in away.folder.iterdir()] == []
 
 
 # The way there

@@ -26,6 +26,7 @@ from floodmark.store.tokens import Minted, Role, TokenRow
 from floodmark.store.triggers import Kind as TriggerKind
 from floodmark.store.triggers import NewTrigger, TriggersStatus, TriggerStatus
 from floodmark.store.watermarks import StreamState
+from floodmark.sync.report import Report, SyncStatus
 
 from .decoding import decoded, event_of, job_of
 from .transport import Transport
@@ -398,6 +399,14 @@ class Client:
         """Forget a trigger, by its id or pattern; what it was."""
         where = path("triggers", f"{kind}s", trigger)
         return decoded(await self._transport.request("DELETE", where), TriggerStatus)
+
+    async def sync(self, *, dry_run: bool = False, force: bool = False) -> Report:
+        """Let the server read the schedules of its API_URL; or only tell what that would change."""
+        return decoded(await self._post("/sync", {"dry_run": dry_run, "force": force}), Report)
+
+    async def sync_status(self) -> SyncStatus:
+        """How its last sync went."""
+        return decoded(await self._get("/sync"), SyncStatus)
 
     async def _get(self, path: str, query: Mapping[str, Any] | None = None) -> bytes:
         return await self._transport.request("GET", path, query=query)

@@ -7,6 +7,7 @@ that never reached the server.
 import asyncio
 import ipaddress
 import random
+import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -33,11 +34,14 @@ _LATER = frozenset({429, 502, 503, 504})
 _SHOWN = 200
 
 
-_AWAY: Mapping[type[Exception], str] = {
+# In the words of the error that lies deepest, if it is one of these.
+_AWAY: Mapping[type[BaseException], str] = {
     httpx2.ConnectTimeout: "nobody answers",
     httpx2.ReadTimeout: "no answer in time",
     httpx2.RemoteProtocolError: "the connection was broken off",
     httpx2.ReadError: "the connection was broken off",
+    ConnectionRefusedError: "nothing listens there",
+    socket.gaierror: "there is no such host",
 }
 
 
@@ -177,11 +181,18 @@ class Transport:
         )
 
     def _away(self, error: Exception) -> Unavailable:
-        what = _AWAY.get(type(error), str(error) or type(error).__name__)
         return Unavailable(
-            f"cannot reach the server at {mask_text(self.url)}: {what}",
+            f"cannot reach the server at {mask_text(self.url)}: {_why(error)}",
             hint="start it there with: floodmark up; or correct the address (--url or FLOODMARK_URL)",
         )
+
+
+def _why(error: BaseException) -> str:
+    told, deeper = str(error) or type(error).__name__, error.__cause__ or error.__context__
+    while deeper is not None:
+        told = _AWAY.get(type(deeper), told)
+        deeper = deeper.__cause__ or deeper.__context__
+    return _AWAY.get(type(error), told)
 
 
 def _no_url(url: str, why: str) -> InvalidInput:
