@@ -13,9 +13,11 @@ from itertools import islice
 from typing import Any
 
 from floodmark import Floodmark, Job
-from floodmark.cli.session import session_of
 from floodmark.execution import Execution
+from floodmark.office.local import LocalOffice
+from floodmark.office.port import Letters
 from floodmark.parts import Parts
+from floodmark.store.audit import Actor
 from floodmark.store.port import Event
 from floodmark.testing.eventually import eventually
 from floodmark.triggers import instants, trigger_of
@@ -27,11 +29,11 @@ class Opened:
     """An application whose stores are open."""
 
     def __init__(self, parts: Parts) -> None:
-        self._session = session_of(parts)
+        self._office = LocalOffice(parts, Actor(who="reader", via="test"))
 
     async def job(self, name: str) -> Job:
         """The job of a collector: `floodmark show NAME`."""
-        return await self._session.jobs.get(name)
+        return await self._office.job(name)
 
     async def next_runs(self, name: str, *, after: datetime, count: int) -> list[datetime]:
         """When it is due, in UTC: `floodmark next NAME`."""
@@ -40,17 +42,15 @@ class Opened:
 
     async def run(self, name: str) -> str:
         """Run it now, whatever its schedule says; the id of the execution: `floodmark run NAME`."""
-        forced = await self._session.jobs.force_run(await self.job(name))
-        await self._session.parts.queue.put([forced.queued] if forced.queued else [])
-        return forced.execution_id
+        return (await self._office.run_job(name)).execution_id
 
     async def execution(self, execution_id: str) -> Execution:
         """One run as the history tells it: `floodmark history --id ID`."""
-        return await self._session.history.get_execution(execution_id)
+        return await self._office.execution(execution_id)
 
     async def executions(self, name: str) -> list[Execution]:
         """All runs of a job, the newest first: `floodmark history NAME`."""
-        return await self._session.history.page(name)
+        return await self._office.executions(job=name)
 
     async def reaches(self, execution_id: str, *states: str) -> Execution:
         """Wait until an execution is in one of these states."""
@@ -77,24 +77,24 @@ class Opened:
 
     async def items(self, name: str) -> dict[str, Any]:
         """What was collected, by key: `floodmark items NAME`."""
-        kept = await self._session.log.items((await self.job(name)).stream)
+        kept = await self._office.items(name)
         return {item.key: item.data for item in kept}
 
     async def revisions(self, name: str, key: str) -> list[Any]:
         """One item as it is now, then as it was before, newest first: `floodmark items NAME --key KEY`."""
-        history = await self._session.log.item((await self.job(name)).stream, key)
+        history = await self._office.item(name, key)
         return [item.data for item in (history.newest, *history.earlier)]
 
     async def watermark(self, name: str) -> Any:
         """How far it is collected, as the next run will get it: `floodmark watermark show NAME`."""
-        value = (await self._session.watermarks.show((await self.job(name)).stream)).value
+        value = (await self._office.watermark(name)).value
         return None if value is None else value["value"]
 
     async def events(self, *, after: int, count: int) -> list[Event]:
         """Wait for so many events behind a position: `floodmark events --after N`."""
 
         async def check() -> list[Event]:
-            seen = await self._session.log.after(after)
+            seen = await self._office.events(after=after)
             assert len(seen) >= count, seen
             return seen[:count]
 
@@ -102,23 +102,23 @@ class Opened:
 
     async def explain(self, name: str) -> str:
         """Why it is not running, in one sentence: `floodmark explain NAME`."""
-        return (await self._session.explain(await self.job(name))).sentence
+        return (await self._office.explain(name)).sentence
 
     async def limits(self) -> dict[str, str]:
         """What has to wait, and why: `floodmark limits`."""
-        return {limit.key: limit.reason for limit in await self._session.limits.page()}
+        return {limit.key: limit.reason for limit in await self._office.limits()}
 
     async def dead_letters(self, name: str) -> list[Execution]:
         """What failed for good: `floodmark dlq ls NAME`."""
-        return await self._session.letters.page(name)
+        return await self._office.letters(job=name)
 
     async def retry(self, name: str) -> None:
         """Run what failed for good again: `floodmark dlq retry NAME`."""
-        await self._session.parts.queue.put(await self._session.letters.retry(job=name))
+        await self._office.retry_letters(Letters(job=name))
 
     async def resume(self, name: str) -> None:
         """Undo a pause: `floodmark resume NAME`."""
-        await self._session.jobs.resume(await self.job(name))
+        await self._office.resume_job(name)
 
 
 def data_of(event: Event) -> Any:
