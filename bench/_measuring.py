@@ -62,12 +62,17 @@ class Report:
         Console(width=160).print(table)
 
 
-@asynccontextmanager
-async def floodmark(settings: Settings) -> AsyncIterator[Parts]:
-    """A migrated store and everything wired to it."""
+async def migrated(settings: Settings) -> None:
+    """Make the store as it has to be."""
     database = open_database(settings.database_url, events=Events())
     await migrate(database)
     await database.close()
+
+
+@asynccontextmanager
+async def floodmark(settings: Settings) -> AsyncIterator[Parts]:
+    """A migrated store and everything wired to it."""
+    await migrated(settings)
     async with open_parts(settings) as parts:
         yield parts
 

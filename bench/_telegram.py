@@ -1,0 +1,215 @@
+"""The processes of the Telegram benchmarks: a loopback server, the bare client, and a worker of ours.
+
+Each is told what to do in one argument and answers on its standard output, both as JSON. The server says where it is
+and ends when its standard input does.
+"""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Literal
+
+import msgspec
+import structlog
+from msgspec import Struct
+from pydantic import SecretStr
+from sqlalchemy import text
+
+from floodmark import Floodmark
+from floodmark.job import ScheduleType, When
+from floodmark.parts import Parts
+from floodmark.settings import Settings
+from floodmark.spec import JobSpec
+from floodmark.store.accounts import Accounts
+from floodmark.store.jobs import Jobs
+from floodmark.telemetry.events import BatchKept, ExecutionSettled
+from floodmark.telemetry.logs import LogListener, configure
+from floodmark.vault import Vault
+
+from ._measuring import Watch, migrated, resident_megabytes, run
+
+SECRET = SecretStr("the secret key of a benchmark, long enough")
+# Read before the clock starts: whoever is measured is connected and has imported everything.
+WARM_UP = "warmup"
+
+
+class Town(Struct, kw_only=True):
+    """What the server has: so many messages in each channel, and how late it answers."""
+
+    channels: dict[str, int]
+    kind: Literal["typical", "plain"] = "typical"
+    every_seconds: float = 180.0
+    start: datetime | None = None
+    delay_seconds: float = 0.0
+
+
+class Served(Struct, kw_only=True):
+    """Where the server is: a session of its only account."""
+
+    session: str
+
+
+class Reading(Struct, kw_only=True):
+    """What to read. `database_url` is where to, for a worker; `samples` after how many messages memory is measured."""
+
+    session: str
+    channel: str
+    database_url: str = ""
+    samples: Sequence[int] = ()
+
+
+class Read(Struct, kw_only=True):
+    """What was read, and what that took the process that did it."""
+
+    messages: int
+    wall: float
+    cpu: float
+    megabytes: Sequence[float] = ()
+
+
+@contextmanager
+def serving(town: Town) -> Iterator[Served]:
+    """A loopback Telegram in a process of its own."""
+    with _started("serve", town) as process:
+        assert process.stdout is not None
+        yield msgspec.json.decode(process.stdout.readline(), type=Served)
+        process.communicate()
+
+
+async def read(how: Literal["bare", "worker"], wanted: Reading) -> Read:
+    """Read a channel in a process of its own."""
+    command = [sys.executable, "-m", __spec__.name, how, msgspec.json.encode(wanted).decode()]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    told, _ = await process.communicate()
+    if process.returncode:
+        raise SystemExit(f"the {how} process failed, see above")
+    return msgspec.json.decode(told, type=Read)
+
+
+async def given_account(parts: Parts, session: str) -> None:
+    """Store the account that the server knows."""
+    accounts = Accounts(parts.database, parts.clock, Vault.of(parts.settings), parts.events)
+    await accounts.add("reader", api_id=1, api_hash="hash", session=session)
+
+
+def _started(role: str, told: Struct) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", __spec__.name, role, msgspec.json.encode(told).decode()]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+# What runs in them. Telethon is imported where it is used: a worker does so too, with its first run.
+
+
+async def serve(town: Town) -> None:
+    from floodmark.testing.telegram import LoopbackTelegram, World
+
+    world = World()
+    world.account("reader")
+    for name, messages in town.channels.items():
+        every = timedelta(seconds=town.every_seconds)
+        world.channel(name).fill(messages, kind=town.kind, every=every, start=town.start)
+    async with LoopbackTelegram(world, keep=1_000) as server:
+        if town.delay_seconds:
+            server.delay(town.delay_seconds)
+        _answer(Served(session=server.session("reader")))
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+async def bare(wanted: Reading) -> None:
+    """The reference: Telethon's own way to read a channel, and nothing done with what it reads."""
+    from telethon import TelegramClient
+    from telethon.sessions import StringSession
+
+    client = TelegramClient(StringSession(wanted.session), 1, "hash")
+    await client.connect()
+    watch, messages = Watch(), 0
+    async for _ in client.iter_messages(WARM_UP, limit=None, wait_time=0):
+        pass
+    with watch.running():
+        async for _ in client.iter_messages(wanted.channel, limit=None, wait_time=0):
+            messages += 1
+    await client.disconnect()
+    _answer(Read(messages=messages, wall=watch.wall, cpu=watch.cpu))
+
+
+async def worker(wanted: Reading) -> None:
+    """Ours: a worker that leases an execution, reads the whole history and keeps it."""
+    settings = Settings(
+        database_url=wanted.database_url, floodmark_secret_key=SECRET, hostname="bench", log_level="warning"
+    )
+    await migrated(settings)
+    app, stop, ready = Floodmark(settings), asyncio.Event(), asyncio.get_running_loop().create_future()
+    configure(settings.log_level, settings.log_format)
+    LogListener(structlog.get_logger()).attach(app.events)
+    working = asyncio.create_task(
+        app.serve(scheduler=False, stop=stop, port=0, ready=lambda parts, _: ready.set_result(parts))
+    )
+    await asyncio.wait([working, ready], return_when=asyncio.FIRST_COMPLETED)
+    if not ready.done():
+        return await working
+    parts: Parts = ready.result()
+    await given_account(parts, wanted.session)
+    await _execution(parts, WARM_UP)
+    before, samples, watch = await _count(parts), _Samples(wanted.samples), Watch()
+    parts.events.listen(BatchKept, samples.kept)
+    with watch.running():
+        await _execution(parts, wanted.channel)
+    messages = await _count(parts) - before
+    stop.set()
+    await working
+    return _answer(Read(messages=messages, wall=watch.wall, cpu=watch.cpu, megabytes=samples.megabytes))
+
+
+async def _execution(parts: Parts, channel: str) -> None:
+    """One execution over a channel's whole history, from being asked for to being settled."""
+    jobs, over = Jobs(parts.database, parts.clock), asyncio.get_running_loop().create_future()
+    when = When(schedule_type=ScheduleType.EVENT)
+    job = await jobs.add(JobSpec(source="telegram", target=f"@{channel}", when=when, params={"history": "all"}))
+
+    def settled(event: ExecutionSettled) -> None:
+        if event.job_name == job.name:
+            over.set_result(event)
+
+    parts.events.listen(ExecutionSettled, settled)
+    forced = await jobs.force_run(job)
+    await parts.queue.put([forced.queued] if forced.queued else [])
+    ended = await over
+    if ended.status != "done":
+        raise SystemExit(f"the execution is {ended.status}: {ended.error}")
+
+
+async def _count(parts: Parts) -> int:
+    async with parts.database.reading() as connection:
+        return int((await connection.execute(text("SELECT count(*) FROM items"))).scalar_one())
+
+
+class _Samples:
+    """Memory of this process after so many messages were kept."""
+
+    def __init__(self, after: Sequence[int]) -> None:
+        self._after, self._kept = list(after), 0
+        self.megabytes: list[float] = []
+
+    def kept(self, event: BatchKept) -> None:
+        self._kept += event.new
+        while self._after and self._kept >= self._after[0]:
+            del self._after[0]
+            self.megabytes.append(resident_megabytes())
+
+
+def _answer(told: Struct) -> None:
+    print(msgspec.json.encode(told).decode(), flush=True)
+
+
+if __name__ == "__main__":
+    role, told = sys.argv[1:]
+    if role == "serve":
+        run(lambda: serve(msgspec.json.decode(told, type=Town)))
+    elif role == "worker":
+        run(lambda: worker(msgspec.json.decode(told, type=Reading)))
+    else:
+        # As anyone would write it.
+        asyncio.run(bare(msgspec.json.decode(told, type=Reading)))
