@@ -143,7 +143,7 @@ async def test_a_job_that_several_triggers_name_runs_once(house: House) -> None:
 
 @pytest.mark.spec("V4")
 async def test_what_concerns_no_job_is_counted(house: House) -> None:
-    assert await house.hook("/nobody/home") == Taken(delivery_id="")
+    assert await house.hook("/nobody/home", delivery_id="d1") == Taken(delivery_id="d1")
     await house.hook("/nobody/there")
     status = await house.desk.status()
     assert (status.unmatched.count, status.unmatched.last) == (2, "webhook:/nobody/there")

@@ -19,6 +19,7 @@ from .runs import next_runs, run
 from .streams import events, items, watermark
 from .testing import testing
 from .tokens import tokens
+from .triggers import triggers
 from .upkeep import doctor, migrate, settings, workers
 
 _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
@@ -33,6 +34,7 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "rm": rm,
         "next": next_runs,
         "explain": explain,
+        "triggers": triggers,
     },
     "What happened": {"history": history, "stats": stats, "dlq": dlq},
     "What was collected": {

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from floodmark.errors import InvalidInput
 from floodmark.failpoints import failpoint
+from floodmark.ids import new_id
 from floodmark.parts import Parts
 from floodmark.store.deliveries import Deliveries, Group, Shot, Taken
 from floodmark.store.packing import clean
@@ -72,7 +73,7 @@ class Intake:
         if not shots:
             self._events.emit(TriggersFired(arrival.kind))
             await self.triggers.unmatched(arrival.kind, arrival.subject)
-            return Taken(delivery_id=arrival.delivery_id or "")
+            return Taken(delivery_id=arrival.delivery_id or new_id())
         outcome = await self.deliveries.take(
             arrival.subject, shots, delivery_id=arrival.delivery_id, signature=arrival.signature
         )

@@ -129,8 +129,8 @@ class Rules(Struct, frozen=True, kw_only=True):
 
 
 def a_secret() -> str:
-    """A secret that nobody guesses."""
-    return secrets.token_urlsafe(32)
+    """A secret that nobody guesses, of characters that no shell minds."""
+    return secrets.token_hex(32)
 
 
 class Triggers:

@@ -1,0 +1,335 @@
+"""What fires jobs from outside: webhooks, and channels and streams of Redis."""
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+from rich.text import Text
+
+from floodmark.durations import format_duration, parse_every
+from floodmark.errors import InvalidInput
+
+from .asking import go_ahead
+from .root import AsJson, Desk, DryRun, Yes
+from .showing import counted, facts, plain, print_json, safe, short, table
+from .times import relative
+
+if TYPE_CHECKING:
+    from floodmark.office.port import Office
+    from floodmark.office.triggers import TriggerVerbs
+    from floodmark.store.triggers import Kind, NewTrigger, TriggersStatus, TriggerStatus
+
+JobsOption = Annotated[
+    list[str] | None,
+    typer.Option("--job", metavar="JOB", help="A job that it fires, by name or id; can be repeated."),
+]
+ParamsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param",
+        metavar="NAME=PLACE",
+        help="A param that executions get: title=body.article.title, id=path.1; can be repeated.",
+    ),
+]
+DebounceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--debounce",
+        metavar="TIME",
+        help="After it has fired, what comes within this time becomes one more execution at its end.",
+    ),
+]
+ReplaceOption = Annotated[
+    bool, typer.Option("--replace", help="Change the trigger of this pattern; it keeps its secret and its counts.")
+]
+OffOption = Annotated[bool, typer.Option("--disabled", help="Fire nothing by it for now.")]
+
+_STANDARD_INPUT = "-"
+
+triggers = typer.Typer(help="What fires jobs from outside: webhooks, and channels and streams of Redis.")
+adding = typer.Typer(help="Let something from outside fire jobs.", no_args_is_help=True)
+triggers.add_typer(adding, name="add")
+
+
+@triggers.callback(invoke_without_command=True)
+def begin(context: typer.Context) -> None:
+    """What fires jobs from outside: webhooks, and channels and streams of Redis."""
+    if context.invoked_subcommand is None:
+        ls(context)
+
+
+# Looking
+
+
+@triggers.command()
+def ls(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the triggers: what they listen to, which jobs they fire, and when they last did."""
+    desk = Desk.of(context)
+    status = desk.work(lambda office: _verbs(office).status())
+    if as_json:
+        return print_json(status.triggers)
+    return _list(desk, status)
+
+
+@triggers.command("status")
+def show_status(context: typer.Context, as_json: AsJson = False) -> None:
+    """Tell how they fare: who listens, what was refused and why, what concerned no job."""
+    desk = Desk.of(context)
+    status = desk.work(lambda office: _verbs(office).status())
+    if as_json:
+        return print_json(status)
+    now = datetime.now(UTC)
+    desk.out.print(
+        facts(
+            [
+                ("listens to Redis", status.listener or "nobody"),
+                ("concerned no job", _unmatched(status)),
+            ]
+        )
+    )
+    desk.out.print()
+    _list(desk, status)
+    for row in status.triggers:
+        if row.refused:
+            _tell_refused(desk, row, now)
+    return None
+
+
+def _list(desk: Desk, status: "TriggersStatus") -> None:
+    now = datetime.now(UTC)
+    if not status.triggers and not status.of_jobs:
+        desk.out.print("No triggers yet.", highlight=False)
+        return desk.note("Add one: floodmark triggers add webhook '/sources/*/crawl' --job NAME")
+    rows = [_row(row, now) for row in status.triggers]
+    rows += [
+        [
+            of.kind,
+            Text(safe(of.pattern), style="bold"),
+            f"{counted(of.jobs, 'job')} that name it",
+            *[""] * 5,
+            "yes" if of.listening else "no",
+        ]
+        for of in status.of_jobs
+    ]
+    columns = ("kind", "pattern", "jobs", "signed", "fired", "executions", "refused", "last fired", "heard")
+    return desk.out.print(table(*columns, rows=rows, right=("fired", "executions", "refused")))
+
+
+def _row(row: "TriggerStatus", now: datetime) -> list[object]:
+    last = "never" if row.last_fired_at is None else relative(row.last_fired_at, now)
+    return [
+        row.kind,
+        Text(safe(row.pattern), style="bold"),
+        short(", ".join(row.jobs) or ("none" if row.kind == "stream" else "those that name it"), 60),
+        "yes" if row.signed else "no" if row.kind == "webhook" else "-",
+        f"{row.fired:,}",
+        f"{row.matched:,}",
+        f"{row.refused:,}",
+        last,
+        "yes" if row.listening else Text(f"no: {safe(row.why_not)}", style="yellow"),
+    ]
+
+
+def _tell_refused(desk: Desk, row: "TriggerStatus", now: datetime) -> None:
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(row.refusals.items()))
+    last = "" if row.last_refused_at is None else f", last {relative(row.last_refused_at, now)}"
+    desk.out.print(f"[yellow]{plain(row.pattern)}[/] refused {plain(reasons)}{last}", highlight=False)
+
+
+def _unmatched(status: "TriggersStatus") -> str:
+    count, last = status.unmatched.count, status.unmatched.last
+    return "nothing" if not count else f"{counted(count, 'delivery').replace('deliverys', 'deliveries')}, last {last}"
+
+
+# Adding
+
+
+@adding.command()
+def webhook(
+    context: typer.Context,
+    *,
+    pattern: Annotated[
+        str, typer.Argument(metavar="PATH", help="* is one segment, {name} one that becomes a param, ** the rest.")
+    ],
+    job: JobsOption = None,
+    param: ParamsOption = None,
+    signed: Annotated[bool, typer.Option("--signed", help="Make a secret to sign with; it is shown once.")] = False,
+    secret: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Sign with this secret; - reads it from the standard input.")
+    ] = None,
+    debounce: DebounceOption = None,
+    disabled: OffOption = False,
+    replace: ReplaceOption = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let a path of the API fire jobs: those that are named here, and those whose trigger_webhook fits.
+
+    floodmark triggers add webhook '/sources/{source_id}/crawl' --job news --signed
+    """
+    from floodmark.store.triggers import a_secret  # noqa: PLC0415 - loads the database
+
+    desk = Desk.of(context)
+    given = sys.stdin.readline().strip() if secret == _STANDARD_INPUT else secret
+    if signed and given is not None:
+        raise InvalidInput("--signed and --secret contradict each other", hint="say only one of them")
+    made = a_secret() if signed else None
+    new = _new("webhook", pattern, job, param, debounce, is_enabled=not disabled, secret=made or given)
+    row = desk.work(lambda office: _verbs(office).add(new, replace=replace))
+    if as_json:
+        return print_json({**msgspec.structs.asdict(row), "secret": made})
+    _tell_added(desk, row)
+    if made is not None:
+        desk.note("Sign with this secret; it is shown this once:")
+        # On a line of its own and nothing else, also with --quiet.
+        desk.out.print(made, highlight=False, soft_wrap=True)
+    elif not row.signed:
+        desk.note(
+            "[dim]Not signed: a token of the role operate is needed to fire it, except here while there are none.[/]"
+        )
+    return desk.note(
+        f"[dim]Fire it: POST {plain(_where(desk))}/api/v2/triggers/webhook{plain(_example(row.pattern))}[/]"
+    )
+
+
+@adding.command()
+def channel(
+    context: typer.Context,
+    *,
+    pattern: Annotated[str, typer.Argument(metavar="CHANNEL", help="A channel, or a pattern such as content:*")],
+    job: JobsOption = None,
+    param: ParamsOption = None,
+    debounce: DebounceOption = None,
+    disabled: OffOption = False,
+    replace: ReplaceOption = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let messages of a Redis Pub/Sub channel fire jobs. Redis forgets what is said while nobody listens.
+
+    floodmark triggers add channel content:new --job news --param id=body.id
+    """
+    _add(context, _new("channel", pattern, job, param, debounce, is_enabled=not disabled), replace, as_json)
+
+
+@adding.command()
+def stream(
+    context: typer.Context,
+    *,
+    pattern: Annotated[str, typer.Argument(metavar="STREAM", help="The key of a stream.")],
+    job: JobsOption = None,
+    param: ParamsOption = None,
+    debounce: DebounceOption = None,
+    disabled: OffOption = False,
+    replace: ReplaceOption = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let entries of a Redis stream fire jobs, from now on. None is lost, and none fires twice.
+
+    floodmark triggers add stream orders --job invoices
+    """
+    _add(context, _new("stream", pattern, job, param, debounce, is_enabled=not disabled), replace, as_json)
+
+
+def _add(context: typer.Context, new: "NewTrigger", replace: bool, as_json: bool) -> None:
+    desk = Desk.of(context)
+    row = desk.work(lambda office: _verbs(office).add(new, replace=replace))
+    if as_json:
+        return print_json(row)
+    return _tell_added(desk, row)
+
+
+def _new(
+    kind: "Kind",
+    pattern: str,
+    jobs: Sequence[str] | None,
+    params: Sequence[str] | None,
+    debounce: str | None,
+    *,
+    is_enabled: bool,
+    secret: str | None = None,
+) -> "NewTrigger":
+    from floodmark.store.triggers import NewTrigger  # noqa: PLC0415 - loads the database
+
+    return NewTrigger(
+        kind=kind,
+        pattern=pattern,
+        jobs=tuple(jobs or ()),
+        params=dict(_place(text) for text in params or ()),
+        secret=secret,
+        debounce=timedelta() if debounce is None else parse_every(debounce),
+        enabled=is_enabled,
+    )
+
+
+def _place(text: str) -> tuple[str, str]:
+    name, equals, place = text.partition("=")
+    if not equals or not name.strip() or not place.strip():
+        raise InvalidInput(f"--param {text[:60]!r} is not NAME=PLACE", hint="for example --param title=body.title")
+    return name.strip(), place.strip()
+
+
+def _tell_added(desk: Desk, row: "TriggerStatus") -> None:
+    fires = f"fires {', '.join(row.jobs)}" if row.jobs else f"fires the jobs whose trigger_{row.kind} fits"
+    if row.kind == "stream" and not row.jobs:
+        fires = "fires nothing yet: name jobs with --job and --replace"
+    rest = f", at most every {format_duration(timedelta(seconds=row.debounce_seconds))}" if row.debounce_seconds else ""
+    desk.out.print(
+        f"[green]Added[/] the {row.kind} [bold]{plain(row.pattern)}[/]: it {plain(fires)}{rest}.", highlight=False
+    )
+    if row.why_not is not None and "yet" not in row.why_not:
+        desk.note(f"[yellow]Nobody hears it: {plain(row.why_not)}.[/]")
+
+
+def _example(pattern: str) -> str:
+    """A path that fits."""
+    return "/".join("42" if part.startswith(("*", "{")) else part for part in pattern.split("/"))
+
+
+def _where(desk: Desk) -> str:
+    if (url := desk.url()) is not None:
+        return url
+    settings = desk.settings()
+    return f"http://{settings.host}:{settings.port}"
+
+
+# Removing
+
+
+@triggers.command()
+def rm(
+    context: typer.Context,
+    *,
+    pattern: Annotated[str, typer.Argument(metavar="TRIGGER", help="Its pattern, or its id or the beginning of it.")],
+    kind: Annotated[
+        str | None,
+        typer.Option(metavar="webhook|channel|stream", help="Which, if several kinds have this pattern."),
+    ] = None,
+    as_json: AsJson = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Forget a trigger. What it has fired stays; so do the jobs."""
+    desk, chosen = Desk.of(context), _kind(kind)
+    row = desk.work(lambda office: _verbs(office).show(pattern, chosen))
+    fires = f", which fires {', '.join(row.jobs)}" if row.jobs else ""
+    if not go_ahead(desk, f"forget the {row.kind} {row.pattern}{fires}", dry_run=dry_run, yes=yes):
+        return None
+    desk.work(lambda office: _verbs(office).remove(row.trigger_id, row.kind))
+    if as_json:
+        return print_json(row)
+    return desk.out.print(f"Forgot the {row.kind} {plain(row.pattern)}.", highlight=False)
+
+
+def _kind(text: str | None) -> "Kind | None":
+    match text:
+        case None | "webhook" | "channel" | "stream":
+            return text
+    raise InvalidInput(f"{text[:60]!r} is not a kind of trigger", hint="choose one of: webhook, channel, stream")
+
+
+def _verbs(office: "Office") -> "TriggerVerbs":
+    from floodmark.office.triggers import triggers_of  # noqa: PLC0415 - loads the database
+
+    return triggers_of(office)
