@@ -20,6 +20,7 @@ from floodmark.parts import Parts, open_parts
 from floodmark.sources.telegram.source import HOW_TO_ADD
 from floodmark.sources.telegram.targets import canonical
 from floodmark.store.accounts import AccountRow
+from floodmark.telemetry.logs import configure
 
 from .root import Desk
 from .showing import console, counted, plain, print_json, safe, short, table
@@ -45,6 +46,8 @@ def run_fetch(
     wanted = Wanted(targets=targets, first=first, last=last, account=account)
     _check(wanted)
     app = desk.application()
+    # What happens is on the board; only what went wrong is worth a line beside it.
+    configure("warning", app.settings.log_format)
     at_once = parallelism or app.settings.parallelism_max
     fetched = asyncio.run(_fetched(desk, app, wanted, folder, at_once))
     if fetched is None:

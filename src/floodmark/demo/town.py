@@ -26,7 +26,7 @@ LONGEST_ABSENCE = 60.0
 # Written ahead of time, so that after `kill -9` no post is younger than the town says it is.
 _AHEAD_SECONDS = 3.0
 _TURN_SECONDS = 0.1
-_QUIET_SECONDS = (4.0, 12.0)
+_QUIET_SECONDS = (3.0, 9.0)
 _WAIT_SECONDS = (3, 9)
 
 
