@@ -222,6 +222,11 @@ def served_elsewhere(sqlite_url: str) -> Iterator[str]:
     loop.close()
 
 
+def test_every_verb_is_there_for_programs_without_asyncio() -> None:
+    verbs = {name for name in vars(Client) if not name.startswith("_")}
+    assert verbs <= set(vars(SyncClient))
+
+
 async def test_the_next_runs_of_a_job_and_of_an_expression(local: LocalOffice, client: Client) -> None:
     await local.add_job(a_spec(name="news"))
     runs = await client.next_runs("news", 3)

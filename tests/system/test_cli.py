@@ -196,9 +196,9 @@ def test_a_change_by_command_is_in_the_audit_with_the_name_of_whoever_typed_it(c
 @pytest.mark.parametrize(
     "command",
     [
-        ("up",), ("scheduler",), ("worker",), ("worker", "-p", "2"), ("demo",), ("testing", "telegram"), ("doctor",),
-        ("migrate",), ("export", "files"), ("fetch", "@news", "--date", "2026-01-31"), ("accounts", "add", "a"),
-        ("accounts", "test", "a"), ("accounts", "rm", "a", "--yes"),
+        ("up",), ("api",), ("scheduler",), ("worker",), ("worker", "-p", "2"), ("demo",), ("testing", "telegram"),
+        ("doctor",), ("migrate",), ("export", "files"), ("fetch", "@news", "--date", "2026-01-31"),
+        ("accounts", "add", "a"), ("accounts", "test", "a"), ("accounts", "rm", "a", "--yes"),
     ],
 )  # fmt: skip
 def test_what_needs_this_machine_is_not_asked_of_a_server(cli: CommandLine, command: tuple[str, ...]) -> None:
