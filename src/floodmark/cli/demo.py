@@ -141,7 +141,7 @@ class Lines:
             waiting = [
                 f"@{c.name}: {short(c.sentence, 100)}" for c in view.channels if c.code in ("limit", "retry", "dead")
             ]
-            latest = f"; +{self._arrived}, latest {self._latest}" if self._arrived else ""
+            latest = f"; +{self._arrived}, latest {short(self._latest, 60)}" if self._arrived else ""
             self._desk.note(f"{datetime.now().astimezone():%H:%M:%S}  {counts}{plain(latest)}")
             for line in waiting:
                 self._desk.note(f"          {plain(line)}")
