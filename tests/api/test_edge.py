@@ -189,6 +189,13 @@ async def test_a_database_that_fails_is_told_as_unavailable(sqlite: Opened) -> N
         assert (await api.get("/health")).status_code == 200
 
 
+async def test_what_can_be_read_can_be_asked_for_without_its_body(light: Api) -> None:
+    for path in ("/health", "/api/v2/jobs"):
+        found = await light.client.head(path)
+        assert (found.status_code, found.content) == (200, b"")
+        assert int(found.headers["content-length"]) > 0
+
+
 async def test_names_may_hold_slashes_and_per_cent_signs(api: Api) -> None:
     made = await api.job("a/b%2Fc d")
     assert (await api.get("jobs/a%2Fb%252Fc%20d")).json()["job_id"] == made["job_id"]

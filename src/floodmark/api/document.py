@@ -67,11 +67,12 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     possible = [400, 401, 403, 429, 500, 503]
     if operation.get("parameters") or "requestBody" in operation:
         possible.append(422)
-    if "{" in path:
+    names = {parameter["name"].lower() for parameter in operation.get("parameters", ())}
+    if "{" in path or names & {"job", "stream"}:
         possible.append(404)
     if method != "get":
         possible += [404, 409, 413]
-    if any(parameter["name"].lower() == "if-match" for parameter in operation.get("parameters", ())):
+    if "if-match" in names:
         possible.append(412)
     responses = operation["responses"]
     for status in sorted(set(possible)):

@@ -25,6 +25,11 @@ def _number(value: object) -> object:
     return value
 
 
+def _whole(value: object) -> object:
+    """For JSON 3.0 is a whole number, for Python it is not."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
 Seconds = Annotated[float, Field(ge=0, le=_TEN_YEARS)]
@@ -86,9 +91,13 @@ class JobFields(Given):
     schedule_enabled: bool = _may("Off: it only runs when it is told to.")
     priority: PriorityGiven = _may("1 is high, 2 normal, 3 low.", 2)
     timeout_seconds: SomeSeconds = _may("How long a run may take.", 600)
-    retry_max: Annotated[int, Field(ge=0, le=1000)] = _may("How often a failed run is tried again.", 3)
+    retry_max: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=1000)] = _may(
+        "How often a failed run is tried again.", 3
+    )
     overlap: OverlapWord = _may("What becomes of a run that is due while the last one is unfinished.", "skip")
-    max_instances: Annotated[int, Field(ge=1, le=1000)] = _may("Unfinished runs at the same time.", 1)
+    max_instances: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=1000)] = _may(
+        "Unfinished runs at the same time.", 1
+    )
     coalesce: bool = _may("Several runs due at once become one.")
     misfire_grace_seconds: Seconds = _may("A run missed by more than this is a misfire.", 300)
     catch_up: CatchUpWord = _may("Which misfires still run.", "one")
