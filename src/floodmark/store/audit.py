@@ -1,11 +1,12 @@
 """Who changed what, and when. Table: `audit`, written by the office with each change, never changed, not pruned."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 from sqlalchemy import insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.clock import Clock
 
@@ -39,6 +40,15 @@ class AuditRow(Struct, frozen=True, kw_only=True):
     request_id: str | None = None
 
 
+class Entry(Struct, frozen=True, kw_only=True):
+    """A change to be written down. `what` names it by kind and name, as in `job:news`."""
+
+    action: str
+    what: str
+    before: Mapping[str, Any] | None = None
+    after: Mapping[str, Any] | None = None
+
+
 class AuditLog:
     """Remembers changes."""
 
@@ -55,18 +65,14 @@ class AuditLog:
         after: Mapping[str, Any] | None = None,
     ) -> None:
         """Write one change down. `what` names it by kind and name, as in `job:news`."""
-        row = {
-            "at": present(self._database, self._clock),
-            "who": clean(actor.who),
-            "via": actor.via,
-            "action": action,
-            "object": clean(what),
-            "before": None if before is None else clean(dict(before)),
-            "after": None if after is None else clean(dict(after)),
-            "request_id": actor.request_id,
-        }
         async with self._database.writing() as connection:
-            await connection.execute(insert(audit).values(**row))
+            await self.record_within(connection, actor, [Entry(action=action, what=what, before=before, after=after)])
+
+    async def record_within(self, connection: AsyncConnection, actor: Actor, entries: Sequence[Entry]) -> None:
+        """Write changes down in the transaction that makes them."""
+        if entries:
+            statement = insert(audit).values(at=present(self._database, self._clock))
+            await connection.execute(statement, [_columns(actor, entry) for entry in entries])
 
     async def page(self, *, what: str | None = None, before: int | None = None, limit: int = 50) -> list[AuditRow]:
         """Newest first, of one object or of all. The next page is `before` the `seq` of the last one."""
@@ -78,3 +84,15 @@ class AuditLog:
         async with self._database.reading() as connection:
             rows = await connection.execute(query.limit(max(1, min(limit, MOST_SHOWN))))
             return [AuditRow(**row) for row in rows.mappings()]
+
+
+def _columns(actor: Actor, entry: Entry) -> dict[str, Any]:
+    return {
+        "who": clean(actor.who),
+        "via": actor.via,
+        "action": entry.action,
+        "object": clean(entry.what),
+        "before": None if entry.before is None else clean(dict(entry.before)),
+        "after": None if entry.after is None else clean(dict(entry.after)),
+        "request_id": actor.request_id,
+    }
