@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Struct
 
 from floodmark.errors import InvalidInput
-from floodmark.failpoints import failpoint
 from floodmark.ids import new_id
 from floodmark.parts import Parts
 from floodmark.store.deliveries import Deliveries, Group, Shot, Taken
@@ -77,7 +76,7 @@ class Intake:
         outcome = await self.deliveries.take(
             arrival.subject, shots, delivery_id=arrival.delivery_id, signature=arrival.signature
         )
-        failpoint("trigger.committed")
+        # Should we die here, the requeuer puts them.
         await self._queue.put(outcome.queued)
         if not outcome.taken.is_duplicate:
             self._events.emit(TriggersFired(arrival.kind))
