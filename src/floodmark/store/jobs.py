@@ -89,9 +89,10 @@ class Jobs:
             made = await self._insert(connection, columns)
             job_id = made or await _locked_by_name(connection, columns["name"])
             declared = (await connection.execute(select(jobs.c.declared).where(jobs.c.job_id == job_id))).scalar()
-            if declared is None:
+            if declared is None or declared.startswith("sync:"):
+                origin = "added by hand" if declared is None else "made by a sync"
                 raise Conflict(
-                    f"the job {columns['name']!r} was added by hand: the one declared in code does not replace it",
+                    f"the job {columns['name']!r} was {origin}: the one declared in code does not replace it",
                     hint=f"rename one of them, or remove this one with: floodmark rm {columns['name']}",
                 )
             if not made and declared != mark:

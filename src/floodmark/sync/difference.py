@@ -1,0 +1,266 @@
+"""What a sync would change: a function of the answer, the jobs there are, and the answer before. No clock, no I/O.
+
+A job remembers in `declared` which schedule it was made from and what the API last said of it:
+`sync:<digest>:<domain_config_id>`, or `sync:gone:<domain_config_id>` once it was disabled for being missing.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from floodmark.errors import InvalidInput
+from floodmark.job import Frequency, ScheduleType, When
+from floodmark.spec import JobSpec, slug
+from floodmark.triggers.calendar import calendar
+
+from .format import Row
+
+SOURCE = "cookies"
+TAG = "sync"
+_MARK, _GONE = "sync:", "gone"
+# What is neither a column of its own nor the schedule goes to whoever scans, under the same name.
+_PARAMS = ("description", "allow_deep_scan", "maxPages", "scanDepth", "customPages", "accept_selector")
+_LABEL = r"[^\W_](?:[\w-]{0,61}[^\W_])?"
+_HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*(?::\d{{1,5}})?")
+_LONGEST_HOST = 253
+
+Action = Literal["created", "updated", "disabled"]
+
+
+class Known(Struct, frozen=True, kw_only=True):
+    """A job that a sync has made; `columns` as they are now."""
+
+    job_id: str
+    name: str
+    mark: str
+    columns: Mapping[str, Any]
+
+    @property
+    def domain_config_id(self) -> str:
+        """Which schedule it was made from, also if someone has changed the column since."""
+        return self.mark.split(":", 2)[2]
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether a sync has disabled it because it was missing."""
+        return self.mark == gone_mark(self.domain_config_id)
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """One job to be made or changed: the columns that would be others, with what they were."""
+
+    action: Action
+    name: str
+    domain_config_id: str
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any]
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """A change and how to write it: `job_id` is None for a job that is yet to be made."""
+
+    change: Change
+    job_id: str | None
+    mark: str
+
+
+class RowError(Struct, frozen=True, kw_only=True):
+    """A schedule that cannot become a job. The others go on."""
+
+    domain_config_id: str
+    domain: str
+    error: str
+    hint: str = ""
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """Everything a sync would do."""
+
+    steps: tuple[Step, ...]
+    skipped: int
+    errors: tuple[RowError, ...]
+
+    def count(self, action: Action) -> int:
+        """How many jobs would be created, updated or disabled."""
+        return sum(step.change.action == action for step in self.steps)
+
+
+def is_mark(declared: str | None) -> bool:
+    """Whether a job was made by a sync."""
+    return declared is not None and declared.startswith(_MARK) and declared.count(":") >= 2
+
+
+def mark_of(row: Row) -> str:
+    """What a job remembers of the schedule it was made from."""
+    return f"{_MARK}{row.digest}:{row.domain_config_id}"
+
+
+def gone_mark(domain_config_id: str) -> str:
+    """What it remembers once it was disabled for being missing."""
+    return f"{_MARK}{_GONE}:{domain_config_id}"
+
+
+def short_name(row: Row) -> str:
+    """The name its job gets, if that is free: "cookies-example-com"."""
+    return slug(JobSpec(source=SOURCE, target=row.data.domain, when=When(schedule_type=ScheduleType.CALENDAR)))
+
+
+def long_name(row: Row) -> str:
+    """The name it gets if another schedule has the short one."""
+    return f"{short_name(row)}-{row.domain_config_id}"
+
+
+def difference(
+    rows: Sequence[Row],
+    known: Iterable[Known],
+    *,
+    before: Iterable[Row] = (),
+    taken: Iterable[str] = (),
+    disable_missing: bool = False,
+) -> Difference:
+    """Compare the answer with the jobs that earlier ones have made.
+
+    `before`: the answer of the last sync. `taken`: names of jobs that no sync has made.
+    """
+    jobs = {job.domain_config_id: job for job in known}
+    earlier = {row.domain_config_id: row for row in before}
+    names = _Names(taken, (job.name for job in jobs.values()))
+    steps: list[Step] = []
+    errors: list[RowError] = []
+    skipped = 0
+    for row in rows:
+        job = jobs.get(row.domain_config_id)
+        if job is not None and job.mark == mark_of(row):
+            skipped += 1
+            continue
+        try:
+            _check(row)
+            steps.append(_created(row, names) if job is None else _updated(row, job, earlier.get(row.domain_config_id)))
+        except InvalidInput as error:
+            errors.append(_error(row, error))
+    if disable_missing:
+        there = {row.domain_config_id for row in rows}
+        steps += [_disabled(job) for id_, job in jobs.items() if id_ not in there and _counts(job)]
+    return Difference(steps=tuple(steps), skipped=skipped, errors=tuple(errors))
+
+
+def too_much(found: Difference, rows: Sequence[Row], known: Iterable[Known], max_share: float) -> str | None:
+    """Why a person has to confirm this, None if nobody has to. All jobs at once are always too many."""
+    jobs = list(known)
+    if not rows and jobs:
+        return f"the answer holds no schedule at all, and {_counted(len(jobs), 'job')} came from it before"
+    disabled, there = found.count("disabled"), sum(_counts(job) for job in jobs)
+    if disabled and (disabled == there or disabled > max_share * there):
+        return f"it would disable {disabled} of {_counted(there, 'job')}, and {max_share:.0%} are allowed at once"
+    return None
+
+
+class _Names:
+    """Which names are free. A job that no sync has made keeps its own, and is an error of the row that wants it."""
+
+    def __init__(self, taken: Iterable[str], ours: Iterable[str]) -> None:
+        self._taken, self._ours = frozenset(taken), set(ours)
+
+    def give(self, row: Row) -> str:
+        name = short_name(row) if short_name(row) not in self._ours else long_name(row)
+        if name in self._taken:
+            raise InvalidInput(
+                f"there is a job {name!r} that no sync has made: it is left alone",
+                hint=f"rename or remove it: floodmark show {name}",
+            )
+        self._ours.add(name)
+        return name
+
+
+def _check(row: Row) -> None:
+    domain = row.data.domain
+    if len(domain) > _LONGEST_HOST or _HOST.fullmatch(domain) is None:
+        raise InvalidInput(f"{domain[:60]!r} is not a domain", hint="a host name alone, such as example.com")
+    calendar(Frequency(row.data.schedule.frequency), _time_config(row), "UTC")
+
+
+def _created(row: Row, names: _Names) -> Step:
+    name = names.give(row)
+    columns = {
+        "name": name,
+        "source": SOURCE,
+        "tags": [TAG],
+        **_columns(row),
+        "params": _params(row),
+        "schedule_enabled": True,
+    }
+    if name != short_name(row):
+        # Two schedules of one domain: what they find is not to be mixed.
+        columns["stream"] = f"{SOURCE}:{row.domain_config_id}"
+    change = Change(action="created", name=name, domain_config_id=row.domain_config_id, before=None, after=columns)
+    return Step(change=change, job_id=None, mark=mark_of(row))
+
+
+def _updated(row: Row, job: Known, earlier: Row | None) -> Step:
+    """What the API carries wins; what it does not carry stays as people have it."""
+    dropped = _params(earlier).keys() if earlier is not None else ()
+    kept = {name: value for name, value in job.columns["params"].items() if name not in dropped}
+    wanted = {**_columns(row), "params": {**kept, **_params(row)}}
+    if job.is_gone:
+        wanted["schedule_enabled"] = True
+    return _step("updated", job, wanted, mark_of(row))
+
+
+def _disabled(job: Known) -> Step:
+    return _step("disabled", job, {"schedule_enabled": False}, gone_mark(job.domain_config_id))
+
+
+def _step(action: Action, job: Known, wanted: Mapping[str, Any], mark: str) -> Step:
+    after = {name: value for name, value in wanted.items() if job.columns[name] != value}
+    change = Change(
+        action=action,
+        name=job.name,
+        domain_config_id=job.domain_config_id,
+        before={name: job.columns[name] for name in after},
+        after=after,
+    )
+    return Step(change=change, job_id=job.job_id, mark=mark)
+
+
+def _counts(job: Known) -> bool:
+    """Whether it could be disabled: not if someone has done that, nor if they have enabled it again since we did."""
+    return bool(job.columns["schedule_enabled"]) and not job.is_gone
+
+
+def _columns(row: Row) -> dict[str, Any]:
+    """The columns a schedule speaks of, but for `params`."""
+    columns: dict[str, Any] = {
+        "target": row.data.domain,
+        "domain": row.data.domain,
+        "domain_config_id": row.domain_config_id,
+        "schedule_type": ScheduleType.CALENDAR.value,
+        "cron_expression": None,
+        "interval_seconds": None,
+        "frequency": row.data.schedule.frequency,
+        "time_config": _time_config(row),
+    }
+    retries = row.data.max_retries
+    return columns if retries is None else {**columns, "retry_max": retries}
+
+
+def _params(row: Row) -> dict[str, Any]:
+    told = msgspec.to_builtins(row.data)
+    return {name: told[name] for name in _PARAMS if name in told}
+
+
+def _time_config(row: Row) -> dict[str, Any]:
+    time = row.data.schedule.time
+    return {} if time is None else dict(msgspec.to_builtins(time))
+
+
+def _error(row: Row, error: InvalidInput) -> RowError:
+    return RowError(
+        domain_config_id=row.domain_config_id, domain=row.data.domain[:260], error=str(error), hint=error.hint
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
