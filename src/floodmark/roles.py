@@ -17,6 +17,7 @@ from .sinks.sql import SqlSink
 from .sources.port import Source
 from .store.fleet import Fleet
 from .store.posts import Posts
+from .sync.sync import Syncer
 from .telemetry.events import DepthMeasured, Events, StepFailed
 from .upkeep.leader import Leader
 from .upkeep.loop import Loop, Step
@@ -83,6 +84,7 @@ class SchedulerRole:
         forgetful = [] if parts.redis is None else [self._loop("requeuer", requeuer.step, _FORGOTTEN)]
         self._intake = Intake(parts)
         self._channels = None if parts.redis is None else ChannelListener(parts, self._intake, self.leader)
+        self._syncer = None if settings.api_url is None else Syncer(parts, self.leader)
         self._loops = [
             *forgetful,
             *self._listeners(),
@@ -93,6 +95,7 @@ class SchedulerRole:
             *projectors,
             self._loop("pruner", pruner.step, timedelta(minutes=5)),
             self._loop("deliveries", self._forget_deliveries, timedelta(minutes=5)),
+            *([] if self._syncer is None else [self._loop("sync", self._syncer.step, settings.sync_interval)]),
             self._loop("tick", self._tick, _TICK),
         ]
 
@@ -129,6 +132,8 @@ class SchedulerRole:
         for loop in [elections, *self._loops]:
             loop.stop()
         self._relay.stop()
+        if self._syncer is not None:
+            self._syncer.stop()
         await asyncio.gather(*tasks)
         if self._channels is not None:
             await self._channels.close()

@@ -17,6 +17,7 @@ from .root import Root, start
 from .running import demo, scheduler, up, worker
 from .runs import next_runs, run
 from .streams import events, items, watermark
+from .sync import sync
 from .testing import testing
 from .tokens import tokens
 from .triggers import triggers
@@ -50,6 +51,7 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "accounts": accounts,
         "tokens": tokens,
         "audit": audit,
+        "sync": sync,
         "scheduler": scheduler,
         "worker": worker,
         "api": api,

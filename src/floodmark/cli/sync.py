@@ -1,0 +1,146 @@
+"""Schedules that another program keeps: read them now, and see how that went."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from floodmark.errors import InvalidInput
+from floodmark.job import Frequency, ScheduleType, When
+from floodmark.when import words_of
+
+from .root import AsJson, Desk, DryRun
+from .showing import counted, facts, json_line, plain, print_json, safe, short, table
+from .times import relative
+
+if TYPE_CHECKING:
+    from floodmark.office.port import Office
+    from floodmark.office.sync import SyncVerbs
+    from floodmark.sync.difference import Change, RowError
+    from floodmark.sync.report import LastSync, Report, SyncStatus
+
+_STYLES = {"created": "green", "updated": "yellow", "disabled": "red", "error": "bold red"}
+# Of the changes that were made so many are listed; a dry run lists all.
+_LISTED = 20
+_WIDTH = 60
+
+
+def sync(
+    context: typer.Context,
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if it disables more jobs at once than SYNC_DISABLE_MAX_SHARE allows.")
+    ] = False,
+    status: Annotated[bool, typer.Option("--status", help="Only tell how the last sync went.")] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read schedules from API_URL and bring the jobs made from them up to date.
+
+    floodmark sync --dry-run
+    """
+    desk = Desk.of(context)
+    if status:
+        if force or dry_run:
+            raise InvalidInput("--status changes nothing", hint="leave out --force and --dry-run, or --status")
+        told = desk.work(lambda office: _verbs(office).status())
+        return print_json(told) if as_json else _show_status(desk, told)
+    with desk.busy("Reading schedules"):
+        report = desk.work(lambda office: _verbs(office).run(dry_run=dry_run, force=force))
+    return print_json(report) if as_json else _show(desk, report)
+
+
+def _show(desk: Desk, report: "Report") -> None:
+    changes = report.changes if report.dry_run else report.changes[:_LISTED]
+    rows = [_row(change) for change in changes]
+    rows += [[_word("error"), error.domain, error.domain_config_id, _wrong(error)] for error in report.errors]
+    if rows:
+        desk.out.print(table("", "job", "config id", "change", rows=rows))
+    if len(changes) < len(report.changes):
+        desk.out.print(f"... and {counted(len(report.changes) - len(changes), 'more change')}", highlight=False)
+    would = "This would be: " if report.dry_run else ""
+    parts = [f"{getattr(report, word)} {word}" for word in ("created", "updated", "skipped", "disabled")]
+    if report.errors:
+        parts.append(counted(len(report.errors), "error"))
+    desk.out.print(f"{would}{', '.join(parts)}.", highlight=False)
+    if report.refused is not None:
+        desk.out.print(f"[yellow]It would be refused:[/] {plain(report.refused)}.", highlight=False)
+        desk.note("[dim]If it is right, do it with: floodmark sync --force[/]")
+    elif report.dry_run:
+        desk.note("[dim]Nothing was changed. Do it with: floodmark sync[/]")
+
+
+def _row(change: "Change") -> list[object]:
+    return [_word(change.action), change.name, change.domain_config_id, _told(change)]
+
+
+def _told(change: "Change") -> str:
+    if change.before is None:
+        return f"{change.after['domain']}, {words_of(_when(change.after))}"
+    was, now = _flat(change.before), _flat(change.after)
+    names = [name for name in {**was, **now} if was.get(name) != now.get(name)]
+    differing = [f"{name}: {_value(was.get(name))} -> {_value(now.get(name))}" for name in names]
+    return "; ".join(differing) or "as it is already"
+
+
+def _flat(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Params one by one: most of them are the same as before."""
+    params = columns.get("params") or {}
+    others = {name: value for name, value in columns.items() if name != "params"}
+    return {**others, **{f"params.{name}": value for name, value in params.items()}}
+
+
+def _wrong(error: "RowError") -> str:
+    return f"{error.error} ({error.hint})" if error.hint else error.error
+
+
+def _when(columns: Mapping[str, Any]) -> When:
+    return When(
+        schedule_type=ScheduleType.CALENDAR,
+        frequency=Frequency(columns["frequency"]),
+        time_config=columns["time_config"],
+    )
+
+
+def _value(value: Any) -> str:
+    return "-" if value is None else short(value if isinstance(value, str) else json_line(value), _WIDTH)
+
+
+def _word(action: str) -> Text:
+    return Text(action, style=_STYLES[action])
+
+
+def _show_status(desk: Desk, told: "SyncStatus") -> None:
+    now = datetime.now(UTC)
+    missing = "their jobs are disabled" if told.disable_missing else "their jobs stay as they are"
+    rows: list[tuple[str, object]] = [
+        ("from", told.url or "nowhere: API_URL is not set"),
+        ("every", f"{told.interval_seconds:g} s" if told.url else None),
+        ("missing schedules", missing),
+        ("jobs", told.jobs),
+        *_last(told.last, now),
+    ]
+    desk.out.print(facts((name, safe(value) if value is not None else None) for name, value in rows))
+
+
+def _last(last: "LastSync | None", now: datetime) -> list[tuple[str, object]]:
+    if last is None:
+        return [("last", "never")]
+    went = "went well" if last.ok else "failed"
+    counts = f"{last.created} created, {last.updated} updated, {last.skipped} skipped, {last.disabled} disabled"
+    return [
+        ("last", f"{relative(last.at, now)}, by {last.who}: {went}"),
+        ("last good one", None if last.ok or last.last_good_at is None else relative(last.last_good_at, now)),
+        ("what it did", counts if last.ok else None),
+        ("why", last.error),
+        ("next", last.hint),
+        ("errors", "; ".join(f"{error.domain_config_id}: {error.error}" for error in last.errors)),
+    ]
+
+
+def _verbs(office: "Office") -> "SyncVerbs":
+    from floodmark.office.sync import sync_of  # noqa: PLC0415 - loads the database
+
+    return sync_of(office)
