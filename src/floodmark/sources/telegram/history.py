@@ -19,6 +19,8 @@ from .port import Ports
 from .sessions import HISTORY, Session
 
 PAGE = 100
+# Pages that may wait to be kept: enough to go on reading while a database writes to its disk.
+_AHEAD = 3
 # What a date can be in a request; nothing was posted outside.
 _FIRST_DATE, _LAST_DATE = datetime(2000, 1, 1, tzinfo=UTC), datetime(2038, 1, 1, tzinfo=UTC)
 
@@ -124,32 +126,46 @@ class History:
 
 
 async def pages(history: History, after: int) -> AsyncGenerator[Page, None]:
-    """The history behind an id, page by page. While one is being kept, the one after the next is on its way.
+    """The history behind an id, page by page. While some are being kept, the next are on their way.
 
-    Each page is held back until it is known whether another follows. What was read before an error comes first.
+    Each page is held back until it is known whether another follows. Where keeping is slower than reading, several
+    come as one. What was read before an error comes first.
     """
-    page = await history.page(after)
-    coming: asyncio.Task[list[Any]] | None = None
+    ahead: asyncio.Queue[list[Any] | Exception] = asyncio.Queue(_AHEAD)
+    reading = asyncio.create_task(_read_ahead(history, after, ahead), name="read ahead")
+    held, joining = list[Any](), 0
     try:
-        while page:
-            try:
-                following = await (coming or history.page(page[-1].id))
-            except Exception:
-                coming = None
-                yield Page(page, is_last=False)
-                raise
-            coming = asyncio.create_task(history.page(following[-1].id), name="next page") if following else None
-            yield Page(page, is_last=not following)
-            page = following
+        while came := await ahead.get():
+            if isinstance(came, Exception):
+                if held:
+                    yield Page(held, is_last=False)
+                raise came
+            if held and not joining:
+                yield Page(held, is_last=False)
+                held, joining = [], _AHEAD if ahead.full() else 0
+            elif joining:
+                joining -= 1
+            held = held + came if held else came
+        if held:
+            yield Page(held, is_last=True)
     finally:
-        await _abandon(coming)
+        await _abandon(reading)
 
 
-async def _abandon(coming: "asyncio.Task[list[Any]] | None") -> None:
-    if coming is None:
-        return
-    coming.cancel()
-    await asyncio.wait([coming])
-    if not coming.cancelled():
+async def _read_ahead(history: History, after: int, ahead: "asyncio.Queue[list[Any] | Exception]") -> None:
+    """Pages as long as there is room for them; at the end an empty one, or what went wrong."""
+    try:
+        while page := await history.page(after):
+            await ahead.put(page)
+            after = page[-1].id
+        await ahead.put(page)
+    except Exception as error:  # noqa: BLE001 - raised where the pages are read
+        await ahead.put(error)
+
+
+async def _abandon(reading: "asyncio.Task[None]") -> None:
+    reading.cancel()
+    await asyncio.wait([reading])
+    if not reading.cancelled():
         # Nobody will read it any more, whatever became of it.
-        coming.exception()
+        reading.exception()
