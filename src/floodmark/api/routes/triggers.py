@@ -212,9 +212,20 @@ _NAMING_BODY: dict[str, Any] = {
             "application/json": {
                 "schema": {
                     "type": "object",
+                    "anyOf": [{"required": ["path"]}, {"required": ["source_id"]}, {"required": ["source"]}],
                     "properties": {
-                        "path": {"type": "string", "description": "The path, as it could stand in the address."},
-                        "source_id": {"type": "string", "description": "42 is short for the path /sources/42/crawl."},
+                        "path": {
+                            "type": "string",
+                            "pattern": "^/[A-Za-z0-9._~-]",
+                            "maxLength": 2000,
+                            "description": "The path, as it could stand in the address.",
+                        },
+                        "source_id": {
+                            "type": ["string", "integer"],
+                            "minLength": 1,
+                            "description": "42 is short for the path /sources/42/crawl.",
+                        },
+                        "source": {"type": ["string", "integer"], "minLength": 1, "description": "The same."},
                     },
                 },
                 "examples": {
