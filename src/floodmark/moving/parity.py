@@ -1,0 +1,109 @@
+"""What two schedulers did, side by side. Free of clock and I/O."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from statistics import median
+
+from msgspec import Struct
+
+# Later or earlier than this it is not the same run any more, unless the runs lie closer together than that.
+USUAL_TOLERANCE = timedelta(seconds=60)
+
+
+class Pair(Struct, frozen=True):
+    """An instant, and the run of the old scheduler that was meant for it."""
+
+    expected: datetime
+    actual: datetime
+
+
+class Match(Struct, frozen=True, kw_only=True):
+    """Who belongs to whom, oldest first. Every instant and every run is in exactly one place."""
+
+    pairs: tuple[Pair, ...]
+    missed: tuple[datetime, ...]
+    extra: tuple[datetime, ...]
+
+
+class Parity(Struct, frozen=True, kw_only=True):
+    """How a job fared with both. `drift`: how much later the old scheduler was, in seconds."""
+
+    expected: int
+    actual: int
+    matched: int
+    missed: tuple[datetime, ...]
+    extra: tuple[datetime, ...]
+    drift_median_seconds: float | None
+    drift_max_seconds: float | None
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether every instant has its run, and every run its instant."""
+        return not self.missed and not self.extra
+
+
+def tolerance_for(expected: Sequence[datetime], *, is_interval: bool, given: timedelta | None = None) -> timedelta:
+    """How far a run may be from its instant: a minute, or half of the way to the next instant if that is less.
+
+    An interval counts from when its job was made, which differs between two schedulers: there it is always half of
+    the way. What is `given` holds instead, up to the next instant.
+    """
+    gaps = [later - earlier for earlier, later in pairwise(sorted(expected)) if later > earlier]
+    if not gaps:
+        return USUAL_TOLERANCE if given is None else given
+    nearest = min(gaps)
+    if given is not None:
+        return min(given, nearest)
+    half = nearest / 2
+    return half if is_interval else min(USUAL_TOLERANCE, half)
+
+
+def match(expected: Sequence[datetime], actual: Sequence[datetime], tolerance: timedelta) -> Match:
+    """Give each instant the nearest run within `tolerance`, the closest pairs first; each is used once."""
+    instants, runs = sorted(expected), sorted(actual)
+    near = sorted(
+        (abs(runs[place] - instant), number, place)
+        for number, instant in enumerate(instants)
+        for place in range(bisect_left(runs, instant - tolerance), bisect_right(runs, instant + tolerance))
+    )
+    taken: dict[int, int] = {}
+    used: set[int] = set()
+    for _, number, place in near:
+        if number not in taken and place not in used:
+            taken[number] = place
+            used.add(place)
+    return Match(
+        pairs=tuple(Pair(instants[number], runs[taken[number]]) for number in sorted(taken)),
+        missed=tuple(instant for number, instant in enumerate(instants) if number not in taken),
+        extra=tuple(run for place, run in enumerate(runs) if place not in used),
+    )
+
+
+def compare(
+    expected: Sequence[datetime],
+    actual: Sequence[datetime],
+    *,
+    begin: datetime,
+    end: datetime,
+    tolerance: timedelta,
+) -> Parity:
+    """Judge what lies between `begin` and `end`; what lies around it only finds its partner there.
+
+    An instant whose run may still come at `end`, being late within the `tolerance`, is not missed yet.
+    """
+    found = match(expected, actual, tolerance)
+    pairs = [pair for pair in found.pairs if begin <= pair.expected <= end]
+    missed = tuple(instant for instant in found.missed if begin <= instant <= end - tolerance)
+    extra = tuple(run for run in found.extra if begin <= run <= end)
+    drift = [(pair.actual - pair.expected).total_seconds() for pair in pairs]
+    return Parity(
+        expected=len(pairs) + len(missed),
+        actual=len(pairs) + len(extra),
+        matched=len(pairs),
+        missed=missed,
+        extra=extra,
+        drift_median_seconds=median(drift) if drift else None,
+        drift_max_seconds=max(drift, key=abs) if drift else None,
+    )
