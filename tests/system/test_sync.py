@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -27,7 +28,7 @@ from floodmark.settings import Settings
 from floodmark.store.audit import Actor
 from floodmark.store.jobs import Jobs
 from floodmark.store.tables import audit, facts, jobs
-from floodmark.sync.fetching import MOST_BYTES
+from floodmark.sync.fetching import MOST_BYTES, SLOWEST_BYTES_PER_SECOND
 from floodmark.sync.report import Report
 from floodmark.sync.sync import Sync, Syncer
 from floodmark.telemetry.events import Events, StepFailed
@@ -412,7 +413,7 @@ def resetting(_: Publisher) -> Handler:
     return handler
 
 
-BOMB = gzip.compress(b'{"data": [' + b" " * (40 * 1024 * 1024) + b"]}", 9)
+BOMB = gzip.compress(b'{"data": [' + b" " * (12 * 1024 * 1024) + b"]}", 9)
 PACKED = {"headers": {"Content-Encoding": "gzip"}}
 
 WRONG: dict[str, tuple[Answering, str]] = {
@@ -455,41 +456,60 @@ def light_url(migrated: dict[str, str], tmp_path: Path) -> str:
     return f"sqlite:///{shutil.copy(migrated['sqlite'].removeprefix('sqlite:///'), tmp_path / 'floodmark.db')}"
 
 
+SLOW = (silent, dripping)
+
+
 @pytest.fixture
-async def synced(light_url: str, publisher: Publisher) -> AsyncIterator[Parts]:
-    """A process that has synced five schedules, and has little patience."""
-    async with opened(light_url, publisher, sync_disable_missing=True) as parts:
+async def synced(light_url: str, publisher: Publisher) -> str:
+    """A database in which five schedules were synced."""
+    async with opened(light_url, publisher) as parts:
         await Sync(parts, ACTOR).run()
-    async with opened(light_url, publisher, sync_disable_missing=True, request_timeout=timedelta(seconds=0.5)) as parts:
-        yield parts
+    return light_url
 
 
 @pytest.mark.parametrize("what", WRONG)
-async def test_whatever_is_wrong_changes_nothing_and_is_told(synced: Parts, publisher: Publisher, what: str) -> None:
+async def test_whatever_is_wrong_changes_nothing_and_is_told(synced: str, publisher: Publisher, what: str) -> None:
     answering, why = WRONG[what]
-    before = await state(synced)
-    publisher.handler = answering(publisher)
-    with pytest.raises(Unavailable) as refused:
-        await Sync(synced, ACTOR).run(force=True)
-    assert why in str(refused.value)
-    assert str(refused.value).isprintable()
-    assert "nothing was changed" in refused.value.hint
-    assert await state(synced) == before
+    patience = timedelta(seconds=0.3 if answering in SLOW else 20)
+    async with opened(synced, publisher, sync_disable_missing=True, request_timeout=patience) as parts:
+        before = await state(parts)
+        publisher.handler = answering(publisher)
+        with pytest.raises(Unavailable) as refused:
+            await Sync(parts, ACTOR).run(force=True)
+        assert why in str(refused.value)
+        assert str(refused.value).isprintable()
+        assert "nothing was changed" in refused.value.hint
+        assert await state(parts) == before
 
-    last = (await Sync(synced, ACTOR).status()).last
-    assert last is not None
-    assert (last.ok, last.error, last.schedules) == (False, str(refused.value), 5)
-    assert last.last_good_at is not None
+        last = (await Sync(parts, ACTOR).status()).last
+        assert last is not None
+        assert (last.ok, last.error, last.schedules) == (False, str(refused.value), 5)
+        assert last.last_good_at is not None
+    async with opened(synced, publisher) as parts:
+        publisher.handler = publisher.good
+        assert counts(await Sync(parts, ACTOR).run()) == (0, 0, 5, 0)
 
-    publisher.handler = publisher.good
-    assert counts(await Sync(synced, ACTOR).run()) == (0, 0, 5, 0)
+
+async def test_a_large_answer_may_take_longer_if_it_keeps_coming(light_url: str, publisher: Publisher) -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        for _ in range(6):
+            await response.write(b" " * SLOWEST_BYTES_PER_SECOND)
+            await asyncio.sleep(0.2)
+        await response.write(msgspec.json.encode({"data": publisher.rows}))
+        return response
+
+    publisher.handler = handler
+    async with opened(light_url, publisher, request_timeout=timedelta(seconds=1)) as parts:
+        assert counts(await Sync(parts, ACTOR).run()) == (5, 0, 0, 0)
 
 
-async def test_nobody_there_changes_nothing(synced: Parts, publisher: Publisher, light_url: str) -> None:
+async def test_nobody_there_changes_nothing(synced: str, publisher: Publisher) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://me:hunter2@127.0.0.1:{taken.getsockname()[1]}/x?token=hunter2"
-        async with opened(light_url, publisher, api_url=url) as parts:
+        async with opened(synced, publisher, api_url=url) as parts:
             before = await state(parts)
             with pytest.raises(Unavailable, match="cannot be had") as refused:
                 await Sync(parts, ACTOR).run()

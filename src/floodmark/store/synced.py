@@ -5,23 +5,22 @@ Tables: `jobs` (those whose `declared` is the mark of a sync), `audit`; of `fact
     sync_last     how the last sync went; the row that is locked while one is under way
 """
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.clock import Clock
 from floodmark.ids import new_id
-from floodmark.sync.difference import Known, Step, is_mark
+from floodmark.sync.difference import COLUMNS, Known, Step, is_mark
 
 from .audit import Actor, AuditLog, Entry
 from .database import Database
 from .dialects import insert_into, present, present_moment
-from .job_fields import FIELDS
-from .jobs import Jobs
-from .tables import facts, jobs
+from .tables import WHEN_COLUMNS, facts, jobs
 
 _ANSWER, _LAST = "sync_answer", "sync_last"
 # What databases take as parameters of one statement, with room to spare.
@@ -49,12 +48,12 @@ class SyncedJobs:
             yield found
 
 
-class Syncing(Jobs):
+class Syncing:
     """What a sync does within one transaction."""
 
     def __init__(self, database: Database, clock: Clock, connection: AsyncConnection) -> None:
-        super().__init__(database, clock)
-        self._connection, self._audit = connection, AuditLog(database, clock)
+        self._database, self._clock, self._connection = database, clock, connection
+        self._audit = AuditLog(database, clock)
 
     async def lock(self) -> None:
         """Let no other sync begin."""
@@ -71,15 +70,25 @@ class Syncing(Jobs):
             await self._connection.execute(query.with_for_update(key_share=True))
 
     async def known(self) -> list[Known]:
-        """The jobs that a sync has made, in order of name."""
-        columns = [jobs.c[name] for name in FIELDS]
-        query = select(jobs.c.job_id, jobs.c.declared, *columns).where(jobs.c.declared.like("sync:%"))
-        rows = (await self._connection.execute(query.order_by(jobs.c.name))).mappings()
+        """The jobs that a sync has made, in order of name; of their columns only what all of them are asked for."""
+        query = select(jobs.c.job_id, jobs.c.name, jobs.c.declared, jobs.c.schedule_enabled)
+        made = query.where(jobs.c.declared.like("sync:%")).order_by(jobs.c.name)
         return [
-            Known(job_id=row["job_id"], name=row["name"], mark=row["declared"], columns=dict(row))
-            for row in rows
-            if is_mark(row["declared"])
+            Known(
+                job_id=row.job_id, name=row.name, mark=row.declared, columns={"schedule_enabled": row.schedule_enabled}
+            )
+            for row in await self._connection.execute(made)
+            if is_mark(row.declared)
         ]
+
+    async def columns(self, job_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """By job, the columns that a sync may set."""
+        found: dict[str, dict[str, Any]] = {}
+        for some in _portions(sorted(job_ids)):
+            query = select(jobs.c.job_id, *(jobs.c[name] for name in COLUMNS)).where(jobs.c.job_id.in_(some))
+            rows = (await self._connection.execute(query)).mappings()
+            found.update({row["job_id"]: {name: row[name] for name in COLUMNS} for row in rows})
+        return found
 
     async def taken(self, names: Iterable[str]) -> set[str]:
         """Which of these names belong to jobs that no sync has made."""
@@ -123,23 +132,53 @@ class Syncing(Jobs):
         ]
         if made:
             await self._connection.execute(insert(jobs), made)
-        for step in steps:
-            if step.job_id is not None:
-                columns = {**step.change.after, "declared": step.mark}
-                await self._write(self._connection, step.job_id, columns, None)
+        await self._change([step for step in steps if step.job_id is not None])
         await self._audit.record_within(self._connection, actor, [_entry(step) for step in steps if step.change.after])
 
     async def note(self, actor: Actor, action: str, after: Mapping[str, Any]) -> None:
         """Write into the audit that a sync was done."""
         await self._audit.record_within(self._connection, actor, [Entry(action=action, what="sync", after=after)])
 
+    async def _change(self, steps: Sequence[Step]) -> None:
+        """Bring the columns of jobs up to date, each in one step of its version."""
+        alike: defaultdict[tuple[str, ...], list[Step]] = defaultdict(list)
+        for step in steps:
+            alike[tuple(sorted(step.change.after))].append(step)
+        now = present(self._database, self._clock)
+        for names, some in alike.items():
+            statement = (
+                update(jobs)
+                .where(jobs.c.job_id == bindparam("this_job"))
+                .values(
+                    **{name: bindparam(f"new_{name}", type_=jobs.c[name].type) for name in (*names, "declared")},
+                    version=jobs.c.version + 1,
+                    updated_at=now,
+                )
+            )
+            await self._connection.execute(statement, [_values(step) for step in some])
+            if not set(names).isdisjoint(WHEN_COLUMNS):
+                await self._replan([step.job_id for step in some if step.job_id is not None])
+
+    async def _replan(self, job_ids: Sequence[str]) -> None:
+        # The trigger of SQLite knows only the machine's clock; the process may live by another.
+        now = present(self._database, self._clock)
+        for some in _portions(job_ids):
+            these = update(jobs).where(jobs.c.job_id.in_(some))
+            await self._connection.execute(these.values(planned_until=now, updated_at=now))
+
     async def _fact(self, name: str) -> Any:
         return (await self._connection.execute(select(facts.c.value).where(facts.c.name == name))).scalar()
 
     async def _set_fact(self, name: str, value: Any) -> None:
         now = present(self._database, self._clock)
-        await self._connection.execute(delete(facts).where(facts.c.name == name))
-        await self._connection.execute(insert(facts).values(name=name, value=value, updated_at=now))
+        statement = insert_into(self._database, facts).values(name=name, value=value, updated_at=now)
+        says = {"value": statement.excluded.value, "updated_at": now}
+        await self._connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=says))
+
+
+def _values(step: Step) -> dict[str, Any]:
+    new = {f"new_{name}": value for name, value in step.change.after.items()}
+    return {"this_job": step.job_id, "new_declared": step.mark, **new}
 
 
 def _entry(step: Step) -> Entry:

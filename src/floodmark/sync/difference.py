@@ -23,6 +23,20 @@ TAG = "sync"
 _MARK, _GONE = "sync:", "gone"
 # What is neither a column of its own nor the schedule goes to whoever scans, under the same name.
 _PARAMS = ("description", "allow_deep_scan", "maxPages", "scanDepth", "customPages", "accept_selector")
+# The columns that a sync may set in a job there is.
+COLUMNS = (
+    "target",
+    "domain",
+    "domain_config_id",
+    "schedule_type",
+    "cron_expression",
+    "interval_seconds",
+    "frequency",
+    "time_config",
+    "retry_max",
+    "params",
+    "schedule_enabled",
+)
 _LABEL = r"[^\W_](?:[\w-]{0,61}[^\W_])?"
 _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*(?::\d{{1,5}})?")
 _LONGEST_HOST = 253
@@ -31,7 +45,7 @@ Action = Literal["created", "updated", "disabled"]
 
 
 class Known(Struct, frozen=True, kw_only=True):
-    """A job that a sync has made; `columns` as they are now."""
+    """A job that a sync has made. `columns`: as they are now; for one of `differing`, all of `COLUMNS`."""
 
     job_id: str
     name: str
@@ -111,6 +125,12 @@ def short_name(row: Row) -> str:
 def long_name(row: Row) -> str:
     """The name it gets if another schedule has the short one."""
     return f"{short_name(row)}-{row.domain_config_id}"
+
+
+def differing(rows: Iterable[Row], known: Iterable[Known]) -> list[str]:
+    """The ids of the jobs of which the API says something else than before."""
+    marks = {row.domain_config_id: mark_of(row) for row in rows}
+    return [job.job_id for job in known if marks.get(job.domain_config_id, job.mark) != job.mark]
 
 
 def difference(

@@ -7,6 +7,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -71,13 +72,13 @@ class Scan(
     accept_selector: _Text | None = None
 
 
-class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """One schedule; `domain_config_id` is what it is known by."""
 
     domain_config_id: _Id
     data: Scan
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The same for as long as the API says the same of this schedule, in whatever order."""
         said = msgspec.json.encode(msgspec.to_builtins(self), order="deterministic")

@@ -28,7 +28,7 @@ from floodmark.store.synced import SyncedJobs, Syncing
 from floodmark.telemetry.events import StepFailed
 from floodmark.upkeep.leader import Leader
 
-from .difference import SOURCE, Difference, difference, long_name, short_name, too_much
+from .difference import SOURCE, Difference, Known, difference, differing, long_name, short_name, too_much
 from .fetching import Connect, Fetcher
 from .format import Row, plain, rows_from, rows_of
 from .report import LastSync, Report, SyncStatus
@@ -153,7 +153,7 @@ class Sync:
             return report
 
     async def _compare(self, store: Syncing, rows: Sequence[Row], kept: _Kept) -> tuple[Difference, str | None]:
-        known = await store.known()
+        known = await self._known(store, rows)
         made = {job.domain_config_id for job in known}
         new = [row for row in rows if row.domain_config_id not in made]
         taken = await store.taken(name for row in new for name in (short_name(row), long_name(row)))
@@ -166,6 +166,18 @@ class Sync:
             return found, too_much(found, rows, known, settings.sync_disable_max_share)
 
         return await asyncio.to_thread(compare)
+
+    async def _known(self, store: Syncing, rows: Sequence[Row]) -> list[Known]:
+        """The jobs there are; in full only those that will change, for most of them never do."""
+        known = await store.known()
+        changing = set(await asyncio.to_thread(differing, rows, known))
+        columns = await store.columns(changing)
+        return [
+            msgspec.structs.replace(job, columns=columns[job.job_id]) if job.job_id in columns else job
+            for job in known
+            # One that has no columns was removed a moment ago.
+            if job.job_id in columns or job.job_id not in changing
+        ]
 
     def _went_well(self, report: Report, schedules: int) -> LastSync:
         now = self._parts.clock.now()
