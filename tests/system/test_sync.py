@@ -31,7 +31,7 @@ from floodmark.store.tables import audit, facts, jobs
 from floodmark.sync.fetching import MOST_BYTES, SLOWEST_BYTES_PER_SECOND
 from floodmark.sync.report import Report
 from floodmark.sync.sync import Sync, Syncer
-from floodmark.telemetry.events import Events, StepFailed
+from floodmark.telemetry.events import Events, SchedulesSynced, StepFailed
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import count_of, given_job, rows_of
 from system.stores import a_spec
@@ -540,8 +540,9 @@ async def test_a_good_answer_may_be_packed_redirected_and_called_otherwise(
 
 
 async def test_the_leader_syncs_by_itself_and_goes_on_after_a_failure(light_url: str, publisher: Publisher) -> None:
-    events, failed = Events(), list[StepFailed]()
+    events, failed, synced = Events(), list[StepFailed](), list[SchedulesSynced]()
     events.listen(StepFailed, failed.append)
+    events.listen(SchedulesSynced, synced.append)
     publisher.handler = says(b"")(publisher)
     interval = timedelta(seconds=0.1)
     async with opened(light_url, publisher, sync_interval=interval, events=events) as parts:
@@ -556,6 +557,8 @@ async def test_the_leader_syncs_by_itself_and_goes_on_after_a_failure(light_url:
                 return await count_of(parts, jobs) == 5
 
             await eventually(made)
+            await eventually(lambda: synced)
+            assert (synced[0].who, synced[0].created, synced[0].errors) == ("scheduler", 5, 0)
             # One that hangs does not keep the process from leaving.
             publisher.handler, seen = silent(publisher), len(publisher.requests)
             await eventually(lambda: len(publisher.requests) > seen)

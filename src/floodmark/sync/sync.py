@@ -25,7 +25,7 @@ from floodmark.spec import JobSpec
 from floodmark.store.audit import Actor
 from floodmark.store.job_fields import columns_of, converted
 from floodmark.store.synced import SyncedJobs, Syncing
-from floodmark.telemetry.events import StepFailed
+from floodmark.telemetry.events import SchedulesSynced, StepFailed
 from floodmark.upkeep.leader import Leader
 
 from .difference import SOURCE, Difference, Known, difference, differing, long_name, short_name, too_much
@@ -124,6 +124,8 @@ class Sync:
                 continue
             if report.changes:
                 await self._parts.signals.notify(Topic.JOBS)
+            synced = SchedulesSynced(who=self._actor.who, **_counts(report), errors=len(report.errors))
+            self._parts.events.emit(synced)
             return report
         raise AssertionError("unreachable")
 

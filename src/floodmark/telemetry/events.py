@@ -245,6 +245,17 @@ class StepFailed(Event, frozen=True, gc=False):
     error: str
 
 
+class SchedulesSynced(Event, frozen=True, gc=False):
+    """Schedules were read from API_URL; `errors` of them could not become jobs."""
+
+    who: str
+    created: int
+    updated: int
+    skipped: int
+    disabled: int
+    errors: int
+
+
 class SlotsChanged(Event, frozen=True, gc=False):
     """How many of this worker's slots are busy."""
 

@@ -48,6 +48,7 @@ from .events import (
     RateLimited,
     RunEnded,
     SchedulerTicked,
+    SchedulesSynced,
     StepFailed,
     StoreRetried,
     WorkerDraining,
@@ -278,6 +279,7 @@ class LogListener:
         self._listen(events, LimitSet, logging.INFO, "limit set")
         self._listen(events, ModeChosen, logging.INFO, "mode chosen")
         self._listen(events, RunEnded, logging.INFO, "run ended")
+        self._listen(events, SchedulesSynced, logging.INFO, "schedules synced")
         self._listen(events, WorkerDraining, logging.INFO, "worker draining")
         self._listen(events, QueueRestored, logging.INFO, "queue restored")
         self._listen(events, ExecutionsRescued, logging.WARNING, "executions rescued")
