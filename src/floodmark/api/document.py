@@ -75,6 +75,8 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     if "if-match" in names:
         possible.append(412)
     responses = operation["responses"]
+    # What a route tells of by itself is a problem as well.
+    possible += [int(status) for status in responses if status >= "400"]
     for status in sorted(set(possible)):
         known = responses.get(str(status))
         if known is None or _SCHEMAS + "HTTPValidationError" in str(known):
