@@ -17,9 +17,12 @@ from floodmark.api.server import HttpServer
 from floodmark.app import Floodmark
 from floodmark.parts import open_parts
 from floodmark.settings import Settings
+from floodmark.telemetry import logs
 
 
 async def serve(settings: Settings) -> None:
+    # Not to standard output, which nobody reads after the first line: once it is full, whoever logs waits for ever.
+    logs.configure("warning", "json")
     with ThreadPoolExecutor(1) as threads:
         sources = Floodmark(settings).sources(threads)
         async with open_parts(settings) as parts, HttpServer(create_app(parts, sources=sources)) as server:
