@@ -1,0 +1,196 @@
+"""Every operation of the OpenAPI document, asked by schemathesis: no 500, and every answer as the document says.
+
+Asked of a real process, three times over: by an admin, with whatever fits the document and what does not; by an admin,
+about things that are there; and by somebody without a token. The requests are the same in every run.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import requests
+import schemathesis
+from schemathesis import Case
+from schemathesis.checks import not_a_server_error
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from sqlalchemy import delete
+
+from api.serving import document
+from api_process import api_process
+from backends import opening
+from floodmark.batch import Batch, Item
+from floodmark.calls.breaker import Breaker, BreakerState
+from floodmark.errors import Conflict
+from floodmark.execution import State
+from floodmark.office.local import LocalOffice
+from floodmark.office.triggers import TriggerOffice
+from floodmark.parts import Parts
+from floodmark.store.audit import Actor
+from floodmark.store.breakers import Breakers
+from floodmark.store.database import PostgresDatabase, SqliteDatabase, open_database
+from floodmark.store.jobs import Jobs
+from floodmark.store.migrate import migrate
+from floodmark.store.tables import job_executions
+from floodmark.store.tokens import Tokens
+from floodmark.store.triggers import NewTrigger
+from floodmark.telemetry.events import Events
+from servers import Postgres
+from system.stores import Crew, a_spec, put_execution
+
+# Together: every process that runs some of them would have to start the servers.
+pytestmark = pytest.mark.xdist_group("document")
+
+AnyCase = Case[Any]
+# Its answers have no end, so there is no telling when one is complete; tests/api/test_live.py reads it.
+ENDLESS = "/api/v2/live"
+# What is answered without a token: this machine may look, and a webhook may be signed instead.
+OPEN = {
+    "/health": (200,),
+    "/health/details": (200,),
+    "/metrics": (200,),
+    "/api/v2/triggers/webhook": (400, 401),
+    "/api/v2/triggers/webhook/{path}": (400, 401),
+}
+EXECUTION = "0" * 31 + "7"
+# Something of each kind that is there, under the name that paths have for it.
+THERE: dict[str, str] = {
+    "job_id": "news",
+    "execution_id": EXECUTION,
+    "stream": "news",
+    "key": "1",
+    "trigger": "%2Fthere",
+    "name": "spare",
+    "path": "there",
+}
+# Whoever sends webhooks is no program of ours: what can be understood is taken, also if it is not quite as documented.
+LENIENT = ("/api/v2/triggers/webhook", "/api/v2/triggers/webhook/{path}")
+CHECKS: list[Any] = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+
+
+def asking(examples: int, *modes: GenerationMode) -> Any:
+    """The document, and how many requests of which kind to make from it."""
+    schema = schemathesis.openapi.from_dict(document()).exclude(path=ENDLESS)
+    schema.config.generation.update(modes=list(modes), max_examples=examples, deterministic=True, no_shrink=True)
+    schema.config.phases.coverage.enabled = False
+    return schema
+
+
+anything = asking(10, *GenerationMode)
+fitting = asking(4, GenerationMode.POSITIVE)
+unasked = asking(1, GenerationMode.POSITIVE)
+
+
+class Place:
+    """A process that serves the API, and the database behind it."""
+
+    def __init__(self, url: str, parts: Parts, runner: asyncio.Runner) -> None:
+        self.url, self._parts, self._runner, self._session = url, parts, runner, requests.Session()
+        self.token = runner.run(Tokens(parts.database, parts.clock).add("keeper", "admin")).text
+        self.furnish()
+
+    def furnish(self) -> None:
+        """Put everything of `THERE` back where it was."""
+        self._runner.run(_furnish(self._parts))
+
+    def ask(self, case: AnyCase, token: str | None = None) -> Any:
+        """The answer, which is as the document says."""
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        checks = CHECKS if case.path in LENIENT else [*CHECKS, negative_data_rejection]
+        return case.call_and_validate(base_url=self.url, session=self._session, headers=headers, checks=checks)
+
+
+@pytest.fixture(scope="module")
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """On the database that the test names."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path_factory.mktemp('asked')}/floodmark.db"
+    else:
+        postgres: Postgres = request.getfixturevalue("postgres")
+        url = postgres.create_database(f"asked_{uuid4().hex[:12]}")
+    with asyncio.Runner() as runner:
+        runner.run(_migrate(url))
+        opened = opening(url)()
+        parts = runner.run(opened.__aenter__())
+        try:
+            with api_process(url) as served:
+                yield Place(served, parts, runner)
+        finally:
+            runner.run(opened.__aexit__(None, None, None))
+
+
+# PostgreSQL refuses more than SQLite does, and has to be asked anything.
+on_postgresql = pytest.mark.parametrize("place", ["postgresql"], indirect=True)
+on_sqlite = pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+
+
+@pytest.mark.spec("V8", "G9")
+@on_postgresql
+@anything.parametrize()  # type: ignore[untyped-decorator] # it is made at run time
+def test_whatever_is_asked_is_answered_as_documented(case: AnyCase, place: Place) -> None:
+    place.ask(case, place.token)
+
+
+@pytest.mark.spec("V8")
+@on_sqlite
+@fitting.parametrize()  # type: ignore[untyped-decorator]
+def test_what_is_there_is_answered_as_documented(case: AnyCase, place: Place) -> None:
+    case.path_parameters = {name: THERE[name] for name in case.path_parameters or {}}
+    answer = place.ask(case, place.token)
+    if case.method != "GET":
+        place.furnish()
+    # What the rest of the request names need not be there.
+    assert answer.status_code != 404 or case.query or case.body
+
+
+@pytest.mark.spec("V8", "G9")
+@on_sqlite
+@unasked.parametrize()  # type: ignore[untyped-decorator]
+def test_without_a_token_nothing_is_told(case: AnyCase, place: Place) -> None:
+    answer = place.ask(case)
+    # A body that cannot be read is refused before anyone asks who sent it.
+    assert answer.status_code in OPEN.get(case.path, (401, 422) if case.body else (401,)), answer.text
+
+
+async def _migrate(url: str) -> None:
+    database = open_database(url, events=Events())
+    await migrate(database)
+    await database.close()
+
+
+async def _furnish(parts: Parts) -> None:
+    """One of each; those that are there stay."""
+    office, database = LocalOffice(parts, Actor(who="keeper")), parts.database
+    assert isinstance(database, PostgresDatabase | SqliteDatabase)
+    triggers = TriggerOffice(office)
+    with suppress(Conflict):
+        await office.add_job(a_spec("feeds:news", name="news"))
+        job = await office.job("news")
+        jobs = Jobs(parts.database, parts.clock)
+        await Crew(database).collect(jobs, job, Batch([Item("1", {"title": "Tides"})], watermark={"id": 1}))
+    for kind in ("webhook", "channel", "stream"):
+        with suppress(Conflict):
+            await triggers.add(NewTrigger(kind=kind, pattern="/there", jobs=["news"]))
+    with suppress(Conflict):
+        await Tokens(parts.database, parts.clock).add("spare", "read")
+    await office.set_limit("1", 600, "maintenance")
+    await Breakers(parts.database, parts.clock).change("1", lambda *_: Breaker(state=BreakerState.OPEN, trips=1))
+    async with parts.database.writing() as connection:
+        await connection.execute(delete(job_executions).where(job_executions.c.execution_id == EXECUTION))
+    dead = {"execution_id": EXECUTION, "job_id": (await office.job("news")).job_id, "state": State.DEAD}
+    await put_execution(database, **dead, job_name="news", error_message="boom")
