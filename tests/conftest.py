@@ -22,6 +22,8 @@ import pytest
 from servers import Postgres, Server, ServerMissingError, Valkey
 
 pytest_plugins = ("spec_coverage",)
+# Before any test file imports them: pytest explains only the asserts of modules that it loads itself.
+pytest.register_assert_rewrite("backends", "telegram_fixtures", "telegram_desk")
 
 S = TypeVar("S", bound=Server)
 
