@@ -222,7 +222,7 @@ def summary(answer: Answer) -> dict[str, int]:
 
 @pytest.mark.spec("G3", "G8")
 def test_the_demo_collects_every_post_once_and_goes_on_where_it_was_killed(cli: CommandLine) -> None:
-    first = cli.real("demo", "--seconds", "6")
+    first = cli.real("demo", "--seconds", "3")
     assert first.code == 0, first
     told = summary(first)
     assert told["collected"] == told["posts"] == told["new"] > 4000
@@ -233,7 +233,7 @@ def test_the_demo_collects_every_post_once_and_goes_on_where_it_was_killed(cli: 
         demo.send_signal(signal.SIGKILL)
         demo.wait()
 
-    second = cli.real("demo", "--seconds", "3")
+    second = cli.real("demo", "--seconds", "2")
     assert second.code == 0, second
     more = summary(second)
     assert more["collected"] == more["posts"] > told["posts"]

@@ -358,17 +358,17 @@ async def test_a_cycle_is_refused_and_shown(jobs: Jobs) -> None:
 
 
 @pytest.mark.spec("V7")
-async def test_a_cycle_is_found_through_ten_thousand_jobs(jobs: Jobs, database: AnyDatabase) -> None:
+async def test_a_cycle_is_found_through_a_thousand_jobs(jobs: Jobs, database: AnyDatabase) -> None:
     first = await jobs.add(a_spec(name="first"))
-    ids = [first.job_id, *(new_id() for _ in range(10_000))]
+    ids = [first.job_id, *(new_id() for _ in range(1_000))]
     rows = [{"job_id": job_id, "name": f"job-{n}", "target": "t"} for n, job_id in enumerate(ids) if n]
     edges = [{"job_id": there, "depends_on": here} for here, there in pairwise(ids)]
     async with database.writing() as connection:
         await connection.execute(insert(job_table), rows)
         await connection.execute(insert(job_dependencies), edges)
 
-    with pytest.raises(Conflict, match=r"first -> job-10000 -> .*\.\.\. 9990 more \.\.\..* -> job-1 -> first"):
-        await jobs.depends(first, ["job-10000"])
+    with pytest.raises(Conflict, match=r"first -> job-1000 -> .*\.\.\. 990 more \.\.\..* -> job-1 -> first"):
+        await jobs.depends(first, ["job-1000"])
 
 
 def test_a_diamond_is_no_cycle() -> None:

@@ -27,7 +27,7 @@ LONGEST_ABSENCE = 60.0
 _AHEAD_SECONDS = 3.0
 _TURN_SECONDS = 0.1
 _QUIET_SECONDS = (3.0, 9.0)
-_WAIT_SECONDS = (3, 9)
+_WAIT_SECONDS = (2, 6)
 
 
 class Station(Struct, frozen=True):
