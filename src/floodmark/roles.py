@@ -8,6 +8,7 @@ from typing import Any
 
 from .incoming.intake import Intake
 from .incoming.listening import ChannelListener, StreamListener
+from .moving.shadow import Shadow
 from .parts import Parts, call_policy
 from .scheduler.scheduler import Scheduler
 from .signals.port import Bell, Topic
@@ -17,6 +18,7 @@ from .sinks.sql import SqlSink
 from .sources.port import Source
 from .store.fleet import Fleet
 from .store.posts import Posts
+from .store.shadow import ShadowFires
 from .sync.sync import Syncer
 from .telemetry.events import DepthMeasured, Events, StepFailed
 from .upkeep.leader import Leader
@@ -37,6 +39,7 @@ _FILES = timedelta(seconds=2)
 _PRESENCE = timedelta(seconds=2)
 # Longer than a sender tries to deliver a webhook, and than a signature is good for.
 _DELIVERIES_KEPT = timedelta(days=1)
+_SHADOW = timedelta(seconds=15)
 # What was put on the queue this long ago and is still waiting is put once more, in case the queue forgot.
 _FORGOTTEN = timedelta(seconds=5)
 
@@ -84,6 +87,7 @@ class SchedulerRole:
         forgetful = [] if parts.redis is None else [self._loop("requeuer", requeuer.step, _FORGOTTEN)]
         self._intake = Intake(parts)
         self._channels = None if parts.redis is None else ChannelListener(parts, self._intake, self.leader)
+        self._shadow = Shadow(ShadowFires(parts.database, parts.clock))
         self._syncer = None if settings.api_url is None else Syncer(parts, self.leader)
         self._loops = [
             *forgetful,
@@ -96,6 +100,7 @@ class SchedulerRole:
             self._loop("pruner", pruner.step, timedelta(minutes=5)),
             self._loop("deliveries", self._forget_deliveries, timedelta(minutes=5)),
             *([] if self._syncer is None else [self._loop("sync", self._syncer.step, settings.sync_interval)]),
+            self._loop("shadow", self._record_shadow, _SHADOW),
             self._loop("tick", self._tick, _TICK),
         ]
 
@@ -113,6 +118,12 @@ class SchedulerRole:
     async def _forget_deliveries(self) -> None:
         if self.leader.is_leader:
             await self._intake.deliveries.forget(max(_DELIVERIES_KEPT, 2 * self._parts.settings.webhook_window))
+
+    async def _record_shadow(self) -> timedelta | None:
+        if not self.leader.is_leader:
+            return _SOON
+        recorded = await self._shadow.step()
+        return timedelta() if recorded is not None and recorded.is_behind else None
 
     def _files(self) -> Step:
         """Keeps the artifacts in ARTIFACTS_DIR up to date."""

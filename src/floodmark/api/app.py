@@ -22,6 +22,7 @@ from .routes.jobs import expressions, jobs
 from .routes.letters import letters
 from .routes.limits import limits
 from .routes.live import live
+from .routes.moving import moving
 from .routes.scheduler import scheduler
 from .routes.streams import streams
 from .routes.sync import sync
@@ -44,6 +45,7 @@ _ROUTERS: tuple[APIRouter, ...] = (
     installation,
     tokens,
     sync,
+    moving,
     live,
 )
 

@@ -13,6 +13,7 @@ from .files import export, fetch
 from .history import dlq, history, stats
 from .jobs import cancel, explain, ls, pause, resume, rm, show
 from .limits import limits
+from .moving import importing, migrate_jobs, shadow
 from .root import Root, start
 from .running import demo, scheduler, up, worker
 from .runs import next_runs, run
@@ -58,6 +59,9 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "openapi": openapi,
         "workers": workers,
         "migrate": migrate,
+        "migrate-jobs": migrate_jobs,
+        "shadow": shadow,
+        "import": importing,
         "settings": settings,
         "doctor": doctor,
     },

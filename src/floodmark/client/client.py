@@ -13,6 +13,7 @@ from floodmark.errors import InvalidInput
 from floodmark.execution import Execution, State
 from floodmark.explain import Explanation
 from floodmark.job import Job
+from floodmark.moving.shadow import ParityReport, Recorded, ShadowStatus
 from floodmark.office.port import Asked, JobFilter, Letters
 from floodmark.store.accounts import AccountRow
 from floodmark.store.audit import AuditRow
@@ -21,6 +22,7 @@ from floodmark.store.dead_letters import Group
 from floodmark.store.events import ItemHistory, StoredItem
 from floodmark.store.fleet import WorkerInfo
 from floodmark.store.limits import LimitRow
+from floodmark.store.moved import Moved, Which
 from floodmark.store.port import Event
 from floodmark.store.tokens import Minted, Role, TokenRow
 from floodmark.store.triggers import Kind as TriggerKind
@@ -407,6 +409,53 @@ class Client:
     async def sync_status(self) -> SyncStatus:
         """How its last sync went."""
         return decoded(await self._get("/sync"), SyncStatus)
+
+    # Moving over
+
+    async def shadow(self) -> ShadowStatus:
+        """Whether it is recorded what would be fired for the jobs of an older scheduler."""
+        return decoded(await self._get("/shadow"), ShadowStatus)
+
+    async def start_shadow(self, back: timedelta = timedelta()) -> ShadowStatus:
+        """Record that, from now or from `back` ago. A shadow that is on goes on as it is."""
+        return decoded(await self._post("/shadow", {"back_seconds": back.total_seconds()}), ShadowStatus)
+
+    async def stop_shadow(self) -> ShadowStatus:
+        """Record no more, and forget what was recorded."""
+        return decoded(await self._transport.request("DELETE", "/shadow"), ShadowStatus)
+
+    async def step_shadow(self) -> Recorded:
+        """Record up to now, without waiting for the scheduler to do it."""
+        return decoded(await self._post("/shadow/step"), Recorded)
+
+    async def shadow_report(
+        self,
+        *,
+        hours: float = 24,
+        tolerance: timedelta | None = None,
+        time_column: str = "scheduled_for",
+        jobs: Sequence[str] = (),
+    ) -> ParityReport:
+        """Compare with what the old scheduler recorded, of these jobs or of all."""
+        query = {
+            "hours": hours,
+            "tolerance_seconds": None if tolerance is None else tolerance.total_seconds(),
+            "time_column": time_column,
+            "job": list(jobs) or None,
+        }
+        return decoded(await self._get("/shadow/report", query), ParityReport)
+
+    async def migrate_jobs(self, which: Which, *, back: bool = False, dry_run: bool = False) -> Moved:
+        """Give jobs of an older scheduler to this one, or back; all of them or none."""
+        body = {
+            "jobs": which.jobs,
+            "tag": which.tag,
+            "domain": which.domain,
+            "all": which.everything,
+            "back": back,
+            "dry_run": dry_run,
+        }
+        return decoded(await self._post("/migrate-jobs", body), Moved)
 
     async def _get(self, path: str, query: Mapping[str, Any] | None = None) -> bytes:
         return await self._transport.request("GET", path, query=query)

@@ -202,7 +202,7 @@ class Jobs:
             if current["scheduler_version"] != SCHEDULER_VERSION:
                 raise Conflict(
                     f"{current['name']} belongs to the old scheduler, which may be running it",
-                    hint="take it over first: UPDATE jobs SET scheduler_version = 2",
+                    hint=f"take it over first: floodmark migrate-jobs {current['name']}",
                 )
             other = await _under_way(connection, job.job_id)
             reason = None if other is None else f"waits for execution {other.execution_id}, which is {other.state}"

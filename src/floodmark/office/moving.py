@@ -1,0 +1,171 @@
+"""The verbs for moving over from an older scheduler: on this installation, or on a server."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol
+
+from floodmark.errors import InvalidInput
+from floodmark.moving.shadow import ParityReport, Recorded, Shadow, ShadowStatus
+from floodmark.signals.port import Topic
+from floodmark.store.moved import Imports, Moved, MovedJobs, NewJob, Which
+from floodmark.store.shadow import Record, ShadowFires
+
+from .local import LocalOffice
+from .port import Office
+
+if TYPE_CHECKING:
+    from floodmark.client import Client
+
+_RECORD = Record()
+
+
+class MovingVerbs(Protocol):
+    """What can be asked and told about the jobs of an older scheduler."""
+
+    async def status(self) -> ShadowStatus:
+        """Whether the shadow is on, and how far it is."""
+        ...
+
+    async def start(self, back: timedelta = ...) -> ShadowStatus:
+        """Record what would be fired, from now or from `back` ago. One that is on goes on as it is."""
+        ...
+
+    async def stop(self) -> ShadowStatus:
+        """Record no more, and forget what was recorded."""
+        ...
+
+    async def step(self) -> Recorded:
+        """Record up to now, without waiting for the scheduler to do it."""
+        ...
+
+    async def report(
+        self,
+        *,
+        hours: float = 24,
+        tolerance: timedelta | None = None,
+        record: Record = ...,
+        jobs: Sequence[str] = (),
+    ) -> ParityReport:
+        """Compare with what the old scheduler recorded."""
+        ...
+
+    async def move(self, which: Which, *, back: bool = False, dry_run: bool = False) -> Moved:
+        """Give jobs to this scheduler, or back to the old one."""
+        ...
+
+
+def moving_of(office: Office) -> MovingVerbs:
+    """Moving over, of the installation that an office is for."""
+    if isinstance(office, LocalOffice):
+        return LocalMoving(office)
+    from .remote import RemoteOffice  # noqa: PLC0415 - needs an HTTP client, which a server does not
+
+    assert isinstance(office, RemoteOffice)
+    return RemoteMoving(office.client)
+
+
+class LocalMoving:
+    """The verbs on the store of this installation, with an audit of every change."""
+
+    def __init__(self, office: LocalOffice) -> None:
+        self._office, self._parts = office, office.parts
+        given = (office.parts.database, office.parts.clock)
+        self._shadow, self._jobs = Shadow(ShadowFires(*given)), MovedJobs(*given)
+
+    async def status(self) -> ShadowStatus:
+        """Whether the shadow is on, and how far it is."""
+        return await self._shadow.status()
+
+    async def start(self, back: timedelta = timedelta()) -> ShadowStatus:
+        """Record what would be fired, from now or from `back` ago. One that is on goes on as it is."""
+        if await self._shadow.start(back):
+            await self._office.note("shadow.started", "shadow", after={"back_seconds": back.total_seconds()})
+        return await self._shadow.status()
+
+    async def stop(self) -> ShadowStatus:
+        """Record no more, and forget what was recorded."""
+        if await self._shadow.stop():
+            await self._office.note("shadow.stopped", "shadow")
+        return await self._shadow.status()
+
+    async def step(self) -> Recorded:
+        """Record up to now, without waiting for the scheduler to do it."""
+        while True:
+            recorded = await self._shadow.step()
+            if recorded is None:
+                raise InvalidInput("the shadow is off", hint="begin with: floodmark shadow start")
+            if not recorded.is_behind:
+                return recorded
+
+    async def report(
+        self,
+        *,
+        hours: float = 24,
+        tolerance: timedelta | None = None,
+        record: Record = _RECORD,
+        jobs: Sequence[str] = (),
+    ) -> ParityReport:
+        """Compare with what the old scheduler recorded."""
+        names = [(await self._office.job(text)).name for text in jobs] or None
+        return await self._shadow.report(hours=hours, tolerance=tolerance, record=record, names=names)
+
+    async def move(self, which: Which, *, back: bool = False, dry_run: bool = False) -> Moved:
+        """Give jobs to this scheduler, or back to the old one."""
+        moved = await self._jobs.move(which, self._office.actor, back=back, dry_run=dry_run)
+        await self._tell(dry_run)
+        return moved
+
+    async def bring(self, new: Sequence[NewJob], *, take_over: bool = False, dry_run: bool = False) -> Imports:
+        """Make jobs that were read elsewhere."""
+        imports = await self._jobs.bring(new, self._office.actor, take_over=take_over, dry_run=dry_run)
+        await self._tell(dry_run)
+        return imports
+
+    async def _tell(self, dry_run: bool) -> None:
+        if not dry_run:
+            await self._parts.signals.notify(Topic.JOBS)
+
+
+class RemoteMoving:
+    """The same behind a server."""
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+
+    async def status(self) -> ShadowStatus:
+        """Whether the shadow is on, and how far it is."""
+        return await self._client.shadow()
+
+    async def start(self, back: timedelta = timedelta()) -> ShadowStatus:
+        """Record what would be fired, from now or from `back` ago. One that is on goes on as it is."""
+        return await self._client.start_shadow(back)
+
+    async def stop(self) -> ShadowStatus:
+        """Record no more, and forget what was recorded."""
+        return await self._client.stop_shadow()
+
+    async def step(self) -> Recorded:
+        """Record up to now, without waiting for the scheduler to do it."""
+        return await self._client.step_shadow()
+
+    async def report(
+        self,
+        *,
+        hours: float = 24,
+        tolerance: timedelta | None = None,
+        record: Record = _RECORD,
+        jobs: Sequence[str] = (),
+    ) -> ParityReport:
+        """Compare with what the old scheduler recorded. A server reads no table but that of its executions."""
+        if (record.table, record.job_column) != (_RECORD.table, _RECORD.job_column):
+            raise InvalidInput(
+                "a server compares with job_executions only, not with another table",
+                hint="type it where the database is, or leave out --table and --job-column",
+            )
+        return await self._client.shadow_report(
+            hours=hours, tolerance=tolerance, time_column=record.time_column, jobs=jobs
+        )
+
+    async def move(self, which: Which, *, back: bool = False, dry_run: bool = False) -> Moved:
+        """Give jobs to this scheduler, or back to the old one."""
+        return await self._client.migrate_jobs(which, back=back, dry_run=dry_run)
