@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import asyncpg
 import pytest
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
@@ -24,7 +25,7 @@ from api.serving import serving
 from backends import opening
 from command_line import CommandLine
 from floodmark.client import Client
-from floodmark.errors import Conflict, InvalidInput
+from floodmark.errors import Conflict, InvalidInput, Unavailable
 from floodmark.ids import new_id
 from floodmark.job import SCHEDULER_VERSION
 from floodmark.moving.apscheduler import read_job
@@ -35,6 +36,7 @@ from floodmark.parts import Parts, open_parts
 from floodmark.roles import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.store.audit import Actor
+from floodmark.store.foreign import stored_jobs
 from floodmark.store.moved import MovedJobs, Which
 from floodmark.store.shadow import Record, ShadowFires
 from floodmark.store.tables import job_executions, jobs, shadow_fires
@@ -663,6 +665,24 @@ def test_a_job_store_of_apscheduler_is_imported(cli: CommandLine, old: Any, stor
     theirs = old.get_job("often").next_run_time.astimezone(UTC)
     assert datetime.fromisoformat(next_run["often"]) == theirs
     assert next_run["resting"] is None
+
+
+async def test_a_job_store_may_lie_in_postgresql(pg_url: str) -> None:
+    state = pickled(IntervalTrigger(hours=1, timezone="UTC"))
+    connection = await asyncpg.connect(pg_url)
+    try:
+        await connection.execute("CREATE SCHEMA other")
+        await connection.execute(
+            "CREATE TABLE other.apscheduler_jobs (id text PRIMARY KEY, next_run_time float8, job_state bytea NOT NULL)"
+        )
+        await connection.execute("INSERT INTO other.apscheduler_jobs VALUES ('one', NULL, $1)", state)
+    finally:
+        await connection.close()
+    [stored] = await stored_jobs(pg_url, "other.apscheduler_jobs")
+    assert tuple(stored) == ("one", None, state)
+    assert read_job(stored.job_state, next_run=stored.next_run_time, now=datetime.now(UTC)).is_paused
+    with pytest.raises(Unavailable, match="cannot be read"):
+        await stored_jobs("postgresql://nobody:secret@127.0.0.1:1/x", "apscheduler_jobs")
 
 
 def test_a_store_with_a_malicious_job_is_not_imported_but_its_others_can_be(

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _STYLES = {"equal": "green", "differs": "bold red", "invalid": "bold red", "nothing": "dim"}
 _LISTED = 20
 _WEEK_HOURS = 168
+_COMPARE = "Compare first: floodmark shadow start. Take them over with: floodmark migrate-jobs ..."
+_TAKEN = "They are scheduled here from now on: take them away from the old scheduler."
 _LARGEST_FILE = 1_000_000
 
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="A tag for each of the jobs; can be repeated.")]
@@ -179,7 +181,7 @@ def _show_report(desk: Desk, told: "ParityReport") -> None:
         )
     )
     for one in told.jobs:
-        _show_differences(desk, one, now)
+        _show_differences(desk, one)
     since, until = absolute(told.since, now), absolute(told.until, now)
     desk.out.print(f"{told.equal} equal, {told.differing} differing, from {since} to {until}.", highlight=False)
     if not told.differing and told.equal:
@@ -203,11 +205,12 @@ def _seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:+.1f} s"
 
 
-def _show_differences(desk: Desk, one: "JobParity", now: datetime) -> None:
+def _show_differences(desk: Desk, one: "JobParity") -> None:
     lines = [("missed", one.missed, one.missed_at), ("extra", one.extra, one.extra_at)]
     for word, count, moments in lines:
         if count:
-            shown = ", ".join(absolute(moment, now) for moment in moments[:_LISTED])
+            # To the second: an extra run is often a few of them behind another.
+            shown = ", ".join(f"{moment.astimezone():%Y-%m-%d %H:%M:%S}" for moment in moments)
             more = f" and {count - len(moments):,} more" if count > len(moments) else ""
             desk.out.print(f"[bold]{plain(one.job)}[/] {word}: {shown}{more}", highlight=False)
     if one.verdict == "invalid" and one.reason is not None:
@@ -325,7 +328,8 @@ def crontab(
 
     imports, made, errors = desk.work_here("import", work)
     told = [(f"line {error.line}", error.text, error.error, error.hint) for error in errors]
-    return _tell(desk, imports, made, told, refused=bool(errors and not skip_bad), dry_run=dry_run, as_json=as_json)
+    refused = bool(errors and not skip_bad)
+    return _tell(desk, imports, made, told, refused=refused, take_over=take_over, dry_run=dry_run, as_json=as_json)
 
 
 @importing.command("apscheduler")
@@ -365,7 +369,8 @@ def from_apscheduler(
         return await _local(office).bring(made, take_over=take_over, dry_run=only_try), made, found, errors
 
     imports, made, found, errors = desk.work_here("import", work)
-    _tell(desk, imports, made, errors, refused=bool(errors and not skip_bad), dry_run=dry_run, as_json=as_json)
+    refused = bool(errors and not skip_bad)
+    _tell(desk, imports, made, errors, refused=refused, take_over=take_over, dry_run=dry_run, as_json=as_json)
     if not as_json:
         for job in found:
             for note in job.notes:
@@ -379,6 +384,7 @@ def _tell(
     errors: Sequence[tuple[str, ...]],
     *,
     refused: bool,
+    take_over: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -390,6 +396,8 @@ def _tell(
         _show_imports(desk, imports, made, errors, is_tried=dry_run or refused)
         if refused:
             desk.note("[dim]Nothing was changed. Correct what is wrong, or import the others with --skip-bad[/]")
+        elif imports.made and not dry_run:
+            desk.note(f"[dim]{_TAKEN if take_over else _COMPARE}[/]")
     if refused:
         raise typer.Exit(2)
 
@@ -415,8 +423,6 @@ def _show_imports(
     bad = f", {counted(len(errors), 'error')}" if errors else ""
     would = "Would have imported" if is_tried else "Imported"
     desk.out.print(f"{would} {counted(len(imports.made), 'job')}{already}{bad}.", highlight=False)
-    if imports.made and not is_tried:
-        desk.note("[dim]Compare first: floodmark shadow start. Take them over with: floodmark migrate-jobs ...[/]")
 
 
 def _work(new: "NewJob") -> object:
