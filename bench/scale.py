@@ -44,14 +44,14 @@ async def measure(parts: Parts, sizes: list[int]) -> list[tuple[int, float, floa
     scheduler = Scheduler(parts.firing, parts.queue, leader, parts.events)
     filled, results = 0, []
     for size in sizes:
-        await _fill(parts, filled + 1, size)
+        await fill(parts, filled + 1, size)
         filled = size
         steps = [await _step(parts, scheduler, size, n) for n in range(STEPS)]
         results.append((size, median(steps), resident_megabytes()))
     return results
 
 
-async def _fill(parts: Parts, first: int, last: int) -> None:
+async def fill(parts: Parts, first: int, last: int) -> None:
     async with parts.database.writing() as connection:
         await connection.execute(text(FILL[parts.database.dialect]), {"first": first, "last": last})
     if parts.database.dialect == "postgresql":
