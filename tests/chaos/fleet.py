@@ -22,7 +22,7 @@ from floodmark import failpoints
 T = TypeVar("T")
 
 # Statements are asked of a database that the test itself takes down: a few tries are part of the game.
-_PATIENCE_SECONDS = 20.0
+_PATIENCE_SECONDS = 60.0
 # Characters of a log that are shown when something went wrong: enough for all tasks of one process.
 _TAIL = 12_000
 

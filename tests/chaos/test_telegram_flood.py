@@ -35,7 +35,7 @@ def server() -> Iterator[LoopbackTelegram]:
 
 
 @pytest.mark.spec("T4", "T6", "G3", "G5")
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 async def test_four_workers_wait_for_thirty_seconds_and_go_on_at_page_seven(
     fleet: Fleet, server: LoopbackTelegram, pg_url: str, redis_url: str
 ) -> None:
@@ -47,7 +47,7 @@ async def test_four_workers_wait_for_thirty_seconds_and_go_on_at_page_seven(
 
 
 @pytest.mark.spec("T4", "T6", "G3", "G5")
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(300)
 async def test_a_process_that_was_killed_keeps_to_the_wait_it_was_told_before(
     fleet: Fleet, server: LoopbackTelegram, sqlite_url: str
 ) -> None:
