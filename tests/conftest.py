@@ -12,27 +12,56 @@ the environment the shared one is not ours to kill.
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # the library leaves it unannotated
 
 from servers import Postgres, Server, ServerMissingError, Valkey
 
 pytest_plugins = ("spec_coverage",)
+# Properties are tried with so many examples, unless a test says otherwise; every run draws others.
+settings.register_profile("suite", max_examples=40)
+settings.load_profile("suite")
+# Of the terminal that the tests were started from, which is none of theirs.
+os.environ.pop("COLUMNS", None)
 # Before any test file imports them: pytest explains only the asserts of modules that it loads itself.
 pytest.register_assert_rewrite("backends", "telegram_fixtures", "telegram_desk")
 
 S = TypeVar("S", bound=Server)
 
 
+class SideBySide(LoadScopeScheduling):  # type: ignore[misc]  # as above
+    """Which tests follow each other when several run at a time: those of a file, which then starts its servers once,
+
+    and all of the chaos tests, since each of them needs the whole machine.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return "chaos" if path.startswith("tests/chaos/") else path
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SideBySide:
+    """Let pytest-xdist hand out tests in this manner."""
+    return SideBySide(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the chaos tests follow each other when tests run side by side: each of them needs the whole machine."""
-    for item in items:
-        if "chaos" in item.path.parts:
-            item.add_marker(pytest.mark.xdist_group("chaos"))
+    """The chaos tests take longest, so they come first."""
+    items.sort(key=lambda item: "chaos" not in item.path.parts)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a test logs may be any text; what travels from one process to the other must be UTF-8."""
+    report = yield
+    report.sections = [(name, text.encode(errors="replace").decode()) for name, text in report.sections]
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -158,6 +158,8 @@ class SchedulerRole:
         if self.leader.is_leader and not was_leader:
             # What fell due while nobody led is fired now, not at the next look.
             self._fire_bell.ring()
+            # And whoever asks is told at once that somebody leads.
+            await self._tick()
         return pause if self.leader.is_leader else min(pause, _SOON)
 
     async def _tick(self) -> None:

@@ -48,7 +48,6 @@ from servers import Postgres
 from system.stores import Crew, a_spec, put_execution
 
 # Together: every process that runs some of them would have to start the servers.
-pytestmark = pytest.mark.xdist_group("document")
 
 AnyCase = Case[Any]
 # Its answers have no end, so there is no telling when one is complete; tests/api/test_live.py reads it.
@@ -91,8 +90,8 @@ def asking(examples: int, *modes: GenerationMode) -> Any:
     return schema
 
 
-anything = asking(10, *GenerationMode)
-fitting = asking(4, GenerationMode.POSITIVE)
+anything = asking(4, *GenerationMode)
+fitting = asking(2, GenerationMode.POSITIVE)
 unasked = asking(1, GenerationMode.POSITIVE)
 
 

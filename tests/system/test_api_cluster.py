@@ -20,7 +20,6 @@ from command_line import CommandLine, eventually
 from servers import Postgres, Valkey
 
 # Together: every process that runs some of them would have to start the cluster.
-pytestmark = pytest.mark.xdist_group("api cluster")
 
 WITHIN_SECONDS = 1.0
 _ATTEMPTS = 5
