@@ -65,7 +65,7 @@ CASES = [
     for point in POINTS
     # An error there is none of the protocol's: nothing but a fail-point could raise it.
     if (point, action) != ("lease.claimed", "raise")
-    # On SQLite an error rolls one transaction back, which the contracts prove; between processes it is the kill that counts.
+    # On SQLite an error rolls one transaction back, as the contracts prove; there it is the kill that counts.
     and (action, stores) != ("raise", "sqlite")
     # Where the database is the queue there is nothing to put again.
     and (point, stores) != ("requeue.read", "sqlite")
