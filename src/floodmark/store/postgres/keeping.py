@@ -35,6 +35,7 @@ WITH moved AS (
       ) i
     -- Someone else who collects the same items was quicker: they have put it away already.
     ON CONFLICT DO NOTHING
+    RETURNING key, revision
 ), kept AS (
     INSERT INTO items AS i (stream, key, occurred_at, collected_at, tenant_id, user_id, data, content_hash,
                             deleted, execution_id, fence)
@@ -45,6 +46,8 @@ WITH moved AS (
            data = excluded.data, content_hash = excluded.content_hash, deleted = excluded.deleted,
            execution_id = excluded.execution_id, fence = excluded.fence
      WHERE i.content_hash <> excluded.content_hash
+       -- Only what was put away may be replaced: who lost that race leaves the item as the quicker one has kept it.
+       AND EXISTS (SELECT 1 FROM archived a WHERE a.key = i.key AND a.revision = i.revision)
     RETURNING i.key, i.revision
 ), told AS (
     INSERT INTO outbox (stream, key, revision, created_at)

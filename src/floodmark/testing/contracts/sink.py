@@ -202,6 +202,23 @@ class SinkContract:
         marks = {row["stream"]: (row["value"], row["items_stream"]) for row in await rows_of(parts, watermarks)}
         assert marks == dict.fromkeys((one.job.stream, two.job.stream), ({"id": 2}, "telegram:7"))
 
+    async def test_two_targets_that_change_one_item_at_once_lose_no_revision(self, parts: Parts, other: Parts) -> None:
+        """Whoever comes second either makes the next revision or none: each event has the item it tells of."""
+        one, two = await given_lease(parts, name="one"), await given_lease(other, name="two")
+
+        async def keep(keeper: Parts, lease: Lease, who: str) -> None:
+            for number in range(25):
+                batch = Batch([Item(key, f"{who}{number}") for key in "abc"], {"id": number}, "shared")
+                await keeper.keeping.keep(lease, batch)
+
+        await asyncio.gather(keep(parts, one, "x"), keep(other, two, "y"))
+
+        kept = {(row["key"], row["revision"]) for row in await rows_of(parts, items)}
+        kept |= {(row["key"], row["revision"]) for row in await rows_of(parts, item_revisions)}
+        told = [(row["key"], row["revision"]) for row in await rows_of(parts, outbox)]
+        assert len(set(told)) == len(told)
+        assert set(told) == kept
+
     async def test_different_streams_can_be_kept_at_once(self, parts: Parts, other: Parts) -> None:
         """By several processes, without waiting for or hurting each other."""
         await given_queued(parts, 8)
