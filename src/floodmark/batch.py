@@ -24,11 +24,41 @@ class Item(Struct, frozen=True, gc=False):
     deleted: bool = False
 
 
+class Page(Struct, frozen=True, kw_only=True, gc=False):
+    """One address of a site, and what a crawl knows of it. The pages that wait are the frontier of the crawl.
+
+    `crawl` is the crawl that visited it last; 0: found, but never visited. Who was visited by a later crawl knows more.
+    """
+
+    url: str
+    depth: int = 0
+    place: int = 0
+    """Among pages of one depth, those found first are visited first."""
+    crawl: int = 0
+    status: int | None = None
+    etag: str | None = None
+    last_modified: str | None = None
+    content_hash: str | None = None
+    misses: int = 0
+    """How often in a row it was not there."""
+    note: str | None = None
+    """Why it made no item, in words."""
+
+
+class Blob(Struct, frozen=True, gc=False):
+    """A picture or a document that belongs to items. Its name is its content, so it is stored once."""
+
+    sha256: str
+    media_type: str
+    content: bytes
+
+
 class Batch(Struct, frozen=True, gc=False):
     """Items, oldest first, and the watermark that is true once they are kept (None: unmoved).
 
     `stream` says where the items belong, if not in the stream of the target: what two targets share is kept once.
     `tenant_id` and `user_id` say whose they are, if the job does not.
+    `pages` and `blobs` are kept in the same transaction.
     """
 
     items: Sequence[Item]
@@ -36,6 +66,8 @@ class Batch(Struct, frozen=True, gc=False):
     stream: str | None = None
     tenant_id: str | None = None
     user_id: str | None = None
+    pages: Sequence[Page] = ()
+    blobs: Sequence[Blob] = ()
 
 
 class Kept(Struct, frozen=True, gc=False):

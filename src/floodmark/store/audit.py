@@ -1,4 +1,7 @@
-"""Who changed what, and when. Table: `audit`, written by the office with each change, never changed, not pruned."""
+"""Who changed what, and when. Table: `audit`, never changed, not pruned.
+
+An entry is written in the transaction of the change it tells of: there is neither without the other.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -9,6 +12,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.clock import Clock
+from floodmark.failpoints import OFFICE_POINT, failpoint
 
 from .database import Database
 from .dialects import present
@@ -64,13 +68,14 @@ class AuditLog:
         before: Mapping[str, Any] | None = None,
         after: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write one change down. `what` names it by kind and name, as in `job:news`."""
+        """Write one change down, within the `writing` that makes it. `what`: its kind and name, as in `job:news`."""
         async with self._database.writing() as connection:
             await self.record_within(connection, actor, [Entry(action=action, what=what, before=before, after=after)])
 
     async def record_within(self, connection: AsyncConnection, actor: Actor, entries: Sequence[Entry]) -> None:
         """Write changes down in the transaction that makes them."""
         if entries:
+            failpoint(OFFICE_POINT)
             statement = insert(audit).values(at=present(self._database, self._clock))
             await connection.execute(statement, [_columns(actor, entry) for entry in entries])
 

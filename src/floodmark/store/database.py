@@ -8,9 +8,9 @@ import asyncio
 import random
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -92,6 +92,22 @@ def encode_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
+class _Transaction:
+    """One that is open, with the parts of it that others write."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self.connection, self.has_failed = connection, False
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """Half of a part must not be committed because someone has caught its error."""
+        try:
+            yield
+        except BaseException:
+            self.has_failed = True
+            raise
+
+
 class Database:
     """What both kinds of database have in common. Use `open_database`."""
 
@@ -99,18 +115,51 @@ class Database:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self.engine = engine
+        # By task, so that one that is started within a transaction has no part in it.
+        self._transactions: dict[asyncio.Task[Any] | None, _Transaction] = {}
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
-        """A connection to read with."""
+        """A connection to read with. Within `writing` of the same task it is that one: it sees what was written."""
+        outer = self._transactions.get(asyncio.current_task())
+        if outer is not None:
+            yield outer.connection
+            return
         async with self.engine.connect() as connection:
             yield connection
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction: committed at the end of the block, rolled back by an exception."""
+        """A transaction: committed at the end of the block, rolled back by an exception.
+
+        Within another one of the same task it is a part of that: the outermost block commits everything, or nothing.
+        What is told to others, by a signal or a queue, belongs behind it.
+        """
+        task = asyncio.current_task()
+        outer = self._transactions.get(task)
+        if outer is not None:
+            with outer.part():
+                yield outer.connection
+            return
+        async with self._begun() as connection:
+            transaction = self._transactions[task] = _Transaction(connection)
+            try:
+                yield connection
+            finally:
+                del self._transactions[task]
+            if transaction.has_failed:
+                raise AssertionError("a part of this transaction has failed: the rest must not be committed")
+
+    @asynccontextmanager
+    async def _begun(self) -> AsyncIterator[AsyncConnection]:
         async with self.engine.begin() as connection:
             yield connection
+
+    def _require_none_open(self, step: str) -> None:
+        """A hot step has a connection of its own, which would see nothing of a transaction, or wait for its end."""
+        assert not self._transactions or asyncio.current_task() not in self._transactions, (
+            f"{step} within a transaction: do it when that is committed"
+        )
 
     async def ping(self) -> None:
         """Raise `Unavailable` unless the database answers."""
@@ -166,6 +215,7 @@ class PostgresDatabase(Database):
 
     async def hot(self, step: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run a hot step; repeat it if the server rolled it back or the connection was lost."""
+        self._require_none_open(step)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return await self._once(work)
@@ -241,8 +291,8 @@ class SqliteDatabase(Database):
         self._turn = asyncio.Lock()
 
     @asynccontextmanager
-    async def writing(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction that takes the write lock at once, so that it never has to be given up half-way."""
+    async def _begun(self) -> AsyncIterator[AsyncConnection]:
+        """It takes the write lock at once, so that it never has to be given up half-way."""
         async with self._turn, self.engine.connect() as connection:
             await connection.exec_driver_sql("BEGIN IMMEDIATE")
             yield connection
@@ -253,6 +303,7 @@ class SqliteDatabase(Database):
 
         `durable`: on the disk before this returns, with everything that was committed before it.
         """
+        self._require_none_open(step)
         transact = self._transact_durably if durable else self._transact
         async with self._turn:
             return await asyncio.get_running_loop().run_in_executor(self._thread, transact, work)

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import astuple
 
-from floodmark.batch import Item, Watermark
+from floodmark.batch import Item, Page, Watermark
 from floodmark.errors import InvalidInput
 
 # One item is a post, a page, a report - not an archive. Larger ones are a mistake better told than stored.
@@ -38,6 +39,16 @@ def pack(items: Sequence[Item]) -> list[Packed]:
 def pack_watermark(watermark: Watermark | None) -> str | None:
     """A watermark ready to be written."""
     return None if watermark is None else _encoder.encode(clean(watermark)).decode()
+
+
+def pack_pages(pages: Sequence[Page]) -> list[tuple[Any, ...]]:
+    """Pages as rows, one for each address: the one that knows most."""
+    rows: dict[str, Page] = {}
+    for page in pages:
+        known = rows.get(page.url)
+        if known is None or page.crawl > known.crawl:
+            rows[page.url] = page
+    return [tuple(clean(value) for value in astuple(page)) for page in rows.values()]
 
 
 def _utc(moment: datetime | None) -> datetime | None:

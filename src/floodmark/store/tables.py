@@ -17,6 +17,7 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
     SmallInteger,
@@ -327,6 +328,38 @@ telegram_channels = Table(
     Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
     PrimaryKeyConstraint("account", "channel_id"),
     Index("ix_telegram_channels_username", "username"),
+)
+
+# What a crawl knows of a site. Those never visited come first, then those not visited for longest: an index tells.
+pages = Table(
+    "pages",
+    metadata,
+    Column("stream", Text, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("depth", Integer, nullable=False, server_default="0"),
+    Column("place", BigInteger, nullable=False, server_default="0"),
+    Column("crawl", Integer, nullable=False, server_default="0"),
+    Column("status", Integer),
+    Column("etag", Text),
+    Column("last_modified", Text),
+    Column("content_hash", Text),
+    Column("misses", Integer, nullable=False, server_default="0"),
+    Column("note", Text),
+    Column("visited_at", UtcTime),
+    PrimaryKeyConstraint("stream", "url"),
+    Index("ix_pages_frontier", "stream", "crawl", "depth", "place"),
+    _partial("ix_pages_content", "content_hash IS NOT NULL", "stream", "content_hash"),
+)
+
+# Pictures and documents that belong to items, named by what they hold.
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("sha256", String(64), primary_key=True),
+    Column("media_type", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("content", LargeBinary, nullable=False),
+    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
 )
 
 leases = Table(

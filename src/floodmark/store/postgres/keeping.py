@@ -1,15 +1,17 @@
 """Items, watermark and events in one statement on PostgreSQL, and the numbering of events for readers.
 
-Tables: `watermarks` (the fence decides), `items`, `item_revisions`, `outbox`. The row of the watermark is
-locked first, so that two keeps of one stream follow each other, and so do their events.
+Tables: `watermarks` (the fence decides), `items`, `item_revisions`, `outbox`, `pages`, `blobs`. The row of the
+watermark is locked first, so that two keeps of one stream follow each other, and so do their events.
 """
+
+from msgspec.structs import astuple
 
 from floodmark.batch import Batch, Kept
 from floodmark.errors import Fenced
 from floodmark.execution import Lease
 from floodmark.failpoints import failpoint
 from floodmark.store.database import Connection, PostgresDatabase, encode_json
-from floodmark.store.packing import pack, pack_watermark
+from floodmark.store.packing import pack, pack_pages, pack_watermark
 from floodmark.store.port import Publish
 from floodmark.store.relaying import event_from_row
 
@@ -55,6 +57,28 @@ WITH moved AS (
 )
 SELECT (SELECT count(*) FROM moved), count(*) FILTER (WHERE revision = 1), count(*) FILTER (WHERE revision > 1)
   FROM kept
+"""
+
+# Who was visited by a later crawl knows more; one that was only found again tells nothing new.
+_PAGES = """
+INSERT INTO pages AS p (stream, url, depth, place, crawl, status, etag, last_modified, content_hash, misses, note,
+                        visited_at)
+SELECT $1, n.*, CASE WHEN n.crawl > 0 THEN clock_timestamp() END
+  FROM unnest($2::text[], $3::int[], $4::bigint[], $5::int[], $6::int[], $7::text[], $8::text[], $9::text[],
+              $10::int[], $11::text[])
+    AS n(url, depth, place, crawl, status, etag, last_modified, content_hash, misses, note)
+ON CONFLICT (stream, url) DO UPDATE
+   SET crawl = excluded.crawl, status = excluded.status, etag = excluded.etag,
+       last_modified = excluded.last_modified, content_hash = excluded.content_hash, misses = excluded.misses,
+       note = excluded.note, visited_at = excluded.visited_at
+ WHERE excluded.crawl > p.crawl
+"""
+
+_BLOBS = """
+INSERT INTO blobs (sha256, media_type, size, content)
+SELECT n.sha256, n.media_type, length(n.content), n.content
+  FROM unnest($1::text[], $2::text[], $3::bytea[]) AS n(sha256, media_type, content)
+ON CONFLICT DO NOTHING
 """
 
 # Held to the end of the transaction: even two leaders relay one after the other, so order is kept.
@@ -113,7 +137,16 @@ class PostgresKeeping:
             failpoint("keep.written")
             return Kept(new, changed, len(batch.items) - new - changed)
 
-        return await self._database.hot("keep", work)
+        async def work_with_more(connection: Connection) -> Kept:
+            async with connection.transaction():
+                kept = await work(connection)
+                if batch.pages:
+                    await connection.execute(_PAGES, lease.job.stream, *zip(*pack_pages(batch.pages), strict=True))
+                if batch.blobs:
+                    await connection.execute(_BLOBS, *zip(*map(astuple, batch.blobs), strict=True))
+                return kept
+
+        return await self._database.hot("keep", work_with_more if batch.pages or batch.blobs else work)
 
     async def relay(self, publish: Publish, *, limit: int) -> int:
         """Number the events not yet sent, in order, and publish them before that is committed."""

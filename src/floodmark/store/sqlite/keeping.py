@@ -1,17 +1,17 @@
 """Items, watermark and events in one transaction on SQLite, and the numbering of events for readers."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from floodmark.batch import Batch, Kept
+from floodmark.batch import Batch, Kept, Page
 from floodmark.clock import Clock
 from floodmark.errors import Fenced
 from floodmark.execution import Lease
 from floodmark.failpoints import failpoint
 from floodmark.store.database import SqliteDatabase, encode_json
-from floodmark.store.packing import Packed, pack, pack_watermark
+from floodmark.store.packing import Packed, pack, pack_pages, pack_watermark
 from floodmark.store.port import Event, Publish
 from floodmark.store.relaying import event_from_row
 from floodmark.store.types import to_text
@@ -46,6 +46,22 @@ UPDATE items SET revision = revision + 1, occurred_at = ?, collected_at = ?, dat
 """
 
 _TELL = "INSERT INTO outbox (stream, key, revision, created_at) VALUES "
+
+# Who was visited by a later crawl knows more; one that was only found again tells nothing new.
+_PAGES = """
+INSERT INTO pages (stream, visited_at, url, depth, place, crawl, status, etag, last_modified, content_hash, misses,
+                   note)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (stream, url) DO UPDATE
+   SET crawl = excluded.crawl, status = excluded.status, etag = excluded.etag,
+       last_modified = excluded.last_modified, content_hash = excluded.content_hash, misses = excluded.misses,
+       note = excluded.note, visited_at = excluded.visited_at
+ WHERE excluded.crawl > pages.crawl
+"""
+
+_BLOBS = """
+INSERT INTO blobs (sha256, media_type, size, content, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+"""
 
 # Rows that one statement inserts: ours are pages of a hundred, and SQLite takes no more than 32,766 values.
 _AT_ONCE = 100
@@ -98,6 +114,11 @@ class SqliteKeeping:
                     if item.key in touched
                 ],
             )
+            if batch.pages:
+                connection.executemany(_PAGES, _page_rows(lease.job.stream, batch.pages, now))
+            connection.executemany(
+                _BLOBS, [(blob.sha256, blob.media_type, len(blob.content), blob.content, now) for blob in batch.blobs]
+            )
             failpoint("keep.written")
             return Kept(len(new), len(changed), len(batch.items) - len(touched))
 
@@ -130,6 +151,12 @@ def _insert(connection: sqlite3.Connection, statement: str, rows: Sequence[tuple
         some = rows[start : start + _AT_ONCE]
         row = f"({', '.join('?' * len(some[0]))})"
         connection.execute(statement + ", ".join([row] * len(some)), list(chain.from_iterable(some)))
+
+
+def _page_rows(stream: str, pages: Sequence[Page], now: str) -> Iterator[tuple[Any, ...]]:
+    for row in pack_pages(pages):
+        crawl = row[3]
+        yield (stream, now if crawl else None, *row)
 
 
 def _known(connection: sqlite3.Connection, stream: str, packed: list[Packed]) -> dict[str, tuple[str, int]]:

@@ -1,6 +1,7 @@
 """What every sink in a store promises, and the relay that empties its outbox."""
 
 import asyncio
+import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
@@ -10,12 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from floodmark.batch import Batch, Item, Kept
+from floodmark.batch import Batch, Blob, Item, Kept, Page
 from floodmark.errors import Fenced, InvalidInput
 from floodmark.execution import Lease
 from floodmark.outcome import Done, Snooze
 from floodmark.parts import Parts
 from floodmark.sinks.sql import SqlSink
+from floodmark.store.blobs import Blobs
+from floodmark.store.pages import Pages
 from floodmark.store.port import Event
 from floodmark.store.tables import item_revisions, items, outbox, watermarks
 from floodmark.testing.factories import (
@@ -218,6 +221,29 @@ class SinkContract:
         told = [(row["key"], row["revision"]) for row in await rows_of(parts, outbox)]
         assert len(set(told)) == len(told)
         assert set(told) == kept
+
+    async def test_pages_and_blobs_are_kept_with_the_batch(self, parts: Parts, other: Parts) -> None:
+        """What a crawl knows moves on with what it has kept, or not at all."""
+        lease, pages = await given_lease(parts, name="site"), Pages(parts.database)
+        found = [Page(url=f"https://site.test/{n}", depth=1, place=n) for n in range(3)]
+        seen = Page(url="https://site.test/1", crawl=1, status=200, etag='"a"', content_hash="h")
+        picture = Blob(hashlib.sha256(b"x").hexdigest(), "image/png", b"x")
+        await parts.keeping.keep(lease, Batch([], {"crawl": 1}, pages=found, blobs=[picture, picture]))
+        await parts.keeping.keep(lease, Batch([Item("1", "one")], {"crawl": 1}, pages=[seen, found[1]]))
+        await expire(parts, lease)
+        await rescue(other)
+        await take(other, worker="b")
+        with pytest.raises(Fenced):
+            await parts.keeping.keep(lease, Batch([], None, pages=[Page(url="https://site.test/2", crawl=1)]))
+
+        stream = lease.job.stream
+        assert [page.place for page in await pages.waiting(stream, 1, limit=9)] == [0, 2]
+        assert [page.place for page in await pages.waiting(stream, 2, limit=9)] == [0, 2, 1]
+        known = (await pages.known(stream, [seen.url]))[seen.url]
+        assert (known.etag, known.depth, known.place, known.crawl) == ('"a"', 1, 1, 1)
+        assert await pages.alike(stream, ["h", "i"]) == {"h": seen.url}
+        assert await pages.count(stream) == 3
+        assert await Blobs(parts.database).read([picture.sha256, "none"]) == {picture.sha256: picture}
 
     async def test_different_streams_can_be_kept_at_once(self, parts: Parts, other: Parts) -> None:
         """By several processes, without waiting for or hurting each other."""
