@@ -1,5 +1,6 @@
 """Why a job is not running, and until when: one sentence, the same for the CLI, the API and the dashboard."""
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 
@@ -12,6 +13,7 @@ from .job import NEVER, SCHEDULER_VERSION, Job, ScheduleType
 from .triggers import zone_of
 
 _ERROR_SHOWN = 200
+_UNTIL = re.compile(r"\buntil (?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?: UTC)?", re.ASCII)
 
 
 class Limit(Struct, frozen=True, kw_only=True):
@@ -167,7 +169,11 @@ def _paused(view: JobView) -> Explanation:
 
 
 def _limited(view: JobView, reason: str, until: datetime) -> Explanation:
-    return Explanation(code="limit", sentence=f"{_short(reason)}; continues {_when(until, view)}", until=until)
+    told, when = _short(reason), _when(until, view)
+    # A flood wait says itself until when, by the clock of UTC: said twice, it would look like two times.
+    named = _UNTIL.sub(f"until {when.removeprefix('at ')}", told, count=1) if until > view.now else told
+    sentence = named if named != told else f"{told}; continues {when}"
+    return Explanation(code="limit", sentence=sentence, until=until)
 
 
 def _dependency(view: JobView) -> Explanation:

@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import os
 import re
 import socket
 from collections.abc import AsyncIterator
@@ -44,6 +45,7 @@ from floodmark.testing.factories import Opened
 UNKNOWN = f"fm_{'0' * 16}_{'0' * 64}"
 # Open to whoever has no token: health for load balancers, and webhooks, which are signed instead.
 OPEN = {"/health", "/api/v2/triggers/webhook", "/api/v2/triggers/webhook/{path}"}
+WILDCARD = "0.0.0.0"
 ELSEWHERE = {"X-Forwarded-For": "192.0.2.7"}
 # Not for `read` although they only look, and the other way round.
 ADMIN_ONLY = {"list_tokens", "show_token"}
@@ -476,12 +478,17 @@ async def test_a_page_of_our_own_may(light: Api) -> None:
 
 @pytest.fixture
 def outside() -> str:
-    """An address of this machine that is not loopback; nothing is sent to find it."""
+    """An address of this machine that is not loopback; nothing is sent to find it.
+
+    Without a network there is none: then it is the wildcard, which is no name for this machine either. Where everything
+    has to be tested, that is not enough.
+    """
     with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as asking:
         try:
             asking.connect(("192.0.2.1", 9))
         except OSError:
-            pytest.skip("NOT TESTED: this machine has no address but loopback")
+            assert os.environ.get("CI") != "true", "this machine has no address but loopback"
+            return WILDCARD
         return str(asking.getsockname()[0])
 
 
@@ -497,9 +504,10 @@ async def far(sqlite: Opened, outside: str) -> AsyncIterator[Api]:
             yield Api(parts, app, client)
 
 
-async def test_from_elsewhere_nothing_goes_without_a_token(far: Api) -> None:
+async def test_from_elsewhere_nothing_goes_without_a_token(far: Api, outside: str) -> None:
     assert (await far.get("jobs")).status_code == 401
-    assert (await far.get("jobs", headers={"Host": "localhost"})).status_code == 401
+    # Whoever reaches us through the wildcard may well be this machine, and then may call it so.
+    assert (await far.get("jobs", headers={"Host": "localhost"})).status_code == (200 if outside == WILDCARD else 401)
     text = await a_token(far.parts, "read")
     assert (await far.get("whoami", headers=bearer(text))).json() == {"who": "read", "role": "read"}
 

@@ -123,6 +123,8 @@ async def test_altered_replayed_late_and_unsigned_webhooks_are_refused_and_count
         refused = await send(hooks, "/a/1", sent, headers)
         assert (refused.status_code, refused.json()["type"]) == (401, f"urn:floodmark:webhook-{reason}"), reason
         assert refused.json()["hint"]
+        title = "A signature is needed" if reason == "unsigned" else "The signature was refused"
+        assert refused.json()["title"] == title
 
     trigger = await shown(hooks)
     assert trigger["refusals"] == {"altered": 3, "late": 2, "unsigned": 2, "malformed": 2, "replayed": 2}

@@ -87,6 +87,11 @@ SNOOZED = run(State.WAITING, not_before=SOON, reason="FloodWait on account 1", e
             "FloodWait; continues at 14:06:40 UTC",
         ),
         (
+            told(run(State.WAITING, not_before=SOON, reason="FloodWait until 14:06:40, continues at message 4812")),
+            "limit",
+            "FloodWait until 14:06:40 UTC, in 40 s, continues at message 4812",
+        ),
+        (
             told(RETRY, run(State.RUNNING, started_at=NOW - timedelta(seconds=90), worker="w7")),
             "running",
             "running since 14:04:30 UTC, for 1 min 30 s, on worker w7",

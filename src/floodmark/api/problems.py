@@ -57,13 +57,21 @@ class Problem(BaseModel):
 
 
 class HttpError(FloodmarkError):
-    """A refusal that only makes sense over HTTP; it brings its own status."""
+    """A refusal that only makes sense over HTTP; it brings its own status, and may bring a title of its own."""
 
     def __init__(
-        self, status: int, message: str, *, hint: str = "", kind: str = "", headers: Mapping[str, str] | None = None
+        self,
+        status: int,
+        message: str,
+        *,
+        hint: str = "",
+        kind: str = "",
+        title: str = "",
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message, hint=hint)
         self.status, self.kind, self.headers = status, kind or KINDS[status][0], headers
+        self.title = title or KINDS[status][1]
 
 
 class Stale(Conflict):
@@ -104,14 +112,15 @@ def problem(
     request_id: str | None,
     hint: str = "",
     kind: str = "",
+    title: str = "",
     errors: Sequence[Mapping[str, Any]] = (),
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """The answer that tells of a problem."""
-    known, title = KINDS.get(status, ("refused", "The request was refused"))
+    known, usual = KINDS.get(status, ("refused", "The request was refused"))
     body = {
         "type": f"urn:floodmark:{kind or known}",
-        "title": title,
+        "title": title or usual,
         "status": status,
         "detail": detail,
         "hint": hint or None,
@@ -138,10 +147,10 @@ def request_id_of(request: Request) -> str | None:
 
 async def _told(request: Request, error: Exception) -> Response:
     assert isinstance(error, FloodmarkError)
-    status, kind, headers = _status(error), "", None
+    told: dict[str, Any] = {}
     if isinstance(error, HttpError):
-        kind, headers = error.kind, error.headers
-    return problem(status, str(error), request_id=request_id_of(request), hint=error.hint, kind=kind, headers=headers)
+        told = {"kind": error.kind, "title": error.title, "headers": error.headers}
+    return problem(_status(error), str(error), request_id=request_id_of(request), hint=error.hint, **told)
 
 
 def _status(error: FloodmarkError) -> int:

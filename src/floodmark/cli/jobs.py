@@ -101,6 +101,8 @@ def _row(job: Job, now: datetime) -> list[object]:
 
 
 def _next_run(job: Job, now: datetime) -> str:
+    if job.scheduler_version != SCHEDULER_VERSION:
+        return "old scheduler"
     if job.next_run is None:
         return "-" if job.paused or not job.schedule_enabled or job.invalid_reason else "to be planned"
     return due(job.next_run, now)

@@ -196,6 +196,8 @@ class StatusOut(BaseModel):
     unmatched: UnmatchedOut
 
 
+# What a webhook lacks that was refused for lacking it.
+_NEEDED = {"no token": "A token is needed", "unsigned": "A signature is needed"}
 _ANY_BODY: dict[str, Any] = {
     "requestBody": {
         "description": "Whatever the sender has to say. Fields of JSON can become params.",
@@ -286,8 +288,9 @@ async def _taken(request: Request, path: tuple[str, ...], is_trusted: bool) -> R
         taken = await _webhooks(request).take(webhook)
     except Refused as error:
         kind = "webhook-" + error.reason.replace(" ", "-")
+        title = _NEEDED.get(error.reason, "The signature was refused")
         headers = {"WWW-Authenticate": 'Bearer realm="floodmark"'}
-        raise HttpError(401, str(error), hint=error.hint, kind=kind, headers=headers) from error
+        raise HttpError(401, str(error), hint=error.hint, kind=kind, title=title, headers=headers) from error
     return answer(_told(taken), 202)
 
 
