@@ -37,6 +37,8 @@ POINTS = (
     "rescue.committed",
     "requeue.read",
 )
+# Between a change that someone asked for and its entry in the audit.
+OFFICE_POINT = "office.changed"
 _ARMED = re.compile(r"(?P<point>[a-z.]+):(?P<action>kill|stop|raise)(?:@(?P<hit>[1-9]\d*))?")
 
 
@@ -65,13 +67,13 @@ _hits: Counter[str] = Counter()
 
 def arm(text: str) -> None:
     """What shall happen where, in place of what was armed before. Counting starts anew."""
-    armed = {}
+    armed, known = {}, (*POINTS, OFFICE_POINT)
     for word in filter(None, (part.strip() for part in text.split(","))):
         found = _ARMED.fullmatch(word)
-        if found is None or found["point"] not in POINTS:
+        if found is None or found["point"] not in known:
             raise InvalidInput(
                 f"{VARIABLE} has {word!r}, which is no fail-point",
-                hint=f"Write point:action@hit, with kill, stop or raise, at one of: {', '.join(POINTS)}",
+                hint=f"Write point:action@hit, with kill, stop or raise, at one of: {', '.join(known)}",
             )
         armed[found["point"], int(found["hit"] or 1)] = _ACTIONS[found["action"]]
     _armed.clear()
@@ -83,7 +85,8 @@ def _nothing(_name: str) -> None:
     """The fail-point of every day."""
 
 
-def _hit(name: str) -> None:
+def hit(name: str) -> None:
+    """The fail-point of a process that is under test: does what is armed for it."""
     _hits[name] += 1
     action = _armed.get((name, _hits[name]))
     if action is not None:
@@ -92,5 +95,5 @@ def _hit(name: str) -> None:
 
 failpoint: Callable[[str], None] = _nothing
 if VARIABLE in os.environ:
-    failpoint = _hit
+    failpoint = hit
     arm(os.environ[VARIABLE])

@@ -176,10 +176,10 @@ def try_out(
         row = await store.show(name)
         if not activate or row.state == "active":
             return row, person, None
-        added = await store.activate(name)
-        await office.note(
-            "account.activated", f"account:{name}", before={"state": row.state}, after={"state": "active"}
-        )
+        async with office.changing():
+            added = await store.activate(name)
+            was, now = {"state": row.state}, {"state": "active"}
+            await office.note("account.activated", f"account:{name}", before=was, after=now)
         await office.parts.signals.notify(Topic.JOBS)
         return added.account, person, added
 
@@ -229,8 +229,9 @@ def rm(
         return await store.show(name), await store.jobs_of(name)
 
     async def work(office: "LocalOffice") -> None:
-        await store_of(office).remove(name, force=force)
-        await office.note("account.removed", f"account:{name}", before=account_told(row))
+        async with office.changing():
+            await store_of(office).remove(name, force=force)
+            await office.note("account.removed", f"account:{name}", before=account_told(row))
 
     row, asking = desk.work_here("accounts rm", look)
     if not go_ahead(desk, f"forget the account {_described(row, asking)}", dry_run=dry_run, yes=yes):

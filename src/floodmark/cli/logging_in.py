@@ -167,19 +167,20 @@ async def _checked(opened: "LocalOffice", request: Request, session: str, app: "
 async def _put(
     opened: "LocalOffice", request: Request, session: str, app: "Application", person: "Person | None"
 ) -> "Added":
-    added = await store_of(opened).add(
-        request.name,
-        api_id=app.api_id,
-        api_hash=app.api_hash,
-        session=session,
-        phone=request.phone,
-        identity=person.id if person is not None else None,
-        tenant_id=request.tenant,
-        user_id=request.user,
-        replace=request.replace,
-    )
-    action = "account.replaced" if added.replaced else "account.added"
-    await opened.note(action, f"account:{request.name}", after=account_told(added.account))
+    async with opened.changing():
+        added = await store_of(opened).add(
+            request.name,
+            api_id=app.api_id,
+            api_hash=app.api_hash,
+            session=session,
+            phone=request.phone,
+            identity=person.id if person is not None else None,
+            tenant_id=request.tenant,
+            user_id=request.user,
+            replace=request.replace,
+        )
+        action = "account.replaced" if added.replaced else "account.added"
+        await opened.note(action, f"account:{request.name}", after=account_told(added.account))
     await opened.parts.signals.notify(Topic.JOBS)
     return added
 

@@ -1,6 +1,7 @@
 """The verbs on the store of this installation, with an audit of every change."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -167,133 +168,155 @@ class LocalOffice:
         """Who changed what, newest first."""
         return await self._audit.page(what=what, before=before, limit=limit)
 
-    # Telling
+    # Telling: the change and its entry in the audit are one transaction; others are told of it when that is committed.
 
     async def add_job(self, spec: JobSpec, *, job_id: str | None = None) -> Job:
         """Make a job, under an id that was promised already if there is one."""
-        job = await self._jobs.add(spec, job_id=job_id)
-        await self.note("job.added", f"job:{job.name}", after=job_shape(job))
+        async with self.changing():
+            job = await self._jobs.add(spec, job_id=job_id)
+            await self.note("job.added", f"job:{job.name}", after=job_shape(job))
         await self.parts.signals.notify(Topic.JOBS)
         return job
 
     async def update_job(self, text: str, changes: Mapping[str, Any], *, version: int | None = None) -> Job:
         """Set columns of a job, if it is still at `version`."""
-        before = await self._jobs.get(text)
-        after = await self._jobs.update(before, changes, version)
-        await self._changed("job.changed", before, after)
+        async with self.changing():
+            before = await self._jobs.get(text)
+            after = await self._jobs.update(before, changes, version)
+            await self._note_changed("job.changed", before, after)
+        await self.parts.signals.notify(Topic.JOBS)
         return after
 
     async def remove_job(self, text: str, *, version: int | None = None) -> Job:
         """Delete a job, if it is still at `version`; what it was. Its history and its items stay."""
-        job = await self._jobs.get(text)
-        await self._jobs.remove(job, version)
-        await self.note("job.removed", f"job:{job.name}", before=job_shape(job))
+        async with self.changing():
+            job = await self._jobs.get(text)
+            await self._jobs.remove(job, version)
+            await self.note("job.removed", f"job:{job.name}", before=job_shape(job))
         await self.parts.signals.notify(Topic.CANCEL)
         return job
 
     async def pause_job(self, text: str, reason: str | None = None) -> Job:
         """Let nothing of it start."""
-        before = await self._jobs.get(text)
-        after = await self._jobs.pause(before, reason)
-        await self._changed("job.paused", before, after)
+        async with self.changing():
+            before = await self._jobs.get(text)
+            after = await self._jobs.pause(before, reason)
+            await self._note_changed("job.paused", before, after)
+        await self.parts.signals.notify(Topic.JOBS)
         return after
 
     async def resume_job(self, text: str) -> Job:
         """Undo a pause."""
-        before = await self._jobs.get(text)
-        after = await self._jobs.resume(before)
-        await self._changed("job.resumed", before, after)
+        async with self.changing():
+            before = await self._jobs.get(text)
+            after = await self._jobs.resume(before)
+            await self._note_changed("job.resumed", before, after)
+        await self.parts.signals.notify(Topic.JOBS)
         return after
 
     async def cancel_job(self, text: str) -> int:
         """End what is unfinished of it; how many."""
-        job = await self._jobs.get(text)
-        count = await self._jobs.cancel(job)
-        await self.note("job.cancelled", f"job:{job.name}", after={"executions": count})
+        async with self.changing():
+            job = await self._jobs.get(text)
+            count = await self._jobs.cancel(job)
+            await self.note("job.cancelled", f"job:{job.name}", after={"executions": count})
         await self.parts.signals.notify(Topic.CANCEL)
         return count
 
     async def run_job(self, text: str, params: Mapping[str, Any] | None = None) -> Asked:
         """Run it now, whatever its schedule says."""
-        job = await self._jobs.get(text)
-        forced = await self._jobs.force_run(job, params=params or None)
-        await self.note(
-            "job.run", f"job:{job.name}", after={"execution_id": forced.execution_id, "params": dict(params or {})}
-        )
+        async with self.changing():
+            job = await self._jobs.get(text)
+            forced = await self._jobs.force_run(job, params=params or None)
+            told = {"execution_id": forced.execution_id, "params": dict(params or {})}
+            await self.note("job.run", f"job:{job.name}", after=told)
         if forced.queued is not None:
             await self.parts.queue.put([forced.queued])
         return Asked(execution_id=forced.execution_id, scheduled_for=forced.scheduled_for, reason=forced.reason)
 
     async def cancel_execution(self, execution_id: str) -> Execution:
         """End one execution: at once if it has not started, else as soon as its worker hears of it."""
-        before = await self._history.get_execution(execution_id)
-        after = await self._jobs.cancel_execution(before)
-        await self.note(
-            "execution.cancelled",
-            f"execution:{after.execution_id}",
-            before={"state": before.state},
-            after={"state": after.state},
-        )
+        async with self.changing():
+            before = await self._history.get_execution(execution_id)
+            after = await self._jobs.cancel_execution(before)
+            was, now = {"state": before.state}, {"state": after.state}
+            await self.note("execution.cancelled", f"execution:{after.execution_id}", before=was, after=now)
         await self.parts.signals.notify(Topic.CANCEL)
         return after
 
     async def retry_letters(self, which: Letters) -> int:
         """Run dead letters again; how many."""
-        queued = await self._letters.retry(which.ids, group=which.group, job=await self._job_id(which.job))
-        await self.note("letters.retried", _letters_of(which), after={"executions": [q.execution_id for q in queued]})
+        async with self.changing():
+            queued = await self._letters.retry(which.ids, group=which.group, job=await self._job_id(which.job))
+            retried = [one.execution_id for one in queued]
+            await self.note("letters.retried", _letters_of(which), after={"executions": retried})
         await self.parts.queue.put(queued)
         return len(queued)
 
     async def drop_letters(self, which: Letters) -> int:
         """Take dead letters off the list; how many."""
-        count = await self._letters.drop(which.ids, group=which.group, job=await self._job_id(which.job))
-        await self.note("letters.dropped", _letters_of(which), after={"count": count})
+        async with self.changing():
+            count = await self._letters.drop(which.ids, group=which.group, job=await self._job_id(which.job))
+            await self.note("letters.dropped", _letters_of(which), after={"count": count})
         return count
 
     async def set_watermark(self, text: str, value: Mapping[str, Any]) -> StreamState:
         """Go on from there."""
-        stream = await self._stream(text)
-        before = await self._watermark(stream)
-        after = await self._watermarks.set(stream, value)
-        await self.note("watermark.set", f"stream:{stream}", before={"value": before}, after={"value": after.value})
+        async with self.changing():
+            stream = await self._stream(text)
+            before = await self._watermark(stream)
+            after = await self._watermarks.set(stream, value)
+            was, now = {"value": before}, {"value": after.value}
+            await self.note("watermark.set", f"stream:{stream}", before=was, after=now)
         return after
 
     async def reset_watermark(self, text: str) -> StreamState:
         """Begin again."""
-        stream = await self._stream(text)
-        before = await self._watermark(stream)
-        after = await self._watermarks.reset(stream)
-        await self.note("watermark.reset", f"stream:{stream}", before={"value": before}, after={"value": None})
+        async with self.changing():
+            stream = await self._stream(text)
+            before = await self._watermark(stream)
+            after = await self._watermarks.reset(stream)
+            await self.note("watermark.reset", f"stream:{stream}", before={"value": before}, after={"value": None})
         return after
 
     async def clear_limit(self, key: str) -> LimitRow:
         """Lift a limit; what it was."""
-        limit = await self._limits.clear(key)
-        await self.note("limit.cleared", f"limit:{key}", before={"until": limit.until, "reason": limit.reason})
+        async with self.changing():
+            limit = await self._limits.clear(key)
+            await self.note("limit.cleared", f"limit:{key}", before={"until": limit.until, "reason": limit.reason})
         return limit
 
     async def set_limit(self, key: str, seconds: float, reason: str) -> LimitRow:
         """Let everything under a key wait."""
-        await self._limits.set(key, timedelta(seconds=seconds), reason)
-        limit = await self._limits.show(key)
-        await self.note("limit.set", f"limit:{key}", after={"until": limit.until, "reason": limit.reason})
+        async with self.changing():
+            await self._limits.set(key, timedelta(seconds=seconds), reason)
+            limit = await self._limits.show(key)
+            await self.note("limit.set", f"limit:{key}", after={"until": limit.until, "reason": limit.reason})
         return limit
 
     async def reset_breaker(self, key: str) -> BreakerRow:
         """Close a breaker; what it was."""
-        before = await self._breakers.reset(key)
-        await self.note("breaker.reset", f"breaker:{key}", before={"state": before.state}, after={"state": "closed"})
+        async with self.changing():
+            before = await self._breakers.reset(key)
+            was, now = {"state": before.state}, {"state": "closed"}
+            await self.note("breaker.reset", f"breaker:{key}", before=was, after=now)
         return before
 
     async def drain(self) -> None:
         """Let workers take no more work."""
-        await self._fleet.drain()
-        await self.note("workers.drained", "workers", after={"draining": True})
+        async with self.changing():
+            await self._fleet.drain()
+            await self.note("workers.drained", "workers", after={"draining": True})
 
     async def undrain(self) -> None:
         """Let them work again."""
-        await self._fleet.resume()
-        await self.note("workers.resumed", "workers", after={"draining": False})
+        async with self.changing():
+            await self._fleet.resume()
+            await self.note("workers.resumed", "workers", after={"draining": False})
+
+    def changing(self) -> AbstractAsyncContextManager[object]:
+        """What is changed and noted within is committed together, or not at all. Tell others of it behind the block."""
+        return self.parts.database.writing()
 
     async def note(
         self,
@@ -303,10 +326,10 @@ class LocalOffice:
         before: Mapping[str, Any] | None = None,
         after: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write a change into the audit."""
+        """Write a change into the audit, within the `changing` that makes it."""
         await self._audit.record(self.actor, action, what, before=before, after=after)
 
-    async def _changed(self, action: str, before: Job, after: Job) -> None:
+    async def _note_changed(self, action: str, before: Job, after: Job) -> None:
         """Only what differs is written down; a change that changes nothing is none."""
         was, now = job_shape(before), job_shape(after)
         differs = [name for name in now if was[name] != now[name] and name not in _BOOKKEEPING]
@@ -317,7 +340,6 @@ class LocalOffice:
                 before={name: was[name] for name in differs},
                 after={name: now[name] for name in differs},
             )
-        await self.parts.signals.notify(Topic.JOBS)
 
     async def _watermark(self, stream: str) -> Any:
         try:

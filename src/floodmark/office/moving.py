@@ -78,14 +78,16 @@ class LocalMoving:
 
     async def start(self, back: timedelta = timedelta()) -> ShadowStatus:
         """Record what would be fired, from now or from `back` ago. One that is on goes on as it is."""
-        if await self._shadow.start(back):
-            await self._office.note("shadow.started", "shadow", after={"back_seconds": back.total_seconds()})
+        async with self._office.changing():
+            if await self._shadow.start(back):
+                await self._office.note("shadow.started", "shadow", after={"back_seconds": back.total_seconds()})
         return await self._shadow.status()
 
     async def stop(self) -> ShadowStatus:
         """Record no more, and forget what was recorded."""
-        if await self._shadow.stop():
-            await self._office.note("shadow.stopped", "shadow")
+        async with self._office.changing():
+            if await self._shadow.stop():
+                await self._office.note("shadow.stopped", "shadow")
         return await self._shadow.status()
 
     async def step(self) -> Recorded:

@@ -61,17 +61,18 @@ class TokenOffice:
 
     async def add(self, name: str, role: Role, expires_in: timedelta | None = None) -> Minted:
         """Make a token. Its text cannot be had again."""
-        minted = await self._tokens.add(name, role, expires_in)
-        await self._office.note("token.added", f"token:{name}", after=_told(minted.row))
+        async with self._office.changing():
+            minted = await self._tokens.add(name, role, expires_in)
+            await self._office.note("token.added", f"token:{name}", after=_told(minted.row))
         return minted
 
     async def revoke(self, name: str) -> TokenRow:
         """Let nobody in with it any more; what it is now."""
-        before = await self._tokens.revoke(name)
-        after = await self._tokens.show(name)
-        await self._office.note(
-            "token.revoked", f"token:{name}", before={"state": before.state}, after={"state": after.state}
-        )
+        async with self._office.changing():
+            before = await self._tokens.revoke(name)
+            after = await self._tokens.show(name)
+            was, now = {"state": before.state}, {"state": after.state}
+            await self._office.note("token.revoked", f"token:{name}", before=was, after=now)
         return after
 
 

@@ -74,8 +74,9 @@ class TriggerOffice:
 
     async def add(self, new: NewTrigger, *, replace: bool = False) -> TriggerStatus:
         """Make a trigger, or change the one of this pattern. Every process heeds it within a second."""
-        row = await self._triggers.add(new, replace=replace)
-        await self._office.note("trigger.added", _named(row), after=_told(row))
+        async with self._office.changing():
+            row = await self._triggers.add(new, replace=replace)
+            await self._office.note("trigger.added", _named(row), after=_told(row))
         await self._begin(row)
         await self._parts.signals.notify(Topic.JOBS)
         [status] = await self._statuses([row])
@@ -83,9 +84,10 @@ class TriggerOffice:
 
     async def remove(self, text: str, kind: Kind | None = None) -> TriggerStatus:
         """Forget a trigger; what it was."""
-        row = await self.show(text, kind)
-        await self._triggers.remove(row.trigger_id)
-        await self._office.note("trigger.removed", _named(row), before=_told(row))
+        async with self._office.changing():
+            row = await self.show(text, kind)
+            await self._triggers.remove(row.trigger_id)
+            await self._office.note("trigger.removed", _named(row), before=_told(row))
         await self._parts.signals.notify(Topic.JOBS)
         return row
 

@@ -1,0 +1,202 @@
+"""A change and its entry in the audit are one: whatever ends the process between them, there are both or neither."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from sqlalchemy import insert, select
+
+from command_line import CommandLine, environment
+from floodmark import failpoints
+from floodmark.calls.breaker import Breaker, BreakerState
+from floodmark.execution import State
+from floodmark.failpoints import FailpointError
+from floodmark.office.local import LocalOffice
+from floodmark.office.moving import LocalMoving
+from floodmark.office.port import Letters
+from floodmark.office.tokens import TokenOffice
+from floodmark.office.triggers import TriggerOffice
+from floodmark.parts import open_parts
+from floodmark.settings import Settings
+from floodmark.signals.port import Topic
+from floodmark.store import audit
+from floodmark.store.audit import Actor
+from floodmark.store.breakers import Breakers
+from floodmark.store.database import PostgresDatabase
+from floodmark.store.moved import Which
+from floodmark.store.tables import facts, metadata
+from floodmark.store.triggers import NewTrigger
+from floodmark.telemetry.events import ExecutionsEnqueued
+from floodmark.testing.factories import Opened, given_executions, given_job, take
+
+pytest_plugins = ("backends",)
+
+ADA = Actor(who="ada", via="api")
+Tables = dict[str, list[dict[str, Any]]]
+
+
+class Verb(NamedTuple):
+    """What is asked of the office, the entry it leaves, and the table it changes."""
+
+    ask: Callable[[LocalOffice], Awaitable[object]]
+    action: str
+    table: str
+
+
+VERBS = {
+    "pause": Verb(lambda office: office.pause_job("news", "too loud"), "job.paused", "jobs"),
+    "resume": Verb(lambda office: office.resume_job("quiet"), "job.resumed", "jobs"),
+    "edit": Verb(lambda office: office.update_job("news", {"priority": 1}), "job.changed", "jobs"),
+    "rm": Verb(lambda office: office.remove_job("news"), "job.removed", "jobs"),
+    "run": Verb(lambda office: office.run_job("news", {"depth": 2}), "job.run", "job_executions"),
+    "retry": Verb(lambda office: office.retry_letters(Letters(job="broken")), "letters.retried", "job_executions"),
+    "watermark": Verb(lambda office: office.set_watermark("s", {"id": 7}), "watermark.set", "watermarks"),
+    "limit": Verb(lambda office: office.set_limit("telegram", 60, "by hand"), "limit.set", "limits"),
+    "breaker": Verb(lambda office: office.reset_breaker("web"), "breaker.reset", "breakers"),
+    "drain": Verb(lambda office: office.drain(), "workers.drained", "facts"),
+    "token-add": Verb(lambda office: TokenOffice(office).add("cd", "read"), "token.added", "tokens"),
+    "token-revoke": Verb(lambda office: TokenOffice(office).revoke("ci"), "token.revoked", "tokens"),
+    "trigger-add": Verb(
+        lambda office: TriggerOffice(office).add(NewTrigger(kind="webhook", pattern="/b", jobs=["news"])),
+        "trigger.added",
+        "triggers",
+    ),
+    "trigger-rm": Verb(lambda office: TriggerOffice(office).remove("/a"), "trigger.removed", "triggers"),
+    "migrate-jobs": Verb(lambda office: LocalMoving(office).move(Which(jobs=("old",))), "job.moved", "jobs"),
+    "shadow": Verb(lambda office: LocalMoving(office).start(), "shadow.started", "facts"),
+}
+
+
+@pytest.fixture(params=["sqlite", "postgres_only"])
+def opened(request: pytest.FixtureRequest) -> Opened:
+    found: Opened = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+async def office(opened: Opened) -> AsyncIterator[LocalOffice]:
+    async with opened() as parts:
+        yield LocalOffice(parts, ADA)
+
+
+@pytest.fixture
+def arm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Fail-points are dead in a process that was not started for them."""
+    monkeypatch.setattr(audit, "failpoint", failpoints.hit)
+    yield failpoints.arm
+    failpoints.arm("")
+
+
+async def furnish(office: LocalOffice) -> None:
+    """One of everything that the verbs are about."""
+    parts = office.parts
+    await given_job(parts, name="news", stream="s")
+    await given_job(parts, name="quiet", paused=True)
+    await given_job(parts, name="old", scheduler_version=1)
+    await given_executions(parts, [await given_job(parts, name="broken")], state=State.DEAD, put=False)
+    opened = Breaker(state=BreakerState.OPEN, open_until=parts.clock.now(), trips=1, reason="refused")
+    await Breakers(parts.database, parts.clock).change("web", lambda *_: opened)
+    await TokenOffice(office).add("ci", "read")
+    await TriggerOffice(office).add(NewTrigger(kind="webhook", pattern="/a", jobs=["news"]))
+
+
+async def everything(office: LocalOffice) -> Tables:
+    async with office.parts.database.reading() as connection:
+        return {
+            table.name: [dict(row) for row in (await connection.execute(select(table))).mappings()]
+            for table in metadata.sorted_tables
+        }
+
+
+@pytest.mark.parametrize("name", VERBS)
+async def test_a_change_and_its_audit_are_committed_together_or_not_at_all(
+    office: LocalOffice, arm: Callable[[str], None], name: str
+) -> None:
+    verb = VERBS[name]
+    await furnish(office)
+    before = await everything(office)
+    put: list[object] = []
+    office.parts.events.listen(ExecutionsEnqueued, put.append)
+
+    arm("office.changed:raise")
+    with pytest.raises(FailpointError):
+        await verb.ask(office)
+    assert await everything(office) == before
+    assert not put
+
+    await verb.ask(office)
+    after = await everything(office)
+    assert after[verb.table] != before[verb.table]
+    assert [row["action"] for row in after["audit"][len(before["audit"]) :]] == [verb.action]
+    assert len(put) == (name in ("run", "retry"))
+
+
+async def test_a_process_that_is_killed_between_the_two_leaves_neither(sqlite_copy: str, tmp_path: Path) -> None:
+    async with open_parts(Settings(database_url=sqlite_copy)) as parts:
+        office = LocalOffice(parts, ADA)
+        await given_job(parts, name="news")
+
+        desk = CommandLine(tmp_path, DATABASE_URL=sqlite_copy)
+        doomed = {**environment(), failpoints.VARIABLE: "office.changed:kill"}
+        with desk.start("pause", "news", env=doomed) as process:
+            assert await asyncio.to_thread(process.wait, 60) == -signal.SIGKILL
+        assert not (await office.job("news")).paused
+        assert await office.audit() == []
+
+        await office.pause_job("news")
+        assert [row.action for row in await office.audit()] == ["job.paused"]
+
+
+async def test_parts_of_a_transaction_see_each_other_and_others_see_none_of_it(office: LocalOffice) -> None:
+    database = office.parts.database
+    async with database.writing() as connection:
+        async with database.writing() as part:
+            assert part is connection
+            await part.execute(insert(facts).values(name="a", value=1))
+        async with database.reading() as part:
+            assert (await part.execute(select(facts.c.name))).scalars().all() == ["a"]
+        assert await asyncio.create_task(names(office)) == []
+        waiting = asyncio.create_task(write(office, "b"))
+    assert await names(office) in (["a"], ["a", "b"])
+    await waiting
+    assert await names(office) == ["a", "b"]
+
+
+async def test_a_part_that_failed_takes_the_rest_with_it(office: LocalOffice) -> None:
+    async def half() -> None:
+        async with office.changing():
+            await write(office, "b")
+            raise FailpointError("in the middle")
+
+    async def carelessly() -> None:
+        async with office.changing():
+            await write(office, "a")
+            with pytest.raises(FailpointError):
+                await half()
+
+    with pytest.raises(AssertionError, match="a part of this transaction has failed"):
+        await carelessly()
+    assert await names(office) == []
+    await write(office, "c")
+    assert await names(office) == ["c"]
+
+
+async def test_nobody_is_told_of_a_change_before_it_is_committed(office: LocalOffice) -> None:
+    """On SQLite a hot step would wait for the transaction that waits for it, on PostgreSQL it would tell too early."""
+    is_postgres = isinstance(office.parts.database, PostgresDatabase)
+    async with office.changing():
+        with pytest.raises(AssertionError, match="do it when that is committed"):
+            await (office.parts.signals.notify(Topic.JOBS) if is_postgres else take(office.parts))
+
+
+async def write(office: LocalOffice, name: str) -> None:
+    async with office.parts.database.writing() as connection:
+        await connection.execute(insert(facts).values(name=name, value=1))
+
+
+async def names(office: LocalOffice) -> list[str]:
+    async with office.parts.database.reading() as connection:
+        return list((await connection.execute(select(facts.c.name).order_by(facts.c.name))).scalars())
