@@ -2,14 +2,13 @@
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
 When = Literal["before", "during", "after"]
-# The wire takes its time: a call that was sent before the answer "wait" could be read does not break the wait.
-_IN_FLIGHT = 0.1
 _FAULTS_KEPT = 1_000
 
 
@@ -43,19 +42,12 @@ class Answer:
 
 
 @dataclass(kw_only=True)
-class Fault:
-    """Meets the calls that fit `method`, `channel` and `account` (None fits all), from the one after `after` on.
-
-    `times` is how often, None for always.
-    """
+class Filter:
+    """The calls of one `method`, to one `channel`, by one `account`; None fits all."""
 
     method: str | None = None
     channel: int | None = None
     account: str | None = None
-    after: int = 0
-    times: int | None = 1
-    met: int = field(default=0, init=False)
-    _seen: int = field(default=0, init=False, repr=False)
 
     def fits(self, call: Call) -> bool:
         """Whether it is about such a call at all."""
@@ -65,12 +57,32 @@ class Fault:
             and self.account in (None, call.account)
         )
 
+
+@dataclass(kw_only=True)
+class Fault(Filter, ABC):
+    """Meets the calls that fit, from the one after `after` on. `times` is how often, None for always."""
+
+    after: int = 0
+    times: int | None = 1
+    met: int = field(default=0, init=False)
+
     def is_over(self, now: float) -> bool:
         """Whether it will never meet a call again."""
         return self.times is not None and self.met >= self.times
 
+    @abstractmethod
     def meet(self, call: Call, now: float) -> Answer | None:
         """What happens to this call, which is answered at `now` (`time.monotonic()`); None if nothing."""
+
+
+@dataclass(kw_only=True)
+class Counted(Fault):
+    """A fault that looks only at how many calls there were."""
+
+    _seen: int = field(default=0, init=False, repr=False)
+
+    def meet(self, call: Call, now: float) -> Answer | None:
+        """What happens to the calls whose turn has come."""
         if self.is_over(now):
             return None
         self._seen += 1
@@ -79,13 +91,13 @@ class Fault:
         self.met += 1
         return self.answer()
 
+    @abstractmethod
     def answer(self) -> Answer:
         """What happens when its time has come."""
-        raise NotImplementedError
 
 
 @dataclass(kw_only=True)
-class Failure(Fault):
+class Failure(Counted):
     """Answers with an error."""
 
     name: str
@@ -97,7 +109,7 @@ class Failure(Fault):
 
 
 @dataclass(kw_only=True)
-class Drop(Fault):
+class Drop(Counted):
     """Breaks the connection off before the call is looked at, in the middle of the answer, or after it."""
 
     when: When = "before"
@@ -108,7 +120,7 @@ class Drop(Fault):
 
 
 @dataclass(kw_only=True)
-class Hang(Fault):
+class Hang(Counted):
     """Never answers, and leaves the connection open."""
 
     def answer(self) -> Answer:
@@ -117,7 +129,7 @@ class Hang(Fault):
 
 
 @dataclass(kw_only=True)
-class HalfClose(Fault):
+class HalfClose(Counted):
     """Says that it will send nothing more, but goes on listening."""
 
     def answer(self) -> Answer:
@@ -126,7 +138,7 @@ class HalfClose(Fault):
 
 
 @dataclass(kw_only=True)
-class Delay(Fault):
+class Delay(Counted):
     """Answers late."""
 
     seconds: float
@@ -150,11 +162,13 @@ class Flood(Fault):
     """A flood wait, as the real server does it: on the call after `after` the client is told to wait `seconds`, and
     until that is over every fitting call is told how much is left and is recorded as a violation.
 
-    Every account counts and waits for itself. `holds` lets the wait be over sooner than told.
+    Every account counts and waits for itself. `holds` lets the wait be over sooner than told. `in_flight`: the wire
+    takes its time, so a call that was sent before the answer "wait" could be read does not break the wait.
     """
 
     seconds: float
     holds: float | None = None
+    in_flight: float = 0.1
     name: str = "FLOOD_WAIT"
     _holds: dict[str | None, _Hold] = field(default_factory=dict, init=False, repr=False)
 
@@ -172,7 +186,7 @@ class Flood(Fault):
         hold = self._holds.setdefault(call.account, _Hold())
         if now < hold.until:
             left = math.ceil(hold.until - now)
-            return self._wait(left, is_violation=call.sent_at > hold.told_at + _IN_FLIGHT)
+            return self._wait(left, is_violation=call.sent_at > hold.told_at + self.in_flight)
         if self.times is not None and hold.told >= self.times:
             return None
         hold.seen += 1

@@ -19,7 +19,7 @@ from floodmark.errors import InvalidInput, Unavailable
 
 from . import sessions
 from .asking import Asker, Refusal
-from .faults import Answer, Call, Delay, Drop, Failure, Fault, Faults, Flood, HalfClose, Hang, When
+from .faults import Answer, Call, Delay, Drop, Failure, Fault, Faults, Filter, Flood, HalfClose, Hang, When
 from .handshake import Exchange
 from .methods import answer, channel_of
 from .raw import packed, rpc_error
@@ -143,7 +143,7 @@ class LoopbackTelegram:
         self, method: str | None = None, account: str | None = None, channel: Channel | int | None = None
     ) -> list[Call]:
         """The calls so far, oldest first; of very many only the last ones."""
-        wanted = Fault(method=method, account=account, channel=_id(channel))
+        wanted = Filter(method=method, account=account, channel=_id(channel))
         with self.world.lock:
             return [call for call in self._calls if wanted.fits(call)]
 
