@@ -284,7 +284,7 @@ async def test_who_would_wait_long_for_a_turn_comes_back_later(process: Process,
     wait = await process.refused()
     assert wait.key is None
     assert wait.after > timedelta(seconds=2)
-    assert "slowed down to 0.1 calls a second" in wait.reason
+    assert "slowed down to a call every 10 s" in wait.reason
     clock.advance(wait.after)
     assert await process.call() == "fine"
 

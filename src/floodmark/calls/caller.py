@@ -224,7 +224,7 @@ class Caller:
         if rest > paces.PATIENCE_SECONDS:
             assert pace.rate is not None
             raise SlowDown(
-                timedelta(seconds=rest), None, f"{key.limit} is slowed down to {pace.rate:.2g} calls a second"
+                timedelta(seconds=rest), None, f"{key.limit} is slowed down to a call every {1 / pace.rate:.2g} s"
             )
         self._remember(scope, key.limit, paces.called(pace, now))
         if rest > 0:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 from collections import deque
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import structlog
@@ -22,6 +22,7 @@ from .showing import counted, plain, safe, short, table
 
 _TITLES_SHOWN = 6
 _COLUMNS = ("channel", "mode", "posts", "collected", "new", "lag", "state")
+_ENDING = "The channels have fallen silent; collecting what is left (Ctrl-C again ends it at once)."
 _STYLES = {"limit": "yellow", "retry": "red", "running": "cyan", "dead": "bold red"}
 
 
@@ -92,6 +93,7 @@ class Table:
         self._titles.extend(view.arrived)
         rows = [_row(channel) for channel in view.channels]
         counts = f"{counted(view.done, 'run')}, told to wait {view.waited}x, tried again {view.retried}x"
+        counts += f". {_ENDING}" if view.is_ending else ""
         self._live.update(
             Group(
                 "",
@@ -117,35 +119,49 @@ def _row(channel: ChannelView) -> list[object]:
         f"{channel.posts:,}",
         Text(f"{channel.collected:,}", style="yellow" if behind else "green"),
         f"{channel.new:,}",
-        Text(f"{channel.lag:.0f} s" if behind else "-", style="yellow" if behind else "dim"),
+        Text(_lag(channel.lag) if behind else "-", style="yellow" if behind else "dim"),
         Text(safe(channel.sentence), style=_STYLES.get(channel.code, "dim"), no_wrap=True, overflow="ellipsis"),
     ]
 
 
+def _lag(seconds: float) -> str:
+    return format_duration(timedelta(seconds=int(seconds)))
+
+
 class Lines:
-    """A line a second, for pipes and logs."""
+    """A line a second, for pipes and logs. That a channel has to wait is told when it begins to."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk, self._turn = desk, 0
         self._arrived = 0
         self._latest = ""
+        self._waiting: set[str] = set()
+        self._is_ending = False
 
     def show(self, view: View) -> None:
         """Every other look is a line."""
+        if view.is_ending and not self._is_ending:
+            self._desk.note(_ENDING)
+        self._is_ending = view.is_ending
         self._arrived += len(view.arrived)
         self._latest = view.arrived[-1] if view.arrived else self._latest
         self._turn += 1
         if self._turn % 2 == 0:
-            collected, posts = sum(c.collected for c in view.channels), sum(c.posts for c in view.channels)
-            counts = f"{collected:,} of {posts:,} posts, lag {max(c.lag for c in view.channels):.0f} s"
-            waiting = [
-                f"@{c.name}: {short(c.sentence, 100)}" for c in view.channels if c.code in ("limit", "retry", "dead")
-            ]
-            latest = f"; +{self._arrived}, latest {short(self._latest, 60)}" if self._arrived else ""
-            self._desk.note(f"{datetime.now().astimezone():%H:%M:%S}  {counts}{plain(latest)}")
-            for line in waiting:
-                self._desk.note(f"          {plain(line)}")
+            self._line(view)
+            self._trouble(view)
             self._arrived = 0
+
+    def _line(self, view: View) -> None:
+        collected, posts = sum(c.collected for c in view.channels), sum(c.posts for c in view.channels)
+        counts = f"{collected:,} of {posts:,} posts, lag {_lag(max(c.lag for c in view.channels))}"
+        latest = f"; +{self._arrived}, latest {short(self._latest, 60)}" if self._arrived else ""
+        self._desk.note(f"{datetime.now().astimezone():%H:%M:%S}  {counts}{plain(latest)}")
+
+    def _trouble(self, view: View) -> None:
+        waiting = {c.name: c.sentence for c in view.channels if c.code in ("limit", "retry", "dead")}
+        for name in [name for name in waiting if name not in self._waiting]:
+            self._desk.note(f"          {plain(f'@{name}: {safe(waiting[name])}')}")
+        self._waiting = set(waiting)
 
     def close(self) -> None:
         """Nothing to put back."""

@@ -56,7 +56,7 @@ def demo(
     seconds: Seconds = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget the last demo and start over.")] = False,
 ) -> None:
-    """See it at work: a small feed is served on this machine and collected, every post once."""
+    """See it at work: a Telegram on this machine, of which every post is collected once."""
     desk = Desk.of(context)
     desk.refuse_url("demo")
     from .demo import run_demo  # noqa: PLC0415 - heavy

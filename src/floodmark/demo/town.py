@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from floodmark.testing.telegram import Channel, LoopbackTelegram, World
+from floodmark.testing.telegram import Channel, Flood, LoopbackTelegram, World
 
 SEED = 7
 ACCOUNTS = ("reader1", "reader2")
@@ -26,8 +26,11 @@ LONGEST_ABSENCE = 60.0
 # Written ahead of time, so that after `kill -9` no post is younger than the town says it is.
 _AHEAD_SECONDS = 3.0
 _TURN_SECONDS = 0.1
-_QUIET_SECONDS = (3.0, 9.0)
+# The first trouble comes soon. After that seldom enough that a reader who was slowed down catches up in between.
+_FIRST_QUIET_SECONDS, _QUIET_SECONDS = (4.0, 8.0), (8.0, 20.0)
 _WAIT_SECONDS = (2, 6)
+# Server, client and store share one process here, and on a busy machine wait for each other.
+_IN_FLIGHT_SECONDS = 1.0
 
 
 class Station(Struct, frozen=True):
@@ -151,13 +154,17 @@ class Town:
                 channel.grow(date=datetime.fromtimestamp(self._wall(clock.at(number)), UTC))
 
     async def _annoy(self, server: LoopbackTelegram) -> None:
+        quiet = _FIRST_QUIET_SECONDS
         while True:
-            await asyncio.sleep(self._chance.uniform(*_QUIET_SECONDS))
+            await asyncio.sleep(self._chance.uniform(*quiet))
+            quiet = _QUIET_SECONDS
             if self._frozen < float("inf"):
                 return
             if self._chance.random() < 0.7:
                 seconds, account = self._chance.randint(*_WAIT_SECONDS), self._chance.choice(ACCOUNTS)
-                server.flood("messages.getHistory", seconds=seconds, account=account)
+                server.add(
+                    Flood(method="messages.getHistory", seconds=seconds, account=account, in_flight=_IN_FLIGHT_SECONDS)
+                )
             else:
                 server.drop(method="messages.getHistory")
 
