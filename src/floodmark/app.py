@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
+from msgspec.structs import replace
 
 from . import eventloop
 from .api.health import health_app
@@ -31,7 +32,7 @@ from .sources.port import Source
 from .sources.python import DECLARED_AS, Collector, Pick, PythonSource
 from .sources.telegram.port import Ports as TelegramPorts
 from .sources.telegram.source import TelegramSource
-from .spec import JobSpec
+from .spec import JobSpec, usual_policy
 from .store.accounts import Accounts
 from .store.channels import Channels
 from .store.jobs import Jobs
@@ -150,18 +151,15 @@ class Floodmark:
         jitter: str | timedelta | None = None,
     ) -> Policy:
         """The policy of a new job: what the settings say, unless said otherwise."""
-        settings = self.settings
-        usual = Overlap.REPLACE if settings.job_replace_existing_instance else Overlap.SKIP
+        usual = usual_policy(self.settings)
         if overlap is not None and overlap not in tuple(Overlap):
             raise InvalidInput(f"{overlap!r} is not a way to overlap", hint=f"Use one of {', '.join(Overlap)}")
         if catch_up is not None and catch_up not in tuple(CatchUp):
             raise InvalidInput(f"{catch_up!r} is not a way to catch up", hint=f"Use one of {', '.join(CatchUp)}")
-        return Policy(
-            overlap=usual if overlap is None else Overlap(overlap),
-            max_instances=settings.job_max_instances,
-            coalesce=settings.job_coalesce,
-            misfire_grace=settings.job_misfire_grace_time,
-            catch_up=settings.job_catch_up if catch_up is None else CatchUp(catch_up),
+        return replace(
+            usual,
+            overlap=usual.overlap if overlap is None else Overlap(overlap),
+            catch_up=usual.catch_up if catch_up is None else CatchUp(catch_up),
             jitter=parse_every(jitter) if isinstance(jitter, str) else jitter or timedelta(),
         )
 

@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from .job import Policy, Priority, When
+from .job import Overlap, Policy, Priority, When
+from .settings import Settings
 
 _SLUG_LENGTH = 80
 
@@ -46,6 +47,17 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     trigger_webhook: str | None = None
     trigger_channel: str | None = None
     declared: str | None = None
+
+
+def usual_policy(settings: Settings) -> Policy:
+    """The policy of a job that says nothing of its own."""
+    return Policy(
+        overlap=Overlap.REPLACE if settings.job_replace_existing_instance else Overlap.SKIP,
+        max_instances=settings.job_max_instances,
+        coalesce=settings.job_coalesce,
+        misfire_grace=settings.job_misfire_grace_time,
+        catch_up=settings.job_catch_up,
+    )
 
 
 def slug(spec: JobSpec) -> str:

@@ -11,7 +11,7 @@ from floodmark.office.port import JobFilter
 from floodmark.settings import Settings
 from floodmark.sources.port import Source
 from floodmark.sources.telegram.targets import completed
-from floodmark.spec import JobSpec
+from floodmark.spec import JobSpec, usual_policy
 
 # What is the same in a request and in a spec.
 _PLAIN = (
@@ -86,17 +86,6 @@ def when_of_columns(given: Mapping[str, Any]) -> When:
     else:
         columns["schedule_type"] = said[0] if said else ScheduleType.EVENT
     return When(**columns)
-
-
-def usual_policy(settings: Settings) -> Policy:
-    """The policy of a job that says nothing of its own."""
-    return Policy(
-        overlap=Overlap.REPLACE if settings.job_replace_existing_instance else Overlap.SKIP,
-        max_instances=settings.job_max_instances,
-        coalesce=settings.job_coalesce,
-        misfire_grace=settings.job_misfire_grace_time,
-        catch_up=settings.job_catch_up,
-    )
 
 
 def _policy(given: Mapping[str, Any], settings: Settings) -> Policy:

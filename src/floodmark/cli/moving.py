@@ -314,13 +314,13 @@ def crontab(
     desk = Desk.of(context)
 
     async def work(office: "LocalOffice") -> "tuple[Imports, list[NewJob], Sequence[LineError]]":
-        from floodmark.app import Floodmark  # noqa: PLC0415 - takes a second that `--help` should not take
-        from floodmark.moving.crontab import read_crontab  # noqa: PLC0415
+        from floodmark.moving.crontab import read_crontab  # noqa: PLC0415 - `--help` should not wait for it
         from floodmark.moving.making import jobs_of_crontab  # noqa: PLC0415
+        from floodmark.spec import usual_policy  # noqa: PLC0415
 
         is_system = system if system is not None else file.absolute().is_relative_to("/etc")
         found = read_crontab(_text_of(file), is_system=is_system, timezone=tz or _local_zone())
-        policy = Floodmark(office.parts.settings).policy()
+        policy = usual_policy(office.parts.settings)
         made = jobs_of_crontab(found.entries, target=target, prefix=prefix, tags=tag or (), policy=policy)
         only_try = dry_run or bool(found.errors and not skip_bad)
         imports = await _local(office).bring(made, take_over=take_over, dry_run=only_try)

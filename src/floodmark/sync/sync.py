@@ -16,12 +16,12 @@ from msgspec import Struct
 from sqlalchemy.exc import DBAPIError
 
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput
-from floodmark.job import Overlap, Policy, ScheduleType, When
+from floodmark.job import ScheduleType, When
 from floodmark.masking import mask_text
 from floodmark.parts import Parts
 from floodmark.settings import Settings
 from floodmark.signals.port import Topic
-from floodmark.spec import JobSpec
+from floodmark.spec import JobSpec, usual_policy
 from floodmark.store.audit import Actor
 from floodmark.store.job_fields import columns_of, converted
 from floodmark.store.synced import SyncedJobs, Syncing
@@ -246,19 +246,12 @@ class Syncer:
 
 def _usual(settings: Settings) -> dict[str, Any]:
     """The columns of a new job: as for every other, what the settings say."""
-    policy = Policy(
-        overlap=Overlap.REPLACE if settings.job_replace_existing_instance else Overlap.SKIP,
-        max_instances=settings.job_max_instances,
-        coalesce=settings.job_coalesce,
-        misfire_grace=settings.job_misfire_grace_time,
-        catch_up=settings.job_catch_up,
-    )
     spec = JobSpec(
         name=SOURCE,
         source=SOURCE,
         target=SOURCE,
         when=When(schedule_type=ScheduleType.CALENDAR),
-        policy=policy,
+        policy=usual_policy(settings),
         timeout=settings.scheduler_job_timeout,
         retry_max=settings.parser_retry_max,
     )
