@@ -6,15 +6,22 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 
 from msgspec import Struct
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from . import __version__
 from .calls.breaker import Thresholds
 from .calls.caller import Caller, CallPolicy
 from .calls.retrying import RetryPolicy
 from .clock import Clock, SystemClock
+from .http.client import Http
+from .http.client import Limits as HttpLimits
+from .http.guard import Guard
+from .http.hosts import allowed_hosts, resolved_hosts
+from .http.polite import PoliteHttp
 from .leases.port import Leases
 from .leases.redis import RedisLeases
 from .leases.sql import SqlLeases
@@ -46,6 +53,9 @@ from .telemetry.metrics import Metrics
 _REDIS_TIMEOUT_SECONDS = 4.0
 # A probe is over when its call has timed out; this is for telling so.
 _PROBE_MARGIN = timedelta(seconds=10)
+# A page that fails and fails again is that page's fault; a domain is broken when several do.
+_WEB_ATTEMPTS = 2
+_WEB_TURN = timedelta(minutes=5)
 
 
 class Parts(Struct, frozen=True, kw_only=True):
@@ -67,19 +77,22 @@ class Parts(Struct, frozen=True, kw_only=True):
     keeping: Keeping
     upkeep: Upkeep
     caller: Caller
+    http: Http
+    polite: PoliteHttp
 
 
 def call_policy(settings: Settings) -> CallPolicy:
     """How calls to the outside are made: to Telegram, to web sites, to Redis."""
     probe = settings.telegram_call_timeout + _PROBE_MARGIN
+    retry = RetryPolicy(
+        attempts=settings.retry_max_attempts,
+        elapsed=timedelta(seconds=settings.retry_max_elapsed_seconds),
+        base=timedelta(seconds=settings.backoff_base_seconds),
+        longest=timedelta(seconds=settings.backoff_max_seconds),
+    )
     return CallPolicy(
         call_timeout=settings.telegram_call_timeout,
-        retry=RetryPolicy(
-            attempts=settings.retry_max_attempts,
-            elapsed=timedelta(seconds=settings.retry_max_elapsed_seconds),
-            base=timedelta(seconds=settings.backoff_base_seconds),
-            longest=timedelta(seconds=settings.backoff_max_seconds),
-        ),
+        retry=retry,
         breaker=Thresholds(
             failures=settings.circuit_breaker_failure_threshold,
             window=timedelta(seconds=settings.circuit_breaker_window_seconds),
@@ -91,10 +104,26 @@ def call_policy(settings: Settings) -> CallPolicy:
                 failures=settings.scheduler_cb_threshold,
                 window=None,
                 open_for=settings.scheduler_cb_timeout,
-                probe=probe,
+                probe=settings.http_timeout + _PROBE_MARGIN,
             )
         },
+        # `Http` ends its requests itself; the rest is for waiting until it is a domain's turn.
+        timeouts={"web": settings.http_timeout + _WEB_TURN},
+        retries={"web": replace(retry, attempts=min(retry.attempts, _WEB_ATTEMPTS))},
         is_adaptive=settings.rate_limit_strategy == "adaptive",
+    )
+
+
+def http_of(settings: Settings) -> Http:
+    """What requests to the outside are sent with. Nothing is opened before the first one."""
+    most = settings.http_max_body_bytes
+    return Http(
+        Guard(allowed_hosts(settings.http_allow_hosts)),
+        user_agent=settings.http_user_agent or f"floodmark/{__version__}",
+        limits=HttpLimits(
+            body_bytes=most, unpacked_bytes=2 * most, total=settings.http_timeout, head=settings.http_timeout
+        ),
+        resolve=resolved_hosts(settings.http_resolve),
     )
 
 
@@ -122,8 +151,10 @@ async def open_parts(
         signals = _signals(database, redis, settings, events)
         await signals.start()
         stack.push_async_callback(signals.stop)
+        http = await stack.enter_async_context(http_of(settings))
         yield _wire(
             settings=settings,
+            http=http,
             clock=clock,
             events=events,
             registry=registry,
@@ -174,6 +205,7 @@ def _wire(
     database: Database,
     redis: Redis | None,
     signals: Signals,
+    http: Http,
 ) -> Parts:
     patience = settings.queue_patience
     firing: Firing
@@ -197,6 +229,7 @@ def _wire(
         queue = RedisStreamsQueue(
             redis, leasing, queue, events, prefix=settings.scheduler_queue_prefix, patience=patience
         )
+    caller = Caller(Limits(database, clock), Breakers(database, clock), call_policy(settings), clock, events)
     return Parts(
         settings=settings,
         name=f"{settings.hostname}-{secrets.token_hex(4)}",
@@ -212,5 +245,9 @@ def _wire(
         leasing=leasing,
         keeping=keeping,
         upkeep=upkeep,
-        caller=Caller(Limits(database, clock), Breakers(database, clock), call_policy(settings), clock, events),
+        caller=caller,
+        http=http,
+        polite=PoliteHttp(
+            http, caller, clock, concurrency=settings.web_domain_concurrency, delay=settings.web_domain_delay
+        ),
     )

@@ -48,17 +48,23 @@ class CallKey(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CallPolicy(Struct, frozen=True, kw_only=True):
-    """How calls are made. `others`: thresholds of the breakers of one source, by its name, where they differ."""
+    """How calls are made. `others`, `timeouts` and `retries`: what differs for one source, by its name."""
 
     call_timeout: timedelta = timedelta(seconds=30)
     retry: RetryPolicy = RetryPolicy()
     breaker: Thresholds = Thresholds()
     others: Mapping[str, Thresholds] = field(default_factory=dict)
+    timeouts: Mapping[str, timedelta] = field(default_factory=dict)
+    retries: Mapping[str, RetryPolicy] = field(default_factory=dict)
     is_adaptive: bool = True
 
     def thresholds(self, scope: str) -> Thresholds:
         """When the breaker of this scope opens."""
         return self.others.get(source_of(scope), self.breaker)
+
+    def timeout(self, scope: str) -> timedelta:
+        """How long a call of this scope may take."""
+        return self.timeouts.get(source_of(scope), self.call_timeout)
 
 
 def source_of(scope: str) -> str:
@@ -110,6 +116,7 @@ class Caller:
         self._limits, self._breakers, self._policy = limits, breakers, policy
         self._clock, self._events, self._sleep = clock, events, sleep
         self._retrying = Retrying(policy.retry, events, sleep=sleep)
+        self._retrying_of = {source: Retrying(retry, events, sleep=sleep) for source, retry in policy.retries.items()}
         self._scopes: OrderedDict[str, _Scope] = OrderedDict()
 
     async def call(self, key: CallKey, send: Callable[[], Awaitable[T]]) -> T:
@@ -119,7 +126,7 @@ class Caller:
         raises is stored already wherever that is possible, and then has no key.
         """
         with self._using(key.scope) as scope:
-            return await self._retrying.call(
+            return await self._retrying_of.get(source_of(key.scope), self._retrying).call(
                 lambda: self._attempt(scope, key, send),
                 target=key.target or key.scope,
                 method=key.method,
@@ -175,7 +182,7 @@ class Caller:
         return answer
 
     async def _answer(self, key: CallKey, send: Callable[[], Awaitable[T]]) -> T:
-        patience = self._policy.call_timeout.total_seconds()
+        patience = self._policy.timeout(key.scope).total_seconds()
         try:
             async with asyncio.timeout(patience):
                 return await send()

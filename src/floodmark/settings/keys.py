@@ -5,7 +5,7 @@ A key that names its unit (`..._SECONDS`, `..._DAYS`) is a plain number; all oth
 
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 
 from floodmark.durations import parse_every
 from floodmark.errors import InvalidInput
+from floodmark.http.hosts import allowed_hosts, resolved_hosts
 from floodmark.job import CatchUp
 
 from .showing import Allowed, shown
@@ -47,6 +48,17 @@ def _starts(*starts: str) -> BeforeValidator:
         return value
 
     return BeforeValidator(check)
+
+
+def _read_by(read: Callable[[str], object]) -> Callable[[object], object]:
+    """Refuses text that `read` cannot read; it stays text."""
+
+    def check(value: object) -> object:
+        if isinstance(value, str):
+            read(value)
+        return value
+
+    return check
 
 
 Count = Annotated[int, Field(ge=1), Allowed("a whole number of at least 1")]
@@ -87,6 +99,16 @@ RedisUrl = Annotated[
 ]
 HttpUrl = Annotated[
     str, _starts("http://", "https://"), Allowed("a URL that begins with http:// or https://", is_url=True)
+]
+HostList = Annotated[
+    str,
+    BeforeValidator(_read_by(allowed_hosts)),
+    Allowed("host names, addresses and networks, as in intranet.example, *.test, 10.1.0.0/16"),
+]
+HostMap = Annotated[
+    str,
+    BeforeValidator(_read_by(resolved_hosts)),
+    Allowed("names with their addresses, as in shop.test=127.0.0.1, api.test=10.1.2.3"),
 ]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_lower)]
 LogFormat = Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower)]
@@ -284,6 +306,28 @@ class Settings(BaseModel):
     )
     sync_disable_max_share: Share = Field(
         default=0.2, description="A sync that would disable more than this share of its schedules changes nothing."
+    )
+    http_allow_hosts: HostList | None = Field(
+        default=None,
+        description="Private hosts, addresses and networks that may be asked all the same, separated by commas.",
+    )
+    http_resolve: HostMap | None = Field(
+        default=None, description="Names that lead to these addresses, whatever DNS says: name=address, ..."
+    )
+    http_user_agent: Text | None = Field(
+        default=None, description="How requests to the web name themselves; without it: floodmark/VERSION."
+    )
+    http_timeout: Duration = Field(
+        default=timedelta(seconds=60), description="Patience with one request to the web, redirects included."
+    )
+    http_max_body_bytes: Count = Field(
+        default=10_485_760, description="Bytes that an answer from the web may have; unpacked, twice as many."
+    )
+    web_domain_concurrency: Count = Field(
+        default=4, description="Requests of one process that a domain gets at the same time."
+    )
+    web_domain_delay: DurationOrNone = Field(
+        default=timedelta(seconds=0.5), description="Pause between the beginnings of two requests to one domain."
     )
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)

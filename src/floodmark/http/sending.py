@@ -1,0 +1,168 @@
+"""Requests over aiohttp: one session and one connector, and every answer read within its limits."""
+
+import asyncio
+import os
+import ssl
+from collections.abc import Mapping, Sequence
+
+import aiohttp
+from yarl import URL
+
+from floodmark.errors import Permanent, SourceError, Transient
+
+from .client import Answer, Limits, TooLarge, TooSlow
+from .connector import Lookup, Names, RefusedSocketError, asked_for, guarded_connector, system_lookup
+from .guard import Guard
+from .unpacking import Unpacked, unpacker
+
+# A line of a header; all of them together are bounded by `Limits.header_bytes`.
+_LONGEST_LINE = 16 * 1024
+_MOST_HEADERS = 128
+_SHOWN = 200
+
+
+class Sender:
+    """Sends one request at a time for each caller, over connections that are shared."""
+
+    def __init__(
+        self, guard: Guard, *, user_agent: str, resolve: Mapping[str, Sequence[str]], lookup: Lookup | None
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._session = aiohttp.ClientSession(
+            connector=guarded_connector(guard, Names(guard, resolve, lookup or system_lookup)),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": user_agent, "Accept-Encoding": "gzip, deflate", "Accept": "*/*"},
+            # Ours instead: it knows how much has come.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            auto_decompress=False,
+            trust_env=False,
+            max_line_size=_LONGEST_LINE,
+            max_field_size=_LONGEST_LINE,
+            max_headers=_MOST_HEADERS,
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+    def now(self) -> float:
+        """The time of the loop, which `until` is measured by."""
+        return self._loop.time()
+
+    async def send(
+        self,
+        method: str,
+        url: URL,
+        *,
+        limits: Limits,
+        until: float,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> Answer:
+        """Send to a URL that was checked, and read the answer until `until` at the latest."""
+        began = self._loop.time()
+        asked_for.set(url.raw_host or "")
+        try:
+            async with (
+                asyncio.timeout_at(min(until, began + limits.head.total_seconds())) as patience,
+                self._session.request(method, url, data=body, headers=headers, allow_redirects=False) as response,
+            ):
+                _check_head(response, limits)
+                return await self._read(response, began, until, patience, limits)
+        except TimeoutError:
+            took = self._loop.time() - began
+            raise TooSlow(f"{url.host} took longer than {took:.3g} s to answer, or answered too slowly") from None
+        except aiohttp.ClientError as error:
+            raise _said(error, url) from error
+        except OSError as error:
+            raise Transient(f"{url.host}: {_short(error)}") from error
+        except ValueError as error:
+            raise Permanent(f"{url.host} cannot be asked: {_short(error)}") from error
+
+    async def _read(
+        self, response: aiohttp.ClientResponse, began: float, until: float, patience: asyncio.Timeout, limits: Limits
+    ) -> Answer:
+        unpacked = _unpacked(response, limits)
+        pace, received = self._loop.time() + limits.grace.total_seconds(), 0
+        if not response.content.is_eof():
+            patience.reschedule(min(until, pace))
+        async for part in response.content.iter_any():
+            received += len(part)
+            patience.reschedule(min(until, pace + received / limits.slowest))
+            if received > limits.body_bytes:
+                raise _too_large(response, limits.body_bytes)
+            unpacked.add(part)
+            if unpacked.is_too_large:
+                raise _too_large(response, limits.unpacked_bytes, "unpacked")
+        if received and not unpacked.is_whole:
+            raise Transient(f"the answer of {response.url.host} ends in the middle")
+        return Answer(
+            status=response.status,
+            url=str(response.url),
+            headers=response.headers,
+            body=unpacked.body,
+            wire_bytes=received,
+            seconds=self._loop.time() - began,
+        )
+
+
+def _check_head(response: aiohttp.ClientResponse, limits: Limits) -> None:
+    size = sum(len(name) + len(value) + 4 for name, value in response.raw_headers)
+    if size > limits.header_bytes:
+        raise TooLarge(f"the headers of {response.url.host} are larger than {_size(limits.header_bytes)}")
+    if (response.content_length or 0) > limits.body_bytes and response.method != "HEAD":
+        raise _too_large(response, limits.body_bytes)
+
+
+def _unpacked(response: aiohttp.ClientResponse, limits: Limits) -> Unpacked:
+    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    try:
+        return unpacker(encoding, limits.unpacked_bytes)
+    except KeyError:
+        raise Permanent(
+            f"the answer of {response.url.host} is packed as {encoding[:_SHOWN]!r}, which was not asked for"
+        ) from None
+
+
+def _too_large(response: aiohttp.ClientResponse, most: int, how: str = "") -> TooLarge:
+    return TooLarge(
+        f"the answer of {response.url.host} is larger than {_size(most)}{how and ' '}{how}",
+        hint="if it is worth it, raise HTTP_MAX_BODY_BYTES",
+    )
+
+
+def _size(count: int) -> str:
+    return f"{count / 1024 / 1024:.3g} MB" if count >= 1024 * 1024 else f"{count / 1024:.3g} KB"
+
+
+def _said(error: aiohttp.ClientError, url: URL) -> SourceError:  # noqa: PLR0911 - a table
+    """What an error of aiohttp means to us."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ServerFingerprintMismatch():
+            return Permanent(f"the certificate of {url.host} is not good: {_short(error)}")
+        case aiohttp.ClientConnectorError(os_error=RefusedSocketError(refused=refused)):
+            return refused
+        case aiohttp.ClientConnectorDNSError():
+            return Transient(f"the name {url.host} is not known ({_short(error.os_error)})")
+        case aiohttp.ClientConnectorSSLError():
+            return Transient(f"{url.host}:{url.port} does not speak TLS with us ({_short(error.os_error)})")
+        case aiohttp.ClientConnectorError():
+            why = os.strerror(error.errno) if error.errno else _short(error.os_error)
+            return Transient(f"nobody answers at {url.host}:{url.port} ({why})")
+        case aiohttp.ClientResponseError() if "more than" in error.message:
+            return TooLarge(f"the headers of {url.host} are too large: {_short(error.message)}")
+        case aiohttp.ClientResponseError():
+            return Permanent(f"{url.host} does not answer in HTTP: {_short(error.message)}")
+        case aiohttp.InvalidURL():
+            return Permanent(f"{url.host} cannot be asked: {_short(error)}")
+        case _:
+            # Reset, closed without a word, or before its end.
+            return Transient(f"the connection to {url.host} was broken off ({_short(error)})")
+
+
+def _short(error: object) -> str:
+    text = str(error) or type(error).__name__
+    if isinstance(error, ssl.SSLError):
+        text = error.reason or text
+    line = " ".join(text.split())[:_SHOWN]
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in line)
