@@ -2,11 +2,12 @@
 
 import re
 from functools import lru_cache
+from typing import Any
 
 MASK = "***"
 
-# Read together with the spelling of keys elsewhere: REDIS_PASSWORD, api_token, session_string, Authorization.
-_NAMES = "password|passwd|token|secret|session|authorization|api_?key"
+# Read together with the spelling of keys elsewhere: REDIS_PASSWORD, api_token, session_string, X-Api-Key.
+_NAMES = "password|passwd|passphrase|token|secret|session|authorization|credential|(?:api|access|private)[_-]?key"
 _SECRET_NAME = re.compile(_NAMES, re.IGNORECASE)
 # `password=x`, `"token": "x"`, `Authorization: Bearer x`. What can fail to match is bounded: no text is slow.
 _ASSIGNMENT = re.compile(
@@ -23,6 +24,27 @@ _SPACES = re.compile(r"(\s+)")
 def is_secret_name(name: str) -> bool:
     """Whether a value under this name must not be shown."""
     return _SECRET_NAME.search(name) is not None
+
+
+def mask_values(value: Any) -> Any:
+    """What someone else has named, such as the params of a job: without the values under names of secrets.
+
+    At any depth; and of every text what `mask_text` leaves of it.
+    """
+    if isinstance(value, str):
+        return mask_text(value)
+    if isinstance(value, dict):
+        return {name: MASK if _hides(name, inner) else mask_values(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [mask_values(inner) for inner in value]
+    return value
+
+
+def _hides(name: object, value: Any) -> bool:
+    """Nothing is no secret, and that there is none may be shown."""
+    text = str(name)
+    is_secret = is_secret_name(text) or text.lower() in ("key", "auth", "cookie", "cookies")
+    return is_secret and value is not None and value != ""
 
 
 def mask_text(text: str) -> str:

@@ -31,6 +31,7 @@ from floodmark.store.tables import facts, metadata
 from floodmark.store.triggers import NewTrigger
 from floodmark.telemetry.events import ExecutionsEnqueued
 from floodmark.testing.factories import Opened, given_executions, given_job, take
+from system.stores import a_spec
 
 pytest_plugins = ("backends",)
 
@@ -190,6 +191,34 @@ async def test_nobody_is_told_of_a_change_before_it_is_committed(office: LocalOf
     async with office.changing():
         with pytest.raises(AssertionError, match="do it when that is committed"):
             await (office.parts.signals.notify(Topic.JOBS) if is_postgres else take(office.parts))
+
+
+async def test_secrets_in_the_params_of_a_job_are_not_in_the_audit(office: LocalOffice) -> None:
+    params = {
+        "password": "hunter2",
+        "depth": 2,
+        "headers": {"Authorization": "Bearer hunter2", "Accept": "text/html"},
+        "logins": [{"user": "ada", "api_key": "hunter2"}],
+        "feed": "https://ada:hunter2@example.org/?token=hunter2",
+        "token": None,
+    }
+    await office.add_job(a_spec(name="news", params={"depth": 1}, url="https://example.org/?token=hunter2"))
+    await office.update_job("news", {"params": params})
+    await office.run_job("news", params)
+    await TokenOffice(office).add("ci", "read")
+
+    rows = await office.audit()
+
+    assert "hunter2" not in repr(rows)
+    run = rows[1].after["params"]
+    assert (run["password"], run["depth"], run["token"]) == ("***", 2, None)
+    assert run["headers"] == {"Authorization": "***", "Accept": "text/html"}
+    assert run["logins"] == [{"user": "ada", "api_key": "***"}]
+    assert rows[2].after["params"] == run
+    # What is told of our own is not hidden, whatever it is called.
+    assert rows[0].after["token_id"] == (await TokenOffice(office).show("ci")).token_id
+    # Only in the audit: the job has to work with them.
+    assert (await office.job("news")).params == params
 
 
 async def write(office: LocalOffice, name: str) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.clock import Clock
 from floodmark.failpoints import OFFICE_POINT, failpoint
+from floodmark.masking import mask_values
 
 from .database import Database
 from .dialects import present
@@ -97,7 +98,19 @@ def _columns(actor: Actor, entry: Entry) -> dict[str, Any]:
         "via": actor.via,
         "action": entry.action,
         "object": clean(entry.what),
-        "before": None if entry.before is None else clean(dict(entry.before)),
-        "after": None if entry.after is None else clean(dict(entry.after)),
+        "before": _shown(entry.before),
+        "after": _shown(entry.after),
         "request_id": actor.request_id,
     }
+
+
+def _shown(told: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Whoever may read may read the audit, and it is kept for ever: no secret belongs into it."""
+    if told is None:
+        return None
+    return {name: _without_secrets(name, value) for name, value in clean(dict(told)).items()}
+
+
+def _without_secrets(name: str, value: Any) -> Any:
+    # The names of columns are ours and hide nothing; what is in the params was named by others.
+    return mask_values(value) if name == "params" or isinstance(value, str) else value
