@@ -1,9 +1,11 @@
 """What ran, and how it went."""
 
+import re
 from datetime import timedelta
 from itertools import pairwise
 
 import pytest
+from sqlalchemy import text
 
 from floodmark.batch import Kept
 from floodmark.clock import SystemClock
@@ -11,7 +13,9 @@ from floodmark.errors import InvalidInput, NotFound
 from floodmark.execution import State
 from floodmark.ids import floor_id, new_id
 from floodmark.outcome import Dead, Done, Retry
-from floodmark.store.history import History
+from floodmark.store.database import PostgresDatabase
+from floodmark.store.execution_rows import SELECT_EXECUTION
+from floodmark.store.history import History, of_job
 from floodmark.store.jobs import Jobs
 from system.stores import AnyDatabase, Crew, a_spec, put_execution
 
@@ -181,3 +185,32 @@ async def test_pages_follow_each_other_without_gap_or_repetition(history: Histor
     assert all(earlier > later for earlier, later in pairwise(seen))
     assert len(await history.page(states=[State.DEAD])) == 4
     assert [run.job_id for run in await history.page(job="job-3")] == ["job-3"]
+
+
+async def test_pages_of_one_job_follow_its_instants(history: History, database: AnyDatabase) -> None:
+    now = SystemClock().now()
+    ids = [await put_execution(database, scheduled_for=now - timedelta(hours=n)) for n in range(7)]
+
+    seen: list[str] = []
+    while page := await history.page(job="job", before=seen[-1] if seen else None, limit=3):
+        seen += [run.execution_id for run in page]
+
+    assert seen == ids
+    assert await history.page(job="job", before="0") == []
+
+
+async def test_a_page_of_one_job_costs_no_more_when_its_history_is_long(database: AnyDatabase) -> None:
+    """It is read in the order of an index: nothing is sorted."""
+    query = of_job(SELECT_EXECUTION, "job", SystemClock().now()).limit(50)
+    is_postgres = isinstance(database, PostgresDatabase)
+    dialect = database.engine.dialect
+    async with database.reading() as connection:
+        if is_postgres:
+            # The table is empty: whatever the plan, it would cost nothing.
+            for way in ("seqscan", "bitmapscan"):
+                await connection.execute(text(f"SET LOCAL enable_{way} = off"))
+        told = query.compile(dialect=dialect, compile_kwargs={"literal_binds": True})
+        rows = await connection.execute(text(f"EXPLAIN {'' if is_postgres else 'QUERY PLAN'} {told}"))
+        plan = "\n".join(str(row[-1]) for row in rows)
+    assert ("uq_job_executions_job_id_scheduled_for" if is_postgres else "(job_id=? AND scheduled_for<?)") in plan
+    assert not re.search("sort|temp", plan, re.IGNORECASE)

@@ -69,8 +69,7 @@ class History:
     async def get_executions_by_schedule(self, schedule_id: str, limit: int = 100) -> list[Execution]:
         """The executions of one job (by id or name), latest instant first; also after the job was deleted."""
         async with self._database.reading() as connection:
-            mine = _e.job_id == await _job_id(connection, schedule_id)
-            query = SELECT_EXECUTION.where(mine).order_by(_e.scheduled_for.desc()).limit(_bounded(limit))
+            query = of_job(SELECT_EXECUTION, await _job_id(connection, schedule_id)).limit(_bounded(limit))
             return [execution_from_row(row) for row in await connection.execute(query)]
 
     async def get_execution_statistics(self, days: float, job: str | None = None) -> dict[str, Any]:
@@ -108,16 +107,19 @@ class History:
         before: str | None = None,
         limit: int = 50,
     ) -> list[Execution]:
-        """Newest first. The next page is `before` the id of the last one."""
-        query = SELECT_EXECUTION
-        if states is not None:
-            query = query.where(_e.state.in_(states))
-        if before is not None:
-            query = query.where(_e.execution_id < before)
+        """Newest first, those of one job by their instants. The next page is `before` the id of the last one."""
+        query = SELECT_EXECUTION if states is None else SELECT_EXECUTION.where(_e.state.in_(states))
+        last: datetime | None = None
         async with self._database.reading() as connection:
-            if job is not None:
-                query = query.where(_e.job_id == await _job_id(connection, job))
-            return [execution_from_row(row) for row in await connection.execute(_newest(query, limit))]
+            if job is None:
+                query = _newest(query, limit)
+            else:
+                last = None if before is None else await _instant(connection, before)
+                query = of_job(query, await _job_id(connection, job), last).limit(_bounded(limit))
+            # For a job, too, if its last one was forgotten meanwhile: then so were those before it.
+            if before is not None and last is None:
+                query = query.where(_e.execution_id < before)
+            return [execution_from_row(row) for row in await connection.execute(query)]
 
     async def _read(self, query: Select[Any]) -> list[Execution]:
         async with self._database.reading() as connection:
@@ -132,6 +134,16 @@ class History:
         if since is None or days < 0 or hours < 0 or since.timestamp() < 0:
             raise InvalidInput(f"{days or hours} is not a time to look back", hint="use a number such as 7 or 0.5")
         return since
+
+
+def of_job(query: Select[Any], job_id: str, before: datetime | None = None) -> Select[Any]:
+    """The executions of a job, latest instant first.
+
+    In the order of an index that is there anyway: in that of their ids all of them would be read and sorted for a
+    page, and an index for that would make every execution dearer.
+    """
+    mine = query.where(_e.job_id == job_id).order_by(_e.scheduled_for.desc())
+    return mine if before is None else mine.where(_e.scheduled_for < before)
 
 
 def _newest(query: Select[Any], limit: int) -> Select[Any]:
@@ -152,6 +164,12 @@ def _statistics() -> Select[Any]:
         func.min(_e.duration_seconds).filter(finished).label("min_duration"),
         func.max(_e.duration_seconds).filter(finished).label("max_duration"),
     ).select_from(job_executions)
+
+
+async def _instant(connection: AsyncConnection, execution_id: str) -> datetime | None:
+    found = await connection.execute(select(_e.scheduled_for).where(_e.execution_id == execution_id))
+    instant: datetime | None = found.scalar()
+    return instant
 
 
 async def _job_id(connection: AsyncConnection, text: str) -> str:
