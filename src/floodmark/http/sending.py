@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Mapping, Sequence
 
 import aiohttp
+from aiohttp.http_exceptions import LineTooLong
 from yarl import URL
 
 from floodmark.errors import Permanent, SourceError, Transient
@@ -149,10 +150,10 @@ def _said(error: aiohttp.ClientError, url: URL) -> SourceError:  # noqa: PLR0911
         case aiohttp.ClientConnectorError():
             why = os.strerror(error.errno) if error.errno else _short(error.os_error)
             return Transient(f"nobody answers at {url.host}:{url.port} ({why})")
-        case aiohttp.ClientResponseError() if "more than" in error.message:
-            return TooLarge(f"the headers of {url.host} are too large: {_short(error.message)}")
+        case aiohttp.ClientResponseError() if isinstance(error.__cause__, LineTooLong):
+            return TooLarge(f"the headers of {url.host} are too large: a line is longer than {_size(_LONGEST_LINE)}")
         case aiohttp.ClientResponseError():
-            return Permanent(f"{url.host} does not answer in HTTP: {_short(error.message)}")
+            return Permanent(f"the answer of {url.host} is no good HTTP: {_short(error.message)}")
         case aiohttp.InvalidURL():
             return Permanent(f"{url.host} cannot be asked: {_short(error)}")
         case _:

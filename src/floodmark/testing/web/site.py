@@ -1,0 +1,272 @@
+"""The server: pages by host and path, trouble on demand, and everything that was asked for written down."""
+
+import asyncio
+import gzip
+import hashlib
+import ssl
+import zlib
+from collections import deque
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from email.utils import format_datetime, parsedate_to_datetime
+from typing import Any, Literal, TypeVar
+
+from aiohttp import web
+from msgspec import Struct, field
+
+from .behaviours import Behaviour
+from .writing import document
+
+HTML = "text/html; charset=utf-8"
+_BREATHE_SECONDS = 0.1
+
+T = TypeVar("T")
+
+
+class Page(Struct, kw_only=True):
+    """What is at a path. May be changed at any time: the next request sees it."""
+
+    body: bytes
+    content_type: str | None = HTML
+    status: int = 200
+    has_etag: bool = False
+    """An ETag that changes with the body; asked with the right one, it answers 304."""
+    last_modified: datetime | None = None
+    encoding: Literal["gzip", "deflate"] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    cookies: tuple[str, ...] = ()
+    """Whole Set-Cookie values."""
+
+    @property
+    def etag(self) -> str:
+        """What its ETag is, if it has one."""
+        return f'"{hashlib.blake2b(self.body, digest_size=8).hexdigest()}"'
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """A request as it arrived. `at`: by the clock of the loop, `inside`: how many were under way, it included."""
+
+    method: str
+    host: str
+    path: str
+    """With its query, as it was sent."""
+    headers: Mapping[str, str]
+    body: bytes
+    at: float
+    inside: int
+
+
+class Site:
+    """`async with Site() as site`: then it listens on 127.0.0.1, for every host name.
+
+    Paths hold for all hosts, unless a host is given: then for that one only.
+    """
+
+    def __init__(self, *, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
+        self.port = port
+        self.pages: dict[tuple[str | None, str], Page] = {}
+        self.seen: list[Seen] = []
+        self.missing: Behaviour | None = None
+        """Answers what is not there; without it, a plain 404."""
+        self._tls = tls
+        self._troubles: dict[tuple[str | None, str], deque[tuple[Behaviour, float]]] = {}
+        self._behaviours: dict[tuple[str | None, str], Behaviour] = {}
+        self._inside = 0
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> "Site":
+        server = web.Application(client_max_size=64 * 1024 * 1024)
+        server.router.add_route("*", "/{path:.*}", self._handle)
+        runner = web.AppRunner(
+            server, access_log=None, shutdown_timeout=_BREATHE_SECONDS, handler_cancellation=True, max_line_size=65536
+        )
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", self.port, ssl_context=self._tls)
+        await site.start()
+        self._runner, self.port = runner, runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._runner is not None
+        await self._runner.cleanup()
+
+    @property
+    def url(self) -> str:
+        """Its address, without a path."""
+        return self.at("127.0.0.1")
+
+    def at(self, host: str, path: str = "") -> str:
+        """The address of a path under a name, which HTTP_RESOLVE has to lead here."""
+        return f"{'https' if self._tls else 'http'}://{host}:{self.port}{path}"
+
+    @staticmethod
+    def settings(*hosts: str) -> dict[str, str]:
+        """The settings with which these hosts lead here and may be asked; without any, 127.0.0.1 may."""
+        if not hosts:
+            return {"http_allow_hosts": "127.0.0.1"}
+        return {
+            "http_allow_hosts": ",".join(hosts),
+            "http_resolve": ",".join(f"{host}=127.0.0.1" for host in hosts),
+        }
+
+    # What is there
+
+    def page(
+        self,
+        path: str,
+        text: str = "",
+        *,
+        title: str | None = None,
+        links: Iterable[str] = (),
+        head: str = "",
+        body: str = "",
+        language: str = "en",
+        host: str | None = None,
+        **options: Any,
+    ) -> Page:
+        """Put an HTML page at a path, in place of what was there. `options` are fields of `Page`."""
+        made = document(title or f"Page {path}", text, links, head=head, body=body, language=language)
+        return self.put(path, made, host=host, **options)
+
+    def put(self, path: str, body: str | bytes, *, host: str | None = None, **options: Any) -> Page:
+        """Put anything at a path. `options` are fields of `Page`."""
+        page = Page(body=body.encode() if isinstance(body, str) else body, **options)
+        self._behaviours.pop((host, path), None)
+        self.pages[host, path] = page
+        return page
+
+    def robots(self, text: str, *, host: str | None = None) -> Page:
+        """Put a robots.txt."""
+        return self.put("/robots.txt", text, host=host, content_type="text/plain")
+
+    def xml(self, path: str, text: str, *, host: str | None = None, **options: Any) -> Page:
+        """Put a sitemap or a feed; a path that ends in .gz is packed as a file."""
+        if path.endswith(".gz"):
+            packed = gzip.compress(text.encode(), mtime=0)
+            return self.put(path, packed, host=host, content_type="application/gzip", **options)
+        return self.put(path, text, host=host, **{"content_type": "application/xml", **options})
+
+    def remove(self, path: str, *, host: str | None = None) -> None:
+        """From now on there is nothing at this path."""
+        self.pages.pop((host, path), None)
+        self._behaviours.pop((host, path), None)
+
+    def always(self, path: str, behaviour: Behaviour, *, host: str | None = None) -> None:
+        """Behave so at this path, from now on. A path that ends in `*` stands for all that begin like it."""
+        self._behaviours[host, path] = behaviour
+
+    def trouble(self, path: str, *behaviours: Behaviour, times: float = 1, host: str | None = None) -> None:
+        """Behave so for the next requests, each so many times, and then as before. `*` as in `always`."""
+        self._troubles.setdefault((host, path), deque()).extend((each, times) for each in behaviours)
+
+    def calm(self) -> None:
+        """Forget all trouble that has not happened yet."""
+        self._troubles.clear()
+
+    # Who asked
+
+    def paths(self, *, host: str | None = None) -> list[str]:
+        """What was asked for, in this order."""
+        return [seen.path for seen in self.seen if host is None or seen.host == host]
+
+    @property
+    def most_at_once(self) -> int:
+        """How many requests were under way at the same time, at most."""
+        return max((seen.inside for seen in self.seen), default=0)
+
+    def forget(self) -> None:
+        """Begin a new list."""
+        self.seen = []
+
+    # Answering
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        self._inside += 1
+        host = request.host.rpartition(":")[0] or request.host
+        try:
+            self.seen.append(
+                Seen(
+                    method=request.method,
+                    host=host,
+                    path=request.raw_path,
+                    headers=request.headers,
+                    body=await request.read() if request.can_read_body else b"",
+                    at=asyncio.get_running_loop().time(),
+                    inside=self._inside,
+                )
+            )
+            return await self._answer(request, host)
+        finally:
+            self._inside -= 1
+
+    async def _answer(self, request: web.Request, host: str) -> web.StreamResponse:
+        for asked in (request.raw_path, request.path):
+            for whose in (host, None):
+                trouble = self._trouble(whose, asked)
+                if trouble is not None:
+                    return await trouble(request)
+        for asked in (request.raw_path, request.path):
+            for whose in (host, None):
+                if (behaviour := _found(self._behaviours, whose, asked)) is not None:
+                    return await behaviour(request)
+                if (page := self.pages.get((whose, asked))) is not None:
+                    return _response(page, request)
+        if self.missing is not None:
+            return await self.missing(request)
+        return web.Response(status=404, text="not found")
+
+    def _trouble(self, host: str | None, path: str) -> Behaviour | None:
+        waiting = _found(self._troubles, host, path)
+        if not waiting:
+            return None
+        behaviour, times = waiting.popleft()
+        if times > 1:
+            waiting.appendleft((behaviour, times - 1))
+        return behaviour
+
+
+def _found(among: Mapping[tuple[str | None, str], T], host: str | None, path: str) -> T | None:
+    exact = among.get((host, path))
+    if exact is not None:
+        return exact
+    return next(
+        (
+            value
+            for (whose, pattern), value in among.items()
+            if whose == host and pattern.endswith("*") and path.startswith(pattern[:-1])
+        ),
+        None,
+    )
+
+
+def _response(page: Page, request: web.Request) -> web.StreamResponse:
+    headers = dict(page.headers)
+    if page.has_etag:
+        headers["ETag"] = page.etag
+    if page.last_modified is not None:
+        headers["Last-Modified"] = format_datetime(page.last_modified.astimezone(UTC), usegmt=True)
+    if _is_known(page, request):
+        return web.Response(status=304, headers=headers)
+    body = page.body
+    if page.encoding is not None:
+        headers["Content-Encoding"] = page.encoding
+        body = gzip.compress(body, mtime=0) if page.encoding == "gzip" else zlib.compress(body)
+    if page.content_type is not None:
+        headers["Content-Type"] = page.content_type
+    response = web.Response(status=page.status, body=body, headers=headers)
+    if page.content_type is None:
+        response.headers.popall("Content-Type", None)
+    for cookie in page.cookies:
+        response.headers.add("Set-Cookie", cookie)
+    return response
+
+
+def _is_known(page: Page, request: web.Request) -> bool:
+    if page.status != 200:
+        return False
+    if page.has_etag and (known := request.headers.get("If-None-Match")) is not None:
+        return page.etag in [each.strip().removeprefix("W/") for each in known.split(",")]
+    since = request.headers.get("If-Modified-Since")
+    if page.last_modified is None or since is None:
+        return False
+    return page.last_modified.replace(microsecond=0) <= parsedate_to_datetime(since)
