@@ -4,14 +4,17 @@ import hashlib
 import unicodedata
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from .job import Overlap, Policy, Priority, When
-from .settings import Settings
+
+if TYPE_CHECKING:
+    # The command line imports this module, and must not wait for the settings to show its help.
+    from .settings import Settings
 
 _SLUG_LENGTH = 80
 
@@ -49,7 +52,7 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     declared: str | None = None
 
 
-def usual_policy(settings: Settings) -> Policy:
+def usual_policy(settings: "Settings") -> Policy:
     """The policy of a job that says nothing of its own."""
     return Policy(
         overlap=Overlap.REPLACE if settings.job_replace_existing_instance else Overlap.SKIP,
