@@ -55,7 +55,9 @@ class Root(TyperGroup):
             _tell(str(error), error.hint)
             code = 2 if isinstance(error, _BAD_INPUT) else 1
         except TyperException as error:
-            _tell(error.format_message(), _help_for(error))
+            # Without one it was a command that needs another behind it, and its help was shown.
+            if message := error.format_message():
+                _tell(message, _help_for(error))
             code = error.exit_code
         except typer.Abort:
             _tell("nothing was changed", "")

@@ -1,0 +1,154 @@
+"""From the options of an `add` command to a job that is known to work."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from floodmark.cli.parsing import duration, params_of
+from floodmark.cli.root import Desk
+from floodmark.cli.showing import facts, plain, print_json
+from floodmark.cli.times import due, upcoming
+from floodmark.errors import FloodmarkError, InvalidInput
+from floodmark.job import Job, When
+from floodmark.shapes import job_shape
+from floodmark.spec import JobSpec
+from floodmark.triggers import zone_of
+from floodmark.when import priority_of, words_of
+
+from .options import JobOptions
+
+if TYPE_CHECKING:
+    from floodmark.app import Floodmark
+    from floodmark.office.port import Office
+    from floodmark.settings import Settings
+
+Completing = Callable[["Office", "Settings", JobSpec], Awaitable[tuple[JobSpec, str | None]]]
+"""What a kind adds to a job once the office is open, and what it advises the person to do next."""
+
+
+def add_job(
+    context: typer.Context,
+    kind: str,
+    target: str,
+    options: JobOptions,
+    *,
+    params: Mapping[str, Any] | None = None,
+    account: str | None = None,
+    complete: Completing | None = None,
+) -> None:
+    """Make the job and show it. Those `params` that are None were not said."""
+    desk = Desk.of(context)
+    desk.set("FLOODMARK_APP", options.app)
+    application = desk.maker()
+    spec = _spec(application, kind, target, options, params=params or {}, account=account)
+    if desk.url() is None:
+        # A server has collectors of its own, and checks what it is asked for.
+        _check(application, spec)
+
+    async def work(office: "Office") -> tuple[Job, bool, str | None]:
+        wanted, advice = spec, None
+        if complete is not None:
+            wanted, advice = await complete(office, application.settings, spec)
+        job = await _added(office, wanted, options, wanted.when if wanted.when == spec.when else None)
+        return job, await office.leader() is not None, advice
+
+    job, is_scheduled, advice = desk.work(work)
+    if options.as_json:
+        return print_json(job_shape(job))
+    _show(desk, job, is_scheduled=is_scheduled)
+    if advice is not None:
+        desk.note(f"[yellow]{plain(advice)}[/]")
+    return None
+
+
+def _spec(
+    application: "Floodmark",
+    kind: str,
+    target: str,
+    options: JobOptions,
+    *,
+    params: Mapping[str, Any],
+    account: str | None,
+) -> JobSpec:
+    settings, jitter = application.settings, duration(options.jitter) or timedelta()
+    return JobSpec(
+        source=kind,
+        target=target,
+        when=options.when(),
+        name=options.name,
+        stream=options.stream,
+        policy=application.policy(overlap=options.overlap, catch_up=options.catch_up, jitter=jitter),
+        params=params_of(options.param or ()) | {name: value for name, value in params.items() if value is not None},
+        tags=tuple(options.tag or ()),
+        priority=priority_of(options.priority),
+        timeout=duration(options.timeout) or settings.scheduler_job_timeout,
+        retry_max=settings.parser_retry_max if options.retries is None else options.retries,
+        limit_key=options.limit_key,
+        account=account,
+        depends_on=tuple(options.depends_on or ()),
+        schedule_enabled=not options.disabled,
+        tenant_id=options.tenant,
+        user_id=options.user,
+    )
+
+
+async def _added(office: "Office", spec: JobSpec, options: JobOptions, when: When | None) -> Job:
+    """The job that was made. A server has settings of its own for what was not said."""
+    from floodmark.office.remote import RemoteOffice  # noqa: PLC0415 - loaded with the office
+
+    if not isinstance(office, RemoteOffice):
+        return await office.add_job(spec)
+    said = {
+        "timeout_seconds": options.timeout,
+        "retry_max": options.retries,
+        "overlap": options.overlap,
+        "catch_up": options.catch_up,
+        "schedule_type": when,
+    }
+    unsaid = {"max_instances", "coalesce", "misfire_grace_seconds"} | {name for name, v in said.items() if v is None}
+    if "schedule_type" in unsaid:
+        unsaid.add("interval_seconds")
+    return await office.add_job(spec, unsaid=unsaid)
+
+
+def _check(application: "Floodmark", spec: JobSpec) -> None:
+    """Ask the source whether it could collect this, before anything is written down."""
+    with ThreadPoolExecutor(1) as threads:
+        sources = application.sources(threads)
+        source = sources.get(spec.source)
+        if source is None:
+            kinds = ", ".join(sorted(sources))
+            raise InvalidInput(f"there is no source {spec.source[:60]!r}", hint=f"the sources here are: {kinds}")
+        try:
+            source.check(spec.target, spec.params)
+        except FloodmarkError:
+            raise
+        except Exception as error:
+            # Code of the user's, run by importing it.
+            raise InvalidInput(
+                f"{spec.target!r} cannot be imported: {type(error).__name__}: {error}", hint="correct the module first"
+            ) from error
+
+
+def _show(desk: Desk, job: Job, *, is_scheduled: bool) -> None:
+    now = datetime.now(UTC)
+    desk.out.print(f"[green]Added[/] [bold]{plain(job.name)}[/]", highlight=False)
+    rows: list[tuple[str, Any]] = [
+        ("  source", f"{job.source} {job.target}"),
+        ("  when", words_of(job.when)),
+        ("  stream", job.stream),
+        ("  waits for", ", ".join(job.depends_on)),
+    ]
+    runs = upcoming(job, now, 3) if job.schedule_enabled else []
+    zone = zone_of(job.when.timezone)
+    rows += [("" if n else "  next runs", due(run, now, zone)) for n, run in enumerate(runs)]
+    desk.out.print(facts(rows))
+    if is_scheduled and runs:
+        desk.note(f"[dim]See how it goes: floodmark show {plain(job.name)}[/]")
+    elif is_scheduled:
+        desk.note(f"[dim]Run it: floodmark run {plain(job.name)} --wait[/]")
+    else:
+        desk.note("[dim]Nothing is running yet. Start it: floodmark up[/]")

@@ -1,0 +1,116 @@
+"""The options that every job has, whatever it collects, and how a command takes them all at once."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from floodmark.cli.root import AppOption, AsJson
+from floodmark.job import CatchUp, Overlap, When
+from floodmark.when import when_of
+
+_WHEN, _HOW, _WHOSE = "When", "How", "Whose"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """What can be said of any job; None is what was not said."""
+
+    name: Annotated[str | None, typer.Option(help="What to call it (default: made from what it collects).")] = None
+    every: Annotated[str | None, typer.Option(metavar="TIME", help="90s, 15m, 1h30m, 2d.", rich_help_panel=_WHEN)] = (
+        None
+    )
+    cron: Annotated[
+        str | None, typer.Option(metavar="EXPR", help="'*/15 8-18 * * MON-FRI'.", rich_help_panel=_WHEN)
+    ] = None
+    hourly: Annotated[str | None, typer.Option(metavar="MM", help="15", rich_help_panel=_WHEN)] = None
+    daily: Annotated[str | None, typer.Option(metavar="HH:MM", help="02:00", rich_help_panel=_WHEN)] = None
+    weekly: Annotated[str | None, typer.Option(metavar="'DAY HH:MM'", help="'monday 02:00'", rich_help_panel=_WHEN)] = (
+        None
+    )
+    monthly: Annotated[str | None, typer.Option(metavar="'D HH:MM'", help="'1 02:00'", rich_help_panel=_WHEN)] = None
+    once: Annotated[bool, typer.Option("--once", help="Now, and never again.", rich_help_panel=_WHEN)] = False
+    tz: Annotated[str, typer.Option(metavar="ZONE", help="Europe/Berlin", rich_help_panel=_WHEN)] = "UTC"
+    jitter: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Spread each run over this time.", rich_help_panel=_WHEN)
+    ] = None
+    disabled: Annotated[bool, typer.Option("--disabled", help="Do not schedule it yet.", rich_help_panel=_WHEN)] = False
+    priority: Annotated[str, typer.Option(help="high, normal or low.", rich_help_panel=_HOW)] = "normal"
+    timeout: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long a run may take.", rich_help_panel=_HOW)
+    ] = None
+    retries: Annotated[
+        int | None, typer.Option(metavar="N", help="How often a failed run is tried again.", rich_help_panel=_HOW)
+    ] = None
+    overlap: Annotated[
+        Overlap | None, typer.Option(help="What if the last run is unfinished.", rich_help_panel=_HOW)
+    ] = None
+    catch_up: Annotated[CatchUp | None, typer.Option(help="Which missed runs still run.", rich_help_panel=_HOW)] = None
+    depends_on: Annotated[
+        list[str] | None,
+        typer.Option(metavar="JOB", help="Wait until this job has succeeded; can be repeated.", rich_help_panel=_HOW),
+    ] = None
+    param: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Given to the source; can be repeated.", rich_help_panel=_HOW),
+    ] = None
+    limit_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="The limit it shares with others.", rich_help_panel=_HOW)
+    ] = None
+    stream: Annotated[
+        str | None, typer.Option(help="Where its items go (default: KIND:TARGET).", rich_help_panel=_WHOSE)
+    ] = None
+    tag: Annotated[list[str] | None, typer.Option(help="Can be repeated.", rich_help_panel=_WHOSE)] = None
+    tenant: Annotated[str | None, typer.Option(help="Whose items these are.", rich_help_panel=_WHOSE)] = None
+    user: Annotated[str | None, typer.Option(help="Whose items these are.", rich_help_panel=_WHOSE)] = None
+    app: AppOption = None
+    as_json: AsJson = False
+
+    def when(self) -> When:
+        """When it shall run; on demand if nothing was said."""
+        return when_of(
+            every=self.every,
+            cron=self.cron,
+            hourly=self.hourly,
+            daily=self.daily,
+            weekly=self.weekly,
+            monthly=self.monthly,
+            once=self.once,
+            timezone=self.tz,
+        )
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The same command, where a parameter of a class such as `JobOptions` stands for an option for each field of it."""
+    signature = inspect.signature(command, eval_str=True)
+    groups: dict[str, Any] = {
+        name: p.annotation for name, p in signature.parameters.items() if is_dataclass(p.annotation)
+    }
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        made = {
+            name: group(**{field.name: given.pop(field.name) for field in fields(group)})
+            for name, group in groups.items()
+        }
+        command(**given, **made)
+
+    flat = [p.replace(kind=p.KEYWORD_ONLY) for name, p in signature.parameters.items() if name not in groups]
+    for group in groups.values():
+        flat += _parameters(group)
+    called.__signature__ = signature.replace(parameters=flat)  # type: ignore[attr-defined]
+    called.__annotations__ = {p.name: p.annotation for p in flat}
+    return called
+
+
+def _parameters(group: Any) -> list[inspect.Parameter]:
+    types = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name]
+        )
+        for field in fields(group)
+    ]

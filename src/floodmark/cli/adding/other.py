@@ -1,0 +1,21 @@
+"""`add KIND`: a source that an app or a package brings."""
+
+from typing import Annotated
+
+import typer
+
+from .making import add_job
+from .options import JobOptions
+
+
+def other(
+    context: typer.Context,
+    *,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="What to collect, in the words of the source.")],
+    job: JobOptions,
+) -> None:
+    """Collect from a source of your own, or one that a package brings; on demand, if no time is given.
+
+    floodmark add folder inbox --every 1m --app myapp:app
+    """
+    add_job(context, context.info_name or "", target, job)

@@ -1,0 +1,25 @@
+"""`add python`: a function of the user's that yields what is new."""
+
+from typing import Annotated
+
+import typer
+
+from .making import add_job
+from .options import JobOptions
+
+
+def python(
+    context: typer.Context,
+    *,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="package.module:name of a function.")],
+    key: Annotated[str | None, typer.Option(metavar="FIELD", help="What identifies an item.")] = None,
+    watermark: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="What becomes `since` of the next run.")
+    ] = None,
+    job: JobOptions,
+) -> None:
+    """Collect what a Python function yields; on demand, if no time is given.
+
+    floodmark add python myapp.feeds:news --every 15m --key id --watermark id
+    """
+    add_job(context, "python", target, job, params={"key": key, "watermark": watermark})

@@ -1,0 +1,70 @@
+"""`add telegram`: a channel in its one form, and what is still missing before it can be read."""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from msgspec.structs import replace
+
+from floodmark.errors import Conflict
+from floodmark.spec import JobSpec
+
+from .making import add_job
+from .options import JobOptions
+
+if TYPE_CHECKING:
+    from floodmark.office.port import Office
+    from floodmark.settings import Settings
+
+
+def telegram(
+    context: typer.Context,
+    *,
+    target: Annotated[str, typer.Argument(metavar="CHANNEL", help="@channel, or a t.me link.")],
+    history: Annotated[
+        str | None, typer.Option(metavar="N", help="How many of the newest posts to begin with, or all (1000).")
+    ] = None,
+    since: Annotated[str | None, typer.Option(metavar="DATE", help="Begin with the posts of this day.")] = None,
+    revisit: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Read posts younger than this again, for edits and deletions.")
+    ] = None,
+    account: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The account to read with (default: any).")
+    ] = None,
+    job: JobOptions,
+) -> None:
+    """Collect the posts of a Telegram channel; every 5 min, if no time is given.
+
+    floodmark add telegram @channel --every 10m
+    """
+    params = {"history": history, "since": since, "revisit": revisit}
+    add_job(context, "telegram", target, job, params=params, account=account, complete=_channel)
+
+
+async def _channel(office: "Office", settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
+    """A job for a channel in its one form, and what is still missing before it can run."""
+    # Opened for this source alone: the others need none of it.
+    from floodmark.office.port import JobFilter  # noqa: PLC0415
+    from floodmark.sources.telegram.targets import completed  # noqa: PLC0415
+
+    rows = {row.name: row for row in await office.accounts(limit=500)}
+    named = rows.get(spec.account or "")
+    if named is not None and spec.tenant_id is None:
+        spec = replace(spec, tenant_id=named.tenant_id)
+    spec = completed(spec, every=timedelta(seconds=settings.parser_scheduler_interval_sec))
+    stream = spec.stream or f"telegram:{spec.target}"
+    for other in await office.jobs(JobFilter(source="telegram", text=spec.target), limit=500):
+        if other.stream == stream and spec.name is None:
+            raise Conflict(
+                f"{other.name} collects {spec.target} already",
+                hint=f"see it with: floodmark show {other.name}; a second job for it needs a --name",
+            )
+    return spec, _missing_account(spec.account, named is not None, any(row.state == "active" for row in rows.values()))
+
+
+def _missing_account(name: str | None, is_known: bool, is_any: bool) -> str | None:
+    if name is not None and not is_known:
+        return f"There is no account {name} yet. Add it: floodmark accounts add {name} --phone +..."
+    if name is None and not is_any:
+        return "No Telegram account is set up yet. Add one: floodmark accounts add NAME --phone +..."
+    return None
