@@ -185,6 +185,11 @@ async def test_a_part_that_failed_takes_the_rest_with_it(office: LocalOffice) ->
     assert await names(office) == ["c"]
 
 
+async def test_an_entry_without_its_change_is_refused(office: LocalOffice) -> None:
+    with pytest.raises(AssertionError, match="outside of the transaction"):
+        await office.note("job.paused", "job:news")
+
+
 async def test_nobody_is_told_of_a_change_before_it_is_committed(office: LocalOffice) -> None:
     """On SQLite a hot step would wait for the transaction that waits for it, on PostgreSQL it would tell too early."""
     is_postgres = isinstance(office.parts.database, PostgresDatabase)

@@ -70,6 +70,7 @@ class AuditLog:
         after: Mapping[str, Any] | None = None,
     ) -> None:
         """Write one change down, within the `writing` that makes it. `what`: its kind and name, as in `job:news`."""
+        assert self._database.is_writing, f"{action} is noted outside of the transaction that makes the change"
         async with self._database.writing() as connection:
             await self.record_within(connection, actor, [Entry(action=action, what=what, before=before, after=after)])
 

@@ -155,11 +155,14 @@ class Database:
         async with self.engine.begin() as connection:
             yield connection
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether this task is within `writing`."""
+        return bool(self._transactions) and asyncio.current_task() in self._transactions
+
     def _require_none_open(self, step: str) -> None:
         """A hot step has a connection of its own, which would see nothing of a transaction, or wait for its end."""
-        assert not self._transactions or asyncio.current_task() not in self._transactions, (
-            f"{step} within a transaction: do it when that is committed"
-        )
+        assert not self.is_writing, f"{step} within a transaction: do it when that is committed"
 
     async def ping(self) -> None:
         """Raise `Unavailable` unless the database answers."""
