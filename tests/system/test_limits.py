@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import insert
 
 from command_line import CommandLine
 from floodmark.clock import SystemClock
@@ -14,6 +15,7 @@ from floodmark.parts import open_parts
 from floodmark.settings import Settings
 from floodmark.store.jobs import Jobs
 from floodmark.store.limits import Limits
+from floodmark.store.tables import limits as table
 from system.stores import AnyDatabase, Crew, a_spec
 
 SCOPE = "telegram:reader1"
@@ -83,6 +85,15 @@ async def test_a_limit_can_be_lifted(limits: Limits) -> None:
     assert await limits.page(with_past=True) == []
     with pytest.raises(NotFound):
         await limits.clear(KEY)
+
+
+async def test_a_limit_among_a_thousand_can_be_lifted(limits: Limits, database: AnyDatabase) -> None:
+    now = SystemClock().now()
+    others = [{"key": f"k{n}", "until": now + MINUTE, "reason": "wait", "updated_at": now} for n in range(1000)]
+    async with database.writing() as connection:
+        await connection.execute(insert(table), others)
+    await limits.set(KEY, timedelta(seconds=1), "short")
+    assert (await limits.clear(KEY)).reason == "short"
 
 
 # On the command line

@@ -92,10 +92,13 @@ class Breakers:
 
     async def show(self, key: str) -> BreakerRow:
         """One of them."""
-        found = {row.key: row for row in await self.page(limit=MOST_SHOWN)}
-        if key not in found:
-            raise NotFound(f"there is no breaker {key!r}", hint=_there_are(list(found)))
-        return found[key]
+        query = select(*(breakers.c[name] for name in BreakerRow.__struct_fields__)).where(breakers.c.key == key)
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).mappings().first()
+        if row is None:
+            others = [other.key for other in await self.page(limit=5)]
+            raise NotFound(f"there is no breaker {key!r}", hint=_there_are(others))
+        return BreakerRow(**row)
 
     async def reset(self, key: str) -> BreakerRow:
         """Close one, whatever state it is in; running processes notice within a second. What it was before."""
@@ -116,4 +119,4 @@ def _breaker(row: Any) -> Breaker:
 
 
 def _there_are(keys: list[str]) -> str:
-    return f"There are: {', '.join(keys[:5])}" if keys else "There are none: nothing has failed of late"
+    return f"There are: {', '.join(keys)}" if keys else "There are none: nothing has failed of late"

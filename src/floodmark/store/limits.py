@@ -90,11 +90,14 @@ class Limits:
 
     async def show(self, key: str) -> LimitRow:
         """One of them, past ones included."""
-        found = {row.key: row for row in await self.page(with_past=True, limit=MOST_SHOWN)}
-        if key not in found:
-            there = f"There are: {', '.join(list(found)[:5])}" if found else "There are none"
+        query = select(*(limits.c[name] for name in LimitRow.__struct_fields__)).where(limits.c.key == key)
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).mappings().first()
+        if row is None:
+            found = [other.key for other in await self.page(with_past=True, limit=5)]
+            there = f"There are: {', '.join(found)}" if found else "There are none"
             raise NotFound(f"there is no limit {key!r}", hint=there)
-        return found[key]
+        return LimitRow(**row)
 
     async def clear(self, key: str) -> LimitRow:
         """Lift one, and forget the pace it was slowed down to; running processes notice within a second.
