@@ -28,14 +28,19 @@ from .job import CatchUp, Overlap, Policy, Priority
 from .parts import Parts, open_parts
 from .roles import SchedulerRole, WorkerRole
 from .settings import Settings, load
+from .sources.feed.source import FeedSource
+from .sources.feed.source import Ports as FeedPorts
 from .sources.port import Source
 from .sources.python import DECLARED_AS, Collector, Pick, PythonSource
 from .sources.telegram.port import Ports as TelegramPorts
 from .sources.telegram.source import TelegramSource
+from .sources.web.port import Ports as WebPorts
+from .sources.web.source import WebSource
 from .spec import JobSpec, usual_policy
 from .store.accounts import Accounts
 from .store.channels import Channels
 from .store.jobs import Jobs
+from .store.pages import Pages
 from .store.recall import Recall
 from .telemetry.events import Events
 from .telemetry.logs import LogListener, configure
@@ -182,6 +187,8 @@ class Floodmark:
         found: dict[str, Source] = {
             "python": PythonSource(self.collectors, threads),
             "telegram": TelegramSource(self.settings, None if parts is None else telegram_ports(parts)),
+            "web": WebSource(None if parts is None else web_ports(parts)),
+            "feed": FeedSource(None if parts is None else FeedPorts(http=parts.polite, clock=parts.clock)),
         }
         for entry in entry_points(group="floodmark.sources"):
             if entry.name not in found:
@@ -263,6 +270,19 @@ def telegram_ports(parts: Parts) -> TelegramPorts:
         clock=parts.clock,
         events=parts.events,
         holder=parts.name,
+    )
+
+
+def web_ports(parts: Parts) -> WebPorts:
+    """What the crawls of sites need of an open process."""
+    return WebPorts(
+        frontier=Pages(parts.database),
+        memory=Recall(parts.database),
+        http=parts.polite,
+        clock=parts.clock,
+        agent=parts.settings.http_user_agent or "floodmark",
+        concurrency=parts.settings.web_domain_concurrency,
+        delay=parts.settings.web_domain_delay,
     )
 
 

@@ -1,0 +1,314 @@
+"""From the HTML of a page to what is collected of it: title, main text, facts about it, and where it leads. Pure.
+
+A page is parsed once, and most of the work is done outside of Python: it is what a crawl spends its time on.
+"""
+
+import hashlib
+import html as entities
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+MOST_TEXT, MOST_LINKS, MOST_FACT = 500_000, 1000, 500
+_MOST_FACTS = 30
+
+# Never a part of the text.
+_CLUTTER = "script,style,noscript,template,nav,aside,form,iframe,svg,button,select,dialog,[hidden],[aria-hidden=true]"
+_FRAME = "header,footer," + _CLUTTER
+_MAIN = "main,article,[role=main]"
+
+_BLOCKS = (
+    "address|article|blockquote|br|dd|details|div|dl|dt|fieldset|figcaption|figure|footer|h[1-6]|header|hr|li|main|ol|"
+    "p|pre|section|summary|table|tbody|td|tfoot|th|thead|title|tr|ul"
+)
+# What the parser wrote itself, so every tag is closed and every value in double quotes.
+_REST = r'(?=[\s/>])[^>"]*(?:"[^"]*"[^>"]*)*>'
+_BREAK = re.compile(rf"</?(?:{_BLOCKS}){_REST}")
+_TAG = re.compile(r'<(?:!--.*?--|[/a-zA-Z!][^>"]*(?:"[^"]*"[^>"]*)*)>', re.DOTALL)
+_LINES = re.compile(r" ?\n[ \n]*")
+
+_PUBLISHED = (
+    "article:published_time",
+    "og:published_time",
+    "date",
+    "pubdate",
+    "dc.date",
+    "dcterms.created",
+    "datepublished",
+)
+_MODIFIED = ("article:modified_time", "og:updated_time", "last-modified", "dcterms.modified", "datemodified")
+_AUTHOR = ("author", "article:author", "dc.creator", "twitter:creator")
+_FEED_TYPES = ("application/rss+xml", "application/atom+xml")
+_NOT_FOUND = re.compile(
+    r"\b404\b|not found|page (?:does not|doesn.t) exist|no longer (?:exists|available)|nicht gefunden|introuvable|"
+    r"no encontrada|non trovata|не найден",
+    re.IGNORECASE,
+)
+_RULES_WITH_VALUES = ("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview")
+_OUR_NAMES = ("", "*", "floodmark")
+# Those who answer 200 for what is not there say little more than that.
+_SOFT_MISS_TEXT = 600
+
+
+class Document(Struct, kw_only=True):
+    """What an HTML page says. `hrefs` are its links as they stand there; `facts` is its metadata."""
+
+    title: str = ""
+    text: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+    base: str | None = None
+    canonical: str | None = None
+    hrefs: list[str] = field(default_factory=list)
+    """Those that may be followed, in order, each once."""
+    others: list[str] = field(default_factory=list)
+    """Those that may not (nofollow)."""
+    feeds: list[str] = field(default_factory=list)
+    is_indexed: bool = True
+    is_followed: bool = True
+    is_soft_miss: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for as long as title and text are."""
+        return fingerprint(self.title, self.text)
+
+
+def fingerprint(title: str, text: str) -> str:
+    """What decides whether a page has changed."""
+    said = f"{title}\n{text}".encode(errors="replace")
+    return hashlib.blake2b(said, digest_size=16).hexdigest()
+
+
+def document_of(html: str, *, rules: str = "") -> Document:
+    """What a page says. `rules` is what was said about indexing in its header (X-Robots-Tag)."""
+    tree = LexborHTMLParser(html)
+    found = Document()
+    _obey(found, rules)
+    _read_metas(tree, found)
+    _read_relations(tree, found)
+    _read_links(tree, found)
+    heading = _first_text(tree, "h1")
+    found.title = _first_text(tree, "title") or str(found.facts.get("open_graph", {}).get("title", "")) or heading
+    root = tree.root
+    if root is not None and (language := root.attributes.get("lang")):
+        found.facts["language"] = language.strip()[:35]
+    _read_linked_data(tree, found)
+    _read_time(tree, found)
+    found.text = main_text(tree)
+    said = f"{found.title}\n{heading}"
+    found.is_soft_miss = len(found.text) < _SOFT_MISS_TEXT and _NOT_FOUND.search(said) is not None
+    return found
+
+
+def main_text(tree: LexborHTMLParser) -> str:
+    """The text that the page is about, a line for each block. The tree loses what is not part of it."""
+    body = tree.body
+    if body is None:
+        return ""
+    chosen = _chosen(body)
+    for node in chosen.css(_FRAME if chosen.tag == "body" else _CLUTTER):
+        node.decompose()
+    if chosen.tag == "body":
+        chosen = _densest(chosen)
+    return text_of(chosen.html or "")[:MOST_TEXT]
+
+
+def text_of(html: str) -> str:
+    """The text of well-formed HTML, a line for each block."""
+    flat = " ".join(html.split())
+    lined = _TAG.sub("", _BREAK.sub("\n", flat))
+    if "&" in lined:
+        lined = entities.unescape(lined)
+    return _LINES.sub("\n", lined).strip()
+
+
+def text_in(fragment: str) -> str:
+    """The text of HTML that someone wrote, as in feeds."""
+    if "<" not in fragment and "&" not in fragment:
+        return " ".join(fragment.split())
+    tree = LexborHTMLParser(fragment)
+    body = tree.body
+    if body is None:
+        return ""
+    for node in body.css("script,style,template"):
+        node.decompose()
+    return text_of(body.html or "")[:MOST_TEXT]
+
+
+def _chosen(body: LexborNode) -> LexborNode:
+    """Where the page itself says its content is; a list of articles is content as a whole."""
+    marked = body.css(_MAIN)
+    mains = [node for node in marked if node.tag != "article"]
+    articles = [node for node in marked if node.tag == "article"]
+    if len(articles) == 1 and (not mains or _weight(articles[0]) * 2 > _weight(mains[0])):
+        return articles[0]
+    if mains and _weight(mains[0]):
+        return mains[0]
+    return body
+
+
+def _weight(node: LexborNode) -> int:
+    return len(node.text(deep=True))
+
+
+def _densest(body: LexborNode) -> LexborNode:
+    """The block that holds most of the paragraphs, if one does; else all of it."""
+    weights: dict[int, int] = {}
+    parents: dict[int, LexborNode] = {}
+    total = 0
+    for paragraph in body.css("p"):
+        parent = paragraph.parent
+        if parent is None:
+            continue
+        weight = len(paragraph.text(deep=True))
+        parents.setdefault(parent.mem_id, parent)
+        weights[parent.mem_id] = weights.get(parent.mem_id, 0) + weight
+        total += weight
+    if not weights:
+        return body
+    best = max(weights, key=lambda place: weights[place])
+    # Text outside of paragraphs counts too: a page of tables has few of them.
+    return parents[best] if weights[best] > 400 and weights[best] * 10 > total * 7 else body
+
+
+def _read_metas(tree: LexborHTMLParser, found: Document) -> None:
+    facts = found.facts
+    graph: dict[str, str] = {}
+    for node in tree.css("meta[content]"):
+        said = node.attributes
+        name = (
+            said.get("property") or said.get("name") or said.get("http-equiv") or said.get("itemprop") or ""
+        ).lower()
+        content = (said.get("content") or "").strip()[:MOST_FACT]
+        if not name or not content:
+            continue
+        if name.startswith("og:"):
+            if len(graph) < _MOST_FACTS:
+                graph.setdefault(name[3:], content)
+        elif name in {"robots", "floodmark"}:
+            _obey(found, content)
+        elif name == "description":
+            facts.setdefault("description", content)
+        elif name in {"content-language", "language"}:
+            facts.setdefault("language", content[:35])
+        if name in _AUTHOR:
+            facts.setdefault("author", content)
+        elif name in _PUBLISHED:
+            _note_time(facts, "published", content)
+        elif name in _MODIFIED:
+            _note_time(facts, "modified", content)
+    if graph:
+        facts["open_graph"] = graph
+
+
+def _read_relations(tree: LexborHTMLParser, found: Document) -> None:
+    for node in tree.css("link[rel][href],base[href]"):
+        said = node.attributes
+        href = said.get("href") or ""
+        if node.tag == "base":
+            found.base = found.base or href
+            continue
+        relation = (said.get("rel") or "").lower().split()
+        if "canonical" in relation:
+            found.canonical = found.canonical or href
+        elif "alternate" in relation and (said.get("type") or "").lower() in _FEED_TYPES and len(found.feeds) < 10:
+            found.feeds.append(href)
+
+
+def _read_links(tree: LexborHTMLParser, found: Document) -> None:
+    follow: dict[str, None] = {}
+    others: dict[str, None] = {}
+    for node in tree.css("a[href],area[href]"):
+        said = node.attributes
+        href = said["href"]
+        if not href or href[0] == "#":
+            continue
+        relation = said.get("rel")
+        (others if relation and "nofollow" in relation.lower() else follow)[href] = None
+        if len(follow) + len(others) >= MOST_LINKS:
+            break
+    found.hrefs, found.others = list(follow), [href for href in others if href not in follow]
+
+
+def _read_linked_data(tree: LexborHTMLParser, found: Document) -> None:
+    """When and by whom, from JSON-LD; what the head of the page says comes first."""
+    facts = found.facts
+    if "published" in facts and "author" in facts:
+        return
+    for node in tree.css('script[type="application/ld+json"]')[:5]:
+        try:
+            read = msgspec.json.decode(node.text(deep=True))
+        except (msgspec.DecodeError, RecursionError):
+            continue
+        said = read.get("@graph", read) if isinstance(read, dict) else read
+        for thing in said[:20] if isinstance(said, list) else [said]:
+            if isinstance(thing, dict):
+                _read_thing(thing, facts)
+
+
+def _read_thing(thing: dict[str, Any], facts: dict[str, Any]) -> None:
+    for name, fact in (("datePublished", "published"), ("dateModified", "modified")):
+        if isinstance(thing.get(name), str):
+            _note_time(facts, fact, thing[name])
+    author = thing.get("author")
+    if isinstance(author, list):
+        author = author[0] if author else None
+    if isinstance(author, dict):
+        author = author.get("name")
+    if isinstance(author, str) and author.strip():
+        facts.setdefault("author", author.strip()[:MOST_FACT])
+
+
+def _read_time(tree: LexborHTMLParser, found: Document) -> None:
+    if "published" not in found.facts:
+        node = tree.css_first("article time[datetime],main time[datetime]")
+        if node is not None:
+            _note_time(found.facts, "published", node.attributes.get("datetime") or "")
+
+
+def _note_time(facts: dict[str, Any], name: str, text: str) -> None:
+    if name not in facts and (moment := moment_of(text)) is not None:
+        facts[name] = moment.isoformat()
+
+
+def moment_of(text: str) -> datetime | None:
+    """A date as pages and feeds write it, in UTC; None if it is none."""
+    said = text.strip()
+    try:
+        found = datetime.fromisoformat(said)
+        return (found.replace(tzinfo=UTC) if found.tzinfo is None else found).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _obey(found: Document, rules: str) -> None:
+    if not rules:
+        return
+    said = _rules_for_us(rules)
+    if said & {"noindex", "none"}:
+        found.is_indexed = False
+    if said & {"nofollow", "none"}:
+        found.is_followed = False
+
+
+def _rules_for_us(rules: str) -> set[str]:
+    """`noindex, otherbot: nofollow` says noindex to us; a name holds to the end of its line."""
+    said = set()
+    for line in rules.lower().split("\n"):
+        name = ""
+        for word in line.split(","):
+            before, colon, after = word.partition(":")
+            if colon and before.strip() not in _RULES_WITH_VALUES:
+                name, word = before.strip(), after  # noqa: PLW2901 - the rest of the word
+            if name in _OUR_NAMES:
+                said.add(word.strip())
+    return said
+
+
+def _first_text(tree: LexborHTMLParser, selector: str) -> str:
+    node = tree.css_first(selector)
+    return "" if node is None else " ".join(node.text(deep=True).split())[:MOST_FACT]

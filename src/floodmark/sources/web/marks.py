@@ -1,0 +1,61 @@
+"""How far a crawl is: the watermark of a site. Pure."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import asdict
+
+from floodmark.batch import Watermark
+
+
+class Mark(Struct, kw_only=True):
+    """The counts are those of crawl number `crawl`, so far."""
+
+    crawl: int = 0
+    complete: bool = True
+    visited: int = 0
+    unchanged: int = 0
+    new: int = 0
+    changed: int = 0
+    gone: int = 0
+    missing: int = 0
+    """Not there, for the first time."""
+    skipped: int = 0
+    """Not collected for a reason: not HTML, the same as another page, not to be indexed."""
+    failed: int = 0
+    fresh: int = 0
+    """How many of the visited pages were visited for the first time."""
+    indexes: int = 0
+    """Sitemaps and feeds that were read."""
+    found: int = 0
+    """How many addresses were ever found: the place of the next one."""
+    strikes: dict[str, int] = field(default_factory=dict)
+    """How often we were told to wait because of a page."""
+
+    def watermark(self) -> Watermark:
+        """As it is kept."""
+        said = asdict(self)
+        return {name: value for name, value in said.items() if value or name in {"crawl", "complete", "visited"}}
+
+    def begun(self, newest: int) -> "Mark":
+        """The next crawl, or the rest of this one. `newest` is the last crawl that visited anything."""
+        if not self.complete and self.crawl >= newest:
+            return self
+        return Mark(crawl=max(self.crawl, newest) + 1, complete=False, found=self.found)
+
+    @property
+    def summary(self) -> str:
+        """In words: `visited 40, unchanged 31, new 6, changed 2, gone 1`."""
+        named = ("unchanged", "new", "changed", "gone", "missing", "skipped", "failed")
+        counts = [f"{name} {getattr(self, name)}" for name in named if getattr(self, name)]
+        return ", ".join([f"visited {self.visited}", *counts])
+
+
+def mark_of(watermark: Watermark | None) -> Mark:
+    """How far the site is crawled; a watermark that someone made up counts as none."""
+    said: Any = watermark or {}
+    try:
+        return msgspec.convert(said, Mark)
+    except msgspec.ValidationError:
+        return Mark()

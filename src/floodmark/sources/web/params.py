@@ -1,0 +1,100 @@
+"""What a job may say about how a site is crawled."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from floodmark.durations import parse_every
+from floodmark.errors import InvalidInput
+
+from .urls import glob
+
+_MOST_PATTERNS = 50
+
+
+class Params(Struct, frozen=True, kw_only=True):
+    """How a site is crawled."""
+
+    include: tuple[str, ...] = ()
+    """Globs: only pages that match one of them. None: all pages of the site."""
+    exclude: tuple[str, ...] = ()
+    """Globs: no page that matches one of them."""
+    max_pages: int = 1000
+    """How many pages one crawl visits."""
+    max_depth: int = 5
+    """How many links away from the start."""
+    delay: timedelta | None = None
+    """Between two requests; None: as the settings have it. What robots.txt asks for counts if it is longer."""
+    concurrency: int | None = None
+    """How many requests at a time; None: as the settings have it."""
+    obeys_robots: bool = True
+    sitemaps: bool = True
+    feeds: bool = True
+
+    @property
+    def most_known(self) -> int:
+        """How many addresses are remembered at most: what a site makes up without end stops there."""
+        return max(20 * self.max_pages, 10_000)
+
+
+def parse_params(params: Mapping[str, Any]) -> Params:
+    """The params of a job, checked; those of other sources are no business of ours."""
+    robots = str(params.get("robots", "obey"))
+    if robots not in {"obey", "ignore"}:
+        raise InvalidInput(f"robots {robots[:40]!r} is not known", hint="it is obey, or ignore for a site of your own")
+    return Params(
+        include=_patterns(params, "include"),
+        exclude=_patterns(params, "exclude"),
+        max_pages=_number(params, "max_pages", 1000, least=1, most=1_000_000),
+        max_depth=_number(params, "max_depth", 5, least=0, most=100),
+        delay=_delay(params.get("delay")),
+        concurrency=_number(params, "concurrency", None, least=1, most=64),
+        obeys_robots=robots == "obey",
+        sitemaps=_flag(params, "sitemaps"),
+        feeds=_flag(params, "feeds"),
+    )
+
+
+def _patterns(params: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    said = params.get(name) or ()
+    listed = [part.strip() for part in said.split(",")] if isinstance(said, str) else said
+    if not isinstance(listed, list | tuple) or len(listed) > _MOST_PATTERNS:
+        raise InvalidInput(f"{name} is not a list of patterns", hint=f"as in {name}: ['/news/**', '*.html']")
+    for pattern in listed:
+        glob(str(pattern))
+    return tuple(map(str, listed))
+
+
+def _number(params: Mapping[str, Any], name: str, usual: Any, *, least: int, most: int) -> Any:
+    value = params.get(name)
+    if value is None:
+        return usual
+    said = str(value)
+    if isinstance(value, bool) or not said.isdecimal() or not least <= int(said[:12]) <= most:
+        raise InvalidInput(
+            f"{name} {said[:40]!r} is not a number from {least} to {most:,}", hint=f"as in {name}={least}"
+        )
+    return int(said)
+
+
+def _delay(value: Any) -> timedelta | None:
+    if value is None:
+        return None
+    said = str(value)
+    try:
+        found = timedelta(seconds=float(said)) if said.replace(".", "", 1).isdecimal() else parse_every(said)
+    except InvalidInput as error:
+        raise InvalidInput(f"delay: {error}", hint="as in 0.5 (seconds), 2s or 1m") from None
+    if found > timedelta(hours=1):
+        raise InvalidInput(f"a delay of {said[:20]} is too long", hint="crawl less often instead: --every")
+    return found
+
+
+def _flag(params: Mapping[str, Any], name: str) -> bool:
+    value = params.get(name, True)
+    said = str(value).lower()
+    if said not in {"true", "false"}:
+        raise InvalidInput(f"{name} {said[:40]!r} is neither true nor false", hint=f"as in {name}=false")
+    return said == "true"

@@ -1,0 +1,256 @@
+"""What an answer means for the page that was asked for. Pure: the same for a crawl and for `floodmark try`."""
+
+import re
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from floodmark.batch import Page
+from floodmark.http.client import Answer
+
+from .charsets import decoded
+from .extract import Document, document_of
+from .feeds import parse_feed
+from .sitemaps import is_packed, parse_sitemap
+from .trees import NotXml
+from .urls import Scope, is_same_page
+
+SITEMAP, FEED = "sitemap", "feed"
+"""The notes of pages that list others."""
+
+_NOTE = 300
+_HTML = ("text/html", "application/xhtml+xml")
+_REDIRECTED, _FOR_GOOD, _MISSING = (301, 302, 303, 307, 308), (301, 308), (404, 410)
+# What is linked to and is never a page: not worth a request.
+_FILES = re.compile(
+    r"\.(?:jpe?g|png|gif|webp|svg|ico|bmp|tiff?|avif|mp[34]|m4[av]|ogg|og[av]|wav|flac|webm|avi|mov|wmv|mkv|pdf|docx?|"
+    r"xlsx?|pptx?|od[tsp]|epub|zip|gz|tgz|bz2|xz|7z|rar|tar|exe|msi|dmg|iso|apk|deb|rpm|css|js|mjs|map|woff2?|ttf|otf|"
+    r"eot|json|xml|rss|atom|csv|ics)$",
+    re.IGNORECASE,
+)
+
+
+class Kind(StrEnum):
+    """What came of a visit."""
+
+    READ = "read"
+    UNCHANGED = "unchanged"
+    MISSING = "missing"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    INDEX = "index"
+
+
+class Seen(Struct, kw_only=True):
+    """One page after a visit. `before` is what was known of it, `page` what is known now."""
+
+    kind: Kind
+    before: Page
+    page: Page
+    links: list[str] = field(default_factory=list)
+    """Pages it leads to, in the order they stand there; those of other sites too."""
+    follow: list[str] = field(default_factory=list)
+    """Those of them that belong to the crawl."""
+    indexes: list[tuple[str, str]] = field(default_factory=list)
+    """Sitemaps and feeds it names, each with its note."""
+    near: str | None = None
+    """A page that is this one under another address: it is as far from the start."""
+    data: dict[str, Any] | None = None
+    is_asked: bool = True
+    """Whether it was asked for at all: what robots.txt forbids was not."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether there is no item of it yet."""
+        return self.before.content_hash is None
+
+
+def is_index(page: Page) -> bool:
+    """Whether it is a list of pages rather than a page."""
+    return page.note in {SITEMAP, FEED}
+
+
+def is_file(url: str) -> bool:
+    """Whether an address is that of a picture, an archive or the like."""
+    return _FILES.search(url.partition("?")[0]) is not None
+
+
+def read(page: Page, answer: Answer, *, crawl: int, scope: Scope, now: datetime) -> Seen:
+    """What we have seen when `answer` is what came for `page`."""
+    status = answer.status
+    after = replace(page, crawl=crawl, status=status)
+    if status == 304:
+        # What kept it from being collected then still does; what went wrong since is over.
+        note = page.note if page.content_hash is None else None
+        kind = Kind.INDEX if is_index(page) else Kind.UNCHANGED
+        return Seen(kind=kind, before=page, page=replace(after, misses=0, note=note))
+    if status == 200:
+        return _answered(page, after, answer, scope, now)
+    if status in _REDIRECTED:
+        return _redirected(page, after, answer, scope)
+    if status in _MISSING:
+        return _missing(page, after, f"not there (status {status})")
+    return _noted(page, after, f"answers with status {status}")
+
+
+def failed(page: Page, crawl: int, reason: str, *, is_asked: bool = True) -> Seen:
+    """The page could not be had; what is known of it stays."""
+    after = replace(page, crawl=crawl, note=_kept_note(page, reason))
+    return Seen(kind=Kind.FAILED, before=page, page=after, is_asked=is_asked)
+
+
+def skipped(page: Page, crawl: int, reason: str) -> Seen:
+    """The page is not to be asked for."""
+    after = replace(page, crawl=crawl, note=_kept_note(page, reason))
+    return Seen(kind=Kind.SKIPPED, before=page, page=after, is_asked=False)
+
+
+def _answered(page: Page, after: Page, answer: Answer, scope: Scope, now: datetime) -> Seen:
+    after = replace(
+        after,
+        misses=0,
+        etag=_bounded(answer.headers.get("ETag")),
+        last_modified=_bounded(answer.headers.get("Last-Modified")),
+    )
+    if is_index(page) or _is_xml(answer):
+        return _index(page, after, answer, scope)
+    if answer.media_type in _HTML or (not answer.media_type and answer.body.lstrip()[:1] == b"<"):
+        return _page(page, after, answer, scope, now)
+    return _noted(page, after, f"not HTML: {answer.media_type or 'of no type'}")
+
+
+def _redirected(page: Page, after: Page, answer: Answer, scope: Scope) -> Seen:
+    said = answer.headers.get("Location", "")
+    to = scope.link(said, page.url)
+    where = to or said[:200] or "nowhere"
+    if to == page.url:
+        return _noted(page, after, "redirects to itself")
+    if answer.status in _FOR_GOOD and page.content_hash is not None:
+        seen = _missing(page, after, f"moved to {where}")
+    else:
+        seen = _noted(page, after, f"redirects to {where}")
+    if to is not None and is_index(page):
+        seen.indexes = [(to, page.note or FEED)]
+    elif to is not None and scope.holds(to):
+        seen.follow = [to]
+        seen.near = to if is_same_page(to, page.url) else None
+    return seen
+
+
+def _missing(page: Page, after: Page, reason: str) -> Seen:
+    if is_index(page):
+        return _noted(page, after, reason)
+    missed = replace(after, misses=page.misses + 1, etag=None, last_modified=None, note=reason[:_NOTE])
+    return Seen(kind=Kind.MISSING, before=page, page=missed)
+
+
+def _noted(page: Page, after: Page, reason: str) -> Seen:
+    kind = Kind.INDEX if is_index(page) else Kind.SKIPPED
+    return Seen(kind=kind, before=page, page=replace(after, note=_kept_note(page, reason)))
+
+
+def _kept_note(page: Page, reason: str) -> str | None:
+    # A list of pages is known by its note, whatever became of it this time.
+    return page.note if is_index(page) else reason[:_NOTE]
+
+
+def _is_xml(answer: Answer) -> bool:
+    return "xml" in answer.media_type and answer.media_type not in _HTML
+
+
+def _index(page: Page, after: Page, answer: Answer, scope: Scope) -> Seen:
+    """A sitemap or a feed: the pages it lists are found."""
+    body = answer.body
+    try:
+        if page.note == SITEMAP or is_packed(body) or b"<urlset" in body[:2000] or b"<sitemapindex" in body[:2000]:
+            listed = parse_sitemap(body)
+            pages, indexes, note = listed.pages, listed.sitemaps, SITEMAP
+        else:
+            entries = parse_feed(body).entries
+            pages, indexes, note = tuple(entry.link for entry in entries if entry.link), (), FEED
+    except NotXml as error:
+        return _noted(
+            page, after, f"not HTML: {answer.media_type}" if not is_index(page) else f"cannot be read: {error}"
+        )
+    links = _addresses(list(pages), page.url, scope)
+    return Seen(
+        kind=Kind.INDEX,
+        before=page,
+        page=replace(after, note=note),
+        follow=[link for link in links if scope.holds(link)],
+        indexes=[(address, SITEMAP) for address in _addresses(list(indexes), page.url, scope)],
+    )
+
+
+def _page(page: Page, after: Page, answer: Answer, scope: Scope, now: datetime) -> Seen:
+    rules = "\n".join(answer.headers.getall("X-Robots-Tag", ()))
+    document = document_of(decoded(answer.body, answer.charset), rules=rules)
+    base = _base(page.url, document, scope)
+    links = _addresses(document.hrefs, base, scope)
+    follow = [link for link in links if scope.holds(link)] if document.is_followed else []
+    feeds = [(address, FEED) for address in _addresses(document.feeds, base, scope)]
+    seen = Seen(kind=Kind.SKIPPED, before=page, page=after, links=links, follow=follow, indexes=feeds)
+    canonical = scope.link(document.canonical, base) if document.canonical else None
+    reason = _why_not(page.url, document, canonical, scope)
+    if document.is_soft_miss:
+        # Its links are those of the error page.
+        return _missing(page, after, "says that it is not there, though with status 200")
+    if reason is not None:
+        seen.page = replace(after, note=reason[:_NOTE])
+        if canonical is not None and canonical != page.url and scope.holds(canonical):
+            seen.follow = [canonical, *follow]
+            seen.near = canonical if is_same_page(canonical, page.url) else None
+        return seen
+    fingerprint = document.fingerprint
+    if fingerprint == page.content_hash:
+        seen.kind, seen.page = Kind.UNCHANGED, replace(after, note=None)
+        return seen
+    seen.kind, seen.page = Kind.READ, replace(after, content_hash=fingerprint, note=None)
+    others = _addresses(document.others, base, scope)
+    seen.data = _data(page.url, document, fingerprint, list(dict.fromkeys([*links, *others])), now)
+    return seen
+
+
+def _why_not(url: str, document: Document, canonical: str | None, scope: Scope) -> str | None:
+    if canonical is not None and canonical != url and scope.holds(canonical):
+        return f"its canonical address is {canonical}"
+    if not document.is_indexed:
+        return "asks not to be indexed (noindex)"
+    if not scope.is_wanted(url):
+        return "no pattern wants it; read for its links"
+    return "holds no text" if not document.text and not document.title else None
+
+
+def _data(url: str, document: Document, fingerprint: str, links: list[str], now: datetime) -> dict[str, Any]:
+    return {
+        "url": url,
+        "title": document.title,
+        "text": document.text,
+        **document.facts,
+        "links": links,
+        "hash": fingerprint,
+        "fetched_at": now.isoformat(),
+    }
+
+
+def _base(url: str, document: Document, scope: Scope) -> str:
+    found = scope.link(document.base, url) if document.base else None
+    return found or url
+
+
+def _addresses(hrefs: list[str], base: str, scope: Scope) -> list[str]:
+    """Each once, in order, in their one form."""
+    link = scope.link
+    found: dict[str, None] = {}
+    for href in hrefs:
+        address = link(href, base)
+        if address is not None:
+            found[address] = None
+    return list(found)
+
+
+def _bounded(text: str | None) -> str | None:
+    return text if text and len(text) <= 500 else None

@@ -1,0 +1,37 @@
+"""What a site asks of those who come: its robots.txt. Pure."""
+
+from datetime import timedelta
+
+from protego import Protego
+
+# Longer than this between two pages is no delay but a way of saying no; sites that mean it write Disallow.
+LONGEST_DELAY = timedelta(hours=1)
+MOST_SITEMAPS = 50
+
+
+class Robots:
+    """The rules of one robots.txt for us. Without a text everything is allowed."""
+
+    def __init__(self, text: str, agent: str) -> None:
+        # The rules speak of programs by the first word of their name.
+        self._agent = agent.partition("/")[0].strip() or "floodmark"
+        self._rules = Protego.parse(text)
+        self._is_open = "disallow" not in text.lower()
+
+    def allows(self, url: str) -> bool:
+        """Whether we may read this address."""
+        return self._is_open or bool(self._rules.can_fetch(url, self._agent))
+
+    @property
+    def delay(self) -> timedelta:
+        """How long to wait between two pages."""
+        asked = self._rules.crawl_delay(self._agent) or 0.0
+        rate = self._rules.request_rate(self._agent)
+        if rate is not None and rate.requests:
+            asked = max(asked, rate.seconds / rate.requests)
+        return min(timedelta(seconds=min(max(asked, 0.0), 1e6)), LONGEST_DELAY)
+
+    @property
+    def sitemaps(self) -> list[str]:
+        """Where the site lists its pages."""
+        return list(self._rules.sitemaps)[:MOST_SITEMAPS]

@@ -1,0 +1,86 @@
+"""The source `web`: sites, page by page. Light to import: what takes pages apart comes with a run."""
+
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from floodmark.batch import Batch, Watermark
+from floodmark.errors import InvalidInput, Permanent, Transient
+from floodmark.http.client import Limits
+from floodmark.sources.port import Context, Target
+
+from .marks import mark_of
+from .params import Params, parse_params
+from .port import Getting, Ports
+from .urls import Scope, origin_of, start_of
+
+if TYPE_CHECKING:
+    from .robots import Robots
+
+# A robots.txt may be half a megabyte by its standard; we bear a little more.
+ROBOTS_LIMITS = Limits(body_bytes=1024 * 1024, unpacked_bytes=1024 * 1024, total=timedelta(seconds=30))
+# Where a site wants long pauses its rules are not asked for before each page.
+_REMEMBERED, _RULES_HOLD = 100, timedelta(hours=1)
+_PATIENCE = timedelta(seconds=10)
+
+
+class WebSource:
+    """Crawls sites. Without `ports` it can only check what it is asked."""
+
+    kind = "web"
+
+    def __init__(self, ports: Ports | None = None) -> None:
+        self._ports = ports
+        self._rules: OrderedDict[str, tuple[datetime, Robots]] = OrderedDict()
+
+    def check(self, target: str, params: Mapping[str, Any]) -> None:
+        """Raise `InvalidInput` unless `target` can be the address of a page and `params` make sense."""
+        start_of(target)
+        parse_params(params)
+
+    def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+        """Pages that are new, changed or gone, a few at a time."""
+        if self._ports is None:
+            raise InvalidInput("this process can only check sites", hint="Start floodmark up, or a worker")
+        try:
+            start, params = start_of(target.name), parse_params(target.params)
+            scope = Scope(start, include=params.include, exclude=params.exclude)
+        except InvalidInput as error:
+            raise Permanent(str(error), hint=error.hint) from error
+        return self._batches(self._ports, target, since, context, scope=scope, params=params)
+
+    async def _batches(
+        self, ports: Ports, target: Target, since: Watermark | None, context: Context, *, scope: Scope, params: Params
+    ) -> AsyncGenerator[Batch, None]:
+        from .crawl import Crawl  # noqa: PLC0415 - takes a while to import, and not everyone crawls
+
+        robots = await self._robots(ports, scope.start) if params.obeys_robots else None
+        crawl = Crawl(ports, target, context, params=params, scope=scope, mark=mark_of(since), robots=robots)
+        async with aclosing(crawl.batches()) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def _robots(self, ports: Ports, start: str) -> "Robots":
+        origin, now = origin_of(start), ports.clock.now()
+        held = self._rules.get(origin)
+        if held is not None and now < held[0]:
+            return held[1]
+        found = await robots_of(ports.http, origin, ports.agent)
+        if found.delay > _PATIENCE:
+            self._rules[origin] = now + _RULES_HOLD, found
+            while len(self._rules) > _REMEMBERED:
+                self._rules.popitem(last=False)
+        return found
+
+
+async def robots_of(http: Getting, origin: str, agent: str) -> "Robots":
+    """The rules of a site. One that has none allows everything; one that cannot say allows nothing, for now."""
+    from .charsets import decoded  # noqa: PLC0415 - see above
+    from .robots import Robots  # noqa: PLC0415
+
+    answer = await http.get(f"{origin}/robots.txt", limits=ROBOTS_LIMITS)
+    if answer.status >= 500:
+        raise Transient(f"{origin}/robots.txt answers with status {answer.status}")
+    return Robots(decoded(answer.body) if answer.status == 200 else "", agent)

@@ -1,0 +1,130 @@
+"""robots.txt, sitemaps and feeds, as they are found."""
+
+import gzip
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from floodmark.sources.feed.source import items_of
+from floodmark.sources.web.feeds import parse_feed
+from floodmark.sources.web.robots import Robots
+from floodmark.sources.web.sitemaps import parse_sitemap
+from floodmark.sources.web.trees import NotXml, parse
+
+ROBOTS = """
+User-agent: *
+Disallow: /private/
+Crawl-delay: 2
+
+User-agent: floodmark
+Disallow: /drafts/*.html$
+Crawl-delay: 0.5
+Sitemap: https://example.com/map.xml
+"""
+
+RSS = """<?xml version="1.0"?>
+<rss version="2.0" xmlns:content="http://purl.org/rss/1.0/modules/content/" xmlns:dc="http://purl.org/dc/elements/1.1/">
+<channel><title>News &amp; more</title><link>https://example.com/</link><language>en</language>
+<item><title>Second&nbsp;one</title><link>/two</link><guid isPermaLink="false">id-2</guid>
+  <pubDate>Tue, 02 Jun 2026 08:00:00 +0200</pubDate>
+  <description>&lt;p&gt;Short &lt;b&gt;text&lt;/b&gt;.&lt;/p&gt;</description>
+  <content:encoded><![CDATA[<p>Long</p><p>text</p>]]></content:encoded><dc:creator>Ann</dc:creator>
+  <category>a</category><category>b</category></item>
+<item><title>First one</title><guid>https://example.com/one</guid>
+  <pubDate>Mon, 01 Jun 2026 08:00:00 GMT</pubDate></item>
+<item><title>Nameless</title></item>
+</channel></rss>"""
+
+ATOM = """<feed xmlns="http://www.w3.org/2005/Atom" xml:lang="de"><title>Blog</title>
+<link rel="self" href="https://example.com/atom"/><link href="https://example.com/"/>
+<entry><id>tag:1</id><title type="html">A &amp;lt;b&amp;gt;</title><link rel="alternate" href="https://example.com/a"/>
+<author><name>Bo</name></author><updated>2026-06-01T10:00:00Z</updated>
+<content type="xhtml"><div xmlns="http://www.w3.org/1999/xhtml"><p>Hello</p></div></content></entry></feed>"""
+
+
+def test_the_rules_for_us_come_before_those_for_all() -> None:
+    ours, others = Robots(ROBOTS, "floodmark/1.0"), Robots(ROBOTS, "another")
+
+    assert ours.allows("https://example.com/private/a")
+    assert not ours.allows("https://example.com/drafts/a.html")
+    assert not others.allows("https://example.com/private/a")
+    assert ours.delay == timedelta(seconds=0.5)
+    assert others.delay == timedelta(seconds=2)
+    assert ours.sitemaps == ["https://example.com/map.xml"]
+
+
+def test_a_site_without_rules_allows_everything() -> None:
+    rules = Robots("", "floodmark")
+
+    assert rules.allows("https://example.com/anything")
+    assert rules.delay == timedelta()
+    assert Robots("<html>not found</html>\x00", "floodmark").allows("https://example.com/")
+    assert Robots("User-agent: *\nCrawl-delay: 1e99", "floodmark").delay <= timedelta(hours=1)
+
+
+def test_sitemaps_list_pages_or_other_sitemaps() -> None:
+    pages = b'<urlset xmlns="http://x"><url><loc> https://e.com/a </loc></url><url><loc>https://e.com/b</loc></url></urlset>'
+    index = b'<sitemapindex xmlns="http://x"><sitemap><loc>https://e.com/1.xml.gz</loc></sitemap></sitemapindex>'
+
+    assert parse_sitemap(pages).pages == ("https://e.com/a", "https://e.com/b")
+    assert parse_sitemap(gzip.compress(pages)).pages == ("https://e.com/a", "https://e.com/b")
+    assert parse_sitemap(index).sitemaps == ("https://e.com/1.xml.gz",)
+    assert parse_sitemap(b"https://e.com/a\nhttps://e.com/b\n").pages == ("https://e.com/a", "https://e.com/b")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"<html><body>not found</body></html>",
+        b"<urlset><url>",
+        gzip.compress(b"<urlset/>")[:-9],
+        gzip.compress(b"0" * 60_000_000),
+        b"\x1f\x8bnothing",
+    ],
+)
+def test_what_is_no_sitemap_is_told(content: bytes) -> None:
+    with pytest.raises(NotXml):
+        parse_sitemap(content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'<!DOCTYPE r [<!ENTITY a "b">]><rss>&a;</rss>',
+        b'<!DOCTYPE r [<!ENTITY a SYSTEM "file:///etc/passwd">]><rss>&a;</rss>',
+        b"<a>" * 200 + b"</a>" * 200,
+    ],
+)
+def test_entities_and_depths_of_strangers_are_refused(content: bytes) -> None:
+    with pytest.raises(NotXml):
+        parse(content)
+
+
+def test_rss_is_read_as_it_is_found() -> None:
+    feed = parse_feed(RSS.encode())
+    second, first, nameless = feed.entries
+
+    assert (feed.title, feed.language) == ("News & more", "en")
+    assert (second.id, second.title, second.author, second.tags) == ("id-2", "Second one", "Ann", ("a", "b"))
+    assert (second.summary, second.content) == ("Short text.", "Long\ntext")
+    assert second.published == datetime(2026, 6, 2, 6, tzinfo=UTC)
+    assert first.id == first.link == "https://example.com/one"
+    assert nameless.id != first.id
+
+
+def test_atom_is_read_as_it_is_found() -> None:
+    [entry] = parse_feed(ATOM.encode()).entries
+
+    assert (entry.id, entry.link, entry.author) == ("tag:1", "https://example.com/a", "Bo")
+    assert entry.content == "Hello"
+    assert entry.updated == datetime(2026, 6, 1, 10, tzinfo=UTC)
+
+
+def test_entries_come_oldest_first_with_their_links_in_full() -> None:
+    items = items_of(parse_feed(RSS.encode()), "https://example.com/feed", datetime(2026, 6, 3, tzinfo=UTC))
+
+    assert [item.data["title"] for item in items] == ["Nameless", "First one", "Second one"]
+    assert items[-1].data["link"] == "https://example.com/two"
+    later = items_of(parse_feed(RSS.encode()), "https://example.com/feed", datetime(2027, 1, 1, tzinfo=UTC))
+    assert [item.fingerprint for item in later] == [item.fingerprint for item in items]
