@@ -92,7 +92,13 @@ async def publisher() -> AsyncIterator[Publisher]:
 
 
 def opened(url: str, publisher: Publisher, **settings: Any) -> Any:
-    chosen = {"database_url": url, "api_url": publisher.url, "hostname": "test", **settings}
+    chosen = {
+        "database_url": url,
+        "api_url": publisher.url,
+        "hostname": "test",
+        "http_allow_hosts": "127.0.0.1",
+        **settings,
+    }
     events = chosen.pop("events", None)
     return open_parts(Settings(**chosen), events=events)
 
@@ -426,7 +432,7 @@ WRONG: dict[str, tuple[Answering, str]] = {
     "no content": (says(b"", status=204), "status 204"),
     "not modified, though nobody asked": (says(b"", status=304), "status 304"),
     "a redirect loop": (leads("/schedules?again={number}"), "redirects more than 3 times"),
-    "a redirect to another server": (leads("http://198.51.100.7/x"), "to another server, http://198.51.100.7"),
+    "a redirect to another server": (leads("http://other.example/x"), "to another server, http://other.example"),
     "a redirect to a file": (leads("file:///etc/passwd"), "cannot be had"),
     "a redirect to nowhere": (leads(""), "redirects to nowhere"),
     "slow headers": (silent, "took longer than"),
@@ -611,7 +617,13 @@ async def test_on_the_command_line_it_is_told_row_by_row(
     light_url: str, publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    cli = CommandLine(tmp_path, DATABASE_URL=light_url, API_URL=publisher.url, SYNC_DISABLE_MISSING="true")
+    cli = CommandLine(
+        tmp_path,
+        DATABASE_URL=light_url,
+        API_URL=publisher.url,
+        HTTP_ALLOW_HOSTS="127.0.0.1",
+        SYNC_DISABLE_MISSING="true",
+    )
 
     async def said(*command: str) -> str:
         return (await asyncio.to_thread(cli.good, "sync", *command)).out

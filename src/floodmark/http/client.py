@@ -183,12 +183,21 @@ async def followed(
         guard.check_url(to)
         if callable(follow):
             follow(where, to)
-        if to.origin() != where.origin() and headers:
+        if headers and not _may_know(where, to):
             headers = {name: value for name, value in headers.items() if name.lower() not in _PRIVATE_HEADERS}
         where = to
     if not passed:
         return answer
     return replace(answer, redirects=tuple(passed), is_permanent_redirect=for_good)
+
+
+def _may_know(where: "URL", to: "URL") -> bool:
+    """Whether the server that is redirected to may be told what was meant for this one."""
+    is_safer = (where.host, where.scheme, where.port) == (to.host, "http", 80) and (to.scheme, to.port) == (
+        "https",
+        443,
+    )
+    return is_safer or to.origin() == where.origin()
 
 
 def redirect_of(answer: Answer, where: "URL") -> "URL | None":

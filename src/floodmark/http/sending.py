@@ -93,6 +93,10 @@ class Sender:
             if received > limits.body_bytes:
                 raise _too_large(response, limits.body_bytes)
             unpacked.add(part)
+            while unpacked.has_more:
+                # A small part can become very large: others have their turn meanwhile.
+                await asyncio.sleep(0)
+                unpacked.go_on()
             if unpacked.is_too_large:
                 raise _too_large(response, limits.unpacked_bytes, "unpacked")
         if received and not unpacked.is_whole:
@@ -150,7 +154,7 @@ def _said(error: aiohttp.ClientError, url: URL) -> SourceError:  # noqa: PLR0911
         case aiohttp.ClientConnectorError():
             why = os.strerror(error.errno) if error.errno else _short(error.os_error)
             return Transient(f"nobody answers at {url.host}:{url.port} ({why})")
-        case aiohttp.ClientResponseError() if isinstance(error.__cause__, LineTooLong):
+        case aiohttp.ClientResponseError() if _has_long_line(error):
             return TooLarge(f"the headers of {url.host} are too large: a line is longer than {_size(_LONGEST_LINE)}")
         case aiohttp.ClientResponseError():
             return Permanent(f"the answer of {url.host} is no good HTTP: {_short(error.message)}")
@@ -159,6 +163,12 @@ def _said(error: aiohttp.ClientError, url: URL) -> SourceError:  # noqa: PLR0911
         case _:
             # Reset, closed without a word, or before its end.
             return Transient(f"the connection to {url.host} was broken off ({_short(error)})")
+
+
+def _has_long_line(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, LineTooLong):
+        error = error.__cause__
+    return error is not None
 
 
 def _short(error: object) -> str:

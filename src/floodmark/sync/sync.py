@@ -10,7 +10,6 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-import aiohttp
 import msgspec
 from msgspec import Struct
 from sqlalchemy.exc import DBAPIError
@@ -29,7 +28,7 @@ from floodmark.telemetry.events import SchedulesSynced, StepFailed
 from floodmark.upkeep.leader import Leader
 
 from .difference import SOURCE, Difference, Known, difference, differing, long_name, short_name, too_much
-from .fetching import Connect, Fetcher
+from .fetching import Fetcher
 from .format import Row, plain, rows_from, rows_of
 from .report import LastSync, Report, SyncStatus
 
@@ -54,11 +53,11 @@ class _SupersededError(Exception):
 class Sync:
     """Reads the schedules of API_URL and brings the jobs made from them up to date."""
 
-    def __init__(self, parts: Parts, actor: Actor, *, connect: Connect = aiohttp.TCPConnector) -> None:
+    def __init__(self, parts: Parts, actor: Actor) -> None:
         self._parts, self._settings = parts, parts.settings
         # Whoever asked for it: these changes come by this way.
         self._actor = msgspec.structs.replace(actor, via="sync")
-        self._jobs, self._connect = SyncedJobs(parts.database, parts.clock), connect
+        self._jobs = SyncedJobs(parts.database, parts.clock)
 
     async def run(self, *, dry_run: bool = False, force: bool = False) -> Report:
         """Read and compare, and change what differs unless it is only tried.
@@ -92,7 +91,7 @@ class Sync:
         )
 
     async def _run(self, url: str, *, dry_run: bool, force: bool) -> Report:
-        fetcher = Fetcher(url, timeout=self._settings.request_timeout, connect=self._connect)
+        fetcher = Fetcher(self._parts.http, url, timeout=self._settings.request_timeout)
         of = hashlib.blake2b(url.encode(), digest_size=16).hexdigest()
         for left in range(_ATTEMPTS - 1, -1, -1):
             async with self._jobs.reading() as store:
