@@ -11,22 +11,18 @@ from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from msgspec.structs import replace
 
 from . import eventloop
-from .api.health import health_app
-from .api.role import ApiRole
-from .api.server import HttpServer
 from .clock import Clock
 from .durations import parse_every
 from .errors import InvalidInput
 from .health import health_of
 from .job import CatchUp, Overlap, Policy, Priority
 from .parts import Parts, open_parts
-from .roles import SchedulerRole, WorkerRole
 from .settings import Settings, load
 from .sources.feed.source import FeedSource
 from .sources.feed.source import Ports as FeedPorts
@@ -48,6 +44,11 @@ from .telemetry.metrics import render
 from .threads import DaemonThreads
 from .vault import Vault
 from .when import priority_of, when_of
+
+if TYPE_CHECKING:
+    from .api.role import ApiRole
+    from .api.server import HttpServer
+    from .roles import SchedulerRole, WorkerRole
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -219,7 +220,7 @@ class Floodmark:
         port: int | None = None,
         seconds: float | None = None,
         stop: asyncio.Event | None = None,
-        ready: Callable[[Parts, HttpServer], None] | None = None,
+        ready: "Callable[[Parts, HttpServer], None] | None" = None,
     ) -> None:
         """Do the work of the given roles until stopped. `ready` is called once everything is up.
 
@@ -231,26 +232,25 @@ class Floodmark:
             self.opened_sources(parts) as sources,
             _stopped_by_signals(stop, seconds),
         ):
-            roles: list[SchedulerRole | WorkerRole | ApiRole] = []
-            if scheduler:
-                roles.append(SchedulerRole(parts, is_alone=not worker))
-            if worker:
-                roles.append(WorkerRole(parts, sources))
+            roles = _roles(parts, sources, scheduler=scheduler, worker=worker)
             serving = await self._serving(parts, sources, port, scheduler=scheduler, worker=worker)
             async with serving as server:
                 if ready is not None:
                     ready(parts, server)
-                await asyncio.gather(*(role.run(stop) for role in roles or [ApiRole(parts)]))
+                await asyncio.gather(*(role.run(stop) for role in roles))
 
     async def _serving(
         self, parts: Parts, sources: Mapping[str, Source], port: int | None, *, scheduler: bool, worker: bool
-    ) -> HttpServer:
+    ) -> "HttpServer":
+        # Heavy, and most commands that import this module serve nothing.
+        from .api.health import health_app  # noqa: PLC0415
+        from .api.server import HttpServer  # noqa: PLC0415
+
         host, is_any = self.settings.host, port is None
         if scheduler != worker:
             usual = self.settings.scheduler_port if scheduler else self.settings.worker_port
             page = health_app(lambda: render(parts.registry), lambda: health_of(parts))
             return HttpServer(page, host, usual if port is None else port, fallback=is_any)
-        # Heavy, and most commands that import this module serve nothing.
         from .api.access import require_token_to_listen  # noqa: PLC0415
         from .api.app import create_app  # noqa: PLC0415
 
@@ -258,6 +258,21 @@ class Floodmark:
         app = create_app(parts, sources=sources)
         usual = self.settings.port
         return HttpServer(app, host, usual if port is None else port, fallback=is_any, leaving=app.state.live.close)
+
+
+def _roles(
+    parts: Parts, sources: Mapping[str, Source], *, scheduler: bool, worker: bool
+) -> "list[SchedulerRole | WorkerRole | ApiRole]":
+    """What the process does; one that neither schedules nor works serves the API."""
+    from .api.role import ApiRole  # noqa: PLC0415 - as is all that only a process that stays has a need for
+    from .roles import SchedulerRole, WorkerRole  # noqa: PLC0415
+
+    roles: list[SchedulerRole | WorkerRole | ApiRole] = []
+    if scheduler:
+        roles.append(SchedulerRole(parts, is_alone=not worker))
+    if worker:
+        roles.append(WorkerRole(parts, sources))
+    return roles or [ApiRole(parts)]
 
 
 def telegram_ports(parts: Parts) -> TelegramPorts:

@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Coroutine, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .incoming.intake import Intake
 from .incoming.listening import ChannelListener, StreamListener
@@ -19,7 +19,6 @@ from .sources.port import Source
 from .store.fleet import Fleet
 from .store.posts import Posts
 from .store.shadow import ShadowFires
-from .sync.sync import Syncer
 from .telemetry.events import DepthMeasured, Events, StepFailed
 from .upkeep.leader import Leader
 from .upkeep.loop import Loop, Step
@@ -29,6 +28,9 @@ from .upkeep.rescuer import Rescuer
 from .worker.executor import Executor
 from .worker.retries import Retries
 from .worker.worker import Worker
+
+if TYPE_CHECKING:
+    from .sync.sync import Syncer
 
 _SOON = timedelta(seconds=1)
 # After the grace: to write down what was handed back.
@@ -88,7 +90,7 @@ class SchedulerRole:
         self._intake = Intake(parts)
         self._channels = None if parts.redis is None else ChannelListener(parts, self._intake, self.leader)
         self._shadow = Shadow(ShadowFires(parts.database, parts.clock))
-        self._syncer = None if settings.api_url is None else Syncer(parts, self.leader)
+        self._syncer = None if settings.api_url is None else _syncer(parts, self.leader)
         self._loops = [
             *forgetful,
             *self._listeners(),
@@ -177,6 +179,12 @@ class SchedulerRole:
         if self.leader.is_leader:
             await self._fleet.tick(self._parts.name, _TICK)
             self._parts.events.emit(DepthMeasured(await self._parts.queue.depth()))
+
+
+def _syncer(parts: Parts, leader: Leader) -> "Syncer":
+    from .sync.sync import Syncer  # noqa: PLC0415 - with an HTTP client, which takes a while to import
+
+    return Syncer(parts, leader)
 
 
 class WorkerRole:

@@ -43,7 +43,13 @@ _PR_SET_PDEATHSIG = 1
 _LATER = (
     "aiosqlite",
     "alembic.command",
+    "alembic.config",
     "asyncpg",
+    "floodmark.api.access",
+    "floodmark.api.app",
+    "floodmark.api.health",
+    "floodmark.api.role",
+    "floodmark.roles",
     "floodmark.sources.telegram.reading",
     "sqlalchemy.dialects.postgresql.asyncpg",
     "sqlalchemy.dialects.sqlite.aiosqlite",

@@ -1,14 +1,18 @@
 """Migrations prove themselves: they and the models give one schema, on both databases, in both directions."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from floodmark.errors import Unavailable
+from floodmark.store import migrations
 from floodmark.store.migrate import current, migrate, newest, require_newest
 from floodmark.store.tables import metadata
 from system.stores import AnyDatabase
@@ -79,6 +83,16 @@ def differences(connection: Connection) -> list[Any]:
 async def test_alembic_sees_no_difference_between_models_and_migrations(database: AnyDatabase) -> None:
     async with database.reading() as connection:
         assert await connection.run_sync(differences) == []
+
+
+@pytest.mark.spec("E2")
+def test_the_names_of_the_files_tell_what_alembic_reads_in_them() -> None:
+    """So that a start need not ask Alembic."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    scripts = list(ScriptDirectory.from_config(config).walk_revisions())
+    assert {Path(script.path).name.partition("_")[0] for script in scripts} == {script.revision for script in scripts}
+    assert newest() == scripts[0].revision == max(script.revision for script in scripts)
 
 
 @pytest.mark.spec("E2", "G8")

@@ -9,11 +9,9 @@ from importlib import import_module
 from pathlib import Path
 
 from floodmark.app import Floodmark
-from floodmark.client import Client
 from floodmark.errors import FloodmarkError, InvalidInput
 from floodmark.office.local import LocalOffice
 from floodmark.office.port import Office
-from floodmark.office.remote import RemoteOffice
 from floodmark.parts import open_parts
 from floodmark.settings import Settings, load
 from floodmark.store.audit import Actor
@@ -27,6 +25,10 @@ async def open_office(overrides: Mapping[str, str]) -> AsyncIterator[Office]:
         async with open_here(overrides) as office:
             yield office
         return
+    # An HTTP client, which takes a while to import.
+    from floodmark.client import Client  # noqa: PLC0415
+    from floodmark.office.remote import RemoteOffice  # noqa: PLC0415
+
     token = settings.floodmark_token
     async with Client(settings.floodmark_url, None if token is None else token.get_secret_value()) as client:
         yield RemoteOffice(client)

@@ -1,42 +1,39 @@
-"""Bring a database to the schema this version of Floodmark needs."""
+"""Bring a database to the schema this version of Floodmark needs.
+
+Alembic does it. But nearly every start finds the newest schema there already, and to see that takes no Alembic,
+which is heavy to import: the version stands in its table, and the versions we know are the names of files.
+"""
 
 from functools import cache
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, inspect, text
 
 from floodmark.errors import Unavailable
 
 from .database import Database
 
 _FOLDER = Path(__file__).parent / "migrations"
+_TABLE = "alembic_version"
 # Any number will do, so long as it is ours: two processes that start at once migrate one after the other.
 _MIGRATION_LOCK = 7_205_759_403
 
 
-def _config(connection: Connection) -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(_FOLDER))
-    config.attributes["connection"] = connection
-    return config
+@cache
+def _known() -> tuple[str, ...]:
+    """All revisions, oldest first: each is the number that its file's name begins with."""
+    return tuple(sorted(path.name.partition("_")[0] for path in (_FOLDER / "versions").glob("[0-9]*.py")))
+
+
+def newest() -> str:
+    """The revision this version of Floodmark is written for."""
+    return _known()[-1]
 
 
 def _current(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()
-
-
-@cache
-def newest() -> str:
-    """The revision this version of Floodmark is written for."""
-    config = Config()
-    config.set_main_option("script_location", str(_FOLDER))
-    head = ScriptDirectory.from_config(config).get_current_head()
-    assert head is not None
-    return head
+    if not inspect(connection).has_table(_TABLE):
+        return None
+    return connection.execute(text(f"SELECT version_num FROM {_TABLE}")).scalar()
 
 
 async def migrate(database: Database, *, to: str = "head") -> tuple[str | None, str | None]:
@@ -44,23 +41,31 @@ async def migrate(database: Database, *, to: str = "head") -> tuple[str | None, 
 
     def work(connection: Connection) -> tuple[str | None, str | None]:
         before = _current(connection)
-        known = {script.revision for script in ScriptDirectory.from_config(_config(connection)).walk_revisions()}
-        if before is not None and before not in known:
+        if before is not None and before not in _known():
             raise Unavailable(
                 f"the database has schema {before}, which is newer than this version of Floodmark knows",
                 hint="Upgrade Floodmark on this machine: pip install --upgrade floodmark",
             )
         if to == "head" and before == newest():
-            # Nearly every start. Alembic's environment is global to the process: best left alone when not needed.
+            # Alembic's environment is global to the process, too: best left alone when not needed.
             return before, before
-        is_older = to in known and before is not None and to < before
-        (command.downgrade if is_older or to == "base" else command.upgrade)(_config(connection), to)
+        _change(connection, to, is_older=to == "base" or (to in _known() and before is not None and to < before))
         return before, _current(connection)
 
     async with database.writing() as connection:
         if database.dialect == "postgresql":
             await connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
         return await connection.run_sync(work)
+
+
+def _change(connection: Connection, to: str, *, is_older: bool) -> None:
+    from alembic import command  # noqa: PLC0415 - see above
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config()
+    config.set_main_option("script_location", str(_FOLDER))
+    config.attributes["connection"] = connection
+    (command.downgrade if is_older else command.upgrade)(config, to)
 
 
 async def current(database: Database) -> str | None:
