@@ -1,16 +1,21 @@
 """What all benchmarks share: servers, a stop-watch that knows CPU time, and a table of ratios."""
 
+import asyncio
+import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+import msgspec
+from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
@@ -96,6 +101,27 @@ async def interleaved(rounds: int, *measures: Callable[[], Awaitable[T]]) -> lis
         for place, measure in enumerate(measures):
             results[place].append(await measure())
     return results
+
+
+def ratio(ours: Iterable[float], reference: Iterable[float]) -> str:
+    """Of each round its own, so that what came over a whole round does not count."""
+    found = [one / other for one, other in zip(ours, reference, strict=True)]
+    return f"{median(found):.2f}x ({min(found):.2f}-{max(found):.2f})"
+
+
+async def in_a_process(module: str, role: str, told: Struct, answer: type[T]) -> T:
+    """Start a module in a process of its own, tell it what to do, and take what it answers by `tell`."""
+    command = [sys.executable, "-m", module, role, msgspec.json.encode(told).decode()]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    said, _ = await process.communicate()
+    if process.returncode:
+        raise SystemExit(f"the {role} process failed, see above")
+    return msgspec.json.decode(said, type=answer)
+
+
+def tell(answer: Struct) -> None:
+    """The answer to whoever started this process."""
+    print(msgspec.json.encode(answer).decode(), flush=True)
 
 
 async def nothing() -> AsyncIterator[None]:

@@ -29,7 +29,7 @@ from floodmark.telemetry.events import BatchKept, ExecutionSettled
 from floodmark.telemetry.logs import LogListener, configure
 from floodmark.vault import Vault
 
-from ._measuring import Watch, migrated, resident_megabytes, run
+from ._measuring import Watch, in_a_process, migrated, resident_megabytes, run, tell
 
 SECRET = SecretStr("the secret key of a benchmark, long enough")
 # Read before the clock starts: whoever is measured is connected and has imported everything.
@@ -81,12 +81,7 @@ def serving(town: Town) -> Iterator[Served]:
 
 async def read(how: Literal["bare", "worker"], wanted: Reading) -> Read:
     """Read a channel in a process of its own."""
-    command = [sys.executable, "-m", __spec__.name, how, msgspec.json.encode(wanted).decode()]
-    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-    told, _ = await process.communicate()
-    if process.returncode:
-        raise SystemExit(f"the {how} process failed, see above")
-    return msgspec.json.decode(told, type=Read)
+    return await in_a_process(__spec__.name, how, wanted, Read)
 
 
 async def given_account(parts: Parts, session: str) -> None:
@@ -114,7 +109,7 @@ async def serve(town: Town) -> None:
     async with LoopbackTelegram(world, keep=1_000) as server:
         if town.delay_seconds:
             server.delay(town.delay_seconds)
-        _answer(Served(session=server.session("reader")))
+        tell(Served(session=server.session("reader")))
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
@@ -132,7 +127,7 @@ async def bare(wanted: Reading) -> None:
         async for _ in client.iter_messages(wanted.channel, limit=None, wait_time=0):
             messages += 1
     await client.disconnect()
-    _answer(Read(messages=messages, wall=watch.wall, cpu=watch.cpu))
+    tell(Read(messages=messages, wall=watch.wall, cpu=watch.cpu))
 
 
 async def worker(wanted: Reading) -> None:
@@ -160,7 +155,7 @@ async def worker(wanted: Reading) -> None:
     messages = await _count(parts) - before
     stop.set()
     await working
-    return _answer(Read(messages=messages, wall=watch.wall, cpu=watch.cpu, megabytes=samples.megabytes))
+    return tell(Read(messages=messages, wall=watch.wall, cpu=watch.cpu, megabytes=samples.megabytes))
 
 
 async def _execution(parts: Parts, channel: str) -> None:
@@ -198,10 +193,6 @@ class _Samples:
         while self._after and self._kept >= self._after[0]:
             del self._after[0]
             self.megabytes.append(resident_megabytes())
-
-
-def _answer(told: Struct) -> None:
-    print(msgspec.json.encode(told).decode(), flush=True)
 
 
 if __name__ == "__main__":

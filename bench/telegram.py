@@ -14,7 +14,7 @@ from statistics import median
 
 from floodmark.settings import Settings
 
-from ._measuring import Report, both_servers, floodmark, folder, interleaved, run
+from ._measuring import Report, both_servers, floodmark, folder, interleaved, ratio, run
 from ._telegram import SECRET, WARM_UP, Read, Reading, Served, Town, given_account, read, serving
 
 SAMPLES = (10_000, 50_000, 100_000, 200_000)
@@ -57,12 +57,11 @@ async def _ours(served: Served, database_url: str, channel: str = "harbour", sam
 
 def _add_rates(report: Report, where: str, measured: Sequence[Read], reference: Sequence[Read]) -> None:
     rates, others = ([one.messages / one.wall for one in of] for of in (measured, reference))
-    ratios = [ours / bare for ours, bare in zip(rates, others, strict=True)]
     report.add(
         f"messages collected and committed, {where}",
         f"{median(rates):,.0f}/s",
         f"{median(others):,.0f}/s iter_messages(wait_time=0)",
-        _ratio(ratios),
+        ratio(rates, others),
         ">= 0.75x",
     )
 
@@ -73,12 +72,8 @@ def _add_cpu(report: Report, where: str, measured: Sequence[Read], reference: Se
         f"CPU of the worker per message, {where}",
         f"{median(spent):.0f} us",
         f"{median(others):.0f} us iter_messages",
-        _ratio([ours / bare for ours, bare in zip(spent, others, strict=True)]),
+        ratio(spent, others),
     )
-
-
-def _ratio(ratios: Sequence[float]) -> str:
-    return f"{median(ratios):.2f}x ({min(ratios):.2f}-{max(ratios):.2f})"
 
 
 async def memory(report: Report) -> None:
@@ -114,7 +109,7 @@ async def parallel(report: Report, rounds: int) -> None:
         f"fetch of a day of {len(CHATS)} chats, answers after 100 ms, PARALLELISM_MAX=2",
         f"{median(together):.1f} s",
         f"{median(alone):.1f} s with PARALLELISM_MAX=1",
-        _ratio([one / two for one, two in zip(alone, together, strict=True)]) + " as fast",
+        f"{ratio(alone, together)} as fast",
         "> 1x",
     )
 

@@ -1,0 +1,217 @@
+"""What the benchmark of executions measures, each in a process of its own: raw loops, and a worker of ours.
+
+A process is told what to do in one argument and answers on its standard output, both as JSON.
+"""
+
+import asyncio
+import json
+import sqlite3
+import sys
+from datetime import timedelta
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from redis.asyncio import Redis
+from sqlalchemy import text
+
+from floodmark.ids import new_id
+from floodmark.parts import Parts
+from floodmark.scheduler.scheduler import Scheduler
+from floodmark.settings import Settings
+from floodmark.sinks.sql import SqlSink
+from floodmark.sources.python import Collector, PythonSource
+from floodmark.telemetry.events import ExecutionSettled
+from floodmark.upkeep.leader import Leader
+from floodmark.worker.executor import Executor
+from floodmark.worker.retries import Retries
+from floodmark.worker.worker import Worker
+
+from ._measuring import Watch, floodmark, in_a_process, nothing, run, tell
+
+PAYLOAD = {"id": "x" * 32, "data": "y" * 168}
+Role = Literal["batched", "single", "sqlite", "worker"]
+
+
+class Place(Struct, kw_only=True):
+    """Where to work, and how many executions."""
+
+    count: int
+    database: str = ""
+    redis: str = ""
+
+
+class Round(Struct, frozen=True):
+    """One measurement: how fast executions were made, and what running them took."""
+
+    count: int
+    made_per_second: float
+    drain: Watch
+
+
+async def measured(role: Role, place: Place) -> Round:
+    """Measure in a fresh process: nobody's caches and nobody's garbage are in the way."""
+    return await in_a_process(__spec__.name, role, place, Round)
+
+
+async def raw_batched(place: Place) -> Round:
+    """The reference: batched XADD, XREADGROUP 100, one asyncio task a job, XACK and XDEL. Returns adds/s, drain."""
+    redis, count = Redis.from_url(place.redis, protocol=2), place.count
+    await redis.flushall()
+    await redis.xgroup_create("raw", "g", "0", mkstream=True)
+    enqueue, drain = Watch(), Watch()
+    with enqueue.running():
+        for _ in range(count // 100):
+            async with redis.pipeline(transaction=False) as pipeline:
+                for _ in range(100):
+                    pipeline.xadd("raw", PAYLOAD)  # type: ignore[arg-type]
+                await pipeline.execute()
+
+    async def job() -> None:
+        return
+
+    with drain.running():
+        done = 0
+        while done < count:
+            answer: Any = await redis.xreadgroup("g", "c", {"raw": ">"}, count=100)
+            entries = answer[0][1]
+            await asyncio.gather(*(asyncio.create_task(job()) for _ in entries))
+            ids = [entry[0] for entry in entries]
+            await redis.xack("raw", "g", *ids)
+            await redis.xdel("raw", *ids)
+            done += len(ids)
+    await redis.aclose()
+    return Round(count, count / enqueue.wall, drain)
+
+
+async def raw_single(place: Place) -> Round:
+    """The other reference: one job at a time."""
+    redis, count = Redis.from_url(place.redis, protocol=2), place.count
+    await redis.flushall()
+    await redis.xgroup_create("raw", "g", "0", mkstream=True)
+    for _ in range(count // 100):
+        async with redis.pipeline(transaction=False) as pipeline:
+            for _ in range(100):
+                pipeline.xadd("raw", PAYLOAD)  # type: ignore[arg-type]
+            await pipeline.execute()
+    drain = Watch()
+    with drain.running():
+        for _ in range(count):
+            answer: Any = await redis.xreadgroup("g", "c", {"raw": ">"}, count=1)
+            await redis.xack("raw", "g", answer[0][1][0][0])
+    await redis.aclose()
+    return Round(count, 0.0, drain)
+
+
+async def raw_sqlite(place: Place) -> Round:
+    """The reference without Redis: claim and finish 100 rows at a time, under ids like ours, payload decoded."""
+    connection, count = sqlite3.connect(place.database, isolation_level=None), place.count
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute("CREATE TABLE raw (id TEXT PRIMARY KEY, payload TEXT, state TEXT)")
+    connection.execute("CREATE INDEX waiting ON raw (id) WHERE state = 'queued'")
+    connection.execute("BEGIN")
+    rows = [(new_id(), json.dumps(PAYLOAD)) for _ in range(count)]
+    connection.executemany("INSERT INTO raw (id, payload, state) VALUES (?, ?, 'queued')", rows)
+    connection.execute("COMMIT")
+    drain = Watch()
+    with drain.running():
+        while claimed := _claim_raw(connection):
+            jobs = [json.loads(payload) for _, payload in claimed]
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany("UPDATE raw SET state = 'done' WHERE id = ?", [(i,) for i, _ in claimed])
+            connection.execute("COMMIT")
+            assert len(jobs) == len(claimed)
+    connection.close()
+    return Round(count, 0.0, drain)
+
+
+def _claim_raw(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    connection.execute("BEGIN IMMEDIATE")
+    rows = connection.execute(
+        "UPDATE raw SET state = 'running' WHERE id IN (SELECT id FROM raw WHERE state = 'queued' LIMIT 100)"
+        " RETURNING id, payload"
+    ).fetchall()
+    connection.execute("COMMIT")
+    return rows
+
+
+async def ours(place: Place) -> Round:
+    """Jobs that are all due: fired by the scheduler, run by one worker. Returns fired/s, drain."""
+    settings, count = Settings(database_url=place.database, redis_url=place.redis or None), place.count
+    async with floodmark(settings) as parts:
+        if parts.redis is not None:
+            await parts.redis.flushall()
+        await _given_jobs(parts, count)
+        enqueue, drain = Watch(), Watch()
+        leader = Leader(parts.leases, parts.events, name="leader", holder="bench", ttl=timedelta(hours=1))
+        await leader.step()
+        scheduler = Scheduler(parts.firing, parts.queue, leader, parts.events)
+        with enqueue.running():
+            while await scheduler.step() == timedelta():
+                pass
+        with drain.running():
+            await _drain(parts, count)
+        await _check(parts, count)
+    return Round(count, count / enqueue.wall, drain)
+
+
+async def _given_jobs(parts: Parts, count: int) -> None:
+    async with parts.database.writing() as connection:
+        for start in range(0, count, 1000):
+            rows = [{"id": new_id(), "name": f"job-{n}"} for n in range(start, min(count, start + 1000))]
+            await connection.execute(
+                text(
+                    "INSERT INTO jobs (job_id, name, target, stream, schedule_type)"
+                    " VALUES (:id, :name, 'nothing', :name, 'immediate')"
+                ),
+                rows,
+            )
+    async with parts.database.reading() as connection:
+        if parts.database.dialect == "postgresql":
+            await connection.execution_options(isolation_level="AUTOCOMMIT")
+            await connection.execute(text("VACUUM ANALYZE"))
+
+
+async def _drain(parts: Parts, count: int) -> None:
+    sources = {"python": PythonSource({"nothing": Collector(function=nothing)})}
+    retries = Retries(base=timedelta(seconds=1), longest=timedelta(seconds=10))
+    executor = Executor(sources, SqlSink(parts.keeping, parts.events), retries, asyncio.Event())
+    settings = parts.settings
+    worker = Worker(
+        parts.queue,
+        executor,
+        parts.events,
+        name="bench",
+        slots=settings.scheduler_worker_pool_size,
+        batch=settings.scheduler_queue_batch_size,
+        ttl=settings.execution_lease,
+    )
+    done = 0
+
+    def settled(event: ExecutionSettled) -> None:
+        nonlocal done
+        done += 1
+        if done == count:
+            worker.stop()
+
+    parts.events.listen(ExecutionSettled, settled)
+    await worker.run()
+
+
+async def _check(parts: Parts, count: int) -> None:
+    async with parts.database.reading() as connection:
+        found = (await connection.execute(text("SELECT count(*) FROM job_executions WHERE state = 'done'"))).scalar()
+    if found != count:
+        raise SystemExit(f"{found} of {count} executions are in the history")
+
+
+_ROLES = {"batched": raw_batched, "single": raw_single, "sqlite": raw_sqlite, "worker": ours}
+
+
+async def main(role: str, told: str) -> None:
+    tell(await _ROLES[role](msgspec.json.decode(told, type=Place)))
+
+
+if __name__ == "__main__":
+    run(lambda: main(*sys.argv[1:]))
