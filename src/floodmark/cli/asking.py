@@ -1,10 +1,12 @@
-"""Before something is taken away: say what, and ask."""
+"""Before something is taken away: find it, say what, and ask."""
 
 import sys
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
 
 import typer
 
-from floodmark.errors import InvalidInput
+from floodmark.errors import InvalidInput, NotFound
 
 from .root import Desk
 from .showing import plain
@@ -25,3 +27,24 @@ def go_ahead(desk: Desk, what: str, *, dry_run: bool, yes: bool) -> bool:
     if not typer.confirm(f"This will {what}. Go ahead?", default=False, err=True):
         raise typer.Abort
     return True
+
+
+class Keyed(Protocol):
+    """Something that is named by its key."""
+
+    @property
+    def key(self) -> str:
+        """What a person types to name it."""
+        ...
+
+
+K = TypeVar("K", bound=Keyed)
+
+
+def picked(rows: Iterable[K], key: str, what: str) -> K:
+    """The one of this key; if it is not there, the error names some that are."""
+    found = {row.key: row for row in rows}
+    if key not in found:
+        there = f"There are: {', '.join(list(found)[:5])}" if found else "There are none"
+        raise NotFound(f"there is no {what} {key!r}", hint=there)
+    return found[key]

@@ -6,15 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from floodmark.errors import NotFound
-
-from .asking import go_ahead
+from .asking import go_ahead, picked
 from .root import AsJson, Desk, DryRun, Yes
 from .showing import plain, print_json, safe, short, table
 from .times import both, relative
 
 if TYPE_CHECKING:
-    from floodmark.office.port import Office
     from floodmark.store.breakers import BreakerRow
 
 _MOST = 500
@@ -74,18 +71,10 @@ def reset_breaker(
 ) -> None:
     """Close a breaker: calls are made again at once. It opens again if they fail."""
     desk = Desk.of(context)
-    found = desk.work(lambda office: _one(office, key))
+    found = picked(desk.work(lambda office: office.breakers(limit=_MOST)), key, "breaker")
     if go_ahead(desk, f"close the breaker {found.key}, which is {found.state}", dry_run=dry_run, yes=yes):
         before = desk.work(lambda office: office.reset_breaker(key))
         if as_json:
             return print_json(before)
         desk.out.print(f"{plain(key)}: {before.state} -> closed", highlight=False)
     return None
-
-
-async def _one(office: "Office", key: str) -> "BreakerRow":
-    found = {row.key: row for row in await office.breakers(limit=_MOST)}
-    if key not in found:
-        there = f"There are: {', '.join(list(found)[:5])}" if found else "There are none: nothing has failed of late"
-        raise NotFound(f"there is no breaker {key!r}", hint=there)
-    return found[key]

@@ -1,21 +1,15 @@
 """The limits that slow the fleet down."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from floodmark.errors import NotFound
-
-from .asking import go_ahead
+from .asking import go_ahead, picked
 from .root import AsJson, Desk, DryRun, Yes
 from .showing import plain, print_json, safe, short, table
 from .times import both
-
-if TYPE_CHECKING:
-    from floodmark.office.port import Office
-    from floodmark.store.limits import LimitRow
 
 Past = Annotated[bool, typer.Option("--past", help="Also those that are over.")]
 
@@ -66,7 +60,8 @@ def clear_limit(
 ) -> None:
     """Lift a limit, and the pace that follows it. Whoever set it may set it again, for longer."""
     desk = Desk.of(context)
-    now, found = datetime.now(UTC), desk.work(lambda office: _one(office, key))
+    now, held = datetime.now(UTC), desk.work(lambda office: office.limits(with_past=True, limit=_MOST))
+    found = picked(held, key, "limit")
     what = f"lift the limit {found.key}, which ends {both(found.until, now)}"
     if go_ahead(desk, what, dry_run=dry_run, yes=yes):
         before = desk.work(lambda office: office.clear_limit(key))
@@ -74,11 +69,3 @@ def clear_limit(
             return print_json(before)
         desk.out.print(f"{plain(key)}: lifted", highlight=False)
     return None
-
-
-async def _one(office: "Office", key: str) -> "LimitRow":
-    found = {row.key: row for row in await office.limits(with_past=True, limit=_MOST)}
-    if key not in found:
-        there = f"There are: {', '.join(list(found)[:5])}" if found else "There are none"
-        raise NotFound(f"there is no limit {key!r}", hint=there)
-    return found[key]

@@ -1,7 +1,7 @@
 """What fires jobs from outside: webhooks, and channels and streams of Redis."""
 
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +13,7 @@ from floodmark.durations import format_duration, parse_every
 from floodmark.errors import InvalidInput
 
 from .asking import go_ahead
+from .grouping import grouped
 from .root import AsJson, Desk, DryRun, Yes
 from .showing import counted, facts, plain, print_json, safe, short, table
 from .times import relative
@@ -22,30 +23,34 @@ if TYPE_CHECKING:
     from floodmark.office.triggers import TriggerVerbs
     from floodmark.store.triggers import Kind, NewTrigger, TriggersStatus, TriggerStatus
 
-JobsOption = Annotated[
-    list[str] | None,
-    typer.Option("--job", metavar="JOB", help="A job that it fires, by name or id; can be repeated."),
-]
-ParamsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--param",
-        metavar="NAME=PLACE",
-        help="A param that executions get: title=body.article.title, id=path.1; can be repeated.",
-    ),
-]
-DebounceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--debounce",
-        metavar="TIME",
-        help="After it has fired, what comes within this time becomes one more execution at its end.",
-    ),
-]
-ReplaceOption = Annotated[
-    bool, typer.Option("--replace", help="Change the trigger of this pattern; it keeps its secret and its counts.")
-]
-OffOption = Annotated[bool, typer.Option("--disabled", help="Fire nothing by it for now.")]
+
+@dataclass(frozen=True, kw_only=True)
+class TriggerOptions:
+    """What can be said of any trigger."""
+
+    job: Annotated[
+        list[str] | None, typer.Option(metavar="JOB", help="A job that it fires, by name or id; can be repeated.")
+    ] = None
+    param: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=PLACE",
+            help="A param that executions get: title=body.article.title, id=path.1; can be repeated.",
+        ),
+    ] = None
+    debounce: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="After it has fired, what comes within this time becomes one more execution at its end.",
+        ),
+    ] = None
+    disabled: Annotated[bool, typer.Option("--disabled", help="Fire nothing by it for now.")] = False
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Change the trigger of this pattern; it keeps its secret and its counts.")
+    ] = False
+    as_json: AsJson = False
+
 
 _STANDARD_INPUT = "-"
 
@@ -148,22 +153,18 @@ def _unmatched(status: "TriggersStatus") -> str:
 
 
 @adding.command()
+@grouped
 def webhook(
     context: typer.Context,
     *,
     pattern: Annotated[
         str, typer.Argument(metavar="PATH", help="* is one segment, {name} one that becomes a param, ** the rest.")
     ],
-    job: JobsOption = None,
-    param: ParamsOption = None,
     signed: Annotated[bool, typer.Option("--signed", help="Make a secret to sign with; it is shown once.")] = False,
     secret: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Sign with this secret; - reads it from the standard input.")
     ] = None,
-    debounce: DebounceOption = None,
-    disabled: OffOption = False,
-    replace: ReplaceOption = False,
-    as_json: AsJson = False,
+    options: TriggerOptions,
 ) -> None:
     """Let a path of the API fire jobs: those that are named here, and those whose trigger_webhook fits.
 
@@ -176,9 +177,9 @@ def webhook(
     if signed and given is not None:
         raise InvalidInput("--signed and --secret contradict each other", hint="say only one of them")
     made = a_secret() if signed else None
-    new = _new("webhook", pattern, job, param, debounce, is_enabled=not disabled, secret=made or given)
-    row = desk.work(lambda office: _verbs(office).add(new, replace=replace))
-    if as_json:
+    new = _new("webhook", pattern, options, secret=made or given)
+    row = desk.work(lambda office: _verbs(office).add(new, replace=options.replace))
+    if options.as_json:
         return print_json({**msgspec.structs.asdict(row), "secret": made})
     _tell_added(desk, row)
     if made is not None:
@@ -195,71 +196,54 @@ def webhook(
 
 
 @adding.command()
+@grouped
 def channel(
     context: typer.Context,
     *,
     pattern: Annotated[str, typer.Argument(metavar="CHANNEL", help="A channel, or a pattern such as content:*")],
-    job: JobsOption = None,
-    param: ParamsOption = None,
-    debounce: DebounceOption = None,
-    disabled: OffOption = False,
-    replace: ReplaceOption = False,
-    as_json: AsJson = False,
+    options: TriggerOptions,
 ) -> None:
     """Let messages of a Redis Pub/Sub channel fire jobs. Redis forgets what is said while nobody listens.
 
     floodmark triggers add channel content:new --job news --param id=body.id
     """
-    _add(context, _new("channel", pattern, job, param, debounce, is_enabled=not disabled), replace, as_json)
+    _add(context, _new("channel", pattern, options), options)
 
 
 @adding.command()
+@grouped
 def stream(
     context: typer.Context,
     *,
     pattern: Annotated[str, typer.Argument(metavar="STREAM", help="The key of a stream.")],
-    job: JobsOption = None,
-    param: ParamsOption = None,
-    debounce: DebounceOption = None,
-    disabled: OffOption = False,
-    replace: ReplaceOption = False,
-    as_json: AsJson = False,
+    options: TriggerOptions,
 ) -> None:
     """Let entries of a Redis stream fire jobs, from now on. None is lost, and none fires twice.
 
     floodmark triggers add stream orders --job invoices
     """
-    _add(context, _new("stream", pattern, job, param, debounce, is_enabled=not disabled), replace, as_json)
+    _add(context, _new("stream", pattern, options), options)
 
 
-def _add(context: typer.Context, new: "NewTrigger", replace: bool, as_json: bool) -> None:
+def _add(context: typer.Context, new: "NewTrigger", options: TriggerOptions) -> None:
     desk = Desk.of(context)
-    row = desk.work(lambda office: _verbs(office).add(new, replace=replace))
-    if as_json:
+    row = desk.work(lambda office: _verbs(office).add(new, replace=options.replace))
+    if options.as_json:
         return print_json(row)
     return _tell_added(desk, row)
 
 
-def _new(
-    kind: "Kind",
-    pattern: str,
-    jobs: Sequence[str] | None,
-    params: Sequence[str] | None,
-    debounce: str | None,
-    *,
-    is_enabled: bool,
-    secret: str | None = None,
-) -> "NewTrigger":
+def _new(kind: "Kind", pattern: str, options: TriggerOptions, *, secret: str | None = None) -> "NewTrigger":
     from floodmark.store.triggers import NewTrigger  # noqa: PLC0415 - loads the database
 
     return NewTrigger(
         kind=kind,
         pattern=pattern,
-        jobs=tuple(jobs or ()),
-        params=dict(_place(text) for text in params or ()),
+        jobs=tuple(options.job or ()),
+        params=dict(_place(text) for text in options.param or ()),
         secret=secret,
-        debounce=timedelta() if debounce is None else parse_every(debounce),
-        enabled=is_enabled,
+        debounce=timedelta() if options.debounce is None else parse_every(options.debounce),
+        enabled=not options.disabled,
     )
 
 

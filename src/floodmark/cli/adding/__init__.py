@@ -9,7 +9,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from .options import grouped
+from floodmark.cli.grouping import grouped
+
 from .other import other
 from .python import python
 from .telegram import telegram
