@@ -78,13 +78,11 @@ class Reading:
             if revisit_from is not None:
                 async for batch in self._revisit(history, revisit_from):
                     yield batch
-        except SlowDown as told:
+        except Exception as error:
             if self._is_ahead:
                 yield self._batch((), is_over=False)
-            raise SlowDown(told.after, told.key, f"{told.reason}{self._continues()}") from told
-        except Exception:
-            if self._is_ahead:
-                yield self._batch((), is_over=False)
+            if isinstance(error, SlowDown):
+                raise SlowDown(error.after, error.key, f"{error.reason}{self._continues()}") from error
             raise
 
     @property
