@@ -67,6 +67,13 @@ class Desk:
         usual: dict[str, Any] = {"when": When(schedule_type=ScheduleType.EVENT)}
         return await self.jobs.add(JobSpec(source="telegram", target=target, **{**usual, **fields}))
 
+    async def collected(self, target: str = "@harbour", **fields: Any) -> Job:
+        """An account, and a job that has read the channel with it once."""
+        await self.account()
+        job = await self.job(target, **fields)
+        await self.run(job)
+        return job
+
     async def ask(self, job: Job, trigger: str = "schedule") -> str:
         """Ask for a run; the id of its execution."""
         forced = await self.jobs.force_run(await self.jobs.get(job.job_id), trigger=trigger)

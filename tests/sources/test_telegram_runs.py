@@ -119,9 +119,7 @@ async def test_a_channel_not_checked_for_long_is_read_again_without_a_gap_or_a_d
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
     async with working(server, sqlite_copy, listen=(ModeChosen,)) as desk:
-        await desk.account()
-        job = await desk.job()
-        await desk.run(job)
+        job = await desk.collected()
         await desk.change_watermark(job, last_checked_at=datetime.now(UTC) - timedelta(hours=25))
         new = channel.post("after a long time")
 
@@ -156,9 +154,7 @@ async def test_without_the_feature_the_last_day_is_read_and_nothing_twice(
 @pytest.mark.spec("T2")
 async def test_the_mode_can_be_forced(server: LoopbackTelegram, channel: Channel, sqlite_copy: str) -> None:
     async with working(server, sqlite_copy, listen=(ModeChosen,), parser_mode_override="historical") as desk:
-        await desk.account()
-        job = await desk.job()
-        await desk.run(job)
+        job = await desk.collected()
         again = await desk.run(job)
         assert again.result["mode"] == "historical"
         assert again.items_new == 0 < again.items_known
@@ -202,9 +198,7 @@ async def test_the_first_run_may_begin_at_any_time(
 ) -> None:
     first = [] if since > "2026" else expected(channel)
     async with working(server, sqlite_copy) as desk:
-        await desk.account()
-        job = await desk.job(params={"since": since})
-        await desk.run(job)
+        job = await desk.collected(params={"since": since})
         assert list(await desk.posts(stream_of(channel))) == first
         # From then on nothing is left out.
         new = channel.post("news")
@@ -228,9 +222,7 @@ async def test_a_single_day_is_read_once(server: LoopbackTelegram, channel: Chan
     yesterday = (datetime.now(UTC) - timedelta(days=1)).date()
     wanted = [n for n in expected(channel) if date_of(channel, n).date() == yesterday]
     async with working(server, sqlite_copy) as desk:
-        await desk.account()
-        job = await desk.job(params={"day": yesterday.isoformat()}, stream=f"fetch:@harbour:{yesterday}")
-        await desk.run(job)
+        job = await desk.collected(params={"day": yesterday.isoformat()}, stream=f"fetch:@harbour:{yesterday}")
         assert list(await desk.posts(stream_of(channel))) == wanted
         assert (await desk.watermark(job))["value"]["complete"] is True
         server.forget()
@@ -267,9 +259,7 @@ async def test_names_are_looked_up_once_also_after_a_restart(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
     async with working(server, sqlite_copy) as desk:
-        await desk.account()
-        job = await desk.job()
-        await desk.run(job)
+        job = await desk.collected()
     async with working(server, sqlite_copy) as desk:
         channel.post("news")
         assert (await desk.run(job)).items_new == 1
@@ -284,9 +274,7 @@ async def test_a_number_is_found_among_the_dialogs_once(
     private = world.channel(None, title="Back room", members=["reader1"])
     private.fill(5)
     async with working(server, sqlite_copy) as desk:
-        await desk.account()
-        job = await desk.job(f"-100{private.channel_id}")
-        await desk.run(job)
+        job = await desk.collected(f"-100{private.channel_id}")
         await desk.run(job)
         assert list(await desk.posts(stream_of(private))) == expected(private)
     assert len(server.calls("messages.getDialogs")) == 1
@@ -297,9 +285,7 @@ async def test_a_renamed_channel_goes_on_even_if_another_takes_its_name(
     server: LoopbackTelegram, channel: Channel, world: World, sqlite_copy: str
 ) -> None:
     async with working(server, sqlite_copy) as desk:
-        await desk.account()
-        job = await desk.job()
-        await desk.run(job)
+        job = await desk.collected()
         channel.rename("harbour_news")
         impostor = world.channel("harbour", title="Impostor")
         impostor.fill(20)
@@ -320,9 +306,7 @@ async def test_a_hash_that_is_out_of_date_is_looked_up_again(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
     async with working(server, sqlite_copy) as desk:
-        await desk.account()
-        job = await desk.job()
-        await desk.run(job)
+        job = await desk.collected()
         async with desk.parts.database.writing() as connection:
             await connection.execute(telegram_channels.update().values(access_hash=1))
         channel.post("news")
@@ -334,9 +318,7 @@ async def test_edits_become_revisions_and_deletions_tombstones(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
     async with working(server, sqlite_copy) as desk:
-        await desk.account()
-        job = await desk.job(params={"revisit": "48h"})
-        await desk.run(job)
+        job = await desk.collected(params={"revisit": "48h"})
         *_, deleted, edited, untouched = expected(channel)
         kept = (await desk.posts(stream_of(channel)))[deleted]["data"]
         channel.edit(edited, "corrected")
@@ -359,9 +341,7 @@ async def test_recent_posts_are_not_read_again_with_every_run_unless_a_person_as
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
     async with working(server, sqlite_copy) as desk:
-        await desk.account()
-        job = await desk.job(params={"revisit": "1h"})
-        await desk.run(job)
+        job = await desk.collected(params={"revisit": "1h"})
         channel.post("now")
         await desk.run(job)
         server.forget()
@@ -375,9 +355,7 @@ async def test_an_interrupted_revisit_goes_on_at_its_page(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
     async with working(server, sqlite_copy, rate_limit_strategy="fixed") as desk:
-        await desk.account()
-        job = await desk.job(params={"revisit": "60h"})
-        await desk.run(job)
+        job = await desk.collected(params={"revisit": "60h"})
         server.flood("channels.getMessages", seconds=1, after=1)
         channel.delete(expected(channel)[0], expected(channel)[-1])
         server.forget()

@@ -69,9 +69,7 @@ async def test_a_channel_that_became_private_pauses_its_job(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
     async with working(server, sqlite_copy) as desk:
-        await desk.account()
-        job = await desk.job()
-        await desk.run(job)
+        job = await desk.collected()
         channel.make_private()
 
         dead = await desk.run(job)
@@ -113,9 +111,7 @@ async def test_a_revoked_session_parks_the_account_and_says_why(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
     async with working(server, sqlite_copy, listen=(AccountParked,)) as desk:
-        await desk.account()
-        job = await desk.job()
-        await desk.run(job)
+        job = await desk.collected()
         server.revoke("reader1")
 
         assert (await desk.run(job)).state == "dead"
@@ -136,9 +132,7 @@ async def test_a_job_that_names_no_account_goes_on_with_another(
 ) -> None:
     world.account("reader2")
     async with working(server, sqlite_copy) as desk:
-        await desk.account()
-        job = await desk.job()
-        await desk.run(job)
+        job = await desk.collected()
         await desk.account("reader2")
         server.revoke("reader1")
         new = channel.post("news")
