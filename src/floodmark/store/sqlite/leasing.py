@@ -4,6 +4,8 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from msgspec.structs import replace
@@ -33,16 +35,19 @@ SELECT e.execution_id, e.scheduled_for, e.attempt, e.trigger, e.params, {STREAM}
 _NEXT = _CANDIDATES.format(which="TRUE")
 _THESE = _CANDIDATES.format(which="e.execution_id IN (SELECT value FROM json_each(:ids))")
 
+# `n` are the rows that `_write` is given.
 _TAKE = """
-INSERT INTO watermarks (stream, fence, holder, lease_until) VALUES (?, ?, ?, ?)
+WITH n(stream, fence, holder, lease_until) AS ({rows})
+INSERT INTO watermarks (stream, fence, holder, lease_until) SELECT * FROM n WHERE TRUE
 ON CONFLICT (stream) DO UPDATE SET fence = excluded.fence, holder = excluded.holder, lease_until = excluded.lease_until
 """
 
 _CLAIM = """
-UPDATE job_executions
-   SET state = 'running', attempt = ?, fence = ?, worker = ?, reason = NULL, hold = NULL, not_before = NULL,
-       started_at = ?, lease_until = ?
- WHERE execution_id = ?
+WITH n(execution_id, attempt, fence, worker, started_at, lease_until) AS ({rows})
+UPDATE job_executions AS e
+   SET state = 'running', attempt = n.attempt, fence = n.fence, worker = n.worker, reason = NULL, hold = NULL,
+       not_before = NULL, started_at = n.started_at, lease_until = n.lease_until
+  FROM n WHERE e.execution_id = n.execution_id
 """
 
 _PARK = """
@@ -61,10 +66,12 @@ SELECT execution_id, fence, cancel_requested FROM job_executions
 
 # By far the most common outcome, without the columns that only failures need.
 _SETTLE_DONE = """
-UPDATE job_executions
-   SET state = 'done', lease_until = NULL, started_at = ?, completed_at = ?, duration_seconds = ?,
-       items_new = items_new + ?, items_changed = items_changed + ?, items_known = items_known + ?, result = ?
- WHERE execution_id = ? AND state = 'running' AND fence = ?
+WITH n(execution_id, fence, started_at, completed_at, duration, new, changed, known, result) AS ({rows})
+UPDATE job_executions AS e
+   SET state = 'done', lease_until = NULL, started_at = n.started_at, completed_at = n.completed_at,
+       duration_seconds = n.duration, items_new = e.items_new + n.new, items_changed = e.items_changed + n.changed,
+       items_known = e.items_known + n.known, result = n.result
+  FROM n WHERE e.execution_id = n.execution_id AND e.fence = n.fence AND e.state = 'running'
 """
 
 _SETTLE = """
@@ -79,15 +86,21 @@ UPDATE job_executions
 """
 
 _FREE_DONE = """
-UPDATE watermarks SET lease_until = NULL, high_water = NULL, last_checked_at = ?,
-       last_parsed_at = CASE WHEN (SELECT items_new + items_changed FROM job_executions WHERE execution_id = ?) > 0
-                             THEN ? ELSE last_parsed_at END
- WHERE stream = ? AND fence = ?
+WITH n(stream, fence, execution_id, completed_at) AS ({rows})
+UPDATE watermarks AS w
+   SET lease_until = NULL, high_water = NULL, last_checked_at = n.completed_at,
+       last_parsed_at = CASE WHEN (SELECT e.items_new + e.items_changed FROM job_executions e
+                                    WHERE e.execution_id = n.execution_id) > 0
+                             THEN n.completed_at ELSE w.last_parsed_at END
+  FROM n WHERE w.stream = n.stream AND w.fence = n.fence
 """
 _FREE = "UPDATE watermarks SET lease_until = NULL WHERE stream = ? AND fence = ?"
 
 _TELL = """
-UPDATE jobs SET last_run = ?, last_status = ?, last_success = COALESCE(?, last_success) WHERE job_id = ?
+WITH n(job_id, last_run, last_status, last_success) AS ({rows})
+UPDATE jobs AS j
+   SET last_run = n.last_run, last_status = n.last_status, last_success = COALESCE(n.last_success, j.last_success)
+  FROM n WHERE j.job_id = n.job_id
 """
 _PAUSE = "UPDATE jobs SET paused = TRUE, pause_reason = ? WHERE job_id = ? AND NOT paused"
 
@@ -96,6 +109,10 @@ INSERT INTO limits (key, until, reason, updated_at) VALUES (?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE
    SET until = max(until, excluded.until), reason = excluded.reason, hits = hits + 1, updated_at = excluded.updated_at
 """
+
+
+# How many rows go into one statement: few sizes, so that all of them stay prepared.
+_SIZES = (50, 10, 1)
 
 
 class _NotAllOurs(Exception):
@@ -123,12 +140,11 @@ class SqliteLeasing:
             parked, leases = _sorted(rows, worker, now, self._patience)
             stamp, until = to_text(now), to_text(now + ttl)
             connection.executemany(_PARK, parked)
-            connection.executemany(
-                _TAKE, [(lease.job.stream, lease.fence, lease.execution_id, until) for lease in leases]
-            )
-            connection.executemany(
+            _write(connection, _TAKE, [(lease.job.stream, lease.fence, lease.execution_id, until) for lease in leases])
+            _write(
+                connection,
                 _CLAIM,
-                [(lease.attempt, lease.fence, worker, stamp, until, lease.execution_id) for lease in leases],
+                [(lease.execution_id, lease.attempt, lease.fence, worker, stamp, until) for lease in leases],
             )
             return leases
 
@@ -173,6 +189,26 @@ class SqliteLeasing:
             with suppress(_NotAllOurs):
                 return await self._database.hot("settle", quick_work)
         return await self._database.hot("settle", work)
+
+
+def _write(connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    """Run a statement over rows, many in one step, and say how many it wrote.
+
+    Row by row each would open the table and its indexes anew, and wait for the event loop's thread to pause.
+    """
+    before, at = connection.total_changes, 0
+    for size in _SIZES:
+        while len(rows) - at >= size:
+            some = rows[at : at + size]
+            connection.execute(_prepared(statement, len(some[0]), size), list(chain.from_iterable(some)))
+            at += size
+    return connection.total_changes - before
+
+
+@lru_cache
+def _prepared(statement: str, columns: int, rows: int) -> str:
+    row = f"({', '.join('?' * columns)})"
+    return statement.format(rows=f"VALUES {', '.join([row] * rows)}")
 
 
 def _sorted(
@@ -246,17 +282,18 @@ def _unless_cancelled(settlement: Settlement, cancel_requested: str | None) -> S
 
 def _settle_done(connection: sqlite3.Connection, done: Sequence[tuple[Settlement, Done]], now: datetime) -> int:
     """How many of them were ours."""
-    executions, streams, jobs, stamp = [], [], [], to_text(now)
+    executions, streams, jobs, stamp = [], [], {}, to_text(now)
     for s, outcome in done:
         lease, kept, started = s.lease, outcome.kept, to_text(now - timedelta(seconds=s.duration))
         result = None if outcome.result is None else encode_json(outcome.result)
         counts = (kept.new, kept.changed, kept.known)
-        executions.append((started, stamp, s.duration, *counts, result, lease.execution_id, lease.fence))
-        streams.append((stamp, lease.execution_id, stamp, lease.job.stream, lease.fence))
-        jobs.append((started, "done", stamp, lease.job.job_id))
-    written = connection.executemany(_SETTLE_DONE, executions).rowcount
-    connection.executemany(_FREE_DONE, streams)
-    connection.executemany(_TELL, jobs)
+        executions.append((lease.execution_id, lease.fence, started, stamp, s.duration, *counts, result))
+        streams.append((lease.job.stream, lease.fence, lease.execution_id, stamp))
+        # One row a job, the last one counts.
+        jobs[lease.job.job_id] = (lease.job.job_id, started, "done", stamp)
+    written = _write(connection, _SETTLE_DONE, executions)
+    _write(connection, _FREE_DONE, streams)
+    _write(connection, _TELL, list(jobs.values()))
     return written
 
 
@@ -266,7 +303,7 @@ def _settle_others(
     connection.executemany(_SETTLE, [_settled(s, now, patience) for s in others])
     connection.executemany(_FREE, [(s.lease.job.stream, s.lease.fence) for s in others])
     ended = [s for s in others if isinstance(s.outcome, _ENDING)]
-    connection.executemany(_TELL, [_told(s, now) for s in ended])
+    _write(connection, _TELL, list({s.lease.job.job_id: _told(s, now) for s in ended}.values()))
 
 
 def _settled(settlement: Settlement, now: datetime, patience: timedelta) -> tuple[Any, ...]:
@@ -295,7 +332,7 @@ def _settled(settlement: Settlement, now: datetime, patience: timedelta) -> tupl
 
 def _told(settlement: Settlement, now: datetime) -> tuple[Any, ...]:
     started = to_text(now - timedelta(seconds=settlement.duration))
-    return started, state_of(settlement.outcome).value, None, settlement.lease.job.job_id
+    return settlement.lease.job.job_id, started, state_of(settlement.outcome).value, None
 
 
 def _follow_up(
