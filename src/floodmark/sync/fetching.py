@@ -74,9 +74,10 @@ class Fetcher:
             url = URL(self._url)
         except ValueError as error:
             raise self._away(_shown(str(error))) from None
-        if url.user is not None or url.password is not None:
-            said = f"{url.user or ''}:{url.password or ''}".encode()
-            headers["Authorization"] = f"Basic {b64encode(said).decode()}"
+        if url.user is None and url.password is None:
+            return url, headers
+        said = f"{url.user or ''}:{url.password or ''}".encode()
+        headers["Authorization"] = f"Basic {b64encode(said).decode()}"
         return url.with_user(None), headers
 
     def _check_redirect(self, address: "URL", to: "URL") -> None:

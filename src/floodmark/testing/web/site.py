@@ -19,6 +19,8 @@ from .writing import document
 
 HTML = "text/html; charset=utf-8"
 _BREATHE_SECONDS = 0.1
+# aiohttp would say something of its own; this is taken away again.
+_UNSAID = "x-floodmark/unsaid"
 
 T = TypeVar("T")
 
@@ -77,6 +79,7 @@ class Site:
     async def __aenter__(self) -> "Site":
         server = web.Application(client_max_size=64 * 1024 * 1024)
         server.router.add_route("*", "/{path:.*}", self._handle)
+        server.on_response_prepare.append(_leave_unsaid)
         runner = web.AppRunner(
             server, access_log=None, shutdown_timeout=_BREATHE_SECONDS, handler_cancellation=True, max_line_size=65536
         )
@@ -251,14 +254,16 @@ def _response(page: Page, request: web.Request) -> web.StreamResponse:
     if page.encoding is not None:
         headers["Content-Encoding"] = page.encoding
         body = gzip.compress(body, mtime=0) if page.encoding == "gzip" else zlib.compress(body)
-    if page.content_type is not None:
-        headers["Content-Type"] = page.content_type
+    headers["Content-Type"] = page.content_type or _UNSAID
     response = web.Response(status=page.status, body=body, headers=headers)
-    if page.content_type is None:
-        response.headers.popall("Content-Type", None)
     for cookie in page.cookies:
         response.headers.add("Set-Cookie", cookie)
     return response
+
+
+async def _leave_unsaid(_: web.Request, response: web.StreamResponse) -> None:
+    if response.headers.get("Content-Type") == _UNSAID:
+        del response.headers["Content-Type"]
 
 
 def _is_known(page: Page, request: web.Request) -> bool:
