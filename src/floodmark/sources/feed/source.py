@@ -86,7 +86,7 @@ def read_feed(body: bytes, url: str) -> "Feed":
     except NotXml as error:
         raise Permanent(
             f"{url} is no feed: {error}",
-            hint=f"look at what comes with: floodmark try {url}; for pages add web instead",
+            hint=f"Look at what comes with: floodmark try {url}; for pages, floodmark add web",
         ) from error
 
 
@@ -129,9 +129,9 @@ def _conditions(since: Watermark) -> dict[str, str] | None:
 
 def _body(answer: Answer, url: str) -> bytes:
     if answer.status == 410:
-        raise Gone(f"{url} is gone for good (status 410)", hint="remove the job, or give it another address")
+        raise Gone(f"{url} is gone for good (status 410)", hint="Remove the job, or give it another address")
     if answer.status != 200:
-        raise Permanent(f"{url} answers with status {answer.status}", hint=f"see it yourself: floodmark try {url}")
+        raise Permanent(f"{url} answers with status {answer.status}", hint=f"See it yourself: floodmark try {url}")
     return answer.body
 
 

@@ -135,11 +135,12 @@ class Crawl:
         """Read on in the frontier, once what was seen is kept: what it leads to is waiting there."""
         if self._queue or self._seen or self._put_off is not None or self._is_over():
             return
-        frontier, limit = self._ports.frontier, CHUNK + len(self._flying)
+        frontier, flying = self._ports.frontier, len(self._flying)
         # What a site makes up without end must not keep us from what we know.
-        only_visited = self._mark.fresh >= self._fresh_share
-        waiting = await frontier.waiting(self._stream, self._mark.crawl, limit=limit, visited=only_visited)
-        if not waiting and only_visited:
+        fresh = self._fresh_share - self._mark.fresh
+        limit = min(CHUNK, fresh if fresh > 0 else CHUNK) + flying
+        waiting = await frontier.waiting(self._stream, self._mark.crawl, limit=limit, visited=fresh <= 0)
+        if not waiting and fresh <= 0:
             waiting = await frontier.waiting(self._stream, self._mark.crawl, limit=limit)
         self._queue.extend(page for page in waiting if page.url not in self._flying)
         self._room = self._params.most_known - (await frontier.extent(self._stream)).known
@@ -359,7 +360,7 @@ class Crawl:
         if self._start_trouble is not None and self._mark.visited <= 1 and not self._mark.unchanged:
             raise Permanent(
                 f"{self._scope.start}: {self._start_trouble}",
-                hint=f"look at what comes with: floodmark try {self._scope.start}",
+                hint=f"Look at what comes with: floodmark try {self._scope.start}",
             )
 
     async def _leave(self) -> None:

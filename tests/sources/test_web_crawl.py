@@ -1,0 +1,286 @@
+"""Sites are crawled by real workers over real sockets: which pages are collected, and what the next crawl costs."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from floodmark.testing.eventually import eventually
+from floodmark.testing.web import Entry, Site, bomb, endless, raw, redirect, rss, sitemap, sitemap_index, slow, status
+from web_desk import LONG, working
+
+pytest_plugins = ("backends",)
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    async with Site() as site:
+        yield site
+
+
+@pytest.fixture(params=["sqlite_copy", "pg_clean"])
+def url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(request.param))
+
+
+@pytest.mark.spec("V12", "G3")
+async def test_a_second_crawl_costs_only_what_has_changed(site: Site, url: str) -> None:
+    """ETag, Last-Modified or neither: no page makes a second item. What is missing twice becomes a tombstone."""
+    june = datetime(2026, 6, 1, tzinfo=UTC)
+    site.page("/", "Welcome", links=["/etag", "/dated", "/neither", "/gone"], has_etag=True)
+    site.page("/etag", "Has an ETag", has_etag=True, head='<meta name="author" content="Ann">')
+    site.page("/dated", "Has a date", last_modified=june)
+    site.page("/neither", "Has nothing")
+    site.page("/gone", "Will be gone", has_etag=True)
+    async with working(site, url) as desk:
+        job = await desk.job()
+        first = await desk.run(job)
+        assert first.result["summary"] == "visited 5, new 5"
+        assert await desk.collected(job) == {"/", "/etag", "/dated", "/neither", "/gone"}
+        found = (await desk.items(job))["/etag"]["data"]
+        assert found["text"] == "Page /etag\nHas an ETag"
+        assert (found["author"], found["language"], found["title"]) == ("Ann", "en", "Page /etag")
+        assert {"links", "hash", "fetched_at", "url"} <= set(found)
+
+        site.forget()
+        site.remove("/gone")
+        second = await desk.run(job)
+        assert second.result["summary"] == "visited 5, unchanged 4, missing 1"
+        asked = {seen.path: seen.headers for seen in site.seen}
+        assert "If-None-Match" in asked["/etag"]
+        assert "If-Modified-Since" in asked["/dated"]
+        assert len(site.paths()) == len(set(site.paths()))
+
+        site.page("/etag", "Has another text", has_etag=True, links=["/new"])
+        site.page("/new", "Is new")
+        third = await desk.run(job)
+        assert third.result["summary"] == "visited 6, unchanged 3, new 1, changed 1, gone 1"
+        changed = (await desk.items(job))["/etag"]
+        assert changed["revision"] == 2
+        assert changed["data"]["difference"].splitlines()[-2:] == ["-Has an ETag", "+Has another text"]
+        assert (await desk.earlier(job, "/etag"))[0]["text"].endswith("Has an ETag")
+        gone = (await desk.items(job))["/gone"]
+        assert gone["deleted"]
+        assert gone["data"]["text"].endswith("Will be gone")
+
+        site.page("/gone", "Is back", has_etag=True)
+        fourth = await desk.run(job)
+        assert fourth.result["summary"] == "visited 6, unchanged 5, new 1"
+        assert "/gone" in await desk.collected(job)
+        assert (await desk.watermark(job))["crawl"] == 4
+
+
+@pytest.mark.spec("V12")
+async def test_links_are_followed_however_they_are_written(site: Site, sqlite_copy: str) -> None:
+    odd = ["/a/../b", "c/d", "?page=2", "//elsewhere.example/x", "mailto:x@example.com", "/caf%c3%a9", "/e#part"]
+    site.page("/", "Welcome", links=[*odd, f"{site.url}/f?utm_source=x", "/f", "/picture.png", "/follow-not"])
+    for path in ("/b", "/c/d", "/?page=2", "/caf%C3%A9", "/e", "/f"):
+        site.page(path, f"This is {path}")
+    site.put("/picture.png", b"png", content_type="image/png")
+    site.put("/data", b"\x00\x01", content_type="application/octet-stream")
+    site.page("/noindex", "Hidden", head='<meta name="robots" content="noindex">', links=["/behind"])
+    site.page("/nofollow", "No further", head='<meta name="robots" content="nofollow">', links=["/never"])
+    site.page("/copy", "The same", head='<link rel="canonical" href="/f">')
+    site.page("/behind", "Behind a hidden page")
+    site.page(
+        "/", "Welcome", links=[*odd, f"{site.url}/f?utm_source=x", "/f", "/data", "/noindex", "/nofollow", "/copy"]
+    )
+    async with working(site, sqlite_copy) as desk:
+        job = await desk.job()
+        await desk.run(job)
+        assert await desk.collected(job) == {
+            *("/", "/b", "/c/d", "/?page=2", "/caf%C3%A9", "/e", "/f", "/nofollow", "/behind")
+        }
+        notes = await desk.notes(job)
+        assert notes["/data"] == "not HTML: application/octet-stream"
+        assert notes["/noindex"] == "asks not to be indexed (noindex)"
+        assert notes["/copy"] == f"its canonical address is {site.url}/f"
+        assert set(Counter(site.paths()).values()) == {1}
+        assert "/never" not in site.paths()
+        assert "https://elsewhere.example/x".replace("https", "http") in (await desk.items(job))["/"]["data"]["links"]
+
+
+@pytest.mark.spec("V12")
+async def test_sitemaps_and_feeds_lead_to_pages(site: Site, sqlite_copy: str) -> None:
+    site.robots(f"User-agent: *\nDisallow: /private\nSitemap: {site.url}/index.xml")
+    site.xml("/index.xml", sitemap_index([f"{site.url}/one.xml", f"{site.url}/two.xml.gz"]))
+    site.xml(
+        "/one.xml", sitemap([f"{site.url}/a", f"{site.url}/private/b", "http://elsewhere.example/"]), has_etag=True
+    )
+    site.xml("/two.xml.gz", sitemap([f"{site.url}/c"]))
+    site.xml("/feed", rss([Entry(id="1", link=f"{site.url}/d")]), content_type="application/rss+xml")
+    site.page("/", "Welcome", head='<link rel="alternate" type="application/rss+xml" href="/feed">')
+    for path in ("/a", "/private/b", "/c", "/d"):
+        site.page(path, f"This is {path}", has_etag=True)
+    async with working(site, sqlite_copy) as desk:
+        job = await desk.job()
+        assert (await desk.run(job)).result["summary"] == "visited 4, new 4"
+        assert await desk.collected(job) == {"/", "/a", "/c", "/d"}
+        assert not any(path.startswith("/private") for path in site.paths())
+        site.forget()
+        assert (await desk.run(job)).result["summary"] == "visited 4, unchanged 4"
+        assert sorted(site.paths()) == sorted(
+            ["/robots.txt", "/index.xml", "/one.xml", "/two.xml.gz", "/feed", "/", "/a", "/c", "/d"]
+        )
+
+
+@pytest.mark.spec("V12", "G6")
+async def test_oddities_end_in_a_note_and_traps_have_an_end(site: Site, sqlite_copy: str) -> None:
+    """Redirects and loops, soft 404, copies, bombs, bodies without end, wrong charsets, endless calendars."""
+    paths = ["/moved", "/loop", "/soft", "/twin", "/bomb", "/endless", "/latin", "/none", "/outside", "/calendar/1"]
+    site.page("/", LONG, links=[*paths, "/broken", "/forbidden"])
+    site.always("/moved", redirect("/there"))
+    site.page("/there", "Moved here")
+    site.always("/loop", redirect("/pool"))
+    site.always("/pool", redirect("/loop"))
+    site.page("/soft", "Sorry", title="404 Not Found")
+    site.put("/twin", site.page("/", LONG, links=[*paths, "/broken", "/forbidden"]).body)
+    site.always("/bomb", bomb(megabytes=32))
+    site.always("/endless", endless())
+    site.put("/latin", "<title>Grüße</title><p>Grüße</p>".encode("latin-1"), content_type="text/html; charset=utf-8")
+    nameless = "<!doctype html><title>Typ</title><p>Größe</p>".encode()
+    site.always("/none", raw(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(nameless) + nameless))
+    site.always("/outside", redirect("http://elsewhere.example/"))
+    site.always("/broken", status(500))
+    site.page("/forbidden", "Go away", status=403)
+    for number in range(1, 30):
+        site.page(f"/calendar/{number}", f"Month {number}", links=[f"/calendar/{number + 1}"])
+    async with working(site, sqlite_copy, http_max_body_bytes=1024 * 1024, scheduler_cb_threshold=50) as desk:
+        job = await desk.job(max_depth=3)
+        ended = await desk.run(job)
+        assert ended.state == "done"
+        assert await desk.collected(job) == {
+            *("/", "/there", "/latin", "/none", "/calendar/1", "/calendar/2", "/calendar/3")
+        }
+        found = await desk.items(job)
+        assert found["/latin"]["data"]["text"] == "Grüße"
+        assert found["/none"]["data"]["text"] == "Größe"
+        notes = await desk.notes(job)
+        assert notes["/moved"] == f"redirects to {site.url}/there"
+        assert notes["/pool"] == f"redirects to {site.url}/loop"
+        assert notes["/twin"] == f"the same as {site.url}/"
+        assert notes["/soft"].startswith("says that it is not there")
+        assert notes["/outside"] == "redirects to http://elsewhere.example/"
+        assert notes["/broken"] == "127.0.0.1 answers with status 500"
+        assert notes["/forbidden"] == "answers with status 403"
+        assert "larger than" in notes["/bomb"]
+        assert "larger than" in notes["/endless"]
+        assert set(ended.result["troubles"]) == {
+            f"{site.url}{path}" for path in ("/bomb", "/endless", "/broken", "/soft")
+        }
+
+
+@pytest.mark.spec("V12")
+async def test_patterns_and_numbers_bound_a_crawl(site: Site, sqlite_copy: str) -> None:
+    site.page("/", "Welcome", links=[f"/news/{n}" for n in range(20)] + ["/about", "/news/print"])
+    for n in range(20):
+        site.page(f"/news/{n}", f"News {n}")
+    site.page("/news/print", "Print")
+    site.page("/about", "About")
+    async with working(site, sqlite_copy) as desk:
+        job = await desk.job(include=["/news/*"], exclude=["**/print"], max_pages=6, sitemaps=False)
+        first = await desk.run(job)
+        assert first.result["stopped"] == "at max_pages=6"
+        assert len(await desk.collected(job)) == 5
+        assert not {"/about", "/news/print"} & set(site.paths())
+        assert (await desk.notes(job))["/"] == "no pattern wants it; read for its links"
+        # Half of the pages are new, the others are looked at again: neither is forgotten.
+        second = await desk.run(job)
+        assert (second.result["visited"], second.result["new"]) == (6, 3)
+
+
+@pytest.mark.spec("V12", "G5")
+async def test_what_robots_txt_asks_for_is_done(site: Site, sqlite_copy: str) -> None:
+    """Its delay holds between two requests; one that is long holds no slot."""
+    site.robots("User-agent: floodmark\nCrawl-delay: 0.5\nDisallow: /no")
+    site.page("/", "Welcome", links=["/a", "/b", "/no"])
+    site.page("/a", "A")
+    site.page("/b", "B")
+    async with working(site, sqlite_copy) as desk:
+        job = await desk.job(sitemaps=False)
+        await desk.run(job)
+        times = [seen.at for seen in site.seen if seen.path in {"/", "/a", "/b"}]
+        # Twice half a second by our clock; requests take a while to arrive.
+        assert times[-1] - times[0] > 0.5
+        assert "/no" not in site.paths()
+
+        site.robots("User-agent: *\nCrawl-delay: 600")
+        site.forget()
+        execution = await desk.reaches(await desk.ask(job), "waiting")
+        assert execution.reason == f"127.0.0.1:{site.port} wants 10 min between two pages"
+        assert site.paths() == ["/robots.txt", "/"]
+        assert (await desk.watermark(job))["visited"] == 1
+
+
+@pytest.mark.spec("V12", "G5", "V5")
+async def test_a_site_that_asks_to_wait_is_left_alone_and_then_gone_on_with(site: Site, sqlite_copy: str) -> None:
+    site.page("/", "Welcome", links=[f"/{n}" for n in range(12)])
+    for n in range(12):
+        site.page(f"/{n}", f"Page {n}")
+    site.trouble("/7", status(429, retry_after="1"))
+    async with working(site, sqlite_copy) as desk:
+        job = await desk.job(concurrency=1)
+        execution = await desk.ask(job)
+        waiting = await desk.reaches(execution, "waiting")
+        assert "127.0.0.1 answers with status 429" in str(waiting.reason)
+        assert "status 429" in (await desk.office.explain(job.name)).sentence
+        assert not (await desk.watermark(job))["complete"]
+        ended = await desk.reaches(execution, "done")
+        assert ended.attempt == 1
+        assert ended.result["summary"] == "visited 13, new 13"
+        asked = Counter(site.paths())
+        assert {path: count for path, count in asked.items() if count > 1} == {"/7": 2, "/robots.txt": 2}
+
+
+@pytest.mark.spec("V5", "G5")
+async def test_a_site_in_trouble_opens_its_breaker_and_is_crawled_to_the_end_later(
+    site: Site, sqlite_copy: str
+) -> None:
+    site.page("/", "Welcome", links=[f"/{n}" for n in range(10)])
+    for n in range(10):
+        site.page(f"/{n}", f"Page {n}")
+        site.trouble(f"/{n}", status(503), times=2)
+    async with working(site, sqlite_copy, scheduler_cb_threshold=3, scheduler_cb_timeout="1s") as desk:
+        job = await desk.job(concurrency=2)
+        execution = await desk.ask(job)
+        waiting = await desk.reaches(execution, "waiting")
+        assert "breaker web:127.0.0.1 is open" in str(waiting.reason)
+        site.calm()
+        ended = await desk.reaches(execution, "done")
+        assert ended.result["visited"] == 11
+        assert ended.result["new"] + ended.result["failed"] == 11
+        assert (await desk.run(job)).result["failed"] == 0
+        assert len(await desk.collected(job)) == 11
+
+
+@pytest.mark.spec("G9")
+async def test_a_site_of_which_nothing_can_be_read_has_failed(site: Site, sqlite_copy: str) -> None:
+    site.always("/away", redirect("https://elsewhere.example/"))
+    async with working(site, sqlite_copy) as desk:
+        ended = await desk.run(await desk.job())
+        assert ended.state == "dead"
+        assert str(ended.error_message).startswith(f"{site.url}/: not there (status 404). Look at what comes with: ")
+        ended = await desk.run(await desk.job(f"{site.url}/away"))
+        assert f"{site.url}/away: redirects to https://elsewhere.example/" in str(ended.error_message)
+        ended = await desk.run(await desk.job("http://10.0.0.1/"))
+        assert "HTTP_ALLOW_HOSTS" in str(ended.error_message)
+
+
+@pytest.mark.spec("G7")
+async def test_a_worker_that_leaves_keeps_what_it_has_seen(site: Site, sqlite_copy: str) -> None:
+    site.page("/", "Welcome", links=[f"/{n}" for n in range(20)])
+    for n in range(20):
+        body = site.page(f"/{n}", f"Page {n}").body.decode()
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(body)}\r\n\r\n"
+        site.always(f"/{n}", slow(0.1, raw((head + body).encode())))
+    async with working(site, sqlite_copy, shutdown_grace=timedelta(seconds=0.4)) as desk:
+        execution = await desk.ask(await desk.job(concurrency=2))
+        await eventually(lambda: len(site.seen) > 8)
+    before = len(site.seen)
+    async with working(site, sqlite_copy) as desk:
+        assert (await desk.reaches(execution, "done")).result["summary"] == "visited 21, new 21"
+    twice = [path for path, count in Counter(site.paths()).items() if count > 1 and path != "/robots.txt"]
+    assert before < 20
+    # Those in flight when it left.
+    assert len(twice) <= 2

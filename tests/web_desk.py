@@ -1,0 +1,128 @@
+"""Floodmark at work on loopback sites, and the questions tests ask of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Table, select
+
+from floodmark import Floodmark, Job
+from floodmark.execution import Execution
+from floodmark.job import ScheduleType, When
+from floodmark.office.local import LocalOffice
+from floodmark.parts import Parts, open_parts
+from floodmark.settings import Settings
+from floodmark.spec import JobSpec
+from floodmark.store.audit import Actor
+from floodmark.store.tables import item_revisions, items, pages
+from floodmark.telemetry.events import Event, Events
+from floodmark.testing.eventually import eventually
+from floodmark.testing.web import Site
+
+ENDED = ("done", "dead", "cancelled", "skipped")
+LONG = "This is said at some length, so that nobody takes it for another page by chance. " * 4
+# Short where a test would otherwise wait for it.
+QUICK: dict[str, Any] = {
+    "hostname": "test",
+    "web_domain_delay": timedelta(),
+    "backoff_base_seconds": 0.01,
+    "execution_retry_base": timedelta(milliseconds=10),
+    "rate_limit_strategy": "fixed",
+}
+
+
+class Desk:
+    """One process of an installation, and what can be asked of it."""
+
+    def __init__(self, parts: Parts, site: Site) -> None:
+        self.parts, self.site = parts, site
+        self.office = LocalOffice(parts, Actor(who="tester", via="test"))
+        self.seen: list[Event] = []
+
+    async def job(self, target: str | None = None, *, source: str = "web", **params: Any) -> Job:
+        """A job that runs when it is told to; for the site, unless told otherwise."""
+        when = When(schedule_type=ScheduleType.EVENT)
+        target = target or f"{self.site.url}/"
+        return await self.office.add_job(JobSpec(source=source, target=target, when=when, params=params))
+
+    async def run(self, job: Job) -> Execution:
+        """Run a job and wait until that has ended."""
+        return await self.reaches(await self.ask(job), *ENDED)
+
+    async def ask(self, job: Job) -> str:
+        """Ask for a run; the id of its execution."""
+        return (await self.office.run_job(job.name)).execution_id
+
+    async def reaches(self, execution_id: str, *states: str) -> Execution:
+        """Wait until an execution is in one of these states."""
+
+        async def check() -> Execution:
+            seen = await self.office.execution(execution_id)
+            assert seen.state in states, f"{seen.state}: {seen.reason or seen.error_message}"
+            return seen
+
+        return await eventually(check, within=30)
+
+    async def items(self, job: Job) -> dict[str, dict[str, Any]]:
+        """What is kept, by path."""
+        return {self.path(row["key"]): row for row in await self._rows(items, job)}
+
+    async def collected(self, job: Job) -> set[str]:
+        """The paths of the pages that are kept and not gone."""
+        return {path for path, row in (await self.items(job)).items() if not row["deleted"]}
+
+    async def earlier(self, job: Job, path: str) -> list[Any]:
+        """What an item was before."""
+        return [row["data"] for row in await self._rows(item_revisions, job) if self.path(row["key"]) == path]
+
+    async def notes(self, job: Job) -> dict[str, str]:
+        """Why pages made no item, by path."""
+        return {self.path(row["url"]): row["note"] for row in await self._rows(pages, job) if row["note"]}
+
+    async def watermark(self, job: Job) -> Any:
+        """How far it is collected."""
+        return (await self.office.watermark(job.stream)).value
+
+    def path(self, url: str) -> str:
+        """An address without that of the site."""
+        return url.removeprefix(self.site.url)
+
+    def happened(self, kind: type[Event]) -> list[Any]:
+        """The events of a kind, oldest first."""
+        return [event for event in self.seen if type(event) is kind]
+
+    async def _rows(self, table: Table, job: Job) -> list[dict[str, Any]]:
+        async with self.parts.database.reading() as connection:
+            rows = await connection.execute(select(table).where(table.c.stream == job.stream))
+            return [dict(row) for row in rows.mappings()]
+
+
+@asynccontextmanager
+async def working(
+    site: Site, database_url: str, *, listen: tuple[type[Event], ...] = (), **settings: Any
+) -> AsyncIterator[Desk]:
+    """Scheduler and worker in this process, as `floodmark up` starts them, until the block ends."""
+    events = Events()
+    app = Floodmark(Settings(**{"database_url": database_url, **QUICK, **site.settings(), **settings}), events=events)
+    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(app.serve(stop=stop, port=0, ready=lambda parts, _: ready.set_result(parts)))
+    try:
+        await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()
+        desk = Desk(ready.result(), site)
+        for kind in listen:
+            events.listen(kind, desk.seen.append)
+        yield desk
+    finally:
+        stop.set()
+        await serving
+
+
+@asynccontextmanager
+async def opened(site: Site, **settings: Any) -> AsyncIterator[Desk]:
+    """The same stores, and nothing runs."""
+    async with open_parts(Settings(**{**QUICK, **site.settings(), **settings})) as parts:
+        yield Desk(parts, site)
