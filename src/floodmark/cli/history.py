@@ -48,10 +48,9 @@ def history(
 ) -> None:
     """List what ran, newest first."""
     desk = Desk.of(context)
-    now = datetime.now(UTC)
     if execution is not None:
         return _one(desk, execution, as_json=as_json)
-    oldest = "" if since is None else floor_id(now - (duration(since) or timedelta()))
+    oldest = "" if since is None else floor_id(datetime.now(UTC) - (duration(since) or timedelta()))
 
     async def work(office: "Office") -> list[Execution]:
         page = await office.executions(job=job, states=state or None, limit=limit)
@@ -67,7 +66,8 @@ def history(
         return desk.out.print(
             "Nothing ran." if since is None else f"Nothing ran within {plain(since)}.", highlight=False
         )
-    return desk.out.print(executions_table(found, now))
+    # Not before it was read: nothing that ran is still to come.
+    return desk.out.print(executions_table(found, datetime.now(UTC)))
 
 
 def _one(desk: Desk, execution_id: str, *, as_json: bool) -> None:

@@ -60,9 +60,10 @@ def clear_limit(
 ) -> None:
     """Lift a limit, and the pace that follows it. Whoever set it may set it again, for longer."""
     desk = Desk.of(context)
-    now, held = datetime.now(UTC), desk.work(lambda office: office.limits(with_past=True, limit=_MOST))
-    found = picked(held, key, "limit")
-    what = f"lift the limit {found.key}, which ends {both(found.until, now)}"
+    found = picked(desk.work(lambda office: office.limits(with_past=True, limit=_MOST)), key, "limit")
+    now = datetime.now(UTC)
+    ends = f"ends {both(found.until, now)}" if found.until > now else f"ended {both(found.until, now)}"
+    what = f"lift the limit {found.key}, which {ends}"
     if go_ahead(desk, what, dry_run=dry_run, yes=yes):
         before = desk.work(lambda office: office.clear_limit(key))
         if as_json:

@@ -98,7 +98,7 @@ def _gone(error: Exception, target: str, why: str) -> Gone:
     name = target if target.startswith("@") else f"channel {target}"
     return kind(
         f"{name} {why}",
-        hint="Check it in Telegram; then floodmark resume the job, or floodmark rm it",
+        hint="Check it in Telegram; if it is gone, remove its job: floodmark rm",
     )
 
 
