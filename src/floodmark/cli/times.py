@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, tzinfo
 
 from floodmark.durations import format_duration
 from floodmark.job import NEVER
-from floodmark.upcoming import clock_changes, upcoming
+from floodmark.triggers.upcoming import clock_changes, upcoming
 
 __all__ = ["absolute", "both", "clock_changes", "due", "relative", "upcoming"]
 

@@ -36,7 +36,7 @@ from floodmark.shapes import job_shape
 from floodmark.store.job_fields import columns_of
 from floodmark.triggers import instants
 from floodmark.triggers.cron import cron as cron_trigger
-from floodmark.upcoming import runs_shape, upcoming
+from floodmark.triggers.upcoming import runs_shape, upcoming
 
 jobs = router("/jobs", tag="Jobs")
 expressions = router(tag="Jobs")

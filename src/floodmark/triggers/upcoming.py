@@ -5,9 +5,10 @@ from datetime import datetime, timedelta, tzinfo
 from itertools import islice
 from typing import Any
 
-from .durations import format_duration
-from .job import Job
-from .triggers import instants, trigger_of, zone_of
+from floodmark.durations import format_duration
+from floodmark.job import Job
+
+from . import instants, trigger_of, zone_of
 
 _INSTANT = timedelta(microseconds=1)
 
