@@ -1,6 +1,5 @@
 """Who is there, and what they have been told."""
 
-import asyncio
 from datetime import timedelta
 
 import pytest
@@ -70,9 +69,3 @@ async def test_the_last_tick_says_when_and_by_whom(fleet: Fleet) -> None:
     assert tick is not None
     assert (tick.holder, tick.interval) == ("host-1", 60.0)
     assert abs(SystemClock().now() - tick.at) < timedelta(seconds=5)
-
-
-async def test_an_installation_has_one_id_whoever_asks_first(fleet: Fleet) -> None:
-    ids = await asyncio.gather(*(fleet.installation_id() for _ in range(5)))
-    assert len(set(ids)) == 1
-    assert len(ids[0]) == 32

@@ -6,8 +6,6 @@ from typing import Any
 
 from floodmark.errors import NotFound
 
-ARTIFACT = "artifact-1.0.0"
-
 
 def names() -> list[str]:
     """Every schema there is."""

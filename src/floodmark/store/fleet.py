@@ -7,14 +7,13 @@ from msgspec import Struct
 from sqlalchemy import case, delete, select
 
 from floodmark.clock import Clock
-from floodmark.ids import new_id
 
 from .database import Database
 from .dialects import insert_into, present, present_moment
 from .job_fields import checked_json
 from .tables import facts, workers
 
-_DRAIN, _TICK, _INSTALLATION = "drain", "scheduler_tick", "installation_id"
+_DRAIN, _TICK = "drain", "scheduler_tick"
 
 
 class WorkerInfo(Struct, frozen=True, kw_only=True):
@@ -130,14 +129,3 @@ class Fleet:
         async with self._database.reading() as connection:
             now = await present_moment(self._database, self._clock, connection)
         return await self.last_tick(), now
-
-    async def installation_id(self) -> str:
-        """The id of this installation, made by whoever asks first: whoever shares the database shares it."""
-        statement = insert_into(self._database, facts).values(
-            name=_INSTALLATION, value=new_id(), updated_at=present(self._database, self._clock)
-        )
-        if (found := await self.get_fact(_INSTALLATION)) is None:
-            async with self._database.writing() as connection:
-                await connection.execute(statement.on_conflict_do_nothing(index_elements=["name"]))
-            found = await self.get_fact(_INSTALLATION)
-        return str(found)
