@@ -3,6 +3,68 @@
 triggers  ->  scheduler  ->  queue  ->  worker  ->  sources   ->  sinks
   when        what is due    hands out   runs one     fetch what     keep items
                                          lease        is newer       and move the watermark
+
+The flow:
+
+    triggers/     when a job is due: cron, interval, calendar, once; what else may fire it; its next runs
+    scheduler/    the leader's step: which jobs are due, and which of their instants fire
+    queue/        hands executions out: on rows of the database, or on Redis Streams
+    worker/       runs executions in slots: a lease goes in, an outcome comes out
+    sources/      where items come from: Python functions, Telegram, feeds, sites, cookies
+    sinks/        where they go: the store, then events, Redis and files
+
+What travels along it:
+
+    job.py        which target of which source, when, and under which policy
+    spec.py       what a person says of a job that is to be made
+    execution.py  one due run of a job, its states, and the legal moves between them
+    batch.py      items, and the watermark they lead to
+    outcome.py    how an execution ended
+    posts.py      posts of channels as items, and the events that tell of them
+    shapes.py     all of these as JSON
+
+What it stands on:
+
+    store/        the truth: every table, on SQLite and PostgreSQL
+    signals/      wake-ups between processes, a hint only
+    leases/       at most one holder of a name: the leader
+    calls/        how others are called: limits, paces, retries, breakers
+    http/         every request to the web: guarded, bounded, polite
+    upkeep/       loops beside the flow: leader, rescuer, requeuer, pruner
+    incoming/     triggers from outside: webhooks, channels and streams of Redis
+    sync/         schedules that another program keeps
+    moving/       moving over from another scheduler
+    fetching.py   certain days of certain chats, here and now
+    telemetry/    what happened, as events; metrics and logs listen
+    schemas/      JSON Schemas of what leaves
+
+Who asks and tells:
+
+    office/       every verb, once: on this installation, or on a server
+    cli/          commands, over the office
+    api/          HTTP, over the office
+    client/       that API from another program
+    app.py        Floodmark for Python developers: declare collectors, run them
+    explain.py    why a job is not running, in one sentence
+    health.py     is all well? for load balancers
+    doctor.py     is all well? examined thoroughly
+    demo/         see it at work
+    testing/      for tests of yours: contracts, a clock, a Telegram and a web on this machine
+
+How a process is made:
+
+    settings/     every key, where it came from, and the page about them
+    parts.py      what one process has opened: the module that knows every adapter
+    roles.py      what a process does: schedule, work, or both
+    eventloop.py  the fastest loop there is
+    threads.py    threads for functions that block
+    failpoints.py where a test can kill it
+
+Small things:
+
+    clock.py ids.py durations.py when.py     time, names, lengths of time, and how people say when
+    errors.py masking.py vault.py            what went wrong, what may be shown, what is kept secret
+    lua.py                                   scripts for Redis
 """
 
 from typing import TYPE_CHECKING
