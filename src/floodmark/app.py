@@ -24,6 +24,7 @@ from .health import health_of
 from .job import CatchUp, Overlap, Policy, Priority
 from .parts import Parts, open_parts
 from .settings import Settings, load
+from .sources.cookies.source import CookiesSource
 from .sources.feed.source import FeedSource
 from .sources.feed.source import Ports as FeedPorts
 from .sources.port import Source
@@ -187,6 +188,7 @@ class Floodmark:
         """Every source this process can collect from; without `parts` they can only check what they are asked."""
         found: dict[str, Source] = {
             "python": PythonSource(self.collectors, threads),
+            "cookies": CookiesSource(self.settings, None if parts is None else parts.clock),
             "telegram": TelegramSource(self.settings, None if parts is None else telegram_ports(parts)),
             "web": WebSource(None if parts is None else web_ports(parts)),
             "feed": FeedSource(None if parts is None else FeedPorts(http=parts.polite, clock=parts.clock)),

@@ -70,6 +70,7 @@ Flag = Annotated[bool, Allowed("true or false")]
 Text = Annotated[str, Field(min_length=1), Allowed("text")]
 Secret = Annotated[SecretStr, Allowed("text", is_secret=True)]
 Folder = Annotated[Path, Allowed("a folder")]
+Program = Annotated[Path, Allowed("a program")]
 Reference = Annotated[
     str,
     Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$"),
@@ -328,6 +329,24 @@ class Settings(BaseModel):
     )
     web_domain_delay: DurationOrNone = Field(
         default=timedelta(seconds=0.5), description="Pause between the beginnings of two requests to one domain."
+    )
+
+    floodmark_chromium: Program | None = Field(
+        default=None, description="The Chromium for cookie scans; without it one is looked for in the usual places."
+    )
+    cookies_max_browsers: Count = Field(default=1, description="Browsers that a worker runs at the same time.")
+    cookies_scans_per_browser: Count = Field(default=20, description="Scans after which a browser is replaced.")
+    cookies_page_timeout: Duration = Field(
+        default=timedelta(seconds=30), description="How long a page may take to load in a cookie scan."
+    )
+    cookies_settle: DurationOrNone = Field(
+        default=timedelta(seconds=2), description="Time that the scripts of a page have before its cookies are read."
+    )
+    cookies_scan_timeout: Duration = Field(
+        default=timedelta(minutes=15), description="A cookie scan visits no more pages after this long."
+    )
+    cookies_sandbox: Flag = Field(
+        default=True, description="Run browsers in their sandbox. As root there is none; better not to be root."
     )
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)

@@ -11,12 +11,18 @@ from typer.core import TyperGroup
 
 from floodmark.cli.grouping import grouped
 
+from .cookies import cookies
 from .other import other
 from .python import python
 from .telegram import telegram
 
 _OTHER = "KIND"
-_KINDS: dict[str, Callable[..., None]] = {"telegram": telegram, "python": python, _OTHER: other}
+_KINDS: dict[str, Callable[..., None]] = {
+    "telegram": telegram,
+    "python": python,
+    "cookies": cookies,
+    _OTHER: other,
+}
 
 
 class _Kinds(TyperGroup):

@@ -1,0 +1,85 @@
+"""`add cookies`: a domain in its one form, and whether there is a browser to scan it with."""
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.errors import Conflict
+from floodmark.spec import JobSpec
+
+from .making import add_job
+from .options import JobOptions
+
+if TYPE_CHECKING:
+    from floodmark.office.port import Office
+    from floodmark.settings import Settings
+
+
+def cookies(
+    context: typer.Context,
+    *,
+    target: Annotated[str, typer.Argument(metavar="DOMAIN", help="example.com, or example.com:8443.")],
+    deep: Annotated[bool, typer.Option("--deep", help="Follow links.")] = False,
+    max_pages: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="How many pages to visit in each phase (20).")
+    ] = None,
+    depth: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="How many links away from the start page, with --deep (2).")
+    ] = None,
+    custom_page: Annotated[
+        list[str] | None, typer.Option(metavar="PATH", help="Visit this page in any case; can be repeated.")
+    ] = None,
+    accept_selector: Annotated[
+        str | None, typer.Option(metavar="CSS", help="The button that gives consent (default: known banners).")
+    ] = None,
+    reject_selector: Annotated[
+        str | None, typer.Option(metavar="CSS", help="The button that refuses it (default: known banners).")
+    ] = None,
+    page_retries: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="How often a page is loaded again that failed (2).")
+    ] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Scan although its certificate is not valid.")] = False,
+    job: JobOptions,
+) -> None:
+    """Scan a domain for cookies in a real browser: before consent, after accepting and after rejecting.
+
+    floodmark add cookies example.com --daily 02:00 --tz Europe/Berlin
+    """
+    params: dict[str, Any] = {
+        "allow_deep_scan": deep or None,
+        "maxPages": max_pages,
+        "scanDepth": depth,
+        "maxRetries": page_retries,
+        "customPages": custom_page,
+        "accept_selector": accept_selector,
+        "reject_selector": reject_selector,
+        "insecure": insecure or None,
+    }
+    add_job(context, "cookies", target, job, params=params, complete=_domain)
+
+
+async def _domain(office: "Office", settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
+    """A job for a domain in its one form, and what is still missing before it can run."""
+    from floodmark.office.port import JobFilter  # noqa: PLC0415 - opened for this source alone
+    from floodmark.sources.cookies.params import completed  # noqa: PLC0415
+
+    spec = completed(spec)
+    stream = spec.stream or f"cookies:{spec.target}"
+    for other in await office.jobs(JobFilter(source="cookies", text=spec.target), limit=500):
+        if other.stream == stream and spec.name is None:
+            raise Conflict(
+                f"{other.name} scans {spec.target} already",
+                hint=f"see it with: floodmark show {other.name}; a second job for it needs a --name",
+            )
+    return spec, None if settings.floodmark_url is not None else _missing_browser(settings)
+
+
+def _missing_browser(settings: "Settings") -> str | None:
+    from floodmark.sources.cookies.browser import BrowserMissing, require_browser  # noqa: PLC0415 - as above
+
+    try:
+        require_browser(settings.floodmark_chromium, os.environ)
+    except BrowserMissing as missing:
+        return f"On this machine it cannot run yet: {missing}. {missing.hint[:1].upper()}{missing.hint[1:]}"
+    return None

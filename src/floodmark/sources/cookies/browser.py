@@ -1,0 +1,143 @@
+"""Which Chromium is used, and how it is started. `python -m floodmark.sources.cookies.browser` prints the one found.
+
+Looked for in this order: FLOODMARK_CHROMIUM, Playwright's own download, Debian's /usr/bin/chromium, Google Chrome.
+"""
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from floodmark.errors import Permanent
+
+INSTALL = "python -m playwright install chromium"
+_VARIABLE = "FLOODMARK_CHROMIUM"
+_PACKAGES = ("playwright", "publicsuffixlist")
+_PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_USUAL = (
+    Path("/usr/bin/chromium"),
+    Path("/usr/bin/google-chrome"),
+    Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"),
+    Path("/Applications/Chromium.app/Contents/MacOS/Chromium"),
+)
+_DOWNLOADED = ("chrome-linux*/chrome", "chrome-mac*/*.app/Contents/MacOS/*", "chrome-win*/chrome.exe")
+
+# Nothing is asked of anybody but the pages that are scanned.
+FLAGS = (
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-domain-reliability",
+    "--disable-quic",
+    "--disable-sync",
+    "--dns-prefetch-disable",
+    "--metrics-recording-only",
+    "--no-first-run",
+    "--no-pings",
+    # Datagrams would not go through the proxy, and so not past the guard.
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+)
+
+
+class BrowserMissing(Permanent):
+    """There is no browser to scan with on this machine."""
+
+
+def require_browser(named: Path | None, environ: Mapping[str, str]) -> Path:
+    """The browser to use, if what drives it is there too; `BrowserMissing` tells the one command that is missing."""
+    if any(importlib.util.find_spec(package) is None for package in _PACKAGES):
+        raise BrowserMissing(
+            "cookie scans need Playwright, which is not installed",
+            hint="install it: pip install 'floodmark[browser]'",
+        )
+    return find_chromium(named, environ)
+
+
+def find_chromium(named: Path | str | None, environ: Mapping[str, str]) -> Path:
+    """The browser to use; `BrowserMissing` tells the one command that brings one."""
+    if named:
+        path = Path(named).expanduser()
+        if not _is_program(path):
+            raise BrowserMissing(
+                f"{_VARIABLE} names {named}, which is not a program",
+                hint=f"correct it, or leave it out to have the usual places looked at: floodmark settings {_VARIABLE}",
+            )
+        return path
+    found = next(_candidates(environ), None)
+    if found is None:
+        raise BrowserMissing(
+            "no Chromium was found, and cookie scans need one",
+            hint=f"install one on every machine with workers: {INSTALL}",
+        )
+    return found
+
+
+def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
+    yield from filter(_is_program, _downloads(environ))
+    for name in _PROGRAMS:
+        on_path = shutil.which(name, path=environ.get("PATH", os.defpath))
+        if on_path is not None:
+            yield Path(on_path)
+    yield from filter(_is_program, _USUAL)
+
+
+def _downloads(environ: Mapping[str, str]) -> list[Path]:
+    """What Playwright has downloaded, the newest first."""
+    folder = _download_folder(environ)
+    builds = sorted(folder.glob("chromium-*"), key=_build, reverse=True) if folder.is_dir() else []
+    return [path for build in builds for pattern in _DOWNLOADED for path in sorted(build.glob(pattern))]
+
+
+def _download_folder(environ: Mapping[str, str]) -> Path:
+    if named := environ.get("PLAYWRIGHT_BROWSERS_PATH"):
+        return Path(named)
+    home = Path(environ.get("HOME") or environ.get("USERPROFILE") or "/nonexistent")
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "ms-playwright"
+    if sys.platform == "win32":
+        return Path(environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "ms-playwright"
+    return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "ms-playwright"
+
+
+def _build(folder: Path) -> int:
+    found = re.search(r"(\d+)$", folder.name)
+    return int(found[1]) if found else 0
+
+
+def _is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def prepare_profile(folder: Path, *, third_party_cookies: bool) -> None:
+    """A fresh profile. Browsers come with third-party cookies blocked, which would empty a scan without a word;
+
+    no flag changes that, only what the profile prefers does. Contexts that are made later inherit it.
+    """
+    preferences = {
+        "profile": {
+            "block_third_party_cookies": not third_party_cookies,
+            "cookie_controls_mode": 0 if third_party_cookies else 1,
+        },
+        "webrtc": {"ip_handling_policy": "disable_non_proxied_udp"},
+    }
+    where = folder / "Default" / "Preferences"
+    where.parent.mkdir(parents=True, exist_ok=True)
+    where.write_text(json.dumps(preferences), encoding="utf-8")
+
+
+def main() -> int:
+    """Print the browser that would be used; 1 if there is none."""
+    try:
+        sys.stdout.write(f"{find_chromium(os.environ.get(_VARIABLE), os.environ)}\n")
+    except BrowserMissing as missing:
+        sys.stderr.write(f"{missing}\n{missing.hint}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""Two scans of one domain compared: what is new, what is gone, and what is not as it was."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+_PHASES = {"before": "before consent", "accept": "after accepting", "reject": "after rejecting"}
+_ATTRIBUTES = ("http_only", "secure", "same_site", "party", "purpose", "set_by")
+# A cookie is set anew with every scan: only a lifetime that is really another counts.
+_SAME_LIFETIME = 0.1
+_SHOWN = 8
+
+Entry = Mapping[str, Any]
+
+
+class Changed(Struct, frozen=True, kw_only=True):
+    """A cookie whose attributes are not as they were."""
+
+    name: str
+    domain: str
+    fields: dict[str, tuple[Any, Any]]
+    """What it was, and what it is."""
+
+
+class PhaseDifference(Struct, frozen=True, kw_only=True):
+    """What differs in one phase. Cookies are told by name and domain, keys by origin and key."""
+
+    phase: str
+    results: tuple[str, str] | None = None
+    """How the phase went before and now, if that is not the same."""
+    new_cookies: tuple[dict[str, Any], ...] = ()
+    gone_cookies: tuple[dict[str, Any], ...] = ()
+    changed_cookies: tuple[Changed, ...] = ()
+    new_hosts: tuple[str, ...] = ()
+    gone_hosts: tuple[str, ...] = ()
+    new_keys: tuple[str, ...] = ()
+    gone_keys: tuple[str, ...] = ()
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """What differs between an earlier scan and a later one."""
+
+    domain: str
+    earlier: str
+    later: str
+    summary: tuple[str, ...]
+    """In sentences; empty if nothing differs."""
+    phases: tuple[PhaseDifference, ...]
+
+
+def difference(earlier: Entry, later: Entry) -> Difference:
+    """Compare two reports."""
+    before = {phase["phase"]: phase for phase in earlier["phases"]}
+    now = {phase["phase"]: phase for phase in later["phases"]}
+    phases = [
+        compared(name, before.get(name, _NOTHING), now.get(name, _NOTHING))
+        for name in _PHASES
+        if {name} & {*before, *now}
+    ]
+    return Difference(
+        domain=later["domain"],
+        earlier=earlier["scanned_at"],
+        later=later["scanned_at"],
+        summary=tuple(sentence for phase in phases for sentence in _sentences(phase)),
+        phases=tuple(phases),
+    )
+
+
+_NOTHING: Entry = {"result": "not scanned", "cookies": (), "contacts": (), "storage": ()}
+
+
+def compared(name: str, before: Entry, now: Entry) -> PhaseDifference:
+    """Compare one phase."""
+    old, new = _by(before["cookies"], _cookie_id), _by(now["cookies"], _cookie_id)
+    hosts = [_by(phase["contacts"], lambda contact: contact["host"]) for phase in (before, now)]
+    keys = [_by(phase["storage"], _key_id) for phase in (before, now)]
+    changed = ((new[key], _changes(old[key], new[key])) for key in new if key in old)
+    return PhaseDifference(
+        phase=name,
+        results=(before["result"], now["result"]) if before["result"] != now["result"] else None,
+        new_cookies=tuple(_short(cookie) for key, cookie in new.items() if key not in old),
+        gone_cookies=tuple(_short(cookie) for key, cookie in old.items() if key not in new),
+        changed_cookies=tuple(
+            Changed(name=cookie["name"], domain=cookie["domain"], fields=fields) for cookie, fields in changed if fields
+        ),
+        new_hosts=tuple(host for host in hosts[1] if host not in hosts[0]),
+        gone_hosts=tuple(host for host in hosts[0] if host not in hosts[1]),
+        new_keys=tuple(key for key in keys[1] if key not in keys[0]),
+        gone_keys=tuple(key for key in keys[0] if key not in keys[1]),
+    )
+
+
+def _by(entries: Iterable[Entry], identity: Callable[[Entry], str]) -> dict[str, Entry]:
+    return {identity(entry): entry for entry in entries}
+
+
+def _cookie_id(cookie: Entry) -> str:
+    return "\0".join((cookie["name"], cookie["domain"], cookie["path"], cookie["partition"] or ""))
+
+
+def _key_id(stored: Entry) -> str:
+    return f"{stored['origin']} {stored['area']} {stored['key']}"
+
+
+def _short(cookie: Entry) -> dict[str, Any]:
+    return {name: cookie[name] for name in ("name", "domain", "path", "party", "purpose", "vendor", "lifetime_seconds")}
+
+
+def _changes(old: Entry, new: Entry) -> dict[str, tuple[Any, Any]]:
+    found = {name: (old[name], new[name]) for name in _ATTRIBUTES if old[name] != new[name]}
+    lifetimes = (old["lifetime_seconds"], new["lifetime_seconds"])
+    if not _is_about(*lifetimes):
+        found["lifetime_seconds"] = lifetimes
+    return found
+
+
+def _is_about(one: int | None, other: int | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return abs(one - other) <= max(abs(one), abs(other), 1) * _SAME_LIFETIME
+
+
+def _sentences(phase: PhaseDifference) -> Iterable[str]:
+    when = _PHASES[phase.phase]
+    if phase.results is not None:
+        yield f'{when}: "{phase.results[1]}", was "{phase.results[0]}"'
+    if phase.new_cookies:
+        yield f"{_counted(len(phase.new_cookies), 'new cookie')} {when}: {_names(phase.new_cookies)}"
+    if phase.gone_cookies:
+        yield f"{_counted(len(phase.gone_cookies), 'cookie')} gone {when}: {_names(phase.gone_cookies)}"
+    for cookie in phase.changed_cookies[:_SHOWN]:
+        fields = ", ".join(f"{name} {old!s} -> {new!s}" for name, (old, new) in cookie.fields.items())
+        yield f"{cookie.name} ({cookie.domain}) changed {when}: {fields}"
+    if len(phase.changed_cookies) > _SHOWN:
+        yield f"{_counted(len(phase.changed_cookies) - _SHOWN, 'more cookie')} changed {when}"
+    if phase.new_hosts:
+        yield f"{_counted(len(phase.new_hosts), 'new host')} of third parties {when}: {_some(phase.new_hosts)}"
+    if phase.gone_hosts:
+        yield f"{_counted(len(phase.gone_hosts), 'host')} of third parties gone {when}: {_some(phase.gone_hosts)}"
+    if phase.new_keys:
+        yield f"{_counted(len(phase.new_keys), 'new key')} in storage {when}: {_some(phase.new_keys)}"
+    if phase.gone_keys:
+        yield f"{_counted(len(phase.gone_keys), 'key')} in storage gone {when}: {_some(phase.gone_keys)}"
+
+
+def _names(cookies: Sequence[Entry]) -> str:
+    return _some([f"{cookie['name']} ({cookie['domain'].lstrip('.')}, {cookie['purpose']})" for cookie in cookies])
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,264 @@
+"""A report as a page that needs nothing else: no script, no address of anybody, pictures inside. All is escaped."""
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+_HEADINGS = {"before": "Before consent", "accept": "After accepting", "reject": "After rejecting"}
+_PICTURES = {
+    "before": "What a visitor sees first.",
+    "accept": "After the button was pressed that gives consent.",
+    "reject": "After the button was pressed that refuses consent.",
+}
+_STEPS = (
+    (86_400 * 365, "year"),
+    (86_400 * 30, "month"),
+    (86_400, "day"),
+    (3600, "hour"),
+    (60, "minute"),
+    (1, "second"),
+)
+# Nothing may be loaded or run, whatever a page has smuggled in.
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def page_of(report: Mapping[str, Any], pictures: Mapping[str, bytes], files_: Mapping[str, Mapping[str, Any]]) -> str:
+    """The whole page."""
+    title = f"Cookies of {report['domain']}"
+    body = [
+        f"<h1>{_text(title)}</h1>",
+        f'<p class="soft">Scanned {_text(report["scanned_at"].replace("T", " ").replace("+00:00", " UTC"))} '
+        f"in {_text(report['seconds'])} s with {_text(report['browser'])}. Third-party cookies were allowed.</p>",
+        _tiles(report["phases"]),
+        _notes(report),
+        *(_phase(phase, pictures, _identities(report["phases"][0])) for phase in report["phases"]),
+        _files(files_),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="referrer" content="no-referrer">\n'
+        f"<title>{_text(title)}</title>\n<style>\n{_style()}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(part for part in body if part)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _tiles(phases: Iterable[Mapping[str, Any]]) -> str:
+    return f'<div class="tiles">{"".join(_tile(phase) for phase in phases)}</div>'
+
+
+def _tile(phase: Mapping[str, Any]) -> str:
+    counts = phase["counts"]
+    heading = f'{_HEADINGS[phase["phase"]]} <span class="result">{_result(phase["result"])}</span>'
+    if not phase["visits"]:
+        return f'<div class="tile">{heading}<b>&ndash;</b><span class="soft">{_text(phase["note"])}</span></div>'
+    purposes = " ".join(_tag(name, f"{count} {name}") for name, count in counts["purposes"].items())
+    contacts = len(phase["contacts"])
+    return (
+        f'<div class="tile">{heading}<b>{counts["cookies"]}</b>'
+        f'<span class="soft">cookies, {counts["third"]} of third parties;'
+        f" {contacts} other host{'' if contacts == 1 else 's'}</span><p>{purposes}</p></div>"
+    )
+
+
+def _notes(report: Mapping[str, Any]) -> str:
+    notes = list(report["notes"])
+    before = report["phases"][0]
+    early = [c for c in before["cookies"] if c["purpose"] in ("statistics", "marketing")]
+    if early:
+        names = ", ".join(dict.fromkeys(cookie["name"] for cookie in early[:10]))
+        notes.insert(0, f"{_counted(len(early), 'cookie')} for statistics or marketing before consent: {names}")
+    blocked = before["counts"]["blocked_by_default"]
+    if blocked:
+        notes.append(
+            f"a browser that blocks third-party cookies would not have {blocked} of those before consent "
+            "(marked in the table)"
+        )
+    if report["final"] != report["start"]:
+        notes.append(f"{report['start']} leads to {report['final']}")
+    return f'<ul class="plain">{"".join(f"<li>{_text(note)}</li>" for note in notes)}</ul>' if notes else ""
+
+
+def _identities(phase: Mapping[str, Any]) -> set[tuple[str, ...]]:
+    return {_identity(cookie) for cookie in phase["cookies"]}
+
+
+def _identity(cookie: Mapping[str, Any]) -> tuple[str, ...]:
+    return cookie["name"], cookie["domain"], cookie["path"], cookie["partition"] or ""
+
+
+def _phase(phase: Mapping[str, Any], pictures: Mapping[str, bytes], before: set[tuple[str, ...]]) -> str:
+    name = phase["phase"]
+    parts = [f"<h2>{_HEADINGS[name]} {_result(phase['result'])}</h2>"]
+    if phase["note"]:
+        parts.append(f"<p>{_text(phase['note'])}</p>")
+    if phase["banner"] is not None:
+        pressed = f", pressed: <b>{_text(phase['banner']['button'])}</b>" if phase["banner"]["button"] else ""
+        parts.append(f'<p class="soft">Banner: {_text(phase["banner"]["name"])}{pressed}</p>')
+    if phase["picture"] in pictures:
+        parts.append(_picture(pictures[phase["picture"]], _PICTURES[name]))
+    if phase["visits"]:
+        parts += [_cookies(phase["cookies"], before), _contacts(phase["contacts"]), _storage(phase["storage"])]
+        parts.append(_visits(phase["visits"]))
+    if phase["left_out"]:
+        parts.append(f'<p class="soft">Left out: {_text("; ".join(phase["left_out"]))}</p>')
+    return "\n".join(part for part in parts if part)
+
+
+def _picture(content: bytes, caption: str) -> str:
+    data = base64.b64encode(content).decode()
+    alt = _text(caption)
+    return f'<figure><img alt="{alt}" src="data:image/png;base64,{data}"><figcaption>{alt}</figcaption></figure>'
+
+
+def _cookies(cookies: Sequence[Mapping[str, Any]], before: set[tuple[str, ...]]) -> str:
+    if not cookies:
+        return "<h3>Cookies</h3><p>None.</p>"
+    rows = [
+        (
+            _named(cookie, is_new=_identity(cookie) not in before),
+            f"<code>{_text(cookie['domain'])}</code>{_small(_where(cookie))}",
+            _party(cookie),
+            _tag(cookie["purpose"]) + _small(cookie["vendor"] or ""),
+            _text(_length(cookie["lifetime_seconds"])),
+            _text(_attributes(cookie)),
+            _text(cookie["set_by"]) + _small(cookie["set_from"] or ""),
+            _text(cookie["size"]),
+        )
+        for cookie in cookies
+    ]
+    columns = ("Name", "Domain", "Party", "Purpose", "Kept for", "Attributes", "Set by", "Bytes")
+    return f"<h3>Cookies ({len(cookies)})</h3>{_table(columns, rows)}"
+
+
+def _contacts(contacts: Sequence[Mapping[str, Any]]) -> str:
+    if not contacts:
+        return "<h3>Other hosts</h3><p>No requests to third parties.</p>"
+    rows = [
+        (
+            f"<code>{_text(contact['host'])}</code>",
+            _text(contact["site"]),
+            _text(", ".join(f"{name} {count}" for name, count in contact["types"].items())),
+            _text(contact["requests"]),
+        )
+        for contact in contacts
+    ]
+    return f"<h3>Other hosts ({len(contacts)})</h3>{_table(('Host', 'Site', 'What', 'Requests'), rows)}"
+
+
+def _storage(stored: Sequence[Mapping[str, Any]]) -> str:
+    if not stored:
+        return "<h3>Storage</h3><p>Nothing is kept in local or session storage.</p>"
+    rows = [
+        (
+            f"<code>{_text(entry['key'])}</code>",
+            f"<code>{_text(entry['origin'])}</code>",
+            f'<span class="{entry["party"]}">{_text(entry["party"])}</span>',
+            _text(entry["area"]),
+            _text(entry["size"]),
+        )
+        for entry in stored
+    ]
+    return f"<h3>Storage ({len(stored)})</h3>{_table(('Key', 'Origin', 'Party', 'Area', 'Characters'), rows)}"
+
+
+def _visits(visits: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        (
+            f"<code>{_text(visit['url'])}</code>{_small(visit['title'])}",
+            _result(visit["result"]) + _small(visit["note"]),
+            _text(visit["depth"]),
+            _text(visit["status"] or ""),
+        )
+        for visit in visits
+    ]
+    table = _table(("Page", "Result", "Depth", "Status"), rows)
+    return f"<details><summary>Pages ({len(visits)})</summary>{table}</details>"
+
+
+def _files(listed: Mapping[str, Mapping[str, Any]]) -> str:
+    rows = [
+        (_text(name), f"<code>{_text(entry['sha256'])}</code>", _text(f"{entry['size']:,}"))
+        for name, entry in listed.items()
+    ]
+    return f"<h2>Files of this report</h2>{_table(('File', 'SHA-256', 'Bytes'), rows)}"
+
+
+_NUMBERS = ("Bytes", "Requests", "Depth", "Status", "Characters")
+_SHORT = ("Kept for", "Party", "Area")
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    classes = {**dict.fromkeys(_NUMBERS, "number"), **dict.fromkeys(_SHORT, "short"), "Name": "name"}
+    kinds = [f' class="{classes[column]}"' if column in classes else "" for column in columns]
+    head = "".join(f"<th{kind}>{column}</th>" for column, kind in zip(columns, kinds, strict=True))
+    body = "\n".join(
+        "<tr>" + "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>"
+        for row in rows
+    )
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
+
+
+def _named(cookie: Mapping[str, Any], *, is_new: bool) -> str:
+    mark = ' <span class="tag new">not before consent</span>' if is_new else ""
+    return f"<code>{_text(cookie['name'])}</code>{mark}{_small(cookie['about'] or '')}"
+
+
+def _where(cookie: Mapping[str, Any]) -> str:
+    path = "" if cookie["path"] == "/" else f"path {cookie['path']}"
+    partition = "" if cookie["partition"] is None else f"only within {cookie['partition']}"
+    return ", ".join(part for part in (path, partition) if part)
+
+
+def _party(cookie: Mapping[str, Any]) -> str:
+    blocked = _small("blocked by default") if cookie["blocked_by_default"] else ""
+    return f'<span class="{cookie["party"]}">{_text(cookie["party"])}</span>{blocked}'
+
+
+def _attributes(cookie: Mapping[str, Any]) -> str:
+    named = {
+        "HttpOnly": cookie["http_only"],
+        "Secure": cookie["secure"],
+        "Partitioned": cookie["partition"] is not None,
+    }
+    return ", ".join([*(name for name, is_set in named.items() if is_set), f"SameSite={cookie['same_site']}"])
+
+
+def _length(seconds: int | None) -> str:
+    if seconds is None:
+        return "session"
+    if seconds <= 0:
+        return "over"
+    # A year is a year, also a few seconds after it was set.
+    size, name = next((step for step in _STEPS if seconds * 1.02 >= step[0]), _STEPS[-1])
+    return _counted(max(1, round(seconds / size)), name)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _result(result: str) -> str:
+    return f'<span class="tag {"ok" if result == "ok" else "other"}">{_text(result)}</span>'
+
+
+def _tag(purpose: str, words: str | None = None) -> str:
+    return f'<span class="tag {_text(purpose)}">{_text(words or purpose)}</span>'
+
+
+def _small(text: str) -> str:
+    return f"<br><small>{_text(text)}</small>" if text else ""
+
+
+def _text(value: object) -> str:
+    return escape(str(value), quote=True)
+
+
+@lru_cache(maxsize=1)
+def _style() -> str:
+    return files(__package__).joinpath("page.css").read_text(encoding="utf-8")

@@ -1,0 +1,81 @@
+"""The source `cookies`: each run scans a domain in a real browser, and its report is one item."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from floodmark.batch import Batch, Item, Watermark
+from floodmark.clock import Clock
+from floodmark.http.hosts import resolved_hosts
+from floodmark.settings import Settings
+from floodmark.sources.port import Context, Target
+
+from .findings import Found
+from .messages import Order
+from .params import canonical, check_custom_pages, parse_params, start_urls
+from .pool import Pool, Rules
+from .report import made
+
+
+class CookiesSource:
+    """Scans domains. One for each process; its browsers end with it."""
+
+    kind = "cookies"
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self._settings, self._clock = settings, clock
+        self.pool = Pool(rules_of(settings))
+
+    async def __aenter__(self) -> "CookiesSource":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.pool.close()
+
+    def check(self, target: str, params: Mapping[str, Any]) -> None:
+        """Refuse what is no domain, and params that make no sense."""
+        check_custom_pages(canonical(target), parse_params(params))
+
+    async def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+        """One scan, one item. An execution whose scan is kept already, and which is run again, makes no second."""
+        if since is not None and since.get("execution") == context.execution_id:
+            return
+        assert self._clock is not None, "this one can only check"
+        began = self._clock.now()
+        found = await self.pool.scan(self._order(target))
+        report, blobs = made(found, began=began, seconds=(self._clock.now() - began).total_seconds())
+        context.result.update(_in_short(found, report))
+        item = Item(key=context.execution_id, data=report, occurred_at=began)
+        yield Batch([item], {"execution": context.execution_id, "at": began.isoformat()}, blobs=blobs)
+
+    def _order(self, target: Target) -> Order:
+        domain, settings = canonical(target.name), self._settings
+        params = parse_params(target.params)
+        return Order(
+            domain=domain,
+            starts=start_urls(domain),
+            params=params,
+            page_seconds=settings.cookies_page_timeout.total_seconds(),
+            settle_seconds=settings.cookies_settle.total_seconds(),
+            scan_seconds=settings.cookies_scan_timeout.total_seconds(),
+        )
+
+
+def rules_of(settings: Settings) -> Rules:
+    """What the settings say of browsers."""
+    return Rules(
+        chromium=settings.floodmark_chromium,
+        browsers=settings.cookies_max_browsers,
+        scans_each=settings.cookies_scans_per_browser,
+        sandbox=settings.cookies_sandbox,
+        allow_hosts=settings.http_allow_hosts or "",
+        resolve=resolved_hosts(settings.http_resolve),
+    )
+
+
+def _in_short(found: Found, report: Mapping[str, Any]) -> dict[str, Any]:
+    """What the history of the execution tells."""
+    return {
+        "result": report["result"],
+        "summary": report["summary"],
+        "cookies": {phase.phase: len(phase.cookies) for phase in found.phases},
+    }

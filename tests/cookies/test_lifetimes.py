@@ -1,0 +1,140 @@
+"""Browsers die, and are killed: a scan survives it, and nothing of a browser is ever left behind."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command_line import CommandLine
+from command_line import eventually as eventually_outside
+from cookies.conftest import patient
+from cookies.shop import HOSTS, RESOLVE, Shop
+from floodmark.clock import SystemClock
+from floodmark.outcome import Cancelled, Done, Snooze
+from floodmark.parts import Parts
+from floodmark.sinks.sql import SqlSink
+from floodmark.sources.cookies.keeper import descendants
+from floodmark.sources.cookies.source import CookiesSource
+from floodmark.store.tables import items
+from floodmark.testing.eventually import eventually
+from floodmark.testing.factories import Opened, count_of, given_lease
+from floodmark.worker.executor import Executor, Interrupt
+from floodmark.worker.retries import Retries
+
+pytest_plugins = ("backends",)
+pytestmark = pytest.mark.spec("E8")
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+async def parts(sqlite: Opened) -> AsyncIterator[Parts]:
+    async with sqlite() as parts:
+        yield parts
+
+
+@pytest.fixture
+async def source(shop: Shop) -> AsyncIterator[CookiesSource]:
+    async with CookiesSource(patient(cookies_scans_per_browser=1), SystemClock()) as made:
+        yield made
+
+
+class Running:
+    """One execution of a job, run as a worker does."""
+
+    def __init__(self, parts: Parts, source: CookiesSource, shop: Shop) -> None:
+        self.parts, self.source, self.shop, self.interrupt = parts, source, shop, Interrupt()
+
+    async def run(self, host: str) -> Any:
+        params = {"insecure": True, "maxRetries": 0}
+        target = self.shop.domain(host)
+        lease = await given_lease(
+            self.parts, source="cookies", target=target, stream=f"cookies:{target}", params=params
+        )
+        sink, retries = SqlSink(self.parts.keeping, self.parts.events), Retries(base=SECOND, longest=SECOND)
+        return await Executor({"cookies": self.source}, sink, retries, asyncio.Event()).execute(lease, self.interrupt)
+
+
+def command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def alive(pids: Iterable[int]) -> list[str]:
+    """What is left of these processes; one that has ended has no command line, even before anybody has noticed."""
+    return [told for told in map(command, pids) if told]
+
+
+def browsers(pids: Iterable[int]) -> list[int]:
+    return [pid for pid in pids if "--user-data-dir=" in command(pid) and "--type=" not in command(pid)]
+
+
+async def in_mid_scan(shop: Shop) -> list[int]:
+    """Wait until the browser waits for a page; the processes below us then."""
+    await eventually(shop.held.is_set, within=60)
+    below = list(descendants(os.getpid()))
+    assert browsers(below)
+    return below
+
+
+async def test_a_browser_that_is_killed_in_mid_scan_is_replaced(
+    parts: Parts, source: CookiesSource, shop: Shop
+) -> None:
+    running = asyncio.create_task(Running(parts, source, shop).run("once.test"))
+    below = await in_mid_scan(shop)
+    os.kill(browsers(below)[0], signal.SIGKILL)
+    outcome = await running
+
+    assert isinstance(outcome, Done), outcome
+    assert outcome.kept.new == 1
+    assert outcome.result is not None
+    assert outcome.result["result"] == "banner not found"
+    assert outcome.result["cookies"] == {"before": 1, "accept": 0, "reject": 0}
+    assert await count_of(parts, items) == 1
+    assert source.pool.started == 2
+    # The second one has made its only scan.
+    assert alive(below) == []
+    assert browsers(descendants(os.getpid())) == []
+
+
+async def test_a_cancelled_execution_takes_its_browser_with_it(parts: Parts, source: CookiesSource, shop: Shop) -> None:
+    one = Running(parts, source, shop)
+    running = asyncio.create_task(one.run("stuck.test"))
+    below = await in_mid_scan(shop)
+    # The next in turn waits for the browser; whoever comes then gives up its slot.
+    waiting = asyncio.create_task(Running(parts, source, shop).run("plain.test"))
+    await eventually(lambda: source.pool.waiting == 1)
+    third = await Running(parts, source, shop).run("flaky.test")
+    assert isinstance(third, Snooze)
+    assert third.reason == "all browsers of this worker are busy"
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    one.interrupt.end(Cancelled(reason="by a person"))
+
+    assert isinstance(await running, Cancelled)
+    assert alive(below) == []
+    assert await count_of(parts, items) == 0
+
+
+def test_a_killed_worker_leaves_no_browser_behind(tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = CommandLine(tmp_path, HTTP_ALLOW_HOSTS=", ".join(HOSTS), HTTP_RESOLVE=RESOLVE)
+    line.good("add", "cookies", shop.domain("stuck.test"), "--insecure", "--once")
+    with line.running("up", "--port", "0") as worker:
+        assert eventually_outside(shop.held.is_set, within=60), line.said()
+        below = [pid for pid in descendants(worker.pid) if command(pid)]
+        assert browsers(below)
+        assert any("node" in command(pid) for pid in below)
+        folders = [Path(word.partition("=")[2]) for word in command(browsers(below)[0]).split() if "data-dir=" in word]
+        assert folders[0].exists()
+        worker.kill()
+        worker.wait()
+        eventually_outside(lambda: not alive(below), within=10)
+    assert not [path for path in folders if path.exists()], "nor its profile"

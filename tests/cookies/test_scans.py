@@ -1,0 +1,215 @@
+"""Scans in a real browser, of hosts that are really there: what they find, and what they say when they do not."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from cookies.conftest import patient
+from cookies.shop import YEAR, Shop
+from floodmark.batch import Batch
+from floodmark.clock import SystemClock
+from floodmark.errors import Permanent, Transient
+from floodmark.sources.cookies.source import CookiesSource
+from floodmark.sources.port import Target
+from floodmark.testing.contracts.source import a_context
+
+pytestmark = [pytest.mark.spec("E8"), pytest.mark.asyncio(loop_scope="module")]
+
+PNG = b"\x89PNG\r\n\x1a\n"
+# In every phase: by header, by script, and by the frame of somebody else, with third-party cookies allowed.
+ALWAYS = {"PHPSESSID", "_ga", "tp_chips", "tp_js", "tp_none"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scanner(shop: Shop) -> AsyncIterator[CookiesSource]:
+    """One browser for all of this file."""
+    async with CookiesSource(patient(cookies_page_timeout=timedelta(seconds=4)), SystemClock()) as made:
+        yield made
+
+
+def a_target(shop: Shop, host: str, **params: Any) -> Target:
+    domain = shop.domain(host)
+    return Target(name=domain, stream=f"cookies:{domain}", params={"insecure": True, **params})
+
+
+async def batch_of(scanner: CookiesSource, target: Target) -> Batch:
+    [batch] = [batch async for batch in scanner.collect(target, None, a_context())]
+    return batch
+
+
+async def scanned(scanner: CookiesSource, shop: Shop, host: str, **params: Any) -> dict[str, Any]:
+    batch = await batch_of(scanner, a_target(shop, host, **params))
+    [item] = batch.items
+    report: dict[str, Any] = item.data
+    return report
+
+
+def names(phase: dict[str, Any]) -> set[str]:
+    return {cookie["name"] for cookie in phase["cookies"]}
+
+
+async def test_each_phase_has_exactly_its_cookies(scanner: CookiesSource, shop: Shop) -> None:
+    target = a_target(shop, "shop.test", customPages=["/about"])
+    batch = await batch_of(scanner, target)
+    report = batch.items[0].data
+    before, accept, reject = report["phases"]
+
+    assert report["result"] == "ok"
+    assert [phase["result"] for phase in report["phases"]] == ["ok"] * 3
+    assert names(before) == ALWAYS
+    assert names(accept) == ALWAYS | {"consent", "_fbp", "ads"}
+    assert names(reject) == ALWAYS | {"consent"}
+    assert accept["banner"] == {"name": "by its words", "button": "Alle akzeptieren"}
+    assert reject["banner"] == {"name": "by its words", "button": "Alle ablehnen"}
+    paths = [visit["url"].rpartition(str(shop.port))[2] for visit in accept["visits"]]
+    assert paths == ["/", "/about"], "named pages are visited in every phase, and without leave no link is followed"
+
+    cookies = {cookie["name"]: cookie for cookie in accept["cookies"]}
+    assert {name for name, cookie in cookies.items() if cookie["party"] == "third"} == {
+        "ads",
+        "tp_chips",
+        "tp_js",
+        "tp_none",
+    }
+    assert {name for name, cookie in cookies.items() if cookie["set_by"] == "header"} == {
+        "PHPSESSID",
+        "ads",
+        "tp_chips",
+        "tp_none",
+    }
+    assert {name for name, cookie in cookies.items() if cookie["blocked_by_default"]} == {"ads", "tp_js", "tp_none"}
+    session, trace = cookies["PHPSESSID"], cookies["tp_none"]
+    assert (session["http_only"], session["secure"], session["same_site"]) == (True, True, "Lax")
+    assert (session["expires"], session["lifetime_seconds"], session["purpose"]) == (None, None, "necessary")
+    assert (session["size"], session["value_sha256"]) == (12, hashlib.sha256(b"abc").hexdigest())
+    assert (trace["domain"], trace["path"], trace["same_site"]) == ("tracker.test", "/", "None")
+    assert (trace["set_from"], trace["purpose"], trace["vendor"]) == ("tracker.test", "unknown", None)
+    assert YEAR - 120 <= trace["lifetime_seconds"] <= YEAR
+    assert cookies["tp_chips"]["partition"] == "https://shop.test"
+    assert (cookies["_ga"]["purpose"], cookies["_ga"]["vendor"]) == ("statistics", "Google Analytics")
+    assert (cookies["_fbp"]["purpose"], cookies["consent"]["purpose"]) == ("marketing", "unknown")
+
+    origin = f"https://shop.test:{shop.port}"
+    theirs = f"https://tracker.test:{shop.port}"
+    assert [(entry["origin"], entry["area"], entry["key"], entry["size"]) for entry in before["storage"]] == [
+        (origin, "local", "theme", 9),
+        (origin, "session", "tab", 4),
+        (theirs, "local", "visitor", 8),
+    ]
+    assert [entry["party"] for entry in before["storage"]] == ["first", "first", "third"]
+    assert list(before["contacts"]) == [
+        {"host": "tracker.test", "site": "tracker.test", "requests": 2, "types": {"document": 1, "image": 1}}
+    ]
+    assert accept["contacts"][0]["types"] == {"document": 1, "image": 2, "script": 1}
+
+    blobs = {blob.sha256: blob for blob in batch.blobs}
+    files = {name: blobs[entry["sha256"]] for name, entry in report["manifest"].items()}
+    assert set(files) == {"report.json", "report.html", "before.png", "accept.png", "reject.png"}
+    assert all(hashlib.sha256(blob.content).hexdigest() == blob.sha256 for blob in batch.blobs)
+    assert all(files[f"{name}.png"].content.startswith(PNG) for name in ("before", "accept", "reject"))
+    assert files["before.png"].content != files["accept.png"].content, "the banner is gone"
+    told = json.loads(files["report.json"].content)
+    assert {**told, "manifest": report["manifest"]} == json.loads(json.dumps(report))
+    page = files["report.html"].content.decode()
+    assert page.count("data:image/png;base64,") == 3
+    assert "<script" not in page
+    assert "GA1.1.1" not in page + files["report.json"].content.decode(), "values are not kept"
+
+
+async def test_links_are_followed_as_far_as_they_may(scanner: CookiesSource, shop: Shop) -> None:
+    def visited(report: dict[str, Any]) -> list[tuple[str, int]]:
+        visits = report["phases"][0]["visits"]
+        return [(visit["url"].rpartition(str(shop.port))[2], visit["depth"]) for visit in visits]
+
+    deep = await scanned(scanner, shop, "maze.test", allow_deep_scan=True, scanDepth=2, customPages=["/imprint"])
+    assert visited(deep) == [("/", 0), ("/imprint", 0), ("/a", 1), ("/a/b", 2)]
+    assert names(deep["phases"][0]) == {"page_", "page_imprint", "page_a", "page_a_b"}
+    seen = {cookie["name"]: cookie["first_seen_on"] for cookie in deep["phases"][0]["cookies"]}
+    assert seen["page_a_b"].endswith("/a/b")
+    few = await scanned(scanner, shop, "maze.test", allow_deep_scan=True, scanDepth=9, maxPages=2)
+    assert visited(few) == [("/", 0), ("/a", 1)]
+    assert not [path for path in shop.asked if "pdf" in path or "logout" in path or "tracker" in path]
+
+
+async def test_the_buttons_can_be_named(scanner: CookiesSource, shop: Shop) -> None:
+    report = await scanned(scanner, shop, "shop.test", accept_selector="#yes", reject_selector=".no-such-thing")
+
+    _, accept, reject = report["phases"]
+    assert accept["banner"] == {"name": "by accept_selector", "button": "Alle akzeptieren"}
+    assert "_fbp" in names(accept)
+    assert (reject["result"], reject["note"]) == (
+        "banner not found",
+        "reject_selector selects nothing: .no-such-thing",
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "result", "why"),
+    [
+        ("plain.test", "banner not found", ""),
+        ("blocked.test", "blocked page", "status 403: it refuses us"),
+        ("stuck.test", "time-out", "not there after 4 s"),
+    ],
+)
+async def test_what_went_otherwise_is_a_result(
+    scanner: CookiesSource, shop: Shop, host: str, result: str, why: str
+) -> None:
+    context = a_context()
+    target = a_target(shop, host, maxRetries=0)
+    [batch] = [batch async for batch in scanner.collect(target, None, context)]
+
+    [item] = batch.items
+    assert item.data["result"] == result
+    assert context.result["result"] == result
+    before, *others = item.data["phases"]
+    assert before["note"] == why
+    assert [phase["result"] for phase in others] == (["banner not found"] * 2 if host == "plain.test" else [])
+    # Also of a page that is not what it should be.
+    assert "before.png" in item.data["manifest"]
+    assert names(before) == {"blocked.test": {"bouncer"}, "stuck.test": {"early"}}.get(host, set())
+
+
+async def test_a_flaky_page_is_loaded_again(scanner: CookiesSource, shop: Shop) -> None:
+    report = await scanned(scanner, shop, "flaky.test", maxRetries=2)
+
+    [visit] = report["phases"][0]["visits"]
+    assert (visit["result"], visit["status"], visit["tries"]) == ("ok", 200, 3)
+
+
+async def test_a_site_that_cannot_be_reached_is_a_failure(scanner: CookiesSource, shop: Shop) -> None:
+    with pytest.raises(Transient, match=r"flaky\.test:.* cannot be reached: status 500") as caught:
+        await scanned(scanner, shop, "flaky.test", maxRetries=0)
+    assert caught.value.hint
+    with pytest.raises(Transient, match="cannot be reached: ERR_CERT_AUTHORITY_INVALID") as caught:
+        await scanned(scanner, shop, "shop.test", maxRetries=0, insecure=False)
+    assert "--insecure" in caught.value.hint
+
+
+async def test_private_addresses_are_out_of_reach(scanner: CookiesSource, shop: Shop) -> None:
+    report = await scanned(scanner, shop, "inside.test")
+
+    refused = [note for note in report["notes"] if "not let through" in note]
+    assert [note.partition(": ")[2].partition(" is")[0] for note in refused] == ["169.254.169.254", "127.0.0.1", "::1"]
+    assert not [path for path in shop.asked if "secret" in path]
+    # The same certificate and port; only nobody has named this host.
+    with pytest.raises(Permanent, match=r"127\.0\.0\.1 is not a public address") as caught:
+        await scanned(scanner, shop, "127.0.0.1")
+    assert "HTTP_ALLOW_HOSTS" in caught.value.hint
+
+
+async def test_one_execution_makes_one_item(scanner: CookiesSource, shop: Shop) -> None:
+    """Also when it is run again after its scan was kept. Several can be asked for at once."""
+    target = a_target(shop, "blocked.test")
+
+    first, second = await asyncio.gather(batch_of(scanner, target), batch_of(scanner, target))
+    again = [batch async for batch in scanner.collect(target, first.watermark, a_context())]
+    assert [item.key for item in first.items] == [item.key for item in second.items] == ["e"]
+    assert again == []
+    assert shop.asked["blocked.test /"] == 2
+    assert scanner.pool.started == 1, "all scans of this file were made in one browser"
