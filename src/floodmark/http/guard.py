@@ -5,6 +5,7 @@ the guard; the first says earlier and better what is wrong. What is public is li
 of addresses that somebody will reserve one day is refused today.
 """
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 LONGEST_URL = 8_000
 _SHOWN = 200
+_MISREAD = re.compile(r"[\\\x00-\x20\x7f]")
 
 _HERE = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
 _METADATA = ("metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal")
@@ -64,6 +66,8 @@ class Guard:
 
     def __init__(self, allow: AllowedHosts | Iterable[str] = ()) -> None:
         self._allow = allow if isinstance(allow, AllowedHosts) else allowed_hosts(",".join(allow))
+        # Most requests go to a host that was asked before.
+        self._good_hosts = lru_cache(maxsize=1024)(self._check_host)
 
     def check_address(self, host: str, address: str) -> None:
         """Refuse to dial `address`, which is where `host` leads, if it is not public and was not named."""
@@ -96,6 +100,9 @@ class Guard:
 
     def check_host(self, host: str) -> None:
         """Refuse a host for how it is written, or for what it is when it is an address itself."""
+        self._good_hosts(host)
+
+    def _check_host(self, host: str) -> None:
         name = plain_name(host)
         if ":" in host or (ends_in_number(name) and _address(name) is not None):
             # Without a dot at the end, which would make an address look like a name.
@@ -137,7 +144,7 @@ def _parsed(text: str) -> "URL":
     if len(text) > LONGEST_URL:
         raise Refused(f"{_shown(text)} ... is longer than {LONGEST_URL:,} characters", hint="shorten it")
     # Readers differ in what they make of these, and the guard must not read another host than the one dialled.
-    if "\\" in text or any(ord(letter) <= 32 or ord(letter) == 127 for letter in text):
+    if _MISREAD.search(text) is not None:
         raise _refused(text, "it has spaces, control characters or backslashes")
     try:
         return URL(text)

@@ -83,20 +83,18 @@ class Sender:
     async def _read(
         self, response: aiohttp.ClientResponse, began: float, until: float, patience: asyncio.Timeout, limits: Limits
     ) -> Answer:
-        unpacked = _unpacked(response, limits)
-        pace, received = self._loop.time() + limits.grace.total_seconds(), 0
-        if not response.content.is_eof():
-            patience.reschedule(min(until, pace))
-        async for part in response.content.iter_any():
+        unpacked, received, content = _unpacked(response, limits), 0, response.content
+        pace = self._loop.time() + limits.grace.total_seconds()
+        while not content.at_eof():
+            if not content.is_eof():
+                # Most bodies are there with their headers: those need no clock.
+                patience.reschedule(min(until, pace + received / limits.slowest))
+            part = await content.readany()
             received += len(part)
-            patience.reschedule(min(until, pace + received / limits.slowest))
             if received > limits.body_bytes:
                 raise _too_large(response, limits.body_bytes)
-            unpacked.add(part)
-            while unpacked.has_more:
-                # A small part can become very large: others have their turn meanwhile.
-                await asyncio.sleep(0)
-                unpacked.go_on()
+            if part:
+                await _add(unpacked, part)
             if unpacked.is_too_large:
                 raise _too_large(response, limits.unpacked_bytes, "unpacked")
         if received and not unpacked.is_whole:
@@ -109,6 +107,14 @@ class Sender:
             wire_bytes=received,
             seconds=self._loop.time() - began,
         )
+
+
+async def _add(unpacked: Unpacked, part: bytes) -> None:
+    unpacked.add(part)
+    while unpacked.has_more:
+        # A small part can become very large: others have their turn meanwhile.
+        await asyncio.sleep(0)
+        unpacked.go_on()
 
 
 def _check_head(response: aiohttp.ClientResponse, limits: Limits) -> None:
