@@ -2,7 +2,7 @@
 
     sqlite, postgres_only, redis_on_postgres, redis_on_sqlite     how to open parts on them, as `Opened`
 
-A test module asks for these fixtures by `pytest_plugins = ("backends",)`.
+Every test may ask for these fixtures. The schema of `pg_clean` is the same for all: who changes it puts it back.
 """
 
 import asyncio
@@ -26,7 +26,14 @@ from floodmark.telemetry.events import Events
 from floodmark.testing.factories import Opened
 from servers import Postgres
 
-_TABLES = [table.name for table in reversed(metadata.sorted_tables)]
+# Not TRUNCATE, which makes every file anew. Numbers begin at 1 again, as in a database of one's own.
+_WIPE = "; ".join(
+    [
+        "SET statement_timeout = '20s'",
+        *(f"DELETE FROM {table.name}" for table in reversed(metadata.sorted_tables)),
+        "SELECT setval(oid, 1, false) FROM pg_class WHERE relkind = 'S'",
+    ]
+)
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +66,7 @@ async def pg_clean(migrated_postgres: str) -> AsyncIterator[str]:
     yield migrated_postgres
     connection = await asyncpg.connect(migrated_postgres)
     try:
-        await connection.execute("SET statement_timeout = '20s'; " + "; ".join(f"DELETE FROM {t}" for t in _TABLES))
+        await connection.execute(_WIPE)
     finally:
         await connection.close()
 

@@ -23,7 +23,7 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped] 
 
 from servers import Postgres, Server, ServerMissingError, Valkey
 
-pytest_plugins = ("spec_coverage",)
+pytest_plugins = ("spec_coverage", "backends")
 # Properties are tried with so many examples, unless a test says otherwise; every run draws others.
 settings.register_profile("suite", max_examples=40)
 settings.load_profile("suite")

@@ -5,28 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from api.serving import Api, serving
-from backends import (
-    migrated_postgres,
-    migrated_sqlite,
-    opening,
-    pg_clean,
-    postgres_only,
-    redis_on_postgres,
-    sqlite,
-    sqlite_copy,
-)
 from floodmark.testing.factories import Opened
-
-__all__ = [
-    "migrated_postgres",
-    "migrated_sqlite",
-    "opening",
-    "pg_clean",
-    "postgres_only",
-    "redis_on_postgres",
-    "sqlite",
-    "sqlite_copy",
-]
 
 
 @pytest.fixture(params=["sqlite", "postgres_only"])

@@ -1,10 +1,6 @@
 """An open, migrated database of each kind, and the cold half of the store on it."""
 
-import asyncio
-import shutil
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from uuid import uuid4
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -12,31 +8,8 @@ from floodmark.clock import SystemClock
 from floodmark.store.database import open_database
 from floodmark.store.history import History
 from floodmark.store.jobs import Jobs
-from floodmark.store.migrate import migrate
 from floodmark.telemetry.events import Events
-from servers import Postgres
 from system.stores import AnyDatabase, Crew
-
-_TEMPLATE = f"floodmark_template_{uuid4().hex[:12]}"
-
-
-@pytest.fixture(scope="session")
-def migrated(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A database of each kind with the newest schema, to be copied: that is quicker than to migrate each."""
-    urls = {
-        "sqlite": f"sqlite:///{tmp_path_factory.mktemp('template')}/floodmark.db",
-        "postgresql": postgres.create_database(_TEMPLATE),
-    }
-    for url in urls.values():
-        asyncio.run(_migrate(url))
-    yield urls
-    postgres.drop_database(_TEMPLATE)
-
-
-async def _migrate(url: str) -> None:
-    opened = open_database(url, events=Events())
-    await migrate(opened)
-    await opened.close()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -55,17 +28,9 @@ async def empty_database(database_url: str) -> AsyncIterator[AnyDatabase]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def migrated_url(
-    request: pytest.FixtureRequest, migrated: dict[str, str], postgres: Postgres, tmp_path: Path
-) -> Iterator[str]:
-    """The URL of a database with the newest schema that no other test sees."""
-    if request.param == "sqlite":
-        shutil.copy(migrated["sqlite"].removeprefix("sqlite:///"), tmp_path / "floodmark.db")
-        yield f"sqlite:///{tmp_path}/floodmark.db"
-    else:
-        name = f"floodmark_{uuid4().hex[:12]}"
-        yield postgres.create_database(name, template=_TEMPLATE)
-        postgres.drop_database(name)
+def migrated_url(request: pytest.FixtureRequest) -> str:
+    """The URL of a database with the newest schema and nothing in it. The schema must stay as it is."""
+    return str(request.getfixturevalue("sqlite_copy" if request.param == "sqlite" else "pg_clean"))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The doctor finds nothing wrong with a healthy store, and each broken rule by its name."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 import pytest
@@ -19,6 +20,7 @@ from floodmark.telemetry.events import Events
 from system.stores import AnyDatabase, Crew, a_spec, put_execution
 
 HOUR = timedelta(hours=1)
+_ONCE = "uq_job_executions_job_id_scheduled_for"
 
 
 def a_doctor(database: AnyDatabase, redis: Redis | None = None) -> Doctor:
@@ -146,27 +148,30 @@ async def test_a_queue_that_does_not_move_is_told(doctor: Doctor, jobs: Jobs, da
     assert "I6.queued" not in bad(await doctor.check())
 
 
-async def _drop_sqlite_constraint(database: AnyDatabase) -> None:
-    """A copy of the table without any constraint, under its name."""
-    await execute(
-        database,
-        "CREATE TABLE copied AS SELECT * FROM job_executions",
-        "DROP TABLE job_executions",
-        "ALTER TABLE copied RENAME TO job_executions",
-    )
+@asynccontextmanager
+async def _firing_twice(database: AnyDatabase) -> AsyncIterator[None]:
+    """Without the constraint that prevents it. PostgreSQL gets it back, since other tests use the same tables."""
+    changing = "ALTER TABLE job_executions"
+    if database.dialect == "sqlite":
+        copying = "CREATE TABLE copied AS SELECT * FROM job_executions"
+        await execute(database, copying, "DROP TABLE job_executions", "ALTER TABLE copied RENAME TO job_executions")
+        yield
+        return
+    await execute(database, f"{changing} DROP CONSTRAINT {_ONCE}")
+    try:
+        yield
+    finally:
+        again = f"{changing} ADD CONSTRAINT {_ONCE} UNIQUE (job_id, scheduled_for)"
+        await execute(database, "DELETE FROM job_executions", again)
 
 
 @pytest.mark.spec("G1")
 async def test_an_instant_that_fired_twice_is_found(doctor: Doctor, database: AnyDatabase) -> None:
-    """The constraint that prevents it has to go first."""
-    if database.dialect == "sqlite":
-        await _drop_sqlite_constraint(database)
-    else:
-        await execute(database, "ALTER TABLE job_executions DROP CONSTRAINT uq_job_executions_job_id_scheduled_for")
     now = SystemClock().now()
-    for _ in range(2):
-        await put_execution(database, scheduled_for=now)
-    assert "I10" in bad(await doctor.check())
+    async with _firing_twice(database):
+        for _ in range(2):
+            await put_execution(database, scheduled_for=now)
+        assert "I10" in bad(await doctor.check())
 
 
 @pytest.mark.usefixtures("staffed", "worked")

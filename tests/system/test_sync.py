@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import shutil
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -457,9 +456,9 @@ WRONG: dict[str, tuple[Answering, str]] = {
 
 
 @pytest.fixture
-def light_url(migrated: dict[str, str], tmp_path: Path) -> str:
+def light_url(sqlite_copy: str) -> str:
     """A SQLite database, where the kind does not matter."""
-    return f"sqlite:///{shutil.copy(migrated['sqlite'].removeprefix('sqlite:///'), tmp_path / 'floodmark.db')}"
+    return sqlite_copy
 
 
 SLOW = (silent, dripping)
