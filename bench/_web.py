@@ -1,0 +1,185 @@
+"""The processes of the web benchmark: a site, a bare loop of aiohttp, and a worker of ours.
+
+Each is told what to do in one argument and answers on its standard output, both as JSON. The site says where it is and
+ends when its standard input does.
+"""
+
+import asyncio
+import hashlib
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+import structlog
+from aiohttp import ClientSession, TCPConnector, web
+from msgspec import Struct
+
+from floodmark import Floodmark
+from floodmark.job import Job, ScheduleType, When
+from floodmark.parts import Parts
+from floodmark.settings import Settings
+from floodmark.spec import JobSpec
+from floodmark.store.jobs import Jobs
+from floodmark.telemetry.events import ExecutionSettled
+from floodmark.telemetry.logs import LogListener, configure
+from floodmark.testing.web.writing import document
+
+from ._measuring import Watch, in_a_process, migrated, run, tell
+
+CONCURRENCY = 16
+_SENTENCE = "The harbour office says that the tide of number {} came in at noon and left with the evening ferry. "
+
+
+class Wanted(Struct, kw_only=True):
+    """What to crawl: a site of so many pages; `database_url` is where to keep it, for a worker."""
+
+    url: str = ""
+    pages: int = 0
+    database_url: str = ""
+
+
+class Pass(Struct, kw_only=True):
+    """One pass over a site, and what it took the process that made it."""
+
+    pages: int
+    wall: float
+    cpu: float
+
+
+@contextmanager
+def serving(pages: int) -> Iterator[str]:
+    """A site in a process of its own: its address."""
+    with _started("serve", Wanted(pages=pages)) as process:
+        assert process.stdout is not None
+        yield msgspec.json.decode(process.stdout.readline(), type=Wanted).url
+        process.communicate()
+
+
+async def bare(url: str, pages: int) -> Pass:
+    """Fetch every page and do nothing with it."""
+    return await in_a_process(__spec__.name, "bare", Wanted(url=url, pages=pages), Pass)
+
+
+async def ours(url: str, pages: int, database_url: str) -> Sequence[Pass]:
+    """Crawl it twice: as it is new, then unchanged."""
+    wanted = Wanted(url=url, pages=pages, database_url=database_url)
+    return await in_a_process(__spec__.name, "worker", wanted, tuple[Pass, Pass])
+
+
+def _started(role: str, told: Struct) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", __spec__.name, role, msgspec.json.encode(told).decode()]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+# What runs in them
+
+
+def page(number: int, pages: int) -> bytes:
+    """About fifteen kilobytes, like an article: menus, forty links, thirty paragraphs."""
+    links = [f"/page/{(number * 7 + step) % pages}" for step in range(1, 41)]
+    text = "\n\n".join(_SENTENCE.format(number * 100 + part) * 4 for part in range(30))
+    head = (
+        '<meta name="author" content="A. Harbour">'
+        f'<meta property="og:title" content="Page {number}"><meta property="og:type" content="article">'
+        f'<meta property="article:published_time" content="2026-05-{number % 28 + 1:02}T12:00:00Z">'
+    )
+    return document(f"Page {number}", text, links, head=head).encode()
+
+
+async def serve(wanted: Wanted) -> None:
+    """Everything is made beforehand: the site should cost as little as it can."""
+    bodies = {f"/page/{number}": page(number, wanted.pages) for number in range(wanted.pages)}
+    tags = {path: f'"{hashlib.sha256(body).hexdigest()[:16]}"' for path, body in bodies.items()}
+
+    async def answer(request: web.Request) -> web.Response:
+        body = bodies.get(request.path)
+        if body is None:
+            return web.Response(status=404)
+        tag = tags[request.path]
+        if request.headers.get("If-None-Match") == tag:
+            return web.Response(status=304, headers={"ETag": tag})
+        return web.Response(body=body, content_type="text/html", charset="utf-8", headers={"ETag": tag})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    tell(Wanted(url=f"http://127.0.0.1:{runner.addresses[0][1]}/page/0"))
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    await runner.cleanup()
+
+
+async def fetch_all(wanted: Wanted) -> None:
+    """The reference: aiohttp and nothing else. It knows the addresses beforehand."""
+    base, watch, numbers, fetched = wanted.url.removesuffix("0"), Watch(), iter(range(wanted.pages)), 0
+
+    async def fetcher(session: ClientSession) -> None:
+        nonlocal fetched
+        for number in numbers:
+            async with session.get(f"{base}{number}") as response:
+                await response.read()
+                fetched += response.status == 200
+
+    async with ClientSession(connector=TCPConnector(limit=CONCURRENCY)) as session:
+        with watch.running():
+            await asyncio.gather(*(fetcher(session) for _ in range(CONCURRENCY)))
+    tell(Pass(pages=fetched, wall=watch.wall, cpu=watch.cpu))
+
+
+async def work(wanted: Wanted) -> None:
+    """Ours: a worker that crawls the site and keeps it, twice."""
+    settings = Settings(
+        database_url=wanted.database_url,
+        hostname="bench",
+        log_level="warning",
+        http_allow_hosts="127.0.0.1",
+        web_domain_concurrency=CONCURRENCY,
+    )
+    await migrated(settings)
+    app, stop, ready = Floodmark(settings), asyncio.Event(), asyncio.get_running_loop().create_future()
+    configure(settings.log_level, settings.log_format)
+    LogListener(structlog.get_logger()).attach(app.events)
+    working = asyncio.create_task(
+        app.serve(scheduler=False, stop=stop, port=0, ready=lambda parts, _: ready.set_result(parts))
+    )
+    await asyncio.wait([working, ready], return_when=asyncio.FIRST_COMPLETED)
+    if not ready.done():
+        return await working
+    parts: Parts = ready.result()
+    job = await Jobs(parts.database, parts.clock).add(
+        JobSpec(
+            source="web",
+            target=wanted.url,
+            when=When(schedule_type=ScheduleType.EVENT),
+            # As many as there are, without pauses: a loopback site bears it.
+            params={"delay": 0, "max_pages": wanted.pages * 2, "max_depth": 50},
+        )
+    )
+    passes = [await _crawl(parts, job), await _crawl(parts, job)]
+    stop.set()
+    await working
+    print(msgspec.json.encode(passes).decode(), flush=True)
+    return None
+
+
+async def _crawl(parts: Parts, job: Job) -> Pass:
+    jobs, over, watch = Jobs(parts.database, parts.clock), asyncio.get_running_loop().create_future(), Watch()
+    ignore = parts.events.listen(ExecutionSettled, over.set_result)
+    with watch.running():
+        forced = await jobs.force_run(job)
+        await parts.queue.put([forced.queued] if forced.queued else [])
+        ended: ExecutionSettled = await over
+    ignore()
+    if ended.status != "done":
+        raise SystemExit(f"the crawl is {ended.status}: {ended.error}")
+    return Pass(pages=ended.new, wall=watch.wall, cpu=watch.cpu)
+
+
+if __name__ == "__main__":
+    role, told = sys.argv[1:]
+    asked = msgspec.json.decode(told, type=Wanted)
+    run(lambda: {"serve": serve, "bare": fetch_all, "worker": work}[role](asked))
