@@ -184,4 +184,4 @@ def _summarize(desk: Desk, summary: Summary) -> None:
         f"[dim]{counted(summary.executions, 'run')} in {format_duration(summary.took)}; told to wait "
         f"{counted(summary.waited, 'time')}, tried again after {counted(summary.retried, 'failure')}.[/]"
     )
-    desk.note("[dim]Start it again and it goes on where it stopped: floodmark demo (from nothing: --fresh)[/]")
+    desk.note("[dim]Start it again and it goes on where it stopped; with --fresh, from nothing.[/]")

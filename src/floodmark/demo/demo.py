@@ -125,6 +125,7 @@ class Demo:
                 self._is_ending = True
                 look(await self._view(parts, log))
                 await self._drain(parts)
+                self._is_ending = False
                 look(await self._view(parts, log))
             return await self._summary(log, server, timedelta(seconds=time.monotonic() - began))
 
