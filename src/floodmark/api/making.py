@@ -11,6 +11,7 @@ from floodmark.office.port import JobFilter
 from floodmark.settings import Settings
 from floodmark.sources.port import Source
 from floodmark.sources.telegram.targets import completed
+from floodmark.sources.web import targets as web
 from floodmark.spec import JobSpec, usual_policy
 
 # What is the same in a request and in a spec.
@@ -61,6 +62,8 @@ async def fitted(spec: JobSpec, office: LocalOffice, sources: Mapping[str, Sourc
     """The same as its source wants it, or `InvalidInput`. Without `sources` whatever is asked for is believed."""
     if spec.source == "telegram":
         spec = await _channel(spec, office)
+    elif spec.source in web.KINDS:
+        spec = web.completed(spec)
     if sources is None:
         return spec
     source = sources.get(spec.source)

@@ -22,10 +22,11 @@ from .sync import sync
 from .testing import testing
 from .tokens import tokens
 from .triggers import triggers
+from .trying import try_url
 from .upkeep import doctor, migrate, settings, workers
 
 _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "Begin": {"up": up, "demo": demo, "add": add, "testing": testing},
+    "Begin": {"up": up, "demo": demo, "add": add, "try": try_url, "testing": testing},
     "Jobs": {
         "ls": ls,
         "show": show,

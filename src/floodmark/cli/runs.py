@@ -15,7 +15,7 @@ from floodmark.shapes import execution_shape
 from floodmark.triggers import instants, zone_of
 from floodmark.triggers.cron import cron
 
-from .history import items_words
+from .history import items_words, summary_of
 from .parsing import params_of
 from .root import AsJson, Desk, JobName
 from .showing import plain, print_json, table
@@ -83,7 +83,8 @@ def _show_end(desk: Desk, execution: Execution) -> None:
     took = f" in {format_duration(timedelta(seconds=execution.duration_seconds or 0))}"
     if execution.state is State.DONE:
         found = items_words(execution)
-        desk.out.print(f"[green]Done[/]{took}: {'nothing new' if found == '-' else f'{found} items'}", highlight=False)
+        told = summary_of(execution) or ("nothing new" if found == "-" else f"{found} items")
+        desk.out.print(f"[green]Done[/]{took}: {plain(told)}", highlight=False)
         return
     why = execution.error_message or execution.reason or execution.state
     desk.out.print(f"[bold red]{execution.state.capitalize()}[/]{took}: {plain(why)}", highlight=False)

@@ -12,15 +12,19 @@ from typer.core import TyperGroup
 from floodmark.cli.grouping import grouped
 
 from .cookies import cookies
+from .feed import feed
 from .other import other
 from .python import python
 from .telegram import telegram
+from .web import web
 
 _OTHER = "KIND"
 _KINDS: dict[str, Callable[..., None]] = {
     "telegram": telegram,
     "python": python,
     "cookies": cookies,
+    "web": web,
+    "feed": feed,
     _OTHER: other,
 }
 

@@ -61,7 +61,7 @@ def _patterns(params: Mapping[str, Any], name: str) -> tuple[str, ...]:
     said = params.get(name) or ()
     listed = [part.strip() for part in said.split(",")] if isinstance(said, str) else said
     if not isinstance(listed, list | tuple) or len(listed) > _MOST_PATTERNS:
-        raise InvalidInput(f"{name} is not a list of patterns", hint=f"as in {name}: ['/news/**', '*.html']")
+        raise InvalidInput(f"{name} is not a list of patterns", hint=f"as in {name}: ['/news/**', '**.html']")
     for pattern in listed:
         glob(str(pattern))
     return tuple(map(str, listed))

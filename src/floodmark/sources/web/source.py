@@ -13,7 +13,7 @@ from floodmark.sources.port import Context, Target
 
 from .marks import mark_of
 from .params import Params, parse_params
-from .port import Getting, Ports
+from .port import Asking, Ports
 from .urls import Scope, origin_of, start_of
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class WebSource:
         return found
 
 
-async def robots_of(http: Getting, origin: str, agent: str) -> "Robots":
+async def robots_of(http: Asking, origin: str, agent: str) -> "Robots":
     """The rules of a site. One that has none allows everything; one that cannot say allows nothing, for now."""
     from .charsets import decoded  # noqa: PLC0415 - see above
     from .robots import Robots  # noqa: PLC0415

@@ -122,7 +122,7 @@ class Scope:
 def glob(pattern: str) -> "re.Pattern[str]":
     """A glob as a regular expression for the path and query of an address."""
     if not pattern.startswith(("/", "*")) or len(pattern) > 500:
-        raise InvalidInput(f"{pattern[:60]!r} matches no path", hint="write it like '/news/**' or '*.html'")
+        raise InvalidInput(f"{pattern[:60]!r} matches no path", hint="write it like '/news/**' or '**.html'")
     parts = re.split(r"(\*\*|\*|\?)", pattern)
     meant = {"**": ".*", "*": "[^/]*", "?": "."}
     return re.compile("".join(meant.get(part) or re.escape(part) for part in parts), re.DOTALL)

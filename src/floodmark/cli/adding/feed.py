@@ -1,0 +1,22 @@
+"""`add feed`: the entries of a feed."""
+
+from typing import Annotated
+
+import typer
+
+from .making import add_job
+from .options import JobOptions
+from .web import in_one_form
+
+
+def feed(
+    context: typer.Context,
+    *,
+    target: Annotated[str, typer.Argument(metavar="URL", help="The address of an RSS or Atom feed.")],
+    job: JobOptions,
+) -> None:
+    """Collect the entries of a feed; on demand, if no time is given.
+
+    floodmark add feed https://example.com/feed.xml --every 15m
+    """
+    add_job(context, "feed", target, job, complete=in_one_form)

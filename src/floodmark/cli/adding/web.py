@@ -1,0 +1,80 @@
+"""`add web`: a site, page by page."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from floodmark.errors import Conflict
+from floodmark.spec import JobSpec
+
+from .making import add_job
+from .options import JobOptions
+
+if TYPE_CHECKING:
+    from floodmark.office.port import Office
+    from floodmark.settings import Settings
+
+
+def web(
+    context: typer.Context,
+    *,
+    target: Annotated[str, typer.Argument(metavar="URL", help="Where to begin: https://example.com/news.")],
+    include: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GLOB", help="Only paths like '/news/**' (* is no slash); can be repeated."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="No paths like '**/print'; can be repeated.")
+    ] = None,
+    max_pages: Annotated[int | None, typer.Option(metavar="N", help="How many pages one crawl visits (1000).")] = None,
+    max_depth: Annotated[int | None, typer.Option(metavar="N", help="How many links from the start (5).")] = None,
+    delay: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Between two requests (default: WEB_DOMAIN_DELAY).")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(metavar="N", help="Requests at a time (default: WEB_DOMAIN_CONCURRENCY).")
+    ] = None,
+    robots: Annotated[
+        str | None, typer.Option(metavar="HOW", help="obey, or ignore for a site of your own (obey).")
+    ] = None,
+    sitemaps: Annotated[
+        bool | None, typer.Option("--sitemaps/--no-sitemaps", help="Find pages by sitemaps.", show_default="yes")
+    ] = None,
+    feeds: Annotated[
+        bool | None, typer.Option("--feeds/--no-feeds", help="Find pages by feeds.", show_default="yes")
+    ] = None,
+    job: JobOptions,
+) -> None:
+    """Collect the pages of a site: those that are new, changed or gone; on demand, if no time is given.
+
+    floodmark add web https://example.com/ --every 1h --include '/news/**'
+    """
+    params = {
+        "include": include or None,
+        "exclude": exclude or None,
+        "max_pages": max_pages,
+        "max_depth": max_depth,
+        "delay": delay,
+        "concurrency": concurrency,
+        "robots": robots,
+        "sitemaps": sitemaps,
+        "feeds": feeds,
+    }
+    add_job(context, "web", target, job, params=params, complete=in_one_form)
+
+
+async def in_one_form(office: "Office", _: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
+    """A job for an address in its one form; a second one for it has to be asked for by name."""
+    # Opened for these sources alone: the others need none of it.
+    from floodmark.office.port import JobFilter  # noqa: PLC0415
+    from floodmark.sources.web.targets import completed  # noqa: PLC0415
+
+    spec = completed(spec)
+    stream = spec.stream or f"{spec.source}:{spec.target}"
+    for other in await office.jobs(JobFilter(source=spec.source, text=spec.target), limit=500):
+        if other.stream == stream and spec.name is None:
+            raise Conflict(
+                f"{other.name} collects {spec.target} already",
+                hint=f"see it with: floodmark show {other.name}; a second job for it needs a --name and a --stream",
+            )
+    return spec, None

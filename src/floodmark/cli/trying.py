@@ -1,0 +1,122 @@
+"""`try`: one look at an address, before a job is made of it."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from .root import AsJson, Desk
+from .showing import counted, facts, plain, print_json, safe, short, table
+from .times import relative
+
+if TYPE_CHECKING:
+    from floodmark.settings import Settings
+    from floodmark.sources.web.trying import Tried
+
+_TEXT_SHOWN, _ENTRIES_SHOWN, _LINKS_SHOWN = 1200, 10, 5
+
+
+def try_url(
+    context: typer.Context,
+    url: Annotated[str, typer.Argument(metavar="URL", help="A page or a feed.")],
+    ignore_robots: Annotated[
+        bool, typer.Option("--ignore-robots", help="Fetch it even if robots.txt does not allow it.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch a page or a feed once and show what would be collected. Nothing is stored.
+
+    floodmark try https://example.com/news
+    """
+    from floodmark.sources.web.urls import start_of  # noqa: PLC0415 - for this command alone
+
+    desk = Desk.of(context)
+    start = start_of(url)
+    settings = desk.settings()
+    with desk.busy(f"Asking {safe(start)}"):
+        found = asyncio.run(_look(settings, start, obeys_robots=not ignore_robots))
+    if as_json:
+        return print_json(found)
+    return _show(desk, found)
+
+
+async def _look(settings: "Settings", url: str, *, obeys_robots: bool) -> "Tried":
+    from floodmark.parts import http_of  # noqa: PLC0415 - heavy
+    from floodmark.sources.web.trying import tried  # noqa: PLC0415 - heavy
+
+    agent = settings.http_user_agent or "floodmark"
+    async with http_of(settings) as http:
+        return await tried(http, url, agent=agent, now=datetime.now(UTC), obeys_robots=obeys_robots)
+
+
+def _show(desk: Desk, found: "Tried") -> None:
+    is_page = found.kind != "feed" and bool(found.items)
+    desk.out.print(facts([*_came(found), *(_told(found.items[0], found.follow) if is_page else ())]))
+    if is_page:
+        _show_text(desk, found.items[0]["text"])
+    elif found.items:
+        _show_entries(desk, found)
+    _advise(desk, found)
+
+
+def _came(found: "Tried") -> list[tuple[str, object]]:
+    size = f"{found.wire_bytes:,} bytes in {found.seconds:.1f} s"
+    return [
+        ("address", found.url),
+        ("redirected", " -> ".join(found.redirects)),
+        ("robots.txt", _robots(found)),
+        ("answer", None if found.status is None else f"{found.status} {found.media_type}, {size}"),
+        ("is a", found.kind if found.kind != "nothing" else None),
+        ("not collected", found.note if found.is_allowed else None),
+        ("title", found.title),
+        ("feeds, sitemaps", ", ".join(found.lists[:_LINKS_SHOWN])),
+    ]
+
+
+def _robots(found: "Tried") -> str:
+    if not found.is_allowed:
+        return "does not allow it: nothing was fetched"
+    return f"allows it, wants {found.delay_seconds:g} s between two pages" if found.delay_seconds else "allows it"
+
+
+def _told(data: dict[str, Any], follow: list[str]) -> list[tuple[str, object]]:
+    names = ("description", "author", "published", "modified", "language")
+    graph = data.get("open_graph") or {}
+    return [
+        *((name, data.get(name)) for name in names),
+        ("OpenGraph", ", ".join(f"{name}: {short(value, 60)}" for name, value in graph.items())),
+        ("links", f"{len(data['links'])}, of which {len(follow)} lead to pages of the same site"),
+    ]
+
+
+def _show_text(desk: Desk, text: str) -> None:
+    desk.out.print()
+    desk.out.print(plain(text[:_TEXT_SHOWN]), highlight=False)
+    if len(text) > _TEXT_SHOWN:
+        desk.note(f"[dim]... {counted(len(text) - _TEXT_SHOWN, 'more character')}[/]")
+
+
+def _show_entries(desk: Desk, found: "Tried") -> None:
+    now = datetime.now(UTC)
+    newest = found.items[::-1][:_ENTRIES_SHOWN]
+    rows = [
+        [
+            relative(datetime.fromisoformat(entry["published"]), now) if entry.get("published") else "-",
+            Text(short(entry.get("title", ""), 80), style="bold"),
+            short(entry.get("link", ""), 80),
+        ]
+        for entry in newest
+    ]
+    desk.out.print()
+    desk.out.print(table("published", "title", "link", rows=rows))
+    if len(found.items) > len(newest):
+        desk.note(f"[dim]... {len(found.items) - len(newest)} more[/]")
+
+
+def _advise(desk: Desk, found: "Tried") -> None:
+    if found.kind == "feed" and found.items:
+        desk.note(f"\n[dim]Collect its entries: floodmark add feed {plain(found.url)} --every 15m[/]")
+    elif found.items:
+        desk.note(f"\n[dim]Collect the site: floodmark add web {plain(found.url)} --every 1h[/]")
