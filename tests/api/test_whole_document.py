@@ -28,6 +28,7 @@ from sqlalchemy import delete
 from api.serving import document
 from api_process import api_process
 from backends import opening
+from cookies.kept import a_scan, keep_scans
 from floodmark.batch import Batch, Item
 from floodmark.calls.breaker import Breaker, BreakerState
 from floodmark.errors import Conflict
@@ -70,6 +71,8 @@ THERE: dict[str, str] = {
     "trigger": "%2Fthere",
     "name": "spare",
     "path": "there",
+    "domain": "example.com",
+    "file": "report.html",
 }
 # Whoever sends webhooks is no program of ours: what can be understood is taken, also if it is not quite as documented.
 LENIENT = ("/api/v2/triggers/webhook", "/api/v2/triggers/webhook/{path}")
@@ -182,6 +185,7 @@ async def _furnish(parts: Parts) -> None:
         job = await office.job("news")
         jobs = Jobs(parts.database, parts.clock)
         await Crew(database).collect(jobs, job, Batch([Item("1", {"title": "Tides"})], watermark={"id": 1}))
+        await keep_scans(parts, a_scan(), a_scan())
     for kind in ("webhook", "channel", "stream"):
         with suppress(Conflict):
             await triggers.add(NewTrigger(kind=kind, pattern="/there", jobs=["news"]))

@@ -2,19 +2,19 @@
 
 import os
 import stat
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from cookies.kept import NOON, a_cookie, a_scan
 from floodmark.errors import InvalidInput
 from floodmark.job import ScheduleType, When
 from floodmark.sources.cookies.blocked import why_blocked
 from floodmark.sources.cookies.browser import BrowserMissing, find_chromium
 from floodmark.sources.cookies.difference import difference
-from floodmark.sources.cookies.findings import Banner, Contact, Cookie, Found, PhaseFound, Stored, Visit
+from floodmark.sources.cookies.findings import Banner, Contact, Found, PhaseFound, Stored, Visit
 from floodmark.sources.cookies.params import canonical, completed, custom_urls, parse_params
 from floodmark.sources.cookies.parties import party_of, site_of
 from floodmark.sources.cookies.purposes import PURPOSES, known_as, table
@@ -22,45 +22,6 @@ from floodmark.sources.cookies.report import made, result_of
 from floodmark.spec import JobSpec
 
 pytestmark = pytest.mark.spec("E8")
-
-NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
-
-
-def a_cookie(name: str = "session", **fields: Any) -> Cookie:
-    usual: dict[str, Any] = {
-        "name": name,
-        "domain": "example.com",
-        "path": "/",
-        "party": "first",
-        "expires": None,
-        "lifetime_seconds": None,
-        "http_only": False,
-        "secure": True,
-        "same_site": "Lax",
-        "partition": None,
-        "size": 10,
-        "value_sha256": "0" * 64,
-        "set_by": "header",
-    }
-    return Cookie(**{**usual, **fields})
-
-
-def a_scan(*cookies: Cookie, **fields: Any) -> Found:
-    before = PhaseFound(
-        phase="before",
-        result="ok",
-        visits=(Visit(url="https://example.com/", result="ok", status=200),),
-        cookies=cookies,
-        **fields,
-    )
-    accept = replace(before, phase="accept", banner=Banner(name="OneTrust", button="Fine"))
-    return Found(
-        domain="example.com",
-        start="https://example.com/",
-        final="https://example.com/",
-        browser="Chromium 1",
-        phases=(before, accept),
-    )
 
 
 def report_of(found: Found) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from .routes.letters import letters
 from .routes.limits import limits
 from .routes.live import live
 from .routes.moving import moving
+from .routes.reports import reports
 from .routes.scheduler import scheduler
 from .routes.streams import streams
 from .routes.sync import sync
@@ -38,6 +39,7 @@ _ROUTERS: tuple[APIRouter, ...] = (
     expressions,
     executions,
     streams,
+    reports,
     letters,
     limits,
     triggers,

@@ -11,6 +11,7 @@ TAGS: list[dict[str, Any]] = [
     {"name": "Jobs", "description": "What is collected, when, and under which policy."},
     {"name": "Executions", "description": "What ran, what runs, and how it went."},
     {"name": "Streams", "description": "What was collected, and how far: watermarks, items, events."},
+    {"name": "Reports", "description": "What scans have found, with pictures, and what has changed since the last."},
     {"name": "Dead letters", "description": "Executions that failed for good."},
     {"name": "Limits", "description": "Who has to wait: limits and breakers."},
     {"name": "Triggers", "description": "What fires jobs from outside."},

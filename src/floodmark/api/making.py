@@ -9,6 +9,7 @@ from floodmark.job import CatchUp, Frequency, Overlap, Policy, Priority, Schedul
 from floodmark.office.local import LocalOffice
 from floodmark.office.port import JobFilter
 from floodmark.settings import Settings
+from floodmark.sources.cookies.params import completed as completed_scan
 from floodmark.sources.port import Source
 from floodmark.sources.telegram.targets import completed
 from floodmark.sources.web import targets as web
@@ -64,6 +65,8 @@ async def fitted(spec: JobSpec, office: LocalOffice, sources: Mapping[str, Sourc
         spec = await _channel(spec, office)
     elif spec.source in web.KINDS:
         spec = web.completed(spec)
+    elif spec.source == "cookies":
+        spec = completed_scan(spec)
     if sources is None:
         return spec
     source = sources.get(spec.source)

@@ -14,6 +14,7 @@ from .history import dlq, history, stats
 from .jobs import cancel, explain, ls, pause, resume, rm, show
 from .limits import limits
 from .moving import importing, migrate_jobs, shadow
+from .reports import report
 from .root import Root, start
 from .running import demo, scheduler, up, worker
 from .runs import next_runs, run
@@ -44,6 +45,7 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "items": items,
         "events": events,
         "watermark": watermark,
+        "report": report,
         "export": export,
         "fetch": fetch,
     },

@@ -15,6 +15,7 @@ from floodmark.explain import Explanation
 from floodmark.job import Job
 from floodmark.moving.shadow import ParityReport, Recorded, ShadowStatus
 from floodmark.office.port import Asked, JobFilter, Letters
+from floodmark.sources.cookies.difference import Difference as CookieDifference
 from floodmark.store.accounts import AccountRow
 from floodmark.store.audit import AuditRow
 from floodmark.store.breakers import BreakerRow
@@ -24,6 +25,7 @@ from floodmark.store.fleet import WorkerInfo
 from floodmark.store.limits import LimitRow
 from floodmark.store.moved import Moved, Which
 from floodmark.store.port import Event
+from floodmark.store.reports import CookieReport
 from floodmark.store.tokens import Minted, Role, TokenRow
 from floodmark.store.triggers import Kind as TriggerKind
 from floodmark.store.triggers import NewTrigger, TriggersStatus, TriggerStatus
@@ -287,6 +289,23 @@ class Client:
     async def last_position(self) -> int:
         """The position of the newest event."""
         return decoded(await self._get("/events", {"limit": 1}), _Last).last_position
+
+    # Reports
+
+    async def cookie_report(self, domain: str, scan: str | None = None) -> CookieReport:
+        """What the last scan of a domain found, or the one of that key."""
+        return decoded(await self._get(path("reports", "cookies", domain), {"scan": scan}), CookieReport)
+
+    async def cookie_file(self, domain: str, name: str, scan: str | None = None) -> bytes:
+        """A file that the manifest of a report names: report.html, report.json, before.png, ..."""
+        return await self._get(path("reports", "cookies", domain, "files", name), {"scan": scan})
+
+    async def cookie_difference(
+        self, domain: str, scan: str | None = None, against: str | None = None
+    ) -> CookieDifference:
+        """What is new, gone or changed since the scan before, or since the one of the key `against`."""
+        query = {"scan": scan, "against": against}
+        return decoded(await self._get(path("reports", "cookies", domain, "difference"), query), CookieDifference)
 
     # What has to wait
 

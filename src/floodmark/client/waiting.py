@@ -152,6 +152,10 @@ class SyncClient:
     each_event = _Each(Client.each_event)
     last_position = _Waited(Client.last_position)
 
+    cookie_report = _Waited(Client.cookie_report)
+    cookie_file = _Waited(Client.cookie_file)
+    cookie_difference = _Waited(Client.cookie_difference)
+
     limits = _Waited(Client.limits)
     set_limit = _Waited(Client.set_limit)
     clear_limit = _Waited(Client.clear_limit)

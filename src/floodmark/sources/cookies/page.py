@@ -125,7 +125,7 @@ def _cookies(cookies: Sequence[Mapping[str, Any]], before: set[tuple[str, ...]])
             f"<code>{_text(cookie['domain'])}</code>{_small(_where(cookie))}",
             _party(cookie),
             _tag(cookie["purpose"]) + _small(cookie["vendor"] or ""),
-            _text(_length(cookie["lifetime_seconds"])),
+            _text(length_of(cookie["lifetime_seconds"])),
             _text(_attributes(cookie)),
             _text(cookie["set_by"]) + _small(cookie["set_from"] or ""),
             _text(cookie["size"]),
@@ -229,7 +229,8 @@ def _attributes(cookie: Mapping[str, Any]) -> str:
     return ", ".join([*(name for name, is_set in named.items() if is_set), f"SameSite={cookie['same_site']}"])
 
 
-def _length(seconds: int | None) -> str:
+def length_of(seconds: int | None) -> str:
+    """How long a cookie is kept, in words."""
     if seconds is None:
         return "session"
     if seconds <= 0:
