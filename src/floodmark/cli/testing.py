@@ -3,10 +3,10 @@
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,8 @@ from .showing import counted, plain, table
 if TYPE_CHECKING:
     from floodmark.testing.telegram.living import Living
     from floodmark.testing.telegram.server import LoopbackTelegram
+    from floodmark.testing.web.town import Plan as SitePlan
+    from floodmark.testing.web.town import Town
 
 testing = typer.Typer(help="Servers on this machine to try Floodmark with.")
 
@@ -58,30 +60,106 @@ def telegram(
     _serve(desk, living, port=port, flood_every=flood_every, seconds=seconds)
 
 
+@testing.command()
+def web(
+    context: typer.Context,
+    *,
+    pages: Annotated[int, typer.Option(min=1, max=100_000, help="How many articles, beside some oddities.")] = 200,
+    change_every: Annotated[
+        float, typer.Option(metavar="N", min=0, help="Every so many seconds an article changes; 0: never.")
+    ] = 10.0,
+    busy_every: Annotated[
+        float | None, typer.Option(metavar="N", min=1, help="Every so many seconds a request is told to wait.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0: any free one.")] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same articles.")] = 7,
+    seconds: Annotated[float | None, typer.Option(metavar="N", min=0, help="End by itself after so many.")] = None,
+) -> None:
+    """A web site on this machine: articles that change, sitemaps, feeds, and the oddities of real sites."""
+    from floodmark.testing.web.town import Plan  # noqa: PLC0415 - heavy
+
+    desk = Desk.of(context)
+    desk.refuse_url("testing web")
+    plan = Plan(pages=pages, change_every=change_every or None, busy_every=busy_every, seed=seed)
+    asyncio.run(_serve_site(desk, plan, port=port, seconds=seconds))
+
+
+async def _serve_site(desk: Desk, plan: "SitePlan", *, port: int, seconds: float | None) -> None:
+    from floodmark.testing.web.site import Site  # noqa: PLC0415 - heavy
+    from floodmark.testing.web.town import Town  # noqa: PLC0415 - heavy
+
+    stop = _stopped(seconds)
+    async with Site(port=port, remembered=1000) as site:
+        town = Town(site, plan)
+        with desk.busy("writing the pages"):
+            town.build()
+        _welcome_site(desk, town)
+        with desk.busy("") as status:
+            work = [town.go_on(), _shown(lambda: status.update(plain(_site_counts(town))))]
+            await _until(stop, work)
+        desk.note(_site_counts(town))
+
+
+def _welcome_site(desk: Desk, town: "Town") -> None:
+    url = town.site.url
+    desk.note(
+        f"[bold]A web site on this machine[/], at {url} with {counted(town.plan.pages, 'article')}. Ctrl-C ends it.\n"
+    )
+    desk.note("[bold]Next[/], in another terminal:")
+    for line in (
+        "export HTTP_ALLOW_HOSTS=127.0.0.1 WEB_DOMAIN_DELAY=0",
+        f"floodmark try {url}/articles/1",
+        f"floodmark add web {url}/ --every 30s",
+        f"floodmark add feed {url}/feed.xml --every 10s",
+        "floodmark up",
+    ):
+        # Whole lines, however long: they are there to be copied.
+        desk.out.print(f"  {line}", highlight=False, soft_wrap=True, markup=False)
+    desk.note("")
+
+
+def _site_counts(town: "Town") -> str:
+    site = town.site
+    told = f"{counted(site.count, 'request')}, {counted(town.changes, 'change')}"
+    return told + (f", {counted(town.told_to_wait, 'wait')} told" if town.told_to_wait else "")
+
+
+def _stopped(seconds: float | None) -> asyncio.Event:
+    """Set by Ctrl-C, SIGTERM, or after so many seconds."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    if seconds is not None:
+        loop.call_later(seconds, stop.set)
+    return stop
+
+
+async def _until(stop: asyncio.Event, work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Do it all until stopped; what failed meanwhile is raised."""
+    tasks = [asyncio.create_task(each) for each in work]
+    await stop.wait()
+    for task in tasks:
+        task.cancel()
+    for error in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(error, Exception):
+            raise error
+
+
 def _serve(desk: Desk, living: "Living", *, port: int, flood_every: float | None, seconds: float | None) -> None:
     from floodmark.testing.telegram.server import LoopbackTelegram  # noqa: PLC0415 - heavy
 
     async def serve() -> None:
-        stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
-        if seconds is not None:
-            loop.call_later(seconds, stop.set)
+        stop = _stopped(seconds)
         async with LoopbackTelegram(living.world, port) as server:
             _welcome(desk, living, server)
-            with _picture(desk, living, server) as picture:
-                work = [living.go_on(), _shown(picture)]
-                if flood_every is not None:
-                    work.append(living.flood(server, flood_every))
-                tasks = [asyncio.create_task(each) for each in work]
-                await stop.wait()
-                for task in tasks:
-                    task.cancel()
-                ended = await asyncio.gather(*tasks, return_exceptions=True)
-            desk.note(_counts(living, server))
-            for error in ended:
-                if isinstance(error, Exception):
-                    raise error
+            try:
+                with _picture(desk, living, server) as picture:
+                    work = [living.go_on(), _shown(picture)]
+                    if flood_every is not None:
+                        work.append(living.flood(server, flood_every))
+                    await _until(stop, work)
+            finally:
+                desk.note(_counts(living, server))
 
     asyncio.run(serve())
 

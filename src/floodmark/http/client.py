@@ -108,6 +108,7 @@ class Http:
         self.guard, self.limits, self.resolve, self.lookup = guard, limits or Limits(), resolve or {}, lookup
         self._user_agent = user_agent
         self._sender: Sender | None = None
+        self._is_closed = False
 
     async def __aenter__(self) -> "Http":
         return self
@@ -117,6 +118,7 @@ class Http:
 
     async def close(self) -> None:
         """Close all connections. Requests under way fail."""
+        self._is_closed = True
         if self._sender is not None:
             sender, self._sender = self._sender, None
             await sender.close()
@@ -149,6 +151,8 @@ class Http:
         return await sender.send("POST", where, body=body, headers=headers, limits=limits, until=until)
 
     def _opened(self) -> "Sender":
+        if self._is_closed:
+            raise Transient("this process is leaving, and asks for nothing more")
         if self._sender is None:
             from .sending import Sender  # noqa: PLC0415 - heavy
 

@@ -81,7 +81,8 @@ class PoliteHttp:
         self, where: "URL", headers: Mapping[str, str] | None, limits: Limits | None, most: int, pause: timedelta
     ) -> Answer:
         host = plain_name(where.raw_host or "")
-        key = CallKey(scope=f"web:{host}", method="get", target=str(where))
+        # Not the whole address: what is called is a label of metrics, and addresses are many and may hold secrets.
+        key = CallKey(scope=f"web:{host}", method="get", target=host)
         async with self._entered(host, most) as domain:
             await self._sleep_until_turn(domain, pause)
             attempts = 0

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import hashlib
+import os
 import ssl
 import zlib
 from collections import deque
@@ -13,6 +14,8 @@ from typing import Any, Literal, TypeVar
 
 from aiohttp import web
 from msgspec import Struct, field
+
+from floodmark.errors import Unavailable
 
 from .behaviours import Behaviour
 from .writing import document
@@ -64,13 +67,16 @@ class Site:
     Paths hold for all hosts, unless a host is given: then for that one only.
     """
 
-    def __init__(self, *, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, *, port: int = 0, tls: ssl.SSLContext | None = None, remembered: int | None = None) -> None:
         self.port = port
         self.pages: dict[tuple[str | None, str], Page] = {}
         self.seen: list[Seen] = []
+        """Every request, or as many as are to be `remembered`: then, now and then, the older half goes."""
+        self.count = 0
+        """How many there were."""
         self.missing: Behaviour | None = None
         """Answers what is not there; without it, a plain 404."""
-        self._tls = tls
+        self._tls, self._remembered = tls, remembered
         self._troubles: dict[tuple[str | None, str], deque[tuple[Behaviour, float]]] = {}
         self._behaviours: dict[tuple[str | None, str], Behaviour] = {}
         self._inside = 0
@@ -84,8 +90,14 @@ class Site:
             server, access_log=None, shutdown_timeout=_BREATHE_SECONDS, handler_cancellation=True, max_line_size=65536
         )
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", self.port, ssl_context=self._tls)
-        await site.start()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", self.port, ssl_context=self._tls).start()
+        except OSError as error:
+            await runner.cleanup()
+            raise Unavailable(
+                f"port {self.port} cannot be had: {os.strerror(error.errno or 0)}",
+                hint="take another one, or 0 for any",
+            ) from error
         self._runner, self.port = runner, runner.addresses[0][1]
         return self
 
@@ -198,6 +210,9 @@ class Site:
                     inside=self._inside,
                 )
             )
+            self.count += 1
+            if self._remembered is not None and len(self.seen) > self._remembered:
+                del self.seen[: self._remembered // 2]
             return await self._answer(request, host)
         finally:
             self._inside -= 1
