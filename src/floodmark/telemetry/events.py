@@ -60,16 +60,21 @@ class ExecutionSettled(Event, frozen=True, gc=False):
     changed: int = 0
     known: int = 0
     error: str | None = None
+    source: str = ""
 
 
 class BatchKept(Event, frozen=True, gc=False):
-    """A batch was committed together with its watermark."""
+    """A batch was committed together with its watermark.
+
+    `age`: seconds from when its newest item came about, if it has new ones and the stream was collected before.
+    """
 
     stream: str
     new: int
     changed: int
     known: int
     source: str = ""
+    age: float | None = None
 
 
 class BatchRefused(Event, frozen=True, gc=False):
@@ -109,6 +114,12 @@ class ExecutionsRescued(Event, frozen=True, gc=False):
     """Executions of silent workers went back to the queue."""
 
     count: int
+
+
+class ExecutionsGivenUp(Event, frozen=True, gc=False):
+    """Executions were rescued too often and are dead letters now; how many, by source."""
+
+    counts: Mapping[str, int]
 
 
 class ExecutionsRequeued(Event, frozen=True, gc=False):
@@ -231,6 +242,38 @@ class FetchTimed(Event, frozen=True, gc=False):
     lag: float | None = None
 
 
+class PagesVisited(Event, frozen=True, gc=False):
+    """A crawl dealt with pages; how many with which result, as `floodmark_pages_total` names them."""
+
+    counts: Mapping[str, int]
+
+
+class HttpRequested(Event, frozen=True, gc=False):
+    """A request was sent to the web, or was to be: `status` is 2xx, 3xx, 4xx, 5xx, refused or failed."""
+
+    status: str
+
+
+class ScanEnded(Event, frozen=True, gc=False):
+    """A domain was scanned for cookies: the `result` of the report, or `failed`."""
+
+    result: str
+
+
+class NotificationSent(Event, frozen=True, gc=False):
+    """Somebody was told of trouble: `channel` is slack, webhook or email; `result` is sent or failed."""
+
+    channel: str
+    result: str
+
+
+class MetricsPushed(Event, frozen=True, gc=False):
+    """Metrics were sent to the Pushgateway at `at` (Unix time), or could not be: `error` says why."""
+
+    at: float
+    error: str | None = None
+
+
 class AccountParked(Event, frozen=True, gc=False):
     """An account can no longer be used; its jobs wait for a person."""
 
@@ -267,6 +310,17 @@ class DepthMeasured(Event, frozen=True, gc=False):
     """How many executions wait in each queue."""
 
     depths: Mapping[Priority, int]
+
+
+class StateMeasured(Event, frozen=True, gc=False):
+    """What the leader counted in the database. `outbox_lag`: age in seconds of the oldest event not yet sent."""
+
+    dead_letters: int
+    limits: int
+    parked_accounts: int
+    stale_sources: int
+    outbox_pending: int
+    outbox_lag: float
 
 
 class InvalidJob(Event, frozen=True, gc=False):

@@ -1,8 +1,6 @@
-"""Prometheus metrics, all fed by events.
+"""Prometheus metrics: described in `catalogue`, all fed by events.
 
-`crawler_scheduler_*`, `parser_*` and those of calls are the names the ledger promises (V9, T9, F7); `floodmark_*` are
-what else an operator needs. With PROMETHEUS_MULTIPROC_DIR set before Python starts, the processes of one machine add
-up at any one's /metrics.
+With PROMETHEUS_MULTIPROC_DIR set before Python starts, the processes of one machine add up at any one's /metrics.
 """
 
 import os
@@ -16,18 +14,25 @@ from prometheus_client.registry import Collector
 from floodmark.telemetry.events import Events
 
 from .calls import CallMetrics
-from .channels import AGES, ChannelMetrics
+from .catalogue import AGES
+from .channels import ChannelMetrics
 from .families import Maker, aged
 from .scheduling import SchedulingMetrics
+from .state import StateMetrics
+from .telling import TellingMetrics
+from .web import WebMetrics
+
+_PARTS = (SchedulingMetrics, StateMetrics, ChannelMetrics, CallMetrics, WebMetrics, TellingMetrics)
 
 
 class Metrics:
-    """All metrics of one process, on a registry of their own."""
+    """All metrics of one process, on a registry of their own. `made` are their names."""
 
     def __init__(self, registry: CollectorRegistry, max_label_values: int) -> None:
         self.registry = registry
         make = Maker(registry, max_label_values)
-        self._parts = (SchedulingMetrics(make), CallMetrics(make), ChannelMetrics(make))
+        self._parts = tuple(part(make) for part in _PARTS)
+        self.made = frozenset(make.made)
 
     def attach(self, events: Events) -> None:
         """Count what happens from now on."""

@@ -2,7 +2,7 @@
 
 from floodmark.telemetry.events import BatchKept, BreakerMoved, CallRetried, Events, FetchTimed, RateLimited
 
-from .families import DURATION_BUCKETS, Maker, word
+from .families import Maker, word
 
 BREAKER_STATES = {"closed": 0, "open": 1, "half-open": 2}
 # Accounts have breakers too, but are no domains.
@@ -13,22 +13,16 @@ class CallMetrics:
     """Counts how calls go."""
 
     def __init__(self, make: Maker) -> None:
-        self._retries = make.counters("retries", "Calls made again.", "target", "reason")
-        self._delays = make.gauges("last_retry_delay_seconds", "The last pause before a call was made again.", "target")
-        self._limited = make.counters("rate_limit_hits", "Times a source told us to wait.", "source", "reason")
-        self._breakers = make.gauges("breaker_state", "0 closed, 1 open, 2 half-open.", "component")
-        self._trips = make.counters("breaker_open", "Times a breaker opened.", "component")
-        self._domains = make.gauges(
-            "crawler_scheduler_circuit_breaker_state", "0 closed, 1 open, 2 half-open.", "domain"
-        )
-        self._domain_trips = make.counters(
-            "crawler_scheduler_circuit_breaker_trips", "Times a breaker opened.", "domain"
-        )
-        self._fetches = make.histograms(
-            "fetch_duration_seconds", "How long a page took.", "chat", buckets=DURATION_BUCKETS
-        )
-        self._lags = make.gauges("fetch_lag_seconds", "Age of the newest message of the last page.", "chat")
-        self._duplicates = make.counters("deduplicated_messages", "Items that were known already.", "source")
+        self._retries = make.counters("retries_total")
+        self._delays = make.gauges("last_retry_delay_seconds")
+        self._limited = make.counters("rate_limit_hits_total")
+        self._breakers = make.gauges("breaker_state")
+        self._trips = make.counters("breaker_open_total")
+        self._domains = make.gauges("crawler_scheduler_circuit_breaker_state")
+        self._domain_trips = make.counters("crawler_scheduler_circuit_breaker_trips_total")
+        self._fetches = make.histograms("fetch_duration_seconds")
+        self._lags = make.gauges("fetch_lag_seconds")
+        self._duplicates = make.counters("deduplicated_messages_total")
 
     def attach(self, events: Events) -> None:
         """Count what happens from now on."""

@@ -12,10 +12,7 @@ from floodmark.telemetry.events import (
     SchedulerTicked,
 )
 
-from .families import DURATION_BUCKETS, Maker, word
-
-HWM_AGE, CHECK_AGE = "parser_hwm_age_seconds", "incremental_watermark_age_seconds"
-AGES = frozenset({HWM_AGE, CHECK_AGE})
+from .families import Maker, word
 
 _SOURCE = "telegram"
 _CHECKED = ("done", "empty")
@@ -25,18 +22,16 @@ class ChannelMetrics:
     """Counts how channels are read."""
 
     def __init__(self, make: Maker) -> None:
-        self._runs = make.counters("parser_runs", "Runs that ended.", "mode", "status")
-        self._posts = make.counters("posts_parsed", "Posts collected.", "mode")
-        self._durations = make.histograms(
-            "parser_run_duration_seconds", "How long a run took.", "mode", buckets=DURATION_BUCKETS
-        )
-        self._hwm = make.ages(HWM_AGE, "Age of the newest post of a channel.", "channel_id")
-        self._checked = make.ages(CHECK_AGE, "Time since a channel was last read to its end.", "channel_id")
-        self._retries = make.counters("parser_retries", "Calls to Telegram made again.", "reason")
-        self._waits = make.counters("parser_floodwait_seconds", "Seconds Telegram told us to wait.", "channel_id")
-        self._forced = make.counters("parser_mode_forced", "Runs in another mode than the usual.", "reason")
-        self._locks = make.counters("scheduler_lock_acquired", "Attempts to lead.", "status")
-        self._ticked = make.newest("scheduler_last_tick_ts_seconds", "When the leader last looked for what is due.")
+        self._runs = make.counters("parser_runs_total")
+        self._posts = make.counters("posts_parsed_total")
+        self._durations = make.histograms("parser_run_duration_seconds")
+        self._hwm = make.gauges("parser_hwm_age_seconds")
+        self._checked = make.gauges("incremental_watermark_age_seconds")
+        self._retries = make.counters("parser_retries_total")
+        self._waits = make.counters("parser_floodwait_seconds_total")
+        self._forced = make.counters("parser_mode_forced_total")
+        self._locks = make.counters("scheduler_lock_acquired_total")
+        self._ticked = make.gauge("scheduler_last_tick_ts_seconds")
         for status in ("acquired", "busy"):
             self._locks.child(status)
 

@@ -1,16 +1,16 @@
 """How metrics are made: each on the registry of its process, with labels that cannot grow without end."""
 
 import time
-from collections.abc import Iterable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
+from .catalogue import CATALOGUE, Across
+
 OTHER = "other"
-LATENESS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300)
-DURATION_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 # Longer words than this are sentences.
 _LONGEST_WORD = 60
 
@@ -25,28 +25,33 @@ def word(text: str) -> str:
 class Family(Generic[M]):
     """The children of one metric, each found by one lookup.
 
-    The label at position `grows` takes at most `limit` values; later ones share the child "other".
+    The labels at the places `grows` take at most `limit` values each; later ones share the child "other".
     """
 
-    def __init__(self, metric: M, limit: int, grows: int = 0) -> None:
-        self._metric, self._limit, self._grows = metric, limit, grows
+    def __init__(self, metric: M, limit: int, grows: Iterable[int]) -> None:
+        self._metric, self._limit = metric, limit
         self._children: dict[tuple[str, ...], M] = {}
-        self._values: set[str] = set()
+        self._values: dict[int, set[str]] = {place: set() for place in grows}
 
     def child(self, *labels: str) -> M:
         """The series with these labels."""
         return self._children.get(labels) or self._admit(labels)
 
     def _admit(self, labels: tuple[str, ...]) -> M:
-        value = labels[self._grows]
-        if value not in self._values and len(self._values) >= self._limit:
-            # Only the folded labels are remembered: the values turned away have no end.
-            labels = (*labels[: self._grows], OTHER, *labels[self._grows + 1 :])
-        else:
-            self._values.add(value)
+        # Only the folded labels are remembered: the values turned away have no end.
+        labels = tuple(self._folded(place, value) for place, value in enumerate(labels))
         if labels not in self._children:
             self._children[labels] = self._metric.labels(*labels)
         return self._children[labels]
+
+    def _folded(self, place: int, value: str) -> str:
+        values = self._values.get(place)
+        if values is None or value in values:
+            return value
+        if len(values) >= self._limit:
+            return OTHER
+        values.add(value)
+        return value
 
 
 class AgeGauge(Gauge):
@@ -65,50 +70,73 @@ def aged(metric: Metric) -> Metric:
     return made
 
 
+class _Way(NamedTuple):
+    type: type[Gauge]
+    mode: str
+
+
+# What several processes show together. Everyone sees the same queue and the same breakers: the last one to look knows
+# best. The newest moment counts even if who saw it is gone.
+_GAUGES: Mapping[Across, _Way] = {
+    "sum": _Way(Gauge, "livesum"),
+    "largest": _Way(Gauge, "livemax"),
+    "latest": _Way(Gauge, "livemostrecent"),
+    "newest": _Way(Gauge, "max"),
+    "age": _Way(AgeGauge, "max"),
+}
+
+
 class Maker:
-    """Makes the metrics of one process."""
+    """Makes the metrics of one process, each as the catalogue describes it and once.
+
+    `made` are the names of those that were asked for.
+    """
 
     def __init__(self, registry: CollectorRegistry, limit: int) -> None:
         self._registry, self._limit = registry, limit
+        self.made: set[str] = set()
 
-    def counter(self, name: str, text: str) -> Counter:
+    def counter(self, name: str) -> Counter:
         """A number that grows."""
-        return Counter(name, text, registry=self._registry)
+        return self._make(Counter, name)
 
-    def counters(self, name: str, text: str, *labels: str, grows: int = 0) -> Family[Counter]:
-        """One for each label; the label at `grows` is bounded."""
-        return Family(Counter(name, text, labels, registry=self._registry), self._limit, grows)
+    def counters(self, name: str) -> Family[Counter]:
+        """One for each combination of labels."""
+        return self._family(Counter, name)
 
-    def gauges(self, name: str, text: str, *labels: str) -> Family[Gauge]:
-        """Everyone sees the same queue and the same breakers: the last one to look knows best."""
-        gauge = Gauge(name, text, labels, registry=self._registry, multiprocess_mode="livemostrecent")
-        return Family(gauge, self._limit)
+    def gauge(self, name: str) -> Gauge:
+        """A number that goes up and down."""
+        return self._make(_GAUGES[self._across(name)].type, name)
 
-    def newest(self, name: str, text: str) -> Gauge:
-        """The latest value of all processes, of those that are gone too."""
-        return Gauge(name, text, registry=self._registry, multiprocess_mode="max")
+    def gauges(self, name: str) -> Family[Gauge]:
+        """One for each combination of labels; an age is set to the moment that it is counted from."""
+        return self._family(_GAUGES[self._across(name)].type, name)
 
-    def ages(self, name: str, text: str, *labels: str) -> Family[Gauge]:
-        """How long ago it was, set to when that was. Of several processes the latest counts, alive or not."""
-        gauge: Gauge = AgeGauge(name, text, labels, registry=self._registry, multiprocess_mode="max")
-        return Family(gauge, self._limit)
-
-    def latest(self, name: str, text: str) -> Gauge:
-        """What whoever looked last has seen."""
-        return Gauge(name, text, registry=self._registry, multiprocess_mode="livemostrecent")
-
-    def largest(self, name: str, text: str) -> Gauge:
-        """The largest value of the processes that are alive."""
-        return Gauge(name, text, registry=self._registry, multiprocess_mode="livemax")
-
-    def sum(self, name: str, text: str) -> Gauge:
-        """The values of all processes that are alive, added up."""
-        return Gauge(name, text, registry=self._registry, multiprocess_mode="livesum")
-
-    def histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
+    def histogram(self, name: str) -> Histogram:
         """How values are spread."""
-        return Histogram(name, text, buckets=buckets, registry=self._registry)
+        return self._make(Histogram, name)
 
-    def histograms(self, name: str, text: str, *labels: str, buckets: Sequence[float]) -> Family[Histogram]:
-        """The same for each label."""
-        return Family(Histogram(name, text, labels, buckets=buckets, registry=self._registry), self._limit)
+    def histograms(self, name: str) -> Family[Histogram]:
+        """The same for each combination of labels."""
+        return self._family(Histogram, name)
+
+    def _across(self, name: str) -> Across:
+        across = CATALOGUE[name].across
+        assert across is not None, f"{name} is no gauge"
+        return across
+
+    def _family(self, kind: type[M], name: str) -> Family[M]:
+        described = CATALOGUE[name]
+        grows = [place for place, label in enumerate(described.labels) if label in described.grows]
+        return Family(self._make(kind, name), self._limit, grows)
+
+    def _make(self, kind: type[M], name: str) -> M:
+        described = CATALOGUE[name]
+        self.made.add(name)
+        options: dict[str, Any] = {}
+        if described.across is not None:
+            options["multiprocess_mode"] = _GAUGES[described.across].mode
+        if described.buckets:
+            options["buckets"] = described.buckets
+        # The library adds the `_total` of a counter itself.
+        return kind(name.removesuffix("_total"), described.help, described.labels, registry=self._registry, **options)

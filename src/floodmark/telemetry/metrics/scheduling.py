@@ -1,15 +1,16 @@
 """Metrics of scheduling, executions, the cluster and its upkeep: `crawler_scheduler_*` (V9) and `floodmark_*`."""
 
+from floodmark.execution import State
 from floodmark.job import Priority
 from floodmark.telemetry.events import (
     BatchKept,
     BatchRefused,
     DepthMeasured,
     Events,
-    EventsRelayed,
     ExecutionsEnqueued,
     ExecutionSettled,
     ExecutionsFired,
+    ExecutionsGivenUp,
     ExecutionsLeased,
     ExecutionsRequeued,
     ExecutionsRescued,
@@ -24,9 +25,10 @@ from floodmark.telemetry.events import (
     TriggersMatched,
 )
 
-from .families import DURATION_BUCKETS, LATENESS_BUCKETS, Maker
+from .families import Maker
 
 NO_SOURCE = "none"
+_DEAD = State.DEAD.value
 
 _LABELS = {priority: priority.name.lower() for priority in Priority}
 
@@ -52,66 +54,54 @@ class SchedulingMetrics:
         events.listen(DepthMeasured, self._depth)
         events.listen(TriggersFired, lambda e: self._triggers_fired.child(e.type).inc(e.count))
         events.listen(TriggersMatched, lambda e: self._triggers_matched.child(e.type).inc(e.count))
-        events.listen(LeaderChanged, lambda e: self._is_leader.set(e.is_leader))
+        events.listen(LeaderChanged, self._leader_changed)
         events.listen(LeaderElectionAttempted, lambda _: self._elections.inc())
         events.listen(LeaseLost, lambda _: self._leases_lost.inc())
         events.listen(BatchRefused, lambda _: self._refused.inc())
         events.listen(ExecutionsRescued, lambda e: self._rescued.inc(e.count))
+        events.listen(ExecutionsGivenUp, self._given_up)
         events.listen(ExecutionsRequeued, lambda e: self._requeued.inc(e.count))
-        events.listen(EventsRelayed, lambda e: self._outbox_lag.set(e.lag))
         events.listen(StoreRetried, lambda e: self._store_retries.child(e.operation).inc())
         events.listen(StepFailed, lambda e: self._step_failures.child(e.step).inc())
 
     def _define_scheduling(self, make: Maker) -> None:
-        self._scheduled = make.counters(
-            "crawler_scheduler_jobs_scheduled", "Executions fired.", "schedule_type", "priority"
-        )
-        self._lateness = make.histogram(
-            "floodmark_fire_lateness_seconds",
-            "From the instant an execution was due until it was written.",
-            LATENESS_BUCKETS,
-        )
-        self._put = make.counters("crawler_scheduler_queue_enqueued", "Executions put.", "priority")
-        self._taken = make.counters("crawler_scheduler_queue_dequeued", "Executions leased.", "priority")
-        self._depths = make.gauges("crawler_scheduler_queue_depth", "Executions waiting.", "priority")
+        self._scheduled = make.counters("crawler_scheduler_jobs_scheduled_total")
+        self._lateness = make.histogram("floodmark_fire_lateness_seconds")
+        self._put = make.counters("crawler_scheduler_queue_enqueued_total")
+        self._taken = make.counters("crawler_scheduler_queue_dequeued_total")
+        self._depths = make.gauges("crawler_scheduler_queue_depth")
         for label in _LABELS.values():
             # A series that starts at 0 can be alerted on from the first scrape.
             for family in (self._put, self._taken, self._depths):
                 family.child(label)
-        self._triggers_fired = make.counters("crawler_scheduler_triggers_fired", "Triggers received.", "type")
-        self._triggers_matched = make.counters("crawler_scheduler_triggers_matched", "Jobs triggered.", "type")
+        self._triggers_fired = make.counters("crawler_scheduler_triggers_fired_total")
+        self._triggers_matched = make.counters("crawler_scheduler_triggers_matched_total")
 
     def _define_executions(self, make: Maker) -> None:
-        self._executed = make.counters(
-            "crawler_scheduler_jobs_executed", "Executions settled.", "status", "source_id", grows=1
-        )
-        self._durations = make.histograms(
-            "crawler_scheduler_job_duration_seconds", "How long executions ran.", "source_id", buckets=DURATION_BUCKETS
-        )
-        self._waits = make.histogram(
-            "floodmark_queue_wait_seconds",
-            "From the moment an execution could have run until it did.",
-            LATENESS_BUCKETS,
-        )
-        self._running = make.sum("crawler_scheduler_jobs_currently_running", "Executions running.")
-        self._size = make.sum("crawler_scheduler_worker_pool_size", "Slots.")
-        self._busy = make.sum("crawler_scheduler_workers_busy", "Slots that run an execution.")
-        self._idle = make.sum("crawler_scheduler_workers_idle", "Slots that are free.")
-        items = make.counters("floodmark_items", "Items collected.", "result")
+        self._executed = make.counters("crawler_scheduler_jobs_executed_total")
+        self._durations = make.histograms("crawler_scheduler_job_duration_seconds")
+        self._waits = make.histogram("floodmark_queue_wait_seconds")
+        self._running = make.gauge("crawler_scheduler_jobs_currently_running")
+        self._size = make.gauge("crawler_scheduler_worker_pool_size")
+        self._busy = make.gauge("crawler_scheduler_workers_busy")
+        self._idle = make.gauge("crawler_scheduler_workers_idle")
+        items = make.counters("floodmark_items_total")
         self._new, self._changed, self._known = (items.child(r) for r in ("new", "changed", "known"))
 
+        self._dead = make.counters("floodmark_executions_dead_total")
+        self._ages = make.histograms("floodmark_freshness_seconds")
+
     def _define_cluster(self, make: Maker) -> None:
-        self._is_leader = make.largest("crawler_scheduler_is_leader", "1 on the instance that schedules.")
-        self._elections = make.counter("crawler_scheduler_leader_election_attempts", "Attempts to lead.")
+        self._is_leader = make.gauge("crawler_scheduler_is_leader")
+        self._elections = make.counter("crawler_scheduler_leader_election_attempts_total")
 
     def _define_upkeep(self, make: Maker) -> None:
-        self._leases_lost = make.counter("floodmark_lease_lost", "Executions taken from a live worker.")
-        self._refused = make.counter("floodmark_stale_commits_refused", "Commits by replaced workers.")
-        self._rescued = make.counter("floodmark_executions_rescued", "Executions of silent workers.")
-        self._requeued = make.counter("floodmark_executions_requeued", "Executions the queue had lost.")
-        self._outbox_lag = make.latest("floodmark_outbox_lag_seconds", "Age of the oldest event not yet sent.")
-        self._store_retries = make.counters("floodmark_store_retries", "Statements repeated.", "operation")
-        self._step_failures = make.counters("floodmark_step_failures", "Steps that raised.", "step")
+        self._leases_lost = make.counter("floodmark_lease_lost_total")
+        self._refused = make.counter("floodmark_stale_commits_refused_total")
+        self._rescued = make.counter("floodmark_executions_rescued_total")
+        self._requeued = make.counter("floodmark_executions_requeued_total")
+        self._store_retries = make.counters("floodmark_store_retries_total")
+        self._step_failures = make.counters("floodmark_step_failures_total")
 
     def _fired(self, event: ExecutionsFired) -> None:
         self._scheduled.child(event.schedule_type, _LABELS[event.priority]).inc(event.count)
@@ -134,6 +124,12 @@ class SchedulingMetrics:
         source = event.source_id or NO_SOURCE
         self._executed.child(event.status, source).inc()
         self._durations.child(source).observe(event.duration)
+        if event.status == _DEAD:
+            self._dead.child(event.source or NO_SOURCE).inc()
+
+    def _given_up(self, event: ExecutionsGivenUp) -> None:
+        for source, count in event.counts.items():
+            self._dead.child(source).inc(count)
 
     def _kept(self, event: BatchKept) -> None:
         if event.new:
@@ -142,6 +138,15 @@ class SchedulingMetrics:
             self._changed.inc(event.changed)
         if event.known:
             self._known.inc(event.known)
+        if event.age is not None:
+            self._ages.child(event.source or NO_SOURCE).observe(event.age)
+
+    def _leader_changed(self, event: LeaderChanged) -> None:
+        self._is_leader.set(event.is_leader)
+        if not event.is_leader:
+            # Whoever leads now knows better: the largest value of all instances must not be ours for ever.
+            for label in _LABELS.values():
+                self._depths.child(label).set(0)
 
     def _slots(self, event: SlotsChanged) -> None:
         self._running.set(event.busy)
