@@ -9,7 +9,8 @@
     python3 run.py clean          remove .venv and all caches
 
 The first start makes .venv beside this file from the hashed requirements.lock, with uv if it is
-on PATH and with pip otherwise. Everything runs in this folder, wherever you call it from.
+on PATH and with pip otherwise. `test` also brings a Chromium for the cookie scans, if there is none.
+Everything runs in this folder, wherever you call it from.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ def demo(arguments: list[str]) -> int:
 def test(arguments: list[str]) -> int:
     """Everything, or just what the arguments tell pytest. Pytest always has the last word on screen."""
     make_venv()
+    if not arguments or any("cookies" in argument for argument in arguments):
+        bring_browser()
     failed = [] if arguments else static_checks()
     if failed:
         say(f"Failed: {', '.join(failed)} (see above). The tests run all the same; the exit code will be 1.")
@@ -80,6 +83,51 @@ def test(arguments: list[str]) -> int:
 def side_by_side() -> list[str]:
     """Everything takes a while, and much of that is waiting: one test more at a time than there are cores."""
     return ["-n", str(min(4, 1 + (os.cpu_count() or 1))), "--no-loadscope-reorder"]
+
+
+def bring_browser() -> None:
+    """Let there be a Chromium that runs: one that is installed, else Playwright's download, else Debian's package.
+
+    Where none can be had the tests that need it are skipped, which they say; with CI=true they fail.
+    """
+    found = find_browser()
+    for name, command in ways_to_a_browser() if found is None else ():
+        say(f"No Chromium runs here, which cookie scans are tested with. Getting {name}: {' '.join(command)} ...")
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        found = find_browser()
+        if found is not None:
+            break
+        told = [line.strip() for line in done.stdout.splitlines() if "rror" in line or line.startswith("E:")]
+        say(f"That did not help: {told[0] if told else f'it ended with code {done.returncode}'}")
+    if found is None:
+        say(
+            "WARNING: there is no Chromium and none can be had, so cookie scans are NOT TESTED"
+            " (with CI=true that is a failure).\n"
+            "Install one by hand, or name it: FLOODMARK_CHROMIUM=/path/to/chromium python3 run.py test"
+        )
+        return
+    say(f"- browser: {found}")
+    # So that every test uses the one that was seen to run.
+    os.environ["FLOODMARK_CHROMIUM"] = found
+
+
+def ways_to_a_browser() -> list[tuple[str, list[str]]]:
+    """What can be tried on this machine, in order."""
+    ways = [("Playwright's own", [str(BIN / "python"), "-m", "playwright", "install", "chromium"])]
+    if shutil.which("apt-get") and hasattr(os, "geteuid") and os.geteuid() == 0:
+        ways.append(("Debian's package", ["apt-get", "install", "--yes", "--no-install-recommends", "chromium"]))
+    return ways
+
+
+def find_browser() -> str | None:
+    """The Chromium that a scan would use, if it runs; one that was only downloaded may lack libraries."""
+    look_up = [str(BIN / "python"), "-m", "floodmark.sources.cookies.browser", "--all"]
+    told = subprocess.run(look_up, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    for path in told.stdout.splitlines():
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            if subprocess.run([path, "--version"], capture_output=True, timeout=60, check=False).returncode == 0:
+                return path
+    return None
 
 
 def check(_: list[str]) -> int:

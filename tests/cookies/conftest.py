@@ -48,5 +48,6 @@ def patient(**fields: Any) -> Settings:
         "http_resolve": RESOLVE,
         "cookies_settle": timedelta(seconds=0.1),
         "cookies_page_timeout": timedelta(seconds=30),
+        "floodmark_chromium": os.environ.get("FLOODMARK_CHROMIUM"),
     }
     return Settings(**{**usual, **fields})

@@ -123,9 +123,12 @@ async def test_a_cancelled_execution_takes_its_browser_with_it(parts: Parts, sou
     assert await count_of(parts, items) == 0
 
 
-def test_a_killed_worker_leaves_no_browser_behind(tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_worker_leaves_no_browser_behind(
+    tmp_path: Path, shop: Shop, chromium: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    line = CommandLine(tmp_path, HTTP_ALLOW_HOSTS=", ".join(HOSTS), HTTP_RESOLVE=RESOLVE)
+    settings = {"HTTP_ALLOW_HOSTS": ", ".join(HOSTS), "HTTP_RESOLVE": RESOLVE, "FLOODMARK_CHROMIUM": str(chromium)}
+    line = CommandLine(tmp_path, **settings)
     line.good("add", "cookies", shop.domain("stuck.test"), "--insecure", "--once")
     with line.running("up", "--port", "0") as worker:
         assert eventually_outside(shop.held.is_set, within=60), line.said()

@@ -1,5 +1,6 @@
-"""Which Chromium is used, and how it is started. `python -m floodmark.sources.cookies.browser` prints the one found.
+"""Which Chromium is used, and how it is started.
 
+`python -m floodmark.sources.cookies.browser` prints the one that is used, with `--all` also those that come after it.
 Looked for in this order: FLOODMARK_CHROMIUM, Playwright's own download, Debian's /usr/bin/chromium, Google Chrome.
 """
 
@@ -131,11 +132,15 @@ def prepare_profile(folder: Path, *, third_party_cookies: bool) -> None:
 
 def main() -> int:
     """Print the browser that would be used; 1 if there is none."""
+    named = os.environ.get(_VARIABLE)
     try:
-        sys.stdout.write(f"{find_chromium(os.environ.get(_VARIABLE), os.environ)}\n")
+        found = [find_chromium(named, os.environ)]
     except BrowserMissing as missing:
         sys.stderr.write(f"{missing}\n{missing.hint}\n")
         return 1
+    if "--all" in sys.argv[1:] and not named:
+        found = list(dict.fromkeys(_candidates(os.environ)))
+    sys.stdout.writelines(f"{path}\n" for path in found)
     return 0
 
 
