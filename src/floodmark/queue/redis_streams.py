@@ -65,6 +65,7 @@ class RedisStreamsQueue:
         self._entries: dict[tuple[str, int], str] = {}
         self._away_until = 0.0
         self._swept_at = time.monotonic()
+        self._is_prepared = False
 
     async def put(self, executions: Sequence[Queued], *, again: bool = False) -> int:
         """Add an entry for each that has none yet."""
@@ -100,6 +101,10 @@ class RedisStreamsQueue:
         """Read entries, most urgent first, and claim their executions in the store."""
         if self._is_away():
             return await self._fallback.lease(limit, worker=worker, ttl=ttl, wait=wait)
+        if not self._is_prepared:
+            # Whoever waits for an entry has not talked to the store yet, and should not begin when one has come.
+            await self._leasing.prepare()
+            self._is_prepared = True
         try:
             entries = await self._read(limit, worker, ttl, wait)
         except _AWAY as error:

@@ -92,6 +92,10 @@ class Extended(Struct, frozen=True, kw_only=True, gc=False):
 class Leasing(Protocol):
     """The worker's half: who runs what, and how it ended."""
 
+    async def prepare(self) -> None:
+        """Make ready, so that the first claim is as quick as any other. Changes nothing."""
+        ...
+
     async def claim(self, ids: Sequence[str], *, worker: str, ttl: timedelta) -> list[Lease]:
         """queued -> running for those of `ids` that may start now; the others are parked or dropped."""
         ...

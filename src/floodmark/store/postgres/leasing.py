@@ -5,6 +5,7 @@ Tables: `job_executions` (state, lease), `watermarks` (fence and lease of the ta
 the server rolls one of them back and it is repeated.
 """
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from floodmark.store.rows import STREAM, WORK_SELECT, decoded, waited, work_from
 from floodmark.store.settling import settled_row, storable
 
 _EXECUTION_COLUMNS = 8
+_SETTLE_ARRAYS = 14
 
 _MAY_START = """(e.trigger = 'manual' OR NOT j.paused)
        AND NOT EXISTS (SELECT 1 FROM limits l WHERE l.key = j.limit_key AND l.until > clock_timestamp())"""
@@ -167,6 +169,18 @@ class PostgresLeasing:
 
     def __init__(self, database: PostgresDatabase, *, patience: timedelta) -> None:
         self._database, self._patience = database, patience
+
+    async def prepare(self) -> None:
+        """Connect, and plan what an idle worker runs first: that takes longer than a hundred claims."""
+        nothing: list[list[Any]] = [[]] * _SETTLE_ARRAYS
+
+        async def work(connection: Connection) -> None:
+            await connection.fetch(_CLAIM_ONE, timedelta(), "", "")
+            await connection.fetch(_CLAIM_THESE, timedelta(), "", [])
+            await connection.fetch(_SETTLE, *nothing, self._patience)
+
+        # On two connections: the next claim often comes while the last outcome is being written.
+        await asyncio.gather(*(self._database.hot("prepare", work) for _ in range(2)))
 
     async def claim(self, ids: Sequence[str], *, worker: str, ttl: timedelta) -> list[Lease]:
         """Those of `ids` that may start now, in their order."""

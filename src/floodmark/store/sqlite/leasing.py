@@ -125,6 +125,9 @@ class SqliteLeasing:
     def __init__(self, database: SqliteDatabase, *, patience: timedelta, clock: Clock) -> None:
         self._database, self._patience, self._clock = database, patience, clock
 
+    async def prepare(self) -> None:
+        """There is nothing to connect to, and little to plan."""
+
     async def claim(self, ids: Sequence[str], *, worker: str, ttl: timedelta) -> list[Lease]:
         """Those of `ids` that may start now."""
         return await self._claim(_THESE, {"ids": encode_json(ids), "limit": len(ids)}, worker, ttl)
