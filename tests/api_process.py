@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from floodmark.api.app import create_app
 from floodmark.api.server import HttpServer
 from floodmark.app import Floodmark
 from floodmark.parts import open_parts
-from floodmark.settings import Settings
+from floodmark.settings import Settings, load
 from floodmark.telemetry import logs
 
 
@@ -32,7 +33,7 @@ async def serve(settings: Settings) -> None:
 
 @contextmanager
 def api_process(database_url: str, **settings: str) -> Iterator[str]:
-    """The URL of such a process, which ends with the block."""
+    """The URL of such a process, which ends with the block. Settings are given by their keys."""
     command = [sys.executable, str(Path(__file__)), database_url]
     with subprocess.Popen(
         command,
@@ -53,4 +54,6 @@ def api_process(database_url: str, **settings: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Settings(database_url=sys.argv[1])))
+    # Nothing from files: this folder is no place of work.
+    nowhere = Path(__file__).parent / "nowhere"
+    asyncio.run(serve(load({"DATABASE_URL": sys.argv[1]}, folder=nowhere, environ=os.environ)))

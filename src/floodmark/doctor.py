@@ -7,7 +7,7 @@ to collect, see `check_stream`; I9 (files) needs the files.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from redis.asyncio import Redis
@@ -26,6 +26,9 @@ from .store.invariants import INVARIANTS, Invariant, Window, examples, window
 from .store.migrate import current, newest
 from .store.tables import items, job_executions, outbox
 
+if TYPE_CHECKING:
+    from .parts import Parts
+
 # An execution may lie for one lease, one round of upkeep (15 s) and one of the requeuer (60 s).
 _UPKEEP = timedelta(seconds=75)
 _CLOCK_TOLERANCE = timedelta(seconds=1)
@@ -42,6 +45,20 @@ class Finding(Struct, frozen=True, kw_only=True):
     ok: bool
     text: str
     hint: str = ""
+
+
+def doctor_of(parts: "Parts") -> "Doctor":
+    """The doctor for the installation that a process has opened."""
+    settings = parts.settings
+    return Doctor(
+        parts.database,
+        parts.clock,
+        leases=parts.leases,
+        leader_key=settings.scheduler_leader_key,
+        execution_lease=settings.execution_lease,
+        redis=parts.redis,
+        prefix=settings.scheduler_queue_prefix,
+    )
 
 
 class Doctor:

@@ -48,7 +48,7 @@ OPEN = {"/health", "/api/v2/triggers/webhook", "/api/v2/triggers/webhook/{path}"
 WILDCARD = "0.0.0.0"
 ELSEWHERE = {"X-Forwarded-For": "192.0.2.7"}
 # Not for `read` although they only look, and the other way round.
-ADMIN_ONLY = {"list_tokens", "show_token"}
+NOT_FOR_READING = {"list_tokens", "show_token", "examine"}
 ASKING: set[str] = set()
 
 
@@ -129,7 +129,7 @@ async def _asks_for_its_role(light: Api, method: str, path: str, name: str, give
                 assert "this needs the role" in answer.json()["detail"]
     assert (told["nobody"], told["stranger"]) == (401, 401), f"{method} {path}: {told}"
     assert told["admin"] not in (401, 403, 500), f"{method} {path}: {told}"
-    is_for_reading = (method == "GET" and name not in ADMIN_ONLY) or name in ASKING
+    is_for_reading = (method == "GET" and name not in NOT_FOR_READING) or name in ASKING
     assert (told["read"] == 403) is not is_for_reading, f"{method} {path}: {told}"
     assert told["operate"] != 403 or told["read"] == 403, f"{method} {path}: {told}"
 

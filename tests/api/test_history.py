@@ -1,5 +1,6 @@
 """Executions, dead letters and statistics over HTTP."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from api.serving import Api
 from floodmark.batch import Batch, Item
 from floodmark.outcome import Dead
 from floodmark.store.jobs import Jobs
+from system.channel_posts import DAY, HARBOUR, a_post, keep
 from system.stores import Crew
 
 
@@ -145,7 +147,7 @@ async def test_items_and_events_are_read_by_cursor(api: Api) -> None:
     first = (await api.get("streams/s%2F1/items", params={"limit": 3})).json()
     rest = (await api.get("streams/news/items", params={"limit": 3, "cursor": first["next"]})).json()
     assert [row["key"] for row in first["items"] + rest["items"]] == [f"k/{n}" for n in range(5)]
-    assert (await api.get("streams/news")).json() == {"stream": "s/1", "items": 5}
+    assert (await api.get("streams/news")).json() == {"stream": "s/1", "items": 5, "chat": None}
     one = (await api.get("streams/news/items/k%2F1")).json()
     assert (one["newest"]["data"], [row["data"] for row in one["earlier"]]) == ({"n": -1}, [{"n": 1}])
     assert (await api.get("streams/news/items/k")).status_code == 404
@@ -159,3 +161,36 @@ async def test_items_and_events_are_read_by_cursor(api: Api) -> None:
     assert (len(seen), page["next"], page["last_position"]) == (6, None, seen[-1])
     after = (await api.get("events", params={"after": seen[-2], "stream": "news"})).json()["items"]
     assert [(event["key"], event["kind"], event["data"]) for event in after] == [("k/1", "item.changed", {"n": -1})]
+
+
+async def test_items_of_certain_days_come_in_order_of_time(api: Api) -> None:
+    posts = [a_post(number, at=DAY + timedelta(hours=5 * (9 - number))) for number in range(10)]
+    twin = a_post(77, at=DAY)
+    await keep(api.parts, [*posts, twin], name="harbour", target="@harbour")
+    await keep(api.parts, [Item("x", 1)], stream="news", name="news")
+    path = f"streams/telegram:{HARBOUR}/items"
+
+    async def numbers(**params: Any) -> list[int]:
+        found: list[int] = []
+        while True:
+            page = (await api.get(path, params={"limit": 2, **params})).json()
+            found += [item["data"]["id"] for item in page["items"]]
+            if page["next"] is None:
+                return found
+            params["cursor"] = page["next"]
+
+    assert await numbers(since="2026-06-01") == [77, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]
+    assert await numbers(since="2026-06-02", until="2026-06-02") == [4, 3, 2, 1, 0]
+    assert await numbers(until="2026-06-01") == [77, 9, 8, 7, 6, 5]
+    assert await numbers(since="0001-01-01", until="9999-12-31") == await numbers(since="2026-06-01")
+    for wrong in ("2026-02-30", "yesterday", "2026-06-01T00:00:00Z"):
+        assert (await api.get(path, params={"since": wrong})).status_code in (400, 422)
+    by_key = (await api.get(path, params={"limit": 2})).json()["next"]
+    assert (await api.get(path, params={"since": "2026-06-01", "cursor": by_key})).status_code == 400
+
+    chat = {"id": HARBOUR, "tenant_id": None, "username": None, "title": None}
+    first = (await api.get("streams", params={"limit": 1})).json()
+    assert first["items"] == [{"stream": "news", "chat": None}]
+    rest = (await api.get("streams", params={"cursor": first["next"]})).json()
+    assert rest == {"items": [{"stream": f"telegram:{HARBOUR}", "chat": chat}], "next": None}
+    assert (await api.get("streams", params={"chats": "true"})).json() == rest

@@ -7,6 +7,8 @@ about things that are there; and by somebody without a token. The requests are t
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -36,6 +38,7 @@ from floodmark.execution import State
 from floodmark.office.local import LocalOffice
 from floodmark.office.triggers import TriggerOffice
 from floodmark.parts import Parts
+from floodmark.store.accounts import Accounts
 from floodmark.store.audit import Actor
 from floodmark.store.breakers import Breakers
 from floodmark.store.database import PostgresDatabase, SqliteDatabase, open_database
@@ -45,6 +48,7 @@ from floodmark.store.tables import job_executions
 from floodmark.store.tokens import Tokens
 from floodmark.store.triggers import NewTrigger
 from floodmark.telemetry.events import Events
+from floodmark.vault import Vault
 from servers import Postgres
 from system.stores import Crew, a_spec, put_execution
 
@@ -62,6 +66,7 @@ OPEN = {
     "/api/v2/triggers/webhook/{path}": (400, 401),
 }
 EXECUTION = "0" * 31 + "7"
+SECRET = "a secret key for tests, long enough"
 # Something of each kind that is there, under the name that paths have for it.
 THERE: dict[str, str] = {
     "job_id": "news",
@@ -130,7 +135,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         opened = opening(url)()
         parts = runner.run(opened.__aenter__())
         try:
-            with api_process(url) as served:
+            with api_process(url, FLOODMARK_SECRET_KEY=SECRET) as served:
                 yield Place(served, parts, runner)
         finally:
             runner.run(opened.__aexit__(None, None, None))
@@ -191,6 +196,10 @@ async def _furnish(parts: Parts) -> None:
             await triggers.add(NewTrigger(kind=kind, pattern="/there", jobs=["news"]))
     with suppress(Conflict):
         await Tokens(parts.database, parts.clock).add("spare", "read")
+    # Open elsewhere, so that a test of it asks nobody.
+    accounts = Accounts(parts.database, parts.clock, Vault(SECRET, Path("nowhere")))
+    await accounts.add("spare", api_id=1, api_hash="hash", session="spare", replace=True)
+    await accounts.lease("spare", holder="someone", ttl=timedelta(days=1))
     await office.set_limit("1", 600, "maintenance")
     await Breakers(parts.database, parts.clock).change("1", lambda *_: Breaker(state=BreakerState.OPEN, trips=1))
     async with parts.database.writing() as connection:

@@ -19,7 +19,6 @@ from floodmark.errors import AccountLost, FloodmarkError, InvalidInput, Permanen
 from floodmark.sources.telegram.login import (
     Application,
     Pending,
-    Person,
     Server,
     SignedIn,
     WrongSecret,
@@ -35,6 +34,7 @@ from floodmark.sources.telegram.login import (
     session_of_file,
     session_of_text,
 )
+from floodmark.store.accounts import Person
 from floodmark.testing.eventually import eventually
 from floodmark.testing.telegram import LoopbackTelegram, World, trust_loopback
 

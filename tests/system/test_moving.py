@@ -19,6 +19,7 @@ from apscheduler.triggers.calendarinterval import CalendarIntervalTrigger
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.date import DateTrigger
 from apscheduler.triggers.interval import IntervalTrigger
+from msgspec.structs import replace
 from sqlalchemy import insert, select, text
 
 from api.serving import serving
@@ -27,7 +28,7 @@ from command_line import CommandLine
 from floodmark.client import Client
 from floodmark.errors import Conflict, InvalidInput, Unavailable
 from floodmark.ids import new_id
-from floodmark.job import SCHEDULER_VERSION
+from floodmark.job import SCHEDULER_VERSION, Overlap, Policy, ScheduleType, When
 from floodmark.moving.apscheduler import read_job
 from floodmark.moving.shadow import KEPT, ParityReport, Shadow
 from floodmark.office.local import LocalOffice
@@ -35,9 +36,10 @@ from floodmark.office.moving import LocalMoving, RemoteMoving
 from floodmark.parts import Parts, open_parts
 from floodmark.roles import SchedulerRole
 from floodmark.settings import Settings
+from floodmark.spec import JobSpec, usual_policy
 from floodmark.store.audit import Actor
 from floodmark.store.foreign import stored_jobs
-from floodmark.store.moved import MovedJobs, Which
+from floodmark.store.moved import MovedJobs, NewJob, Which
 from floodmark.store.shadow import Record, ShadowFires
 from floodmark.store.tables import job_executions, jobs, shadow_fires
 from floodmark.testing.clock import SetClock
@@ -407,6 +409,47 @@ async def test_a_server_does_the_same(sqlite_url: str) -> None:
         assert (await away.move(Which(jobs=("news",)), back=True)).back
         assert (await api.delete("shadow")).json()["on"] is False
         assert (await away.stop()).fires == 0
+
+
+async def test_a_server_imports_the_same(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def imported(name: str) -> NewJob:
+        when = When(schedule_type=ScheduleType.INTERVAL, interval_seconds=900)
+        policy = Policy(overlap=Overlap.QUEUE, jitter=timedelta(seconds=5))
+        spec = JobSpec(source="python", target="feeds:news", name=name, stream=f"s:{name}", when=when, policy=policy)
+        return NewJob(spec=spec, anchor=datetime(2026, 1, 31, 8, 0, tzinfo=UTC), pause_reason="as it was")
+
+    monkeypatch.setattr("floodmark.office.moving._JOBS_AT_ONCE", 2)
+    async with serving(opening(sqlite_url), job_coalesce=False) as api, Client(api.base) as client:
+        office = LocalOffice(api.parts, ACTOR)
+        here, away = LocalMoving(office), RemoteMoving(client)
+        some = [imported(name) for name in ("a", "b", "c", "d", "e")]
+        assert (await away.bring(some, dry_run=True)).made == ("a", "b", "c", "d", "e")
+        assert await rows_of(api.parts, jobs) == []
+        await here.bring(some[:1])
+        told = await away.bring(some)
+        assert (told.made, told.already) == (("b", "c", "d", "e"), ("a",))
+        one, other = await office.job("a"), await office.job("b")
+        its_own = {"job_id": "", "name": "", "stream": "", "updated_at": None, "planned_until": None}
+        assert replace(one, **its_own) == replace(other, **its_own)
+        assert (other.created_at, other.paused, other.scheduler_version) == (some[0].anchor, True, 1)
+        await here.bring([imported("f")], usual=True, take_over=True)
+        await away.bring([imported("g")], usual=True, take_over=True)
+        assert (await office.job("f")).policy == (await office.job("g")).policy == usual_policy(api.parts.settings)
+
+        bad = [*some, NewJob(spec=replace(some[0].spec, name="z", when=When(schedule_type=ScheduleType.INTERVAL)))]
+        with pytest.raises(InvalidInput):
+            await away.bring([replace(one, spec=replace(one.spec, name=f"{one.spec.name}2")) for one in bad])
+        assert len(await rows_of(api.parts, jobs)) == 7, "all are tried before any is made"
+        for body in [
+            {"source": "python", "target": "x:y"},
+            {"source": "python", "target": "x:y", "name": "n", "depends_on": ["a"]},
+            {"source": "pigeon", "target": "x:y", "name": "n", "interval_seconds": 0},
+        ]:
+            assert (await api.post("import-jobs", json={"jobs": [{"job": body}]})).status_code == 400
+        twice = {"job": {"source": "python", "target": "x:y", "name": "n"}}
+        assert (await api.post("import-jobs", json={"jobs": [twice, twice]})).status_code == 400
+        late = {**twice, "anchor": "yesterday"}
+        assert (await api.post("import-jobs", json={"jobs": [late]})).status_code == 400
 
 
 # As it is typed

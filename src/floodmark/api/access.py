@@ -240,6 +240,14 @@ def is_local(request: Request) -> bool:
     return _is_here(request.client.host if request.client else "") and _is_here(_host(request))
 
 
+def is_private(request: Request) -> bool:
+    """Whether nobody could read it on its way: it came by https, as a proxy tells us, or never left this machine."""
+    told = request.headers.get("x-forwarded-proto")
+    if told is not None:
+        return told.partition(",")[0].strip().lower() == "https"
+    return request.url.scheme == "https" or _is_here(request.client.host if request.client else "")
+
+
 def address_of(request: Request) -> str:
     """Whom to blame. Of IPv6 the network: one customer has as many addresses in it as they like."""
     host = request.client.host if request.client else ""

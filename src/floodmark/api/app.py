@@ -15,6 +15,7 @@ from . import problems
 from .document import TAGS, document
 from .edge import Edge
 from .live import Live
+from .routes.accounts import accounts
 from .routes.executions import executions
 from .routes.health import health
 from .routes.installation import installation
@@ -44,6 +45,7 @@ _ROUTERS: tuple[APIRouter, ...] = (
     limits,
     triggers,
     scheduler,
+    accounts,
     installation,
     tokens,
     sync,

@@ -16,7 +16,8 @@ TAGS: list[dict[str, Any]] = [
     {"name": "Limits", "description": "Who has to wait: limits and breakers."},
     {"name": "Triggers", "description": "What fires jobs from outside."},
     {"name": "Scheduler", "description": "The fleet: health, workers, draining."},
-    {"name": "Installation", "description": "Accounts, tokens, audit, sync and moving over."},
+    {"name": "Accounts", "description": "What sources log in with; their sessions come in and are never shown."},
+    {"name": "Installation", "description": "Tokens, audit, sync, moving over, and whether everything holds."},
     {"name": "Live", "description": "What happens, as it happens."},
     {"name": "Health", "description": "For load balancers and Prometheus."},
 ]

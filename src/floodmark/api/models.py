@@ -25,7 +25,7 @@ def _number(value: object) -> object:
     return value
 
 
-def _whole(value: object) -> object:
+def whole(value: object) -> object:
     """For JSON 3.0 is a whole number, for Python it is not."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -91,11 +91,11 @@ class JobFields(Given):
     schedule_enabled: bool = _may("Off: it only runs when it is told to.")
     priority: PriorityGiven = _may("1 is high, 2 normal, 3 low.", 2)
     timeout_seconds: SomeSeconds = _may("How long a run may take.", 600)
-    retry_max: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=1000)] = _may(
+    retry_max: Annotated[int, BeforeValidator(whole), Field(ge=0, le=1000)] = _may(
         "How often a failed run is tried again.", 3
     )
     overlap: OverlapWord = _may("What becomes of a run that is due while the last one is unfinished.", "skip")
-    max_instances: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=1000)] = _may(
+    max_instances: Annotated[int, BeforeValidator(whole), Field(ge=1, le=1000)] = _may(
         "Unfinished runs at the same time.", 1
     )
     coalesce: bool = _may("Several runs due at once become one.")

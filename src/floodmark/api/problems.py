@@ -14,7 +14,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from floodmark.errors import Conflict, FloodmarkError, InvalidInput, NotFound, Unavailable
+from floodmark.errors import Conflict, FloodmarkError, InvalidInput, NotFound, SourceError, Unavailable
+from floodmark.masking import is_secret_name
 
 MEDIA_TYPE = "application/problem+json"
 _SHOWN = 80
@@ -93,6 +94,7 @@ KINDS: Mapping[int, tuple[str, str]] = {
     422: ("invalid-input", "Something in the request has to be changed"),
     429: ("too-many-requests", "Too many requests"),
     500: ("internal", "Something unexpected happened"),
+    502: ("source-refused", "What is collected from has refused it"),
     503: ("unavailable", "Something that is needed cannot be had right now"),
 }
 
@@ -102,6 +104,7 @@ _STATUS: Mapping[type[FloodmarkError], int] = {
     NotFound: 404,
     InvalidInput: 400,
     Unavailable: 503,
+    SourceError: 502,
 }
 
 
@@ -176,7 +179,7 @@ def _field(told: Mapping[str, Any]) -> dict[str, Any]:
         return {"field": "body", "message": f"not JSON: {told['ctx']['error']}", "given": None}
     if where == "body" and isinstance(told.get("input"), bytes):
         return {"field": "body", "message": "not JSON: send it with Content-Type: application/json", "given": None}
-    is_shown = told["type"] != "missing" and where != "body"
+    is_shown = told["type"] != "missing" and where != "body" and not is_secret_name(where)
     given = repr(told.get("input"))[:_SHOWN] if is_shown else None
     message = "There is no such field" if told["type"] == "extra_forbidden" else str(told["msg"])
     return {"field": where, "message": message[:1].lower() + message[1:], "given": given}

@@ -1,6 +1,7 @@
 """The accounts that sources log in with: add, list, test, remove. Secrets are asked for, not shown."""
 
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,18 +10,16 @@ import typer
 from rich.text import Text
 
 from floodmark.errors import InvalidInput
-from floodmark.signals.port import Topic
 
 from .asking import go_ahead
-from .logging_in import SESSION_VARIABLE, SPARE, Request, account_told, bring, known_as, log_in, store_of
+from .logging_in import SESSION_VARIABLE, Request, bring, fill_in, log_in, verbs_of
 from .root import AsJson, Desk, DryRun, Yes
 from .showing import counted, plain, print_json, safe, short, table
 from .times import relative
 
 if TYPE_CHECKING:
-    from floodmark.office.local import LocalOffice
-    from floodmark.sources.telegram.login import Person
-    from floodmark.store.accounts import AccountRow, Added
+    from floodmark.office.port import Office
+    from floodmark.store.accounts import AccountRow, Added, Person
 
 
 AccountName = Annotated[str, typer.Argument(metavar="NAME", help="The name of an account.")]
@@ -88,9 +87,9 @@ def add(
         replace=replace,
         is_checked=not no_check,
     )
-    known = desk.work_here("accounts add", lambda office: known_as(office, request))
+    known = fill_in(desk, request)
     given = session if session is not None or phone is not None else os.environ.get(SESSION_VARIABLE)
-    added, person = bring(desk, request, known, given) if given else log_in(desk, request, known, server)
+    added, person = bring(desk, request, given) if given else log_in(desk, request, known, server)
     if as_json:
         return print_json({**msgspec.structs.asdict(added), "person": person})
     return _tell_added(desk, added, person)
@@ -100,19 +99,20 @@ def _tell_added(desk: Desk, added: "Added", person: "Person | None") -> None:
     name = plain(added.account.name)
     who = f": {plain(_who(person))}" if person is not None else ", unchecked"
     desk.out.print(f"[green]{'Replaced' if added.replaced else 'Added'}[/] [bold]{name}[/]{who}", highlight=False)
-    _tell_resumed(desk, added)
-    settings = desk.settings()
-    if settings.floodmark_secret_key is None and not added.replaced:
+    _tell_resumed(desk, added.resumed)
+    settings = desk.maker().settings
+    # Of a server it is its own that counts, and whoever runs it knows.
+    if desk.url() is None and settings.floodmark_secret_key is None and not added.replaced:
         key = settings.floodmark_home / "secret.key"
         desk.note(f"[dim]Its session is encrypted with the key in {plain(key)}: without that file it is lost.[/]")
     if not added.resumed:
         desk.note(f"[dim]Read a channel with it: floodmark add telegram @NAME --every 5m --account {name}[/]")
 
 
-def _tell_resumed(desk: Desk, added: "Added") -> None:
-    if added.resumed:
-        names = ", ".join(added.resumed[:10]) + (", ..." if len(added.resumed) > 10 else "")
-        desk.out.print(f"Resumed {counted(len(added.resumed), 'job')}: {plain(names)}", highlight=False)
+def _tell_resumed(desk: Desk, resumed: Sequence[str]) -> None:
+    if resumed:
+        names = ", ".join(resumed[:10]) + (", ..." if len(resumed) > 10 else "")
+        desk.out.print(f"Resumed {counted(len(resumed), 'job')}: {plain(names)}", highlight=False)
 
 
 def _who(person: "Person") -> str:
@@ -170,44 +170,19 @@ def try_out(
     """Connect with an account and ask Telegram who it is. Refused while a worker has its session open."""
     desk = Desk.of(context)
 
-    async def work(office: "LocalOffice") -> "tuple[AccountRow, Person, Added | None]":
-        person = await _tried(office, name)
-        store = store_of(office)
-        row = await store.show(name)
-        if not activate or row.state == "active":
-            return row, person, None
-        async with office.changing():
-            added = await store.activate(name)
-            was, now = {"state": row.state}, {"state": "active"}
-            await office.note("account.activated", f"account:{name}", before=was, after=now)
-        await office.parts.signals.notify(Topic.JOBS)
-        return added.account, person, added
-
     with desk.busy("asking Telegram who it is"):
-        row, person, added = desk.work_here("accounts test", work)
+        told = desk.work(lambda office: verbs_of(office).test(name, activate=activate))
+    row, person = told.account, told.person
     if as_json:
-        resumed = added.resumed if added is not None else ()
-        return print_json({"account": row, "works": True, "person": person, "resumed": resumed})
+        return print_json({"account": row, "works": True, "person": person, "resumed": told.resumed})
     desk.out.print(f"[green]Works[/]: [bold]{plain(name)}[/] is {plain(_who(person))}", highlight=False)
-    if added is not None:
+    if told.activated:
         desk.out.print("It is active again.", highlight=False)
-        _tell_resumed(desk, added)
+        _tell_resumed(desk, told.resumed)
     elif row.state == "parked":
         desk.out.print(f"[yellow]But it is parked[/]: {plain(row.reason or 'no reason given')}", highlight=False)
         desk.note(f"[dim]Use it again: floodmark accounts test {plain(name)} --activate[/]")
     return None
-
-
-async def _tried(office: "LocalOffice", name: str) -> "Person":
-    from floodmark.sources.telegram.login import Application, check  # noqa: PLC0415 - heavy
-
-    store, timeout = store_of(office), office.parts.settings.telegram_call_timeout
-    await store.show(name)
-    async with store.held(name, holder=office.parts.name, ttl=timeout + SPARE):
-        # Read while it is ours: it may have been replaced a moment ago.
-        account = await store.get(name)
-        app = Application(account.api_id, account.api_hash)
-        return await check(account.session, app, account=name, timeout=timeout)
 
 
 # Removing
@@ -224,19 +199,13 @@ def rm(
     """Forget an account and its session. Jobs that ask for it stay, and wait for another of this name."""
     desk = Desk.of(context)
 
-    async def look(office: "LocalOffice") -> "tuple[AccountRow, list[str]]":
-        store = store_of(office)
-        return await store.show(name), await store.jobs_of(name)
+    async def look(office: "Office") -> "tuple[AccountRow, list[str]]":
+        return await verbs_of(office).show(name), await verbs_of(office).jobs_of(name)
 
-    async def work(office: "LocalOffice") -> None:
-        async with office.changing():
-            await store_of(office).remove(name, force=force)
-            await office.note("account.removed", f"account:{name}", before=account_told(row))
-
-    row, asking = desk.work_here("accounts rm", look)
+    row, asking = desk.work(look)
     if not go_ahead(desk, f"forget the account {_described(row, asking)}", dry_run=dry_run, yes=yes):
         return
-    desk.work_here("accounts rm", work)
+    desk.work(lambda office: verbs_of(office).remove(name, force=force))
     desk.out.print(f"Forgot {plain(name)}.", highlight=False)
     desk.note("[dim]Telegram still knows its session: end it in the app, under Settings, Devices.[/]")
 

@@ -8,31 +8,26 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import typer
 
-from floodmark.errors import FloodmarkError, InvalidInput, NotFound
-from floodmark.signals.port import Topic
+from floodmark.errors import InvalidInput
 
 from .root import Desk
 from .showing import console, plain
 
 if TYPE_CHECKING:
-    from floodmark.office.local import LocalOffice
-    from floodmark.sources.telegram.login import Application, Person, Server, SignedIn
-    from floodmark.store.accounts import Account, AccountRow, Accounts, Added
+    from floodmark.office.accounts import AccountVerbs, Known
+    from floodmark.office.port import NewAccount, Office
+    from floodmark.sources.telegram.login import Application, Server, SignedIn
+    from floodmark.store.accounts import Added, Person
 
 SESSION_VARIABLE = "TELEGRAM_SESSION"
-# How much longer than its deadline a check may hold the session: for its goodbye.
-SPARE = timedelta(seconds=15)
 
 _TRIES = 3
-# A server on this machine does not look at them.
-_LOOPBACK_APPLICATION = (1, "loopback")
 
 
 class Request(msgspec.Struct, kw_only=True):
@@ -51,88 +46,57 @@ class Request(msgspec.Struct, kw_only=True):
     def __repr__(self) -> str:
         return f"Request({self.name!r})"
 
+    def new(self, session: str = "", identity: int | None = None, *, is_checked: bool = False) -> "NewAccount":
+        """The account that the office is asked to store."""
+        from floodmark.office.port import NewAccount  # noqa: PLC0415 - heavy
 
-async def known_as(office: "LocalOffice", request: Request) -> "Account | None":
-    """What is stored under this name, if it can be read; what the request does not say stays as it is there.
+        return NewAccount(
+            name=self.name,
+            session=session,
+            api_id=self.api_id,
+            api_hash=self.api_hash,
+            phone=self.phone,
+            identity=identity,
+            tenant_id=self.tenant,
+            user_id=self.user,
+            replace=self.replace,
+            is_checked=is_checked,
+        )
+
+
+def verbs_of(office: "Office") -> "AccountVerbs":
+    """The accounts of the installation that a command is meant for."""
+    from floodmark.office.accounts import accounts_of  # noqa: PLC0415 - heavy
+
+    return accounts_of(office)
+
+
+def fill_in(desk: Desk, request: Request) -> "Known":
+    """What is stored under this name already; what the request does not say is taken from there and from the settings.
 
     Refuses now what would be refused in the end.
     """
-    from floodmark.store.accounts import check_name, taken  # noqa: PLC0415 - heavy
-    from floodmark.vault import Vault  # noqa: PLC0415 - heavy
-
-    check_name(request.name)
-    store = store_of(office)
-    # A login that cannot be stored would be lost, and Telegram counts them.
-    Vault.of(office.parts.settings).seal("", label=request.name)
-    try:
-        row = await store.show(request.name)
-    except NotFound:
-        return None
-    if not request.replace:
-        raise taken(request.name)
-    request.tenant, request.user = request.tenant or row.tenant_id, request.user or row.user_id
-    try:
-        known = await store.get(request.name)
-    except FloodmarkError:
-        # Stored with a key that is lost: storing it anew is the way out.
-        return None
-    request.phone = request.phone or known.secrets.phone
-    return known
-
-
-def store_of(office: "LocalOffice") -> "Accounts":
-    """The accounts of this installation."""
-    from floodmark.store.accounts import Accounts  # noqa: PLC0415 - heavy
-    from floodmark.vault import Vault  # noqa: PLC0415 - heavy
-
-    parts = office.parts
-    return Accounts(parts.database, parts.clock, Vault.of(parts.settings), parts.events)
-
-
-def account_told(row: "AccountRow") -> dict[str, object]:
-    """What the audit may say of an account."""
-    return {name: getattr(row, name) for name in ("name", "phone", "tenant_id", "user_id", "state")}
-
-
-def _application(desk: Desk, request: Request, known: "Account | None", *, is_loopback: bool) -> "Application":
-    from floodmark.sources.telegram.login import REGISTER, Application  # noqa: PLC0415 - heavy
-
-    settings = desk.settings()
+    known = desk.work(lambda office: verbs_of(office).expect(request.name, replace=request.replace))
+    settings = desk.maker().settings
     stored = settings.telegram_api_hash
-    api_id = request.api_id or settings.telegram_api_id
-    api_hash = request.api_hash or (stored.get_secret_value() if stored is not None else None)
-    if api_id is None and api_hash is None:
-        if known is not None:
-            return Application(known.api_id, known.api_hash)
-        if is_loopback:
-            return Application(*_LOOPBACK_APPLICATION)
-    if api_id is None or not api_hash:
-        missing = " and ".join([*(["id"] if api_id is None else []), *([] if api_hash else ["hash"])])
-        raise InvalidInput(
-            f"the api {missing} of your application at Telegram is missing",
-            hint=f"get both at {REGISTER} (API development tools), then set TELEGRAM_API_ID and TELEGRAM_API_HASH, "
-            "or say --api-id N --api-hash H",
-        )
-    return Application(api_id, api_hash)
+    request.api_id = request.api_id or settings.telegram_api_id
+    request.api_hash = request.api_hash or (stored.get_secret_value() if stored is not None else None)
+    request.phone = request.phone or (known.secrets.secrets.phone if known.secrets is not None else None)
+    return known
 
 
 # With a session
 
 
-def bring(desk: Desk, request: Request, known: "Account | None", given: str) -> "tuple[Added, Person | None]":
+def bring(desk: Desk, request: Request, given: str) -> "tuple[Added, Person | None]":
     """Store a session that was made elsewhere; who it is, unless that was not to be asked."""
     from floodmark.sources.telegram import login  # noqa: PLC0415 - heavy
 
     session = _session_of(given)
-    is_loopback = login.is_loopback(login.server_of(session))
-    app = _application(desk, request, known, is_loopback=is_loopback)
-
-    async def work(opened: "LocalOffice") -> "tuple[Added, Person | None]":
-        person = await _checked(opened, request, session, app) if request.is_checked else None
-        return await _put(opened, request, session, app, person), person
-
+    new = request.new(session, is_checked=request.is_checked)
     with desk.busy("asking Telegram who it is" if request.is_checked else "storing"):
-        done = desk.work_here("accounts add", work)
+        done = desk.work(lambda office: verbs_of(office).add(new))
+    is_loopback = login.is_loopback(login.server_of(session))
     if given == session and given != os.environ.get(SESSION_VARIABLE) and not is_loopback:
         _aside(desk, "[dim]A session that was typed stays in the history of the shell: next time say --session -[/]")
     return done
@@ -148,61 +112,22 @@ def _session_of(given: str) -> str:
     return session_of_file(Path(given).expanduser()) if looks_like_a_file else session_of_text(given)
 
 
-async def _checked(opened: "LocalOffice", request: Request, session: str, app: "Application") -> "Person":
-    """Who it is. Asked under the account's lease, if some process could have this very session open."""
-    from floodmark.sources.telegram import login  # noqa: PLC0415 - heavy
-    from floodmark.store.accounts import same_session  # noqa: PLC0415 - heavy
-
-    store, timeout = store_of(opened), opened.parts.settings.telegram_call_timeout
-    twin = await store.with_session(session)
-    if twin is None:
-        return await login.check(session, app, account=request.name, timeout=timeout)
-    if twin != request.name:
-        # The store would refuse it, too, but connecting with it could end it.
-        raise same_session(twin)
-    async with store.held(twin, holder=opened.parts.name, ttl=timeout + SPARE):
-        return await login.check(session, app, account=request.name, timeout=timeout)
-
-
-async def _put(
-    opened: "LocalOffice", request: Request, session: str, app: "Application", person: "Person | None"
-) -> "Added":
-    async with opened.changing():
-        added = await store_of(opened).add(
-            request.name,
-            api_id=app.api_id,
-            api_hash=app.api_hash,
-            session=session,
-            phone=request.phone,
-            identity=person.id if person is not None else None,
-            tenant_id=request.tenant,
-            user_id=request.user,
-            replace=request.replace,
-        )
-        action = "account.replaced" if added.replaced else "account.added"
-        await opened.note(action, f"account:{request.name}", after=account_told(added.account))
-    await opened.parts.signals.notify(Topic.JOBS)
-    return added
-
-
 # By phone
 
 
-def log_in(
-    desk: Desk, request: Request, known: "Account | None", server_text: str | None
-) -> "tuple[Added, Person | None]":
-    """Log in by phone, and store the session that was made by it."""
+def log_in(desk: Desk, request: Request, known: "Known", server_text: str | None) -> "tuple[Added, Person | None]":
+    """Log in by phone, on this machine, and store the session that was made by it."""
+    from floodmark.office.accounts import application_of  # noqa: PLC0415 - heavy
     from floodmark.sources.telegram import login  # noqa: PLC0415 - heavy
 
     server = None if server_text is None else login.server_from(server_text)
     request.phone = _phone(request)
-    app = _application(desk, request, known, is_loopback=server is not None)
+    app = application_of(request.new(), desk.maker().settings, known, is_loopback=server is not None)
     signed_in = _signed_in(desk, request, app, server)
-
-    async def work(opened: "LocalOffice") -> "Added":
-        return await _put(opened, request, signed_in.session, app, signed_in.person)
-
-    return desk.work_here("accounts add", work), signed_in.person
+    request.api_id, request.api_hash = app.api_id, app.api_hash
+    new = request.new(signed_in.session, signed_in.person.id)
+    added, _ = desk.work(lambda office: verbs_of(office).add(new))
+    return added, signed_in.person
 
 
 def _phone(request: Request) -> str:
@@ -223,7 +148,7 @@ def _signed_in(desk: Desk, request: Request, app: "Application", server: "Server
         from floodmark.testing.telegram import trust_loopback  # noqa: PLC0415 - heavy
 
         trust_loopback()
-    timeout = desk.settings().telegram_call_timeout
+    timeout = desk.maker().settings.telegram_call_timeout
     with desk.busy("asking Telegram for a code"):
         pending = asyncio.run(login.send_code(app, str(request.phone), timeout=timeout, server=server))
     _aside(desk, f"Telegram sent a code [bold]{plain(pending.how)}[/].")

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from floodmark.moving.apscheduler import Imported
     from floodmark.moving.crontab import LineError
     from floodmark.moving.shadow import JobParity, ParityReport, ShadowStatus
-    from floodmark.office.local import LocalOffice
-    from floodmark.office.moving import LocalMoving, MovingVerbs
+    from floodmark.office.moving import MovingVerbs
     from floodmark.office.port import Office
     from floodmark.store.moved import Imports, Moved, NewJob
 
@@ -313,20 +312,19 @@ def crontab(
     """
     desk = Desk.of(context)
 
-    async def work(office: "LocalOffice") -> "tuple[Imports, list[NewJob], Sequence[LineError]]":
-        from floodmark.moving.crontab import read_crontab  # noqa: PLC0415 - `--help` should not wait for it
+    async def work(office: "Office") -> "tuple[Imports, list[NewJob], Sequence[LineError]]":
+        from floodmark.job import Policy  # noqa: PLC0415 - `--help` should not wait for it
+        from floodmark.moving.crontab import read_crontab  # noqa: PLC0415
         from floodmark.moving.making import jobs_of_crontab  # noqa: PLC0415
-        from floodmark.spec import usual_policy  # noqa: PLC0415
 
         is_system = system if system is not None else file.absolute().is_relative_to("/etc")
         found = read_crontab(_text_of(file), is_system=is_system, timezone=tz or _local_zone())
-        policy = usual_policy(office.parts.settings)
-        made = jobs_of_crontab(found.entries, target=target, prefix=prefix, tags=tag or (), policy=policy)
+        made = jobs_of_crontab(found.entries, target=target, prefix=prefix, tags=tag or (), policy=Policy())
         only_try = dry_run or bool(found.errors and not skip_bad)
-        imports = await _local(office).bring(made, take_over=take_over, dry_run=only_try)
+        imports = await _verbs(office).bring(made, take_over=take_over, dry_run=only_try, usual=True)
         return imports, made, found.errors
 
-    imports, made, errors = desk.work_here("import", work)
+    imports, made, errors = desk.work(work)
     told = [(f"line {error.line}", error.text, error.error, error.hint) for error in errors]
     refused = bool(errors and not skip_bad)
     return _tell(desk, imports, made, told, refused=refused, take_over=take_over, dry_run=dry_run, as_json=as_json)
@@ -352,7 +350,7 @@ def from_apscheduler(
     """
     desk = Desk.of(context)
 
-    async def work(office: "LocalOffice") -> "tuple[Imports, list[NewJob], list[Imported], list[tuple[str, ...]]]":
+    async def work(office: "Office") -> "tuple[Imports, list[NewJob], list[Imported], list[tuple[str, ...]]]":
         from floodmark.moving.apscheduler import read_job  # noqa: PLC0415 - as above
         from floodmark.moving.making import jobs_of_apscheduler  # noqa: PLC0415
         from floodmark.store.foreign import stored_jobs  # noqa: PLC0415
@@ -366,9 +364,9 @@ def from_apscheduler(
                 errors.append((stored.id, "", str(error), error.hint))
         made = jobs_of_apscheduler(found, tags=tag or ())
         only_try = dry_run or bool(errors and not skip_bad)
-        return await _local(office).bring(made, take_over=take_over, dry_run=only_try), made, found, errors
+        return await _verbs(office).bring(made, take_over=take_over, dry_run=only_try), made, found, errors
 
-    imports, made, found, errors = desk.work_here("import", work)
+    imports, made, found, errors = desk.work(work)
     refused = bool(errors and not skip_bad)
     _tell(desk, imports, made, errors, refused=refused, take_over=take_over, dry_run=dry_run, as_json=as_json)
     if not as_json:
@@ -450,9 +448,3 @@ def _verbs(office: "Office") -> "MovingVerbs":
     from floodmark.office.moving import moving_of  # noqa: PLC0415 - loads the database
 
     return moving_of(office)
-
-
-def _local(office: "LocalOffice") -> "LocalMoving":
-    from floodmark.office.moving import LocalMoving  # noqa: PLC0415 - loads the database
-
-    return LocalMoving(office)

@@ -2,7 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -16,6 +16,7 @@ from .showing import plain, print_json, safe, table
 from .times import relative
 
 if TYPE_CHECKING:
+    from floodmark.doctor import Finding
     from floodmark.office.port import Office
     from floodmark.store.fleet import WorkerInfo
 
@@ -149,26 +150,19 @@ def settings(
 def doctor(context: typer.Context, as_json: AsJson = False) -> None:
     """Examine the installation: does everything answer, does everything hold? Exit code 1 if something does not."""
     desk = Desk.of(context)
-    desk.only_here("doctor")
-    settings = desk.settings()
 
-    async def examine() -> list[Any]:
-        from floodmark.doctor import Doctor, Finding  # noqa: PLC0415 - heavy
+    async def examine() -> "list[Finding]":
+        from floodmark.doctor import Finding  # noqa: PLC0415 - heavy
         from floodmark.errors import Unavailable  # noqa: PLC0415 - beside its use
-        from floodmark.parts import open_parts  # noqa: PLC0415 - heavy
+
+        from .session import open_office  # noqa: PLC0415 - heavy
 
         try:
-            async with open_parts(settings) as parts:
-                return await Doctor(
-                    parts.database,
-                    parts.clock,
-                    leases=parts.leases,
-                    leader_key=settings.scheduler_leader_key,
-                    execution_lease=settings.execution_lease,
-                    redis=parts.redis,
-                    prefix=settings.scheduler_queue_prefix,
-                ).check()
+            async with open_office(desk.overrides) as office:
+                return await office.examine()
         except Unavailable as error:
+            if desk.url() is not None:
+                raise
             return [Finding(code="database", ok=False, text=str(error), hint=error.hint)]
 
     with desk.busy("examining the installation"):

@@ -12,10 +12,22 @@ decoding.py   JSON back into the values that it was written from
             print(job.name, job.next_run)
 """
 
-from floodmark.office.port import JobFilter, Letters
+from floodmark.office.port import JobFilter, Letters, NewAccount
 
-from .client import Client, Fleet, News, Page, Visitor
+from .client import AccountShown, Client, Fleet, News, Page, Visitor
 from .transport import Denied
 from .waiting import SyncClient
 
-__all__ = ["Client", "Denied", "Fleet", "JobFilter", "Letters", "News", "Page", "SyncClient", "Visitor"]
+__all__ = [
+    "AccountShown",
+    "Client",
+    "Denied",
+    "Fleet",
+    "JobFilter",
+    "Letters",
+    "NewAccount",
+    "News",
+    "Page",
+    "SyncClient",
+    "Visitor",
+]

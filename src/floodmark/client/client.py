@@ -1,7 +1,7 @@
 """Every verb of the API, for asyncio."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 from urllib.parse import quote
@@ -9,22 +9,25 @@ from uuid import uuid4
 
 import msgspec
 
+from floodmark.doctor import Finding
 from floodmark.errors import InvalidInput
 from floodmark.execution import Execution, State
 from floodmark.explain import Explanation
 from floodmark.job import Job
 from floodmark.moving.shadow import ParityReport, Recorded, ShadowStatus
-from floodmark.office.port import Asked, JobFilter, Letters
+from floodmark.office.port import Asked, JobFilter, Letters, NewAccount, Tested
 from floodmark.sources.cookies.difference import Difference as CookieDifference
-from floodmark.store.accounts import AccountRow
+from floodmark.store.accounts import AccountRow, Added, Person
 from floodmark.store.audit import AuditRow
 from floodmark.store.breakers import BreakerRow
 from floodmark.store.dead_letters import Group
 from floodmark.store.events import ItemHistory, StoredItem
 from floodmark.store.fleet import WorkerInfo
+from floodmark.store.job_fields import columns_of
 from floodmark.store.limits import LimitRow
-from floodmark.store.moved import Moved, Which
+from floodmark.store.moved import Imports, Moved, NewJob, Which
 from floodmark.store.port import Event
+from floodmark.store.posts import ChatShown, StreamShown
 from floodmark.store.reports import CookieReport
 from floodmark.store.tokens import Minted, Role, TokenRow
 from floodmark.store.triggers import Kind as TriggerKind
@@ -32,7 +35,7 @@ from floodmark.store.triggers import NewTrigger, TriggersStatus, TriggerStatus
 from floodmark.store.watermarks import StreamState
 from floodmark.sync.report import Report, SyncStatus
 
-from .decoding import decoded, event_of, job_of
+from .decoding import POLICY_COLUMNS, decoded, event_of, job_of
 from .transport import Transport
 
 T = TypeVar("T")
@@ -40,6 +43,7 @@ T = TypeVar("T")
 # The most that a server gives at once.
 MOST = 200
 _ANY = JobFilter()
+_SESSION = "the session of an account"
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
@@ -55,6 +59,13 @@ class Fleet(msgspec.Struct, frozen=True):
     workers: list[WorkerInfo]
     leader: str | None
     draining: bool
+
+
+class AccountShown(msgspec.Struct, frozen=True):
+    """An account without its secrets, and the names of the jobs that ask for it."""
+
+    account: AccountRow
+    jobs: tuple[str, ...]
 
 
 class Visitor(msgspec.Struct, frozen=True):
@@ -263,13 +274,36 @@ class Client:
         told = decoded(await self._get(path("streams", name)), dict[str, Any])
         return str(told["stream"]), int(told["items"])
 
-    async def items(self, stream: str, *, cursor: str | None = None, limit: int = 50) -> Page[StoredItem]:
-        """Items of a stream in order of key."""
-        return await self._page(path("streams", stream, "items"), _as(StoredItem), {}, cursor, limit)
+    async def streams(self, *, chats: bool = False, cursor: str | None = None, limit: int = 50) -> Page[StreamShown]:
+        """The streams that hold items, in order of name; with `chats` only those of posts."""
+        return await self._page("/streams", _as(StreamShown), {"chats": chats or None}, cursor, limit)
 
-    def each_item(self, stream: str) -> AsyncIterator[StoredItem]:
+    def each_stream(self, *, chats: bool = False) -> AsyncIterator[StreamShown]:
         """All of them, page by page."""
-        return each(lambda cursor: self.items(stream, cursor=cursor, limit=MOST))
+        return each(lambda cursor: self.streams(chats=chats, cursor=cursor, limit=MOST))
+
+    async def chat(self, stream: str) -> ChatShown | None:
+        """Whose posts a stream holds, and what that chat is called; None if it holds something else."""
+        return decoded(await self._get(path("streams", stream)), _OfChat).chat
+
+    async def items(
+        self,
+        stream: str,
+        *,
+        since: date | None = None,
+        until: date | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[StoredItem]:
+        """Items of a stream in order of key; with `since` or `until` those of these UTC days, in order of time."""
+        query = {"since": since, "until": until}
+        return await self._page(path("streams", stream, "items"), _as(StoredItem), query, cursor, limit)
+
+    def each_item(
+        self, stream: str, *, since: date | None = None, until: date | None = None
+    ) -> AsyncIterator[StoredItem]:
+        """All of them, page by page."""
+        return each(lambda cursor: self.items(stream, since=since, until=until, cursor=cursor, limit=MOST))
 
     async def item(self, stream: str, key: str) -> ItemHistory:
         """One item with its revisions."""
@@ -348,9 +382,40 @@ class Client:
         """Is everything well?"""
         return decoded(await self._get("/scheduler/health"), dict[str, Any])
 
+    async def doctor(self) -> list[Finding]:
+        """Let the server examine itself: does everything answer, does everything hold?"""
+        return decoded(await self._get("/doctor"), _Findings).findings
+
     async def accounts(self, *, cursor: str | None = None, limit: int = 50) -> Page[AccountRow]:
         """The accounts that sources log in with, without their secrets."""
         return await self._page("/accounts", _as(AccountRow), {}, cursor, limit)
+
+    async def account(self, name: str) -> AccountShown:
+        """One account, and the jobs that ask for it."""
+        return decoded(await self._get(path("accounts", name)), AccountShown)
+
+    async def expect_account(self, name: str, *, replace: bool = False) -> AccountRow | None:
+        """What is there under the name of an account that is about to be added; refuses now what would be refused."""
+        self._transport.require_private(_SESSION)
+        body = {"name": name, "replace": replace, "dry_run": True}
+        return decoded(await self._post("/accounts", body), _Expected).account
+
+    async def add_account(self, new: NewAccount) -> tuple[Added, Person | None]:
+        """Store an account, and who it is, if that was to be checked. Its session goes by https, or stays here."""
+        self._transport.require_private(_SESSION)
+        given = {name: value for name, value in msgspec.structs.asdict(new).items() if value is not None}
+        given["check"] = given.pop("is_checked")
+        body = await self._post("/accounts", given)
+        return decoded(body, Added), decoded(body, _Who).person
+
+    async def test_account(self, name: str, *, activate: bool = False) -> Tested:
+        """Let the server ask Telegram who it is; with `activate` it is used again, should it be parked."""
+        return decoded(await self._post(path("accounts", name, "test"), {"activate": activate}), Tested)
+
+    async def remove_account(self, name: str, *, force: bool = False) -> AccountRow:
+        """Forget an account; what it was."""
+        query = {"force": force or None}
+        return decoded(await self._transport.request("DELETE", path("accounts", name), query=query), AccountRow)
 
     async def audit(self, *, what: str | None = None, cursor: str | None = None, limit: int = 50) -> Page[AuditRow]:
         """Who changed what, newest first."""
@@ -476,6 +541,16 @@ class Client:
         }
         return decoded(await self._post("/migrate-jobs", body), Moved)
 
+    async def import_jobs(
+        self, new: Sequence[NewJob], *, take_over: bool = False, dry_run: bool = False, usual: bool = False
+    ) -> Imports:
+        """Make up to 500 jobs of another scheduler, all of them or none; those that are there already stay as they are.
+
+        With `usual` they get the policy that the settings of the server have for new jobs.
+        """
+        body = {"jobs": [_imported(one, usual=usual) for one in new], "take_over": take_over, "dry_run": dry_run}
+        return decoded(await self._post("/import-jobs", body), Imports)
+
     async def _get(self, path: str, query: Mapping[str, Any] | None = None) -> bytes:
         return await self._transport.request("GET", path, query=query)
 
@@ -521,6 +596,22 @@ def plain(columns: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+class _Expected(msgspec.Struct):
+    account: AccountRow | None
+
+
+class _Who(msgspec.Struct):
+    person: Person | None
+
+
+class _Findings(msgspec.Struct):
+    findings: list[Finding]
+
+
+class _OfChat(msgspec.Struct):
+    chat: ChatShown | None
+
+
 class _RawPage(msgspec.Struct):
     items: list[msgspec.Raw]
     next: str | None = None
@@ -561,6 +652,13 @@ def _job(body: bytes) -> Job:
 def _these(which: Letters) -> dict[str, Any]:
     named = {"ids": which.ids, "group": which.group, "job": which.job}
     return {name: value for name, value in named.items() if value is not None}
+
+
+def _imported(new: NewJob, *, usual: bool) -> dict[str, Any]:
+    left_out = {"scheduler_version", *(POLICY_COLUMNS if usual else ())}
+    columns = {name: value for name, value in columns_of(new.spec).items() if name not in left_out}
+    said = {"anchor": new.anchor, "pause_reason": new.pause_reason}
+    return {"job": plain(columns), **{name: value for name, value in said.items() if value is not None}}
 
 
 def _if_match(version: int | None) -> dict[str, str]:

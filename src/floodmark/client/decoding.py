@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 _WHEN = frozenset(When.__struct_fields__)
 _SECONDS = {"timeout_seconds": "timeout"}
-_POLICY = {
+POLICY_COLUMNS = {
     "overlap": "overlap",
     "max_instances": "max_instances",
     "coalesce": "coalesce",
@@ -53,11 +53,11 @@ def job_of(shape: Mapping[str, Any]) -> Job:
     """A job from what `job_shape` made of it."""
     try:
         when = {name: shape[name] for name in _WHEN}
-        policy = {field: _length(name, shape[name]) for name, field in _POLICY.items()}
+        policy = {field: _length(name, shape[name]) for name, field in POLICY_COLUMNS.items()}
         rest = {
             _SECONDS.get(name, name): _length(name, value)
             for name, value in shape.items()
-            if name not in _WHEN and name not in _POLICY
+            if name not in _WHEN and name not in POLICY_COLUMNS
         }
     except KeyError as error:
         raise not_understood(KeyError(f"a job without {error}")) from error

@@ -31,6 +31,7 @@ _SILENCE_SECONDS = 45.0
 _LARGEST_EVENT = 64 * 1024 * 1024
 _REPEATABLE = frozenset({"GET", "HEAD"})
 _LATER = frozenset({429, 502, 503, 504})
+_SOURCE_REFUSED = 502
 _SHOWN = 200
 
 
@@ -84,6 +85,7 @@ class Transport:
             raise _no_url(url, str(error)) from None
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise _no_url(url, "it has to begin with http:// or https://, and to name a host")
+        self._is_private = parsed.scheme == "https" or _is_loopback(parsed.host)
         self._http = httpx2.AsyncClient(
             headers=headers,
             timeout=httpx2.Timeout(timeout.total_seconds(), connect=_CONNECT_SECONDS),
@@ -96,6 +98,14 @@ class Transport:
     async def close(self) -> None:
         """Let go of the connections."""
         await self._http.aclose()
+
+    def require_private(self, what: str) -> None:
+        """Refuse to send something that others could read on its way: plain http goes to this machine only."""
+        if not self._is_private:
+            raise InvalidInput(
+                f"{what} is not sent to {mask_text(self.url)}: that is plain http, and others could read it on the way",
+                hint="use https://, or type it where the server runs",
+            )
 
     async def request(
         self,
@@ -159,7 +169,8 @@ class Transport:
         message, hint = problem.detail, problem.hint or ""
         if kind is Denied:
             return Denied(f"{mask_text(self.url)} refused this: {message}", hint=self._which_token(hint))
-        if response.status_code >= 500 and problem.request_id:
+        # What a source has refused is no mistake of the server's: its log tells no more.
+        if response.status_code >= 500 and response.status_code != _SOURCE_REFUSED and problem.request_id:
             message += f" (request {problem.request_id})"
         return kind(message, hint=hint)
 

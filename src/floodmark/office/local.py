@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+from floodmark.doctor import Finding, doctor_of
 from floodmark.errors import FloodmarkError, NotFound
 from floodmark.execution import Execution, State
 from floodmark.explain import Explanation, explain
@@ -119,6 +120,19 @@ class LocalOffice:
         """Items of a stream in order of key. The next page is `after` the key of the last one."""
         return await self._log.items(await self.items_stream(stream), after, limit)
 
+    async def items_between(
+        self,
+        stream: str,
+        since: datetime | None,
+        before: datetime | None,
+        *,
+        after: tuple[datetime, str] | None = None,
+        limit: int = 100,
+    ) -> list[StoredItem]:
+        """What happened in a time, in order of that. The next page is `after` the time and key of the last one."""
+        name = await self.items_stream(stream)
+        return await self._log.items_between(name, since, before, after=after, limit=limit)
+
     async def item(self, stream: str, key: str) -> ItemHistory:
         """One item with its revisions."""
         return await self._log.item(await self.items_stream(stream), key)
@@ -163,6 +177,10 @@ class LocalOffice:
     async def health(self) -> dict[str, Any]:
         """Is everything well?"""
         return await health_of(self.parts)
+
+    async def examine(self) -> list[Finding]:
+        """Does everything answer, does everything hold? In the order in which one would mend it."""
+        return await doctor_of(self.parts).check()
 
     async def audit(self, *, what: str | None = None, before: int | None = None, limit: int = 50) -> list[AuditRow]:
         """Who changed what, newest first."""

@@ -1,12 +1,16 @@
 """The verbs for moving over from an older scheduler: on this installation, or on a server."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from floodmark.errors import InvalidInput
 from floodmark.moving.shadow import ParityReport, Recorded, Shadow, ShadowStatus
 from floodmark.signals.port import Topic
+from floodmark.spec import usual_policy
 from floodmark.store.moved import Imports, Moved, MovedJobs, NewJob, Which
 from floodmark.store.shadow import Record, ShadowFires
 
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
     from floodmark.client import Client
 
 _RECORD = Record()
+# Half of what a request may be (API_BODY_MAX), and half as many as one may hold.
+_BYTES_AT_ONCE, _JOBS_AT_ONCE = 500_000, 250
 
 
 class MovingVerbs(Protocol):
@@ -51,6 +57,20 @@ class MovingVerbs(Protocol):
 
     async def move(self, which: Which, *, back: bool = False, dry_run: bool = False) -> Moved:
         """Give jobs to this scheduler, or back to the old one."""
+        ...
+
+    async def bring(
+        self,
+        new: Sequence[NewJob],
+        *,
+        take_over: bool = False,
+        dry_run: bool = False,
+        usual: bool = False,
+    ) -> Imports:
+        """Make jobs that were read elsewhere; those that are there already stay as they are.
+
+        With `usual` they get the policy that the settings of the installation have for new jobs.
+        """
         ...
 
 
@@ -117,8 +137,18 @@ class LocalMoving:
         await self._tell(dry_run)
         return moved
 
-    async def bring(self, new: Sequence[NewJob], *, take_over: bool = False, dry_run: bool = False) -> Imports:
-        """Make jobs that were read elsewhere."""
+    async def bring(
+        self,
+        new: Sequence[NewJob],
+        *,
+        take_over: bool = False,
+        dry_run: bool = False,
+        usual: bool = False,
+    ) -> Imports:
+        """Make jobs that were read elsewhere; those that are there already stay as they are."""
+        if usual:
+            policy = usual_policy(self._parts.settings)
+            new = [replace(one, spec=replace(one.spec, policy=policy)) for one in new]
         imports = await self._jobs.bring(new, self._office.actor, take_over=take_over, dry_run=dry_run)
         await self._tell(dry_run)
         return imports
@@ -171,3 +201,37 @@ class RemoteMoving:
     async def move(self, which: Which, *, back: bool = False, dry_run: bool = False) -> Moved:
         """Give jobs to this scheduler, or back to the old one."""
         return await self._client.migrate_jobs(which, back=back, dry_run=dry_run)
+
+    async def bring(
+        self,
+        new: Sequence[NewJob],
+        *,
+        take_over: bool = False,
+        dry_run: bool = False,
+        usual: bool = False,
+    ) -> Imports:
+        """Make jobs that were read elsewhere. More than fit into one request are all tried before any is made."""
+        portions = list(_portions(new))
+        if len(portions) > 1 and not dry_run:
+            await self.bring(new, take_over=take_over, dry_run=True, usual=usual)
+        parts = [
+            await self._client.import_jobs(some, take_over=take_over, dry_run=dry_run, usual=usual) for some in portions
+        ]
+        return Imports(
+            made=tuple(name for part in parts for name in part.made),
+            already=tuple(name for part in parts for name in part.already),
+        )
+
+
+def _portions(new: Sequence[NewJob]) -> Iterator[list[NewJob]]:
+    """As many at once as a request may hold."""
+    some, size = list[NewJob](), 0
+    for one in new:
+        bytes_of = len(msgspec.json.encode(one))
+        if some and (len(some) == _JOBS_AT_ONCE or size + bytes_of > _BYTES_AT_ONCE):
+            yield some
+            some, size = [], 0
+        some.append(one)
+        size += bytes_of
+    if some:
+        yield some

@@ -6,11 +6,12 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from floodmark.doctor import Finding
 from floodmark.execution import Execution, State
 from floodmark.explain import Explanation
 from floodmark.job import Job, Priority
 from floodmark.spec import JobSpec
-from floodmark.store.accounts import AccountRow
+from floodmark.store.accounts import AccountRow, Person
 from floodmark.store.audit import AuditRow
 from floodmark.store.breakers import BreakerRow
 from floodmark.store.dead_letters import Group
@@ -48,6 +49,36 @@ class Letters(Struct, frozen=True, kw_only=True):
     ids: tuple[str, ...] | None = None
     group: str | None = None
     job: str | None = None
+
+
+class NewAccount(Struct, frozen=True, kw_only=True):
+    """An account to be stored. `session` is as good as the account itself; `identity`: who it is, if that is known.
+
+    What is left out is as it was, when an account is replaced, or as the settings have it.
+    """
+
+    name: str
+    session: str = ""
+    api_id: int | None = None
+    api_hash: str | None = None
+    phone: str | None = None
+    identity: int | None = None
+    tenant_id: str | None = None
+    user_id: str | None = None
+    replace: bool = False
+    is_checked: bool = True
+
+    def __repr__(self) -> str:
+        return f"NewAccount({self.name!r})"
+
+
+class Tested(Struct, frozen=True, kw_only=True):
+    """An account that works: who it is, and which jobs go on, if it was `activated`."""
+
+    account: AccountRow
+    person: Person
+    activated: bool = False
+    resumed: tuple[str, ...] = ()
 
 
 class Reading(Protocol):
@@ -152,6 +183,10 @@ class Reading(Protocol):
 
     async def health(self) -> dict[str, Any]:
         """Is everything well?"""
+        ...
+
+    async def examine(self) -> list[Finding]:
+        """Does everything answer, does everything hold? In the order in which one would mend it."""
         ...
 
     async def audit(self, *, what: str | None = None, before: int | None = None, limit: int = 50) -> list[AuditRow]:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from floodmark.client import Client, Page
+from floodmark.doctor import Finding
 from floodmark.errors import NotFound
 from floodmark.execution import Execution, State
 from floodmark.explain import Explanation
@@ -163,6 +164,10 @@ class RemoteOffice:
     async def health(self) -> dict[str, Any]:
         """Is everything well? A server tells more than the store does."""
         return await self.client.health()
+
+    async def examine(self) -> list[Finding]:
+        """Does everything answer, does everything hold, there? In the order in which one would mend it."""
+        return await self.client.doctor()
 
     async def audit(self, *, what: str | None = None, before: int | None = None, limit: int = 50) -> list[AuditRow]:
         """Who changed what, newest first."""

@@ -83,6 +83,14 @@ class Account(AccountRow, frozen=True, kw_only=True):
         return self.secrets.api_hash
 
 
+class Person(Struct, frozen=True, kw_only=True):
+    """Who an account is at Telegram."""
+
+    id: int
+    name: str
+    username: str | None
+
+
 class Added(Struct, frozen=True, kw_only=True):
     """An account that was stored or activated, and the names of the jobs that go on because of it."""
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import Select, Table, and_, case, func, select
+from sqlalchemy import Select, Table, and_, case, func, or_, select
 
 from floodmark.clock import Clock
 from floodmark.errors import NotFound
@@ -107,6 +107,32 @@ class EventLog:
             query = query.where(items.c.key > after_key)
         async with self._database.reading() as connection:
             rows = await connection.execute(query.order_by(items.c.key).limit(_bounded(limit)))
+            return [StoredItem(**row) for row in rows.mappings()]
+
+    async def items_between(
+        self,
+        stream: str,
+        since: datetime | None,
+        before: datetime | None,
+        *,
+        after: tuple[datetime, str] | None = None,
+        limit: int = 100,
+    ) -> list[StoredItem]:
+        """The newest revisions of what happened in a time, in order of that and of key; what has no time is left out.
+
+        The next page is after the `occurred_at` and the key of the last one.
+        """
+        at = items.c.occurred_at
+        query = _select(items).where(items.c.stream == stream, at.is_not(None))
+        if since is not None:
+            query = query.where(at >= since)
+        if before is not None:
+            query = query.where(at < before)
+        if after is not None:
+            moment, key = after
+            query = query.where(at >= moment, or_(at > moment, items.c.key > key))
+        async with self._database.reading() as connection:
+            rows = await connection.execute(query.order_by(at, items.c.key).limit(_bounded(limit)))
             return [StoredItem(**row) for row in rows.mappings()]
 
     async def item(self, stream: str, key: str) -> ItemHistory:

@@ -7,7 +7,7 @@ reads more than a page at once, however long a day or a history is.
 from array import array
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -44,6 +44,22 @@ class ChatNames(Struct, frozen=True):
     title: str | None = None
 
 
+class ChatShown(Struct, frozen=True, kw_only=True):
+    """A chat, and what it is called, as far as that is known."""
+
+    id: int
+    tenant_id: str | None
+    username: str | None
+    title: str | None
+
+
+class StreamShown(Struct, frozen=True, kw_only=True):
+    """A stream that holds items; `chat`: if these are the posts of one."""
+
+    stream: str
+    chat: ChatShown | None
+
+
 class StoredPost(Struct, frozen=True):
     """The newest revision of a post."""
 
@@ -61,6 +77,30 @@ class Touched(Struct, frozen=True):
     is_all: bool
 
 
+class PostReader(Protocol):
+    """Reads posts by chat and day: from the store, or from a server that has one."""
+
+    def streams(self, after: str = "") -> AsyncIterator[str]:
+        """The streams that hold posts, in order of name."""
+        ...
+
+    def days(self, stream: str, since: date | None = None, until: date | None = None) -> AsyncIterator[ChatDay]:
+        """The days of a stream on which there are posts, both ends included."""
+        ...
+
+    async def numbers(self, of: ChatDay) -> "array[int]":
+        """The numbers of a day's posts, in order."""
+        ...
+
+    def pages(self, chat: Chat, numbers: "array[int]") -> AsyncIterator[list[StoredPost]]:
+        """The posts with these numbers, which are of the day whose `numbers` were last asked for, in that order."""
+        ...
+
+    async def names(self, chat: Chat) -> ChatNames:
+        """What a chat is called."""
+        ...
+
+
 class Posts:
     """Reads posts by chat and day."""
 
@@ -69,11 +109,25 @@ class Posts:
 
     async def streams(self, after: str = "") -> AsyncIterator[str]:
         """The streams that hold posts, in order of name."""
+        async for stream in self.every_stream(after):
+            if chat_of(stream) is not None:
+                yield stream
+
+    async def every_stream(self, after: str = "") -> AsyncIterator[str]:
+        """The streams that hold anything, in order of name."""
         # From one to the next through the index: to ask for all that differ would read every item.
         while (found := await self._least(items.c.stream, items.c.stream > after)) is not None:
             after = found
-            if chat_of(after) is not None:
-                yield after
+            yield after
+
+    async def shown(self, stream: str) -> StreamShown:
+        """What a stream holds."""
+        chat = chat_of(stream)
+        if chat is None:
+            return StreamShown(stream=stream, chat=None)
+        names = await self.names(chat)
+        told = ChatShown(id=chat.id, tenant_id=chat.tenant_id, username=names.username, title=names.title)
+        return StreamShown(stream=stream, chat=told)
 
     async def days(self, stream: str, since: date | None = None, until: date | None = None) -> AsyncIterator[ChatDay]:
         """The days of a stream on which there are posts, both ends included."""

@@ -1,40 +1,45 @@
-"""Accounts and the audit."""
+"""The audit, and whether everything holds."""
 
 from typing import Annotated, Any
 
 from fastapi import Query
 from msgspec.structs import asdict
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from floodmark.api.deps import Reading
+from floodmark.api.deps import Operating, Reading
 from floodmark.api.models import AuditOut, Text, model_of
 from floodmark.api.paging import Cursor, Limit, Page, key_of, page
 from floodmark.api.routing import answer, router
-from floodmark.store.accounts import AccountRow, Accounts
-from floodmark.vault import Vault
+from floodmark.doctor import Finding
 
 installation = router(tag="Installation")
 
-AccountOut: Any = model_of(
-    "AccountOut",
-    AccountRow,
-    "An account at a source, without anything secret.",
+
+FindingOut: Any = model_of(
+    "FindingOut",
+    Finding,
+    "One thing that was looked at.",
     {
-        "phone": "As much of the number as may be shown.",
-        "reason": "Why it is parked.",
-        "holder": "The process that has its session open.",
+        "code": "What it is: database, schema, leader, or the name of an invariant, as in I5.",
+        "ok": "Whether it is well.",
+        "hint": "What to do about it; empty when all is well.",
     },
 )
 
 
-@installation.get("/accounts", response_model=Page[AccountOut], summary="List accounts")
-async def list_accounts(office: Reading, cursor: Cursor = None, limit: Limit = 50) -> Response:
-    """In order of name, without secrets. They are added by command: `floodmark accounts add`."""
-    key = key_of("accounts", cursor, str)
-    parts = office.parts
-    accounts = Accounts(parts.database, parts.clock, Vault.of(parts.settings))
-    found = await accounts.page(after=None if key is None else key[0], limit=limit + 1)
-    return answer(page(found, limit, "accounts", lambda row: [row.name], asdict))
+class DoctorOut(BaseModel):
+    """How an installation is."""
+
+    ok: bool = Field(description="Whether everything is well.")
+    findings: list[FindingOut] = Field(description="In the order in which one would mend it.")
+
+
+@installation.get("/doctor", response_model=DoctorOut, summary="Examine the installation")
+async def examine(office: Operating) -> Response:
+    """Does everything answer, does everything hold? The same as `floodmark doctor`; it reads a lot, so ask seldom."""
+    found = await office.examine()
+    return answer({"ok": all(finding.ok for finding in found), "findings": found})
 
 
 @installation.get("/audit", response_model=Page[AuditOut], summary="Show who changed what")

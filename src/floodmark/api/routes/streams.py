@@ -1,5 +1,6 @@
 """What was collected, and how far: watermarks, items, events."""
 
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any
 
 from fastapi import Path as InPath
@@ -12,11 +13,12 @@ from floodmark.api.deps import Operating, Reading
 from floodmark.api.models import AuditOut, Given, Text, model_of
 from floodmark.api.paging import Cursor, Limit, Page, key_of, page
 from floodmark.api.routing import answer, router
-from floodmark.errors import NotFound
+from floodmark.errors import InvalidInput, NotFound
 from floodmark.office.local import LocalOffice
 from floodmark.shapes import event_shape
 from floodmark.store.events import StoredItem
 from floodmark.store.port import Event
+from floodmark.store.posts import ChatShown, Posts, StreamShown
 from floodmark.store.watermarks import StreamState
 
 streams = router(tag="Streams")
@@ -31,6 +33,15 @@ StreamName = Annotated[
         min_length=1,
         max_length=2000,
         examples=["telegram:@example_news"],
+    ),
+]
+Day = Annotated[
+    str | None,
+    Query(
+        description="A UTC day.",
+        pattern=r"^\d{4}-\d{2}-\d{2}$",
+        examples=["2026-01-31"],
+        json_schema_extra={"format": "date"},
     ),
 ]
 DryRun = Annotated[bool, Query(description="Only tell what would be done.")]
@@ -52,6 +63,12 @@ ItemOut: Any = model_of(
     StoredItem,
     "One revision of an item.",
     {"data": "The item itself.", "deleted": "Gone at its source; what was kept of it stays."},
+)
+ChatOut: Any = model_of(
+    "ChatOut",
+    ChatShown,
+    "A Telegram chat.",
+    {"id": "Its number, which never changes.", "username": "As far as it is known.", "title": "As far as it is known."},
 )
 _EventFields: Any = model_of("EventFields", Event, "Something new or changed in a stream.")
 
@@ -83,6 +100,14 @@ class StreamOut(BaseModel):
 
     stream: str = Field(description="Where the items are.")
     items: int = Field(description="How many, tombstones included. Counted each time it is asked for.")
+    chat: ChatOut | None = Field(description="Whose posts these are; null if they are something else.")
+
+
+class StreamShownOut(BaseModel):
+    """A stream that holds something."""
+
+    stream: str
+    chat: ChatOut | None = Field(description="Whose posts these are; null if they are something else.")
 
 
 class ItemHistoryOut(BaseModel):
@@ -138,19 +163,54 @@ async def reset_watermark(office: Operating, stream: StreamName, dry_run: DryRun
     return _moved(name, before, None, after, is_applied=not dry_run)
 
 
+@streams.get("/streams", response_model=Page[StreamShownOut], summary="List streams")
+async def list_streams_of_items(
+    office: Reading,
+    chats: Annotated[bool, Query(description="Only those that hold the posts of a chat.")] = False,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Response:
+    """The streams that hold items, in order of name."""
+    posts, key = Posts(office.parts.database), key_of("streams", cursor, str)
+    after = "" if key is None else key[0]
+    found: list[StreamShown] = []
+    async for name in posts.streams(after) if chats else posts.every_stream(after):
+        found.append(await posts.shown(name))
+        if len(found) > limit:
+            break
+    return answer(page(found, limit, "streams", lambda row: [row.stream], asdict))
+
+
 @streams.get("/streams/{stream}", response_model=StreamOut, summary="Count the items of a stream")
 async def show_stream(office: Reading, stream: StreamName) -> Response:
     """Where the items of a stream or job are, and how many."""
     name = await office.items_stream(stream)
-    return answer({"stream": name, "items": await office.count_items(name)})
+    shown = await Posts(office.parts.database).shown(name)
+    return answer({"stream": name, "items": await office.count_items(name), "chat": shown.chat})
 
 
 @streams.get("/streams/{stream}/items", response_model=Page[ItemOut], summary="List items")
-async def list_items(office: Reading, stream: StreamName, cursor: Cursor = None, limit: Limit = 50) -> Response:
-    """The items of a stream or job in order of key, each in its newest revision."""
-    key = key_of("items", cursor, str)
-    found = await office.items(stream, after=None if key is None else key[0], limit=limit + 1)
-    return answer(page(found, limit, "items", lambda row: [row.key], asdict))
+async def list_items(
+    office: Reading,
+    stream: StreamName,
+    *,
+    since: Day = None,
+    until: Day = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Response:
+    """The items of a stream or job in order of key, each in its newest revision.
+
+    With `since` or `until` in order of time: what happened on these UTC days, both ends included.
+    """
+    if since is None and until is None:
+        key = key_of("items", cursor, str)
+        found = await office.items(stream, after=None if key is None else key[0], limit=limit + 1)
+        return answer(page(found, limit, "items", lambda row: [row.key], asdict))
+    after = key_of("items-by-time", cursor, datetime, str)
+    first, end = _midnight("since", since), _midnight("until", until, days=1)
+    found = await office.items_between(stream, first, end, after=_in_utc(after), limit=limit + 1)
+    return answer(page(found, limit, "items-by-time", lambda row: [row.occurred_at, row.key], asdict))
 
 
 @streams.get("/streams/{stream}/items/{key}", response_model=ItemHistoryOut, summary="Show an item")
@@ -179,6 +239,28 @@ async def list_events(
     found = await office.events(after=position, limit=limit + 1, stream=stream)
     shown = page(found, limit, "events", lambda event: [event.position], event_shape)
     return answer({**shown, "last_position": max(last, found[-1].position if found else 0)})
+
+
+def _midnight(name: str, text: str | None, days: int = 0) -> datetime | None:
+    """The beginning of a UTC day, or of one so many days later."""
+    if text is None:
+        return None
+    try:
+        return datetime.combine(date.fromisoformat(text), time(), UTC) + timedelta(days=days)
+    except OverflowError:
+        # The last day there is has none behind it.
+        return None
+    except ValueError:
+        raise InvalidInput(f"{name} {text!r} is not a day", hint="write it like 2026-01-31") from None
+
+
+def _in_utc(after: tuple[Any, ...] | None) -> tuple[datetime, str] | None:
+    if after is None:
+        return None
+    moment, key = after
+    if moment.tzinfo is None:
+        raise InvalidInput("that is not a cursor of this list", hint="use `next` of the page before, or leave it out")
+    return moment, key
 
 
 async def _found(office: LocalOffice, text: str) -> tuple[str, StreamState | None]:

@@ -15,13 +15,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from msgspec import Struct
 from telethon import TelegramClient, errors
 from telethon.crypto import AuthKey
 from telethon.sessions import StringSession
 from telethon.tl import functions, types
 
 from floodmark.errors import AccountLost, FloodmarkError, InvalidInput, Permanent, SlowDown, Transient, Unavailable
+from floodmark.store.accounts import Person
 
 from .faults import translate
 
@@ -72,14 +72,6 @@ class Application:
 
     def __repr__(self) -> str:
         return f"Application({self.api_id})"
-
-
-class Person(Struct, frozen=True, kw_only=True):
-    """Who an account is at Telegram."""
-
-    id: int
-    name: str
-    username: str | None
 
 
 class Pending:
