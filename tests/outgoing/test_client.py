@@ -2,18 +2,26 @@
 
 import asyncio
 import gzip
+import ssl
 import zlib
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import aiohttp
 import pytest
 from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from msgspec.structs import replace
 from yarl import URL
 
 from floodmark.errors import Permanent, SourceError, Transient
 from floodmark.http.client import Http, Limits, TooLarge, TooSlow
 from floodmark.http.guard import Guard, Refused
+from floodmark.http.proxy import GuardedProxy
 from floodmark.http.unpacking import unpacker
 from floodmark.testing.eventually import eventually
 from floodmark.testing.web import (
@@ -235,3 +243,45 @@ def test_bodies_are_unpacked_in_pieces_of_any_size(how: str) -> None:
         assert unpacked.is_whole
         assert not unpacked.is_too_large
         assert unpacked.body == text
+
+
+@pytest.fixture
+def self_signed(tmp_path: Path) -> ssl.SSLContext:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a.test")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("a.test")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    file = tmp_path / "both.pem"
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    file.write_bytes(secret + made.public_bytes(Encoding.PEM))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    return context
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_not_good(http: Http, self_signed: ssl.SSLContext) -> None:
+    async with Site(tls=self_signed) as site:
+        site.page("/", "Welcome")
+        with pytest.raises(Permanent, match=r"the certificate of a\.test is not good: self-signed"):
+            await http.get(site.at("a.test", "/"))
+        # A browser decides for itself: the proxy only carries what it says.
+        trusting = ssl.create_default_context()
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        async with (
+            GuardedProxy.of(http) as proxy,
+            aiohttp.ClientSession() as browser,
+            browser.get(site.at("a.test", "/"), proxy=proxy.url, ssl=trusting) as answer,
+        ):
+            assert b"Welcome" in await answer.read()
+    [seen] = site.seen
+    assert seen.host == "a.test"

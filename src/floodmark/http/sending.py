@@ -149,8 +149,8 @@ def _size(count: int) -> str:
 def _said(error: aiohttp.ClientError, url: URL) -> SourceError:  # noqa: PLR0911 - a table
     """What an error of aiohttp means to us."""
     match error:
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ServerFingerprintMismatch():
-            return Permanent(f"the certificate of {url.host} is not good: {_short(error)}")
+        case aiohttp.ClientConnectorCertificateError():
+            return Permanent(f"the certificate of {url.host} is not good: {_short(error.certificate_error)}")
         case aiohttp.ClientConnectorError(os_error=RefusedSocketError(refused=refused)):
             return refused
         case aiohttp.ClientConnectorDNSError():
@@ -179,7 +179,10 @@ def _has_long_line(error: BaseException | None) -> bool:
 
 def _short(error: object) -> str:
     text = str(error) or type(error).__name__
-    if isinstance(error, ssl.SSLError):
-        text = error.reason or text
+    # Of what OpenSSL says, the part that is meant for people.
+    if isinstance(error, ssl.SSLCertVerificationError):
+        text = error.verify_message or text
+    elif isinstance(error, ssl.SSLError):
+        text = getattr(error, "reason", None) or text
     line = " ".join(text.split())[:_SHOWN]
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in line)

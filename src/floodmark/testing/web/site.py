@@ -214,6 +214,9 @@ class Site:
             if self._remembered is not None and len(self.seen) > self._remembered:
                 del self.seen[: self._remembered // 2]
             return await self._answer(request, host)
+        except ConnectionResetError:
+            # Whoever asked has left in the middle of the answer, as is to be expected of some answers.
+            return web.Response()
         finally:
             self._inside -= 1
 
