@@ -1,4 +1,4 @@
-"""Fetch certain days of certain chats, here and now: ordinary jobs and executions, run by a worker of our own.
+"""Fetch certain days of certain chats now: ordinary jobs and executions, run by a worker of our own, or by a server's.
 
 For each chat and day there is a job of the stream `fetch:<target>:<day>`, so limits, fences, retries and watermarks
 hold as for any other, and whatever was interrupted goes on where it stood. A job is removed once its day was read; its
@@ -7,7 +7,7 @@ watermark stays, and says whether there is anything left to do.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -19,19 +19,21 @@ from msgspec.structs import replace
 from .errors import Conflict, NotFound
 from .execution import ACTIVE, ENDED, Execution, Lease, Queued, State
 from .job import Job, Priority, ScheduleType, When
+from .office.local import LocalOffice
+from .office.port import JobFilter, Office
+from .office.posts import posts_of
+from .office.remote import RemoteOffice
 from .parts import Parts
 from .roles import WorkerRole
-from .settings import Settings
 from .signals.port import Bell
 from .sinks.files import Artifacts, path_of
 from .sources.port import Source
 from .sources.telegram.modes import mark_of
 from .spec import JobSpec
-from .store.history import History
-from .store.jobs import Jobs
+from .store.audit import Actor
 from .store.port import Extended, Leasing, Settlement
 from .store.posts import ChatDay, Posts
-from .store.watermarks import StreamState, Watermarks
+from .store.watermarks import StreamState
 from .telemetry.events import BatchKept, ExecutionSettled
 from .upkeep.loop import Loop
 
@@ -39,6 +41,9 @@ TAG = "fetch"
 
 # Our own worker tells when it has settled something; others are looked after.
 _LOOK, _SWEEP = timedelta(milliseconds=250), timedelta(seconds=1)
+# Of a server: soon at first, because many days are short, then ever more seldom.
+_LOOK_FAR = (timedelta(milliseconds=100), timedelta(seconds=2))
+_ACTOR = Actor(who="fetch")
 _AT_ONCE = 100
 # Someone sits at the terminal and has pressed Ctrl-C: what is kept is kept, and the rest is read the next time.
 _GRACE = timedelta(seconds=4)
@@ -114,30 +119,30 @@ Watch = Callable[[Progress], None]
 class Fetch:
     """Fetches several chats at once, and the days of each in order. Cancel `run` to stop in good order."""
 
-    def __init__(self, parts: Parts, sources: Mapping[str, Source], folder: Path, *, parallelism: int) -> None:
-        given = (parts.database, parts.clock)
-        self._stores = _Stores(
-            jobs=Jobs(*given),
-            history=History(*given),
-            watermarks=Watermarks(*given),
-            artifacts=Artifacts(Posts(parts.database), folder, schema_version=parts.settings.schema_version),
-            settings=parts.settings,
-        )
+    def __init__(
+        self, parts: Parts, sources: Mapping[str, Source], folder: Path, *, parallelism: int, actor: Actor = _ACTOR
+    ) -> None:
+        self._own, self._shared = _Own(parts.leasing), parts.queue
+        parts = replace(parts, queue=self._own)
         self._parts, self._sources, self._parallelism = parts, sources, parallelism
-        self._own, self._chats = _Own(parts.leasing), list[_Chat]()
+        self._office, self._chats = LocalOffice(parts, actor), list[_Chat]()
+        self._artifacts = Artifacts(Posts(parts.database), folder, schema_version=parts.settings.schema_version)
 
     async def run(self, wanted: Wanted, watch: Watch) -> list[FetchedChat]:
         """Until everything is fetched or has failed; in the order in which the chats were named."""
-        room = asyncio.Semaphore(self._parallelism)
-        left = await self._left()
-        self._chats = [_Chat(self._stores, self._own, wanted, target, watch, left=left) for target in wanted.targets]
-
-        async def one(chat: _Chat) -> FetchedChat:
-            async with room:
-                return await chat.fetch()
-
+        task = _Task(
+            office=self._office,
+            add=self._add,
+            artifacts=self._artifacts,
+            wanted=wanted,
+            watch=watch,
+            left=await _left(self._office),
+            queued=lambda execution_id: self._own.put([Queued(execution_id)]),
+            look=(_LOOK, _LOOK),
+        )
+        self._chats = [_Chat(task, target) for target in wanted.targets]
         async with self._working() as work:
-            chats = asyncio.gather(*(one(chat) for chat in self._chats))
+            chats = _together(self._chats, self._parallelism)
             try:
                 both: list[asyncio.Future[Any]] = [work, chats]
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -148,6 +153,12 @@ class Fetch:
             finally:
                 await _abandon(chats)
 
+    async def _add(self, spec: JobSpec) -> Job:
+        settings = self._parts.settings
+        return await self._office.add_job(
+            replace(spec, timeout=settings.scheduler_job_timeout, retry_max=settings.parser_retry_max)
+        )
+
     @asynccontextmanager
     async def _working(self) -> AsyncIterator["asyncio.Task[None]"]:
         """A worker that runs what we ask for and nothing else, until the block ends."""
@@ -157,7 +168,7 @@ class Fetch:
             "shutdown_grace": min(parts.settings.shutdown_grace, _GRACE),
         }
         settings = parts.settings.model_copy(update=changes)
-        role = WorkerRole(replace(parts, queue=self._own, settings=settings), self._sources)
+        role = WorkerRole(replace(parts, settings=settings), self._sources)
         sweep = Loop("sweep", self._sweep, interval=_SWEEP, events=parts.events)
         deaf = [parts.events.listen(BatchKept, self._count), parts.events.listen(ExecutionSettled, self._ring)]
         work, sweeping = asyncio.create_task(role.run(leaving)), asyncio.create_task(sweep.run())
@@ -170,13 +181,6 @@ class Fetch:
             for stop in deaf:
                 stop()
 
-    async def _left(self) -> frozenset[str]:
-        """The jobs of earlier fetches that did not come to their end."""
-        left = list[str]()
-        while page := await self._stores.jobs.find(tag=TAG, after=left[-1] if left else None, limit=500):
-            left += [job.name for job in page]
-        return frozenset(left)
-
     def _count(self, kept: BatchKept) -> None:
         for chat in self._chats:
             chat.count(kept)
@@ -185,36 +189,84 @@ class Fetch:
         """What the leader does for executions that wait or were left lying, as long as there is none."""
         parts = self._parts
         if await parts.leases.holder(parts.settings.scheduler_leader_key) is None:
-            await parts.queue.put(await parts.upkeep.wake(limit=_AT_ONCE))
+            await self._shared.put(await parts.upkeep.wake(limit=_AT_ONCE))
             rescued = await parts.upkeep.rescue(limit=_AT_ONCE, rescue_max=parts.settings.execution_rescue_max)
-            await parts.queue.put(rescued, again=True)
+            await self._shared.put(rescued, again=True)
 
     def _ring(self, _: ExecutionSettled) -> None:
         for chat in self._chats:
             chat.bell.ring()
 
 
-class _Stores(Struct, frozen=True, kw_only=True):
-    """What is asked about the days of a chat."""
+class RemoteFetch:
+    """The same from a server: its workers read the days, and the files are written here."""
 
-    jobs: Jobs
-    history: History
-    watermarks: Watermarks
+    def __init__(self, office: RemoteOffice, folder: Path, *, parallelism: int, schema_version: str = "1.0.0") -> None:
+        self._office, self._folder = office, folder
+        self._parallelism, self._schema_version = parallelism, schema_version
+
+    async def run(self, wanted: Wanted, watch: Watch) -> list[FetchedChat]:
+        """Until everything is fetched or has failed. Stopped, the server goes on with the days that were begun."""
+        async with posts_of(self._office) as posts:
+            task = _Task(
+                office=self._office,
+                add=lambda spec: self._office.add_job(spec, unsaid={"timeout_seconds", "retry_max"}),
+                artifacts=Artifacts(posts, self._folder, schema_version=self._schema_version),
+                wanted=wanted,
+                watch=watch,
+                left=await _left(self._office),
+                queued=None,
+                look=_LOOK_FAR,
+            )
+            chats = _together([_Chat(task, target) for target in wanted.targets], self._parallelism)
+            try:
+                return await chats
+            finally:
+                await _abandon(chats)
+
+
+async def _left(office: Office) -> frozenset[str]:
+    """The jobs of earlier fetches that did not come to their end."""
+    left = list[str]()
+    while page := await office.jobs(JobFilter(tag=TAG), after=left[-1] if left else None, limit=500):
+        left += [job.name for job in page]
+    return frozenset(left)
+
+
+def _together(chats: Sequence["_Chat"], parallelism: int) -> "asyncio.Future[list[FetchedChat]]":
+    room = asyncio.Semaphore(parallelism)
+
+    async def one(chat: _Chat) -> FetchedChat:
+        async with room:
+            return await chat.fetch()
+
+    return asyncio.gather(*(one(chat) for chat in chats))
+
+
+class _Task(Struct, frozen=True, kw_only=True):
+    """What all chats of a fetch have in common."""
+
+    office: Office
+    add: Callable[[JobSpec], Awaitable[Job]]
     artifacts: Artifacts
-    settings: Settings
+    wanted: Wanted
+    watch: Watch
+    left: frozenset[str]
+    """The names of jobs that an earlier fetch has left unfinished."""
+    queued: Callable[[str], Awaitable[object]] | None
+    """Told of an execution that waits to be run; None: others see to it."""
+    look: tuple[timedelta, timedelta]
+    """How often an execution is looked after, at first and at last."""
 
 
 class _Chat:
     """The days of one chat, one after the other."""
 
-    def __init__(
-        self, stores: _Stores, own: "_Own", wanted: Wanted, target: str, watch: Watch, *, left: frozenset[str]
-    ) -> None:
-        self._stores, self._own, self._wanted, self._target, self._watch = stores, own, wanted, target, watch
-        self._left = left
+    def __init__(self, task: _Task, target: str) -> None:
+        self._task, self._office, self._wanted, self._target = task, task.office, task.wanted, target
         self._done: list[FetchedDay] = []
         self.bell, self._kept = Bell(), Counter[str]()
-        self._streams = {str(wanted.spec(target, day).stream) for day in wanted.days}
+        self._streams = {str(self._wanted.spec(target, day).stream) for day in self._wanted.days}
 
     def count(self, kept: BatchKept) -> None:
         """A batch was kept, perhaps one of ours."""
@@ -228,7 +280,7 @@ class _Chat:
             self._tell(day)
             state, messages = await self._state(spec), 0
             # One that is read to its end but was not settled is brought to an end, without asking anyone.
-            if state is None or not mark_of(state.value).complete or spec.name in self._left:
+            if state is None or not mark_of(state.value).complete or spec.name in self._task.left:
                 ended = await self._read(spec, day)
                 if ended.state is not State.DONE:
                     why = ended.error_message or ended.reason or ended.state
@@ -236,6 +288,7 @@ class _Chat:
                         target=self._target, days=tuple(self._done), error=why, execution_id=ended.execution_id
                     )
                 state, messages = await self._state(spec), ended.items_new
+                self._kept[str(spec.stream)] = max(messages, self._kept[str(spec.stream)])
             assert state is not None
             self._done.append(await self._write(state, day, messages))
             self._tell(day)
@@ -243,7 +296,7 @@ class _Chat:
 
     async def _state(self, spec: JobSpec) -> StreamState | None:
         try:
-            return await self._stores.watermarks.show(str(spec.stream))
+            return await self._office.watermark(str(spec.stream))
         except NotFound:
             return None
 
@@ -251,66 +304,71 @@ class _Chat:
         """Have the day read, however often it has to wait; how that ended."""
         job = await self._job(spec)
         execution_id = await self._asked(job)
+        pause, longest = self._task.look
         while True:
-            execution = await self._stores.history.get_execution(execution_id)
+            execution = await self._office.execution(execution_id)
             if execution.state in ENDED:
                 break
-            if execution.state is State.QUEUED:
-                await self._own.put([Queued(execution_id)])
-            self._tell(day, execution)
-            await self.bell.wait(_LOOK)
+            if execution.state is State.QUEUED and self._task.queued is not None:
+                await self._task.queued(execution_id)
+            self._tell(day, execution, await self._why(job, execution) if pause == longest else None)
+            await self.bell.wait(pause)
+            pause = min(2 * pause, longest)
         if execution.state is State.DONE:
             # Its watermark stays; a job for each day that was ever fetched would bury the others.
-            await self._stores.jobs.remove(job)
+            await self._office.remove_job(job.job_id)
         return execution
 
+    async def _why(self, job: Job, execution: Execution) -> str | None:
+        """Why nobody runs it, when that is for others to do."""
+        if self._task.queued is not None or execution.state is not State.QUEUED:
+            return None
+        return (await self._office.explain(job.job_id)).sentence
+
     async def _job(self, spec: JobSpec) -> Job:
-        jobs, settings = self._stores.jobs, self._stores.settings
         try:
-            return await jobs.add(
-                replace(spec, timeout=settings.scheduler_job_timeout, retry_max=settings.parser_retry_max)
-            )
+            return await self._task.add(spec)
         except Conflict:
-            job = await jobs.get(str(spec.name))
+            job = await self._office.job(str(spec.name))
         if job.stream != spec.stream:
             raise Conflict(
                 f"the job {job.name} collects {job.stream}, not {spec.stream}",
                 hint=f"rename or remove it first: floodmark rm {job.name}",
             )
         if job.account != spec.account:
-            job = await jobs.update(job, {"account": spec.account})
+            job = await self._office.update_job(job.job_id, {"account": spec.account})
         # Someone wants it again, whatever stood in its way the last time.
-        return await jobs.resume(job) if job.paused else job
+        return await self._office.resume_job(job.job_id) if job.paused else job
 
     async def _asked(self, job: Job) -> str:
         """The execution to wait for: one that was left unfinished goes on, else there is a new one."""
-        unfinished = await self._stores.history.page(job.name, states=ACTIVE)
+        unfinished = await self._office.executions(job=job.job_id, states=ACTIVE)
         if unfinished:
             return unfinished[-1].execution_id
-        return (await self._stores.jobs.force_run(job)).execution_id
+        return (await self._office.run_job(job.job_id)).execution_id
 
     async def _write(self, state: StreamState, day: date, messages: int) -> FetchedDay:
         of, mark = ChatDay(str(state.items_stream), day), mark_of(state.value)
-        written = await self._stores.artifacts.write(of)
+        written = await self._task.artifacts.write(of)
         return FetchedDay(
             day=day,
             messages=messages,
             last_processed_msg_id=mark.id,
             complete=mark.complete,
-            file=path_of(self._stores.artifacts.folder, of),
+            file=path_of(self._task.artifacts.folder, of),
             written=written,
         )
 
-    def _tell(self, day: date, execution: Execution | None = None) -> None:
+    def _tell(self, day: date, execution: Execution | None = None, why: str | None = None) -> None:
         is_waiting = execution is not None and execution.state is State.WAITING
-        self._watch(
+        self._task.watch(
             Progress(
                 target=self._target,
                 day=day,
                 days_done=len(self._done),
                 messages=self._kept.total(),
                 waits_until=execution.not_before if execution is not None and is_waiting else None,
-                reason=execution.reason if execution is not None and is_waiting else None,
+                reason=execution.reason if execution is not None and is_waiting else why,
             )
         )
 

@@ -12,14 +12,19 @@ from typing import Any
 
 import pytest
 
+from api.serving import served
 from command_line import CommandLine, eventually
 from floodmark import Floodmark
-from floodmark.fetching import Fetch, FetchedChat, Progress, Wanted
+from floodmark.client import Client
+from floodmark.fetching import Fetch, FetchedChat, Progress, RemoteFetch, Wanted, Watch
+from floodmark.office.remote import RemoteOffice
 from floodmark.parts import Parts, open_parts
 from floodmark.settings import Settings, keys
+from floodmark.sinks.files import Artifacts
 from floodmark.sources.port import Source
 from floodmark.store.jobs import Jobs
-from floodmark.store.tables import items, job_executions, jobs, watermarks
+from floodmark.store.posts import ChatDay, Posts
+from floodmark.store.tables import audit, items, job_executions, jobs, watermarks
 from floodmark.telemetry.events import Event, ExecutionSettled, ExecutionStarted
 from floodmark.testing.eventually import eventually as eventually_here
 from floodmark.testing.factories import expire, rows_of
@@ -274,6 +279,67 @@ async def test_with_a_folder_for_artifacts_the_files_follow_what_is_collected(
             )
 
         await eventually_here(are_written)
+
+
+async def test_a_server_reads_the_days_and_the_files_are_written_here(
+    server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path
+) -> None:
+    wanted = Wanted(targets=("@harbour", "@nobody_is_here"), first=FIRST, last=FIRST + timedelta(days=2))
+    seen: list[Progress] = []
+    server.flood("messages.getHistory", seconds=1, after=1)
+
+    async def fetch(client: Client, watch: Watch = seen.append) -> list[FetchedChat]:
+        return await RemoteFetch(RemoteOffice(client), tmp_path / "far", parallelism=2).run(wanted, watch)
+
+    async with (
+        working(server, sqlite_copy, rate_limit_strategy="fixed") as desk,
+        served(desk.parts) as api,
+        Client(api.base) as client,
+    ):
+        await desk.account()
+        chat, gone = await fetch(client)
+        assert [(day.messages, day.complete, day.written) for day in chat.days] == [(144, True, True)] * 3
+        assert (chat.error, gone.days) == (None, ())
+        assert "does not exist" in str(gone.error)
+        assert any("getHistory" in str(stand.reason) for stand in seen if stand.waits_until)
+        assert seen[-1].messages in (0, 432)
+
+        server.forget()
+        again = (await fetch(client))[0]
+        assert asked(server).count("messages.getHistory") == 0
+        assert [(day.messages, day.written) for day in again.days] == [(0, False)] * 3
+
+        near = Artifacts(Posts(desk.parts.database), tmp_path / "near")
+        for day in again.days:
+            await near.write(ChatDay(f"telegram:{channel.channel_id}", day.day))
+            path = day.file.relative_to(tmp_path / "far")
+            assert (tmp_path / "near" / path).read_bytes() == day.file.read_bytes()
+        # Only what failed is left, for the next time; and it is known who had all of it made.
+        assert [job["target"] for job in await rows_of(desk.parts, jobs)] == ["@nobody_is_here"]
+        assert {row["who"] for row in await rows_of(desk.parts, audit)} == {"local"}
+
+
+async def test_a_server_without_a_worker_is_told_of(
+    server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path
+) -> None:
+    wanted = Wanted(targets=("@harbour",), first=FIRST, last=FIRST)
+    told = asyncio.Event()
+
+    def watch(stand: Progress) -> None:
+        if "no worker is running" in str(stand.reason):
+            told.set()
+
+    async with (
+        opened(server, sqlite_copy) as (parts, _),
+        served(parts) as api,
+        Client(api.base) as client,
+    ):
+        fetch = RemoteFetch(RemoteOffice(client), tmp_path, parallelism=1)
+        fetching = asyncio.create_task(fetch.run(wanted, watch))
+        await told.wait()
+        fetching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await fetching
 
 
 class TestCommand:

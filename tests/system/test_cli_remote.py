@@ -1,6 +1,7 @@
 """Commands on a server far away say and do the same as on the database itself."""
 
 import asyncio
+import json
 import re
 import socket
 from collections.abc import Callable, Iterator
@@ -8,6 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import insert
+from telethon import TelegramClient
 
 from api_process import api_process
 from command_line import Answer, CommandLine, eventually
@@ -16,22 +19,28 @@ from floodmark.calls.breaker import Breaker, BreakerState
 from floodmark.job import Job
 from floodmark.office.local import LocalOffice
 from floodmark.outcome import Dead
-from floodmark.parts import open_parts
+from floodmark.parts import Parts, open_parts
 from floodmark.settings import Settings, keys
 from floodmark.store.audit import Actor
 from floodmark.store.breakers import Breakers
 from floodmark.store.jobs import Jobs
 from floodmark.store.limits import Limits
+from floodmark.store.tables import telegram_channels
+from floodmark.testing.telegram import LoopbackTelegram, World
+from system.channel_posts import DAY, HARBOUR, a_post, keep
 from system.stores import Crew, a_spec
 
 pytestmark = pytest.mark.spec("V8")
 
 # "in 14 min 59 s", "3 s ago", "now": the clock goes on between two commands.
 _TIME = re.compile(r"\b(?:in |for )?\d+ (?:d|h|min|s)\b(?: \d+ (?:d|h|min|s)\b)*(?: ago)?|\bnow\b")
-_ID = re.compile(r"\b[0-9a-f]{13,32}\b")
+# Of ours, of a person at the loopback Telegram, and a phone number.
+_ID = re.compile(r"\b[0-9a-f]{13,32}\b|\b70000000\d\b|\+10…\d{3}")
 _MOMENT = re.compile(r'"\d{4}-\d\d-\d\dT[0-9:.]+Z"|\b\d\d:\d\d:\d\d\b')
 
 Shop = tuple[CommandLine, CommandLine]
+SECRET = "a secret key for tests, long enough"
+TENANTS_FILE = "tenant-acme/7/2026-06-01.json"
 
 
 async def stock(url: str) -> None:
@@ -53,6 +62,7 @@ async def stock(url: str) -> None:
         opened = Breaker(state=BreakerState.OPEN, open_until=parts.clock.now(), trips=1, reason="refused")
         await Breakers(parts.database, parts.clock).change("telegram:reader1", lambda *_: opened)
         await _twins(office, jobs, crew)
+        await _posts(parts)
 
 
 async def _twins(office: LocalOffice, jobs: Jobs, crew: Crew) -> None:
@@ -66,14 +76,27 @@ async def _twins(office: LocalOffice, jobs: Jobs, crew: Crew) -> None:
         )
 
 
+async def _posts(parts: Parts) -> None:
+    """Two chats of which files are made: one with more than a page in a day and not in order, one of a tenant."""
+    many = [a_post(n, f"Tide {n}: ü\u2028 <b>", views=n * 7) for n in range(1, 450)]
+    late = a_post(7000, "written down early", at=DAY + timedelta(seconds=1))
+    others = [a_post(900, "gone", gone=True), a_post(901, "next day", at=DAY + timedelta(days=1), nested={"b": 1.0})]
+    await keep(parts, [*reversed(many), late, *others], name="harbour", target="@harbour")
+    await keep(parts, [a_post(1, chat=7)], stream="telegram:acme:7", name="seven", target="7", tenant_id="acme")
+    known = {"account": "reader1", "channel_id": HARBOUR, "access_hash": 1, "title": "Häfen"}
+    async with parts.database.writing() as connection:
+        named = {**known, "username": "harbour", "updated_at": parts.clock.now()}
+        await connection.execute(insert(telegram_channels).values(named))
+
+
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """One installation, seen from beside its database, and from a folder that has nothing but its address."""
-    here = CommandLine(tmp_path_factory.mktemp("here"))
+    here = CommandLine(tmp_path_factory.mktemp("here"), FLOODMARK_SECRET_KEY=SECRET)
     url = f"sqlite:///{here.folder}/.floodmark/floodmark.db"
     (here.folder / ".floodmark").mkdir()
     asyncio.run(stock(url))
-    with api_process(url) as address:
+    with api_process(url, FLOODMARK_SECRET_KEY=SECRET) as address:
         yield here, CommandLine(tmp_path_factory.mktemp("away"), FLOODMARK_URL=address)
 
 
@@ -91,7 +114,8 @@ def both(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Ans
         answers = []
         for cli, name in zip(shop, ("lefty", "right"), strict=True):
             monkeypatch.chdir(cli.folder)
-            answers.append(cli(*(word.replace("@twin", name) for word in command)))
+            number = str(("lefty", "right").index(name))
+            answers.append(cli(*(word.replace("@twin", name).replace("@n", number) for word in command)))
         assert not (shop[1].folder / ".floodmark").exists()
         return answers[0], answers[1]
 
@@ -241,6 +265,128 @@ def test_the_fleet_is_told_alike(both: Callable[..., tuple[Answer, Answer]]) -> 
     same(both("workers", "--resume", "--json"))
 
 
+def test_the_doctor_finds_the_same(both: Callable[..., tuple[Answer, Answer]]) -> None:
+    told = same(both("doctor"))
+    assert told.code == 1
+    assert "no scheduler is running" in told.out
+    assert {finding["code"] for finding in same(both("doctor", "--json")).json if not finding["ok"]} >= {"leader"}
+
+
+def test_a_crontab_is_imported_alike(both: Callable[..., tuple[Answer, Answer]], shop: Shop) -> None:
+    lines = "CRON_TZ=Europe/Berlin\n*/5 * * * * /usr/bin/a -x\n0 3 * * * b%in\n"
+    for cli in shop:
+        (cli.folder / "tab").write_text(lines, encoding="utf-8")
+        (cli.folder / "bad").write_text("@daily good\n61 * * * * bad\n", encoding="utf-8")
+    command = ("import", "crontab", "tab", "--target", "feeds:news", "--prefix", "@twin", "--tag", "moved")
+    assert "Would have imported 2 jobs" in same(both(*command, "--dry-run")).out
+    assert same(both(*command, "--json")).json["already"] == []
+    assert "2 there already" in same(both(*command)).out
+    same(both("show", "@twin-a-x", "--json"), moments=True)
+    assert "old scheduler" in same(both("ls", "@twin-b")).out
+    assert same(both("import", "crontab", "bad", "--target", "x:y", "--prefix", "@twin")).code == 2
+    assert same(both("import", "crontab", "bad", "--target", "x:y", "--prefix", "@twin", "--skip-bad")).code == 0
+
+
+@pytest.mark.spec("F4")
+def test_files_are_written_alike(both: Callable[..., tuple[Answer, Answer]], shop: Shop) -> None:
+    def written(name: str) -> dict[str, bytes]:
+        here, away = (files_in(cli.folder / name) for cli in shop)
+        assert here == away
+        return away
+
+    assert same(both("export", "files", "--out", "all", "--json")).json["written"] == 3
+    assert written("all").keys() == {f"{HARBOUR}/2026-06-01.json", f"{HARBOUR}/2026-06-02.json", TENANTS_FILE}
+    assert "0 files written, 3 unchanged" in same(both("export", "files", "--out", "all")).out
+    same(both("export", "files", "--out", "one", "--job", "harbour", "--since", "2026-06-02"))
+    assert written("one").keys() == {f"{HARBOUR}/2026-06-02.json"}
+    same(both("export", "files", "--out", "two", "--stream", "telegram:acme:7", "--until", "2026-06-01"))
+    assert written("two").keys() == {TENANTS_FILE}
+    for wrong in (("--job", "news"), ("--job", "nobody"), ("--stream", "telegram:8"), ("--stream", "nothing")):
+        assert same(both("export", "files", "--out", "none", *wrong)).code == 2
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    found = (path for path in folder.rglob("*.json") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+# Accounts
+
+
+@pytest.fixture
+def telegram(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackTelegram]:
+    monkeypatch.setattr(TelegramClient, "_config", None)
+    world = World(seed=7)
+    for number, name in enumerate(("lefty", "right")):
+        world.account(name, phone=f"+1000000000{number}", code="24680")
+    world.channel("harbour").fill(24, start=DAY, every=timedelta(hours=2))
+    with LoopbackTelegram.thread(world, forbid_duplicates=True) as made:
+        yield made
+        assert made.duplicates == []
+
+
+def test_without_an_account_nothing_is_fetched(both: Callable[..., tuple[Answer, Answer]]) -> None:
+    told = same(both("fetch", "@harbour", "--date", "2026-06-01", "--out", "fetched"))
+    assert (told.code, "no Telegram account is set up" in told.err) == (1, True)
+
+
+@pytest.mark.spec("T1")
+def test_an_account_is_added_tested_and_removed_alike(
+    both: Callable[..., tuple[Answer, Answer]], shop: Shop, telegram: LoopbackTelegram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The login is made where it is typed; the session that comes of it is tested and kept by the installation."""
+
+    def alike(*command: str, code: int = 0) -> Answer:
+        told = same(both(*command), moments=True)
+        assert told.code == code, told
+        for name in ("lefty", "right"):
+            assert telegram.session(name)[-60:] not in told.out + told.err
+        return told
+
+    by_phone = ("--phone", "+1000000000@n", "--code", "24680", "--server", f"127.0.0.1:{telegram.port}")
+    assert "Added right" in alike("accounts", "add", "@twin", *by_phone, "--tenant", "acme").out
+    assert "there is already an account" in alike("accounts", "add", "@twin", *by_phone, code=2).err
+    alike("accounts", "add", "a b", *by_phone, code=2)
+    assert "Works: right is" in alike("accounts", "test", "@twin").out
+    assert alike("accounts", "ls").out.count("acme") == 2
+    alike("add", "telegram", "https://t.me/read_@twin", "--account", "@twin")
+    alike("pause", "telegram-read-@twin", "--reason", "account @twin: SessionRevoked")
+
+    for cli, name in zip(shop, ("lefty", "right"), strict=True):
+        (cli.folder / "session").write_text(telegram.session(name), encoding="utf-8")
+        telegram.write_session(name, cli.folder / "mine.session")
+    again = alike("accounts", "add", "@twin", "--session", "mine.session", "--replace")
+    assert "Resumed 1 job: telegram-read-right" in again.out
+    assert "has this session already" in alike("accounts", "add", "twice", "--session", "mine.session", code=2).err
+    alike("accounts", "add", "odd", "--session", "no such session", code=2)
+
+    telegram.revoke("lefty", "SESSION_REVOKED")
+    telegram.revoke("right", "SESSION_REVOKED")
+    alike("accounts", "test", "@twin", code=1)
+    alike("accounts", "test", "nobody", code=2)
+    assert "which 1 job asks for" in alike("accounts", "rm", "@twin", "--dry-run").out
+    assert "Forgot right." in alike("accounts", "rm", "@twin", "--yes").out
+    alike("accounts", "rm", "@twin", "--yes", code=2)
+    rows = same(both("audit", "--object", "account:right", "--json")).json
+    assert [(row["action"], row["via"]) for row in rows] == [
+        ("account.removed", "api"),
+        ("account.replaced", "api"),
+        ("account.added", "api"),
+    ]
+    assert "session" not in json.dumps(rows).lower()
+
+
+@pytest.mark.spec("G9")
+def test_a_session_does_not_leave_this_machine_in_the_clear(
+    shop: Shop, telegram: LoopbackTelegram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = shop[1]
+    monkeypatch.chdir(away.folder)
+    given = ("accounts", "add", "reader", "--session", telegram.session("lefty"), "--url", "http://192.0.2.1:8060")
+    answer = away.refused(*given, says="is not sent to http://192.0.2.1:8060: that is plain http")
+    assert "use https://" in answer.err
+
+
 def test_the_audit_knows_who_told_what_from_where(both: Callable[..., tuple[Answer, Answer]]) -> None:
     both("pause", "news", "--reason", "@twin")
     both("resume", "news")
@@ -251,7 +397,9 @@ def test_the_audit_knows_who_told_what_from_where(both: Callable[..., tuple[Answ
 # A whole installation
 
 
-def test_a_run_is_waited_for_from_far_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_waited_for_from_far_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, telegram: LoopbackTelegram
+) -> None:
     """`floodmark up` in one folder, everything else typed in another."""
     for name in ("here", "away"):
         (tmp_path / name).mkdir()
@@ -270,7 +418,14 @@ def test_a_run_is_waited_for_from_far_away(tmp_path: Path, monkeypatch: pytest.M
         [group] = away.good("dlq", "ls", "--json").json
         assert "Queued 1 execution again" in away.good("dlq", "retry", "--group", group["mark"]).out
         assert "leader" in away.good("workers").out
-    assert [path.name for path in away.folder.iterdir()] == []
+        away.good("accounts", "add", "reader", "--session", telegram.session("lefty"))
+        day = ("--date", "2026-06-01", "--until", "2026-06-02")
+        told = away.good("fetch", "@harbour", *day, "--out", "files", "--json").json["chats"]
+        assert [(one["new_messages"], one["written"]) for one in told[0]["days"]] == [(12, True)] * 2
+        assert "@nobody_is_here does not exist" in away("fetch", "@nobody_is_here", *day, "--out", "files").out
+        away.good("export", "files", "--out", "all")
+    assert files_in(away.folder / "files") == files_in(away.folder / "all") != {}
+    assert {path.name for path in away.folder.iterdir()} == {"files", "all"}
 
 
 # The way there

@@ -1,6 +1,5 @@
-"""What was collected, from the store into files."""
+"""What was collected, from the store or a server into files."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from datetime import date
 from pathlib import Path
@@ -9,12 +8,11 @@ from msgspec import Struct
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from floodmark.errors import NotFound
-from floodmark.parts import Parts, open_parts
+from floodmark.office.port import Office
+from floodmark.office.posts import posts_of
 from floodmark.posts import chat_of
 from floodmark.sinks.files import Artifacts
-from floodmark.store.jobs import Jobs
-from floodmark.store.posts import Posts
-from floodmark.store.watermarks import Watermarks
+from floodmark.store.posts import PostReader
 
 from .root import Desk
 from .showing import console
@@ -32,20 +30,19 @@ class Exported(Struct):
 def exported(
     desk: Desk, folder: Path, *, job: str | None, stream: str | None, first: date | None, last: date | None
 ) -> Exported:
-    """Write the files of one stream, or of all."""
+    """Write the files of one stream, or of all, on this machine, wherever the posts are."""
 
-    async def work() -> Exported:
-        async with open_parts(desk.settings()) as parts:
-            posts = Posts(parts.database)
-            artifacts = Artifacts(posts, folder, schema_version=parts.settings.schema_version)
-            streams = [name async for name in _streams(parts, posts, job, stream)]
+    async def work(office: Office) -> Exported:
+        async with posts_of(office) as posts:
+            artifacts = Artifacts(posts, folder, schema_version=desk.maker().settings.schema_version)
+            streams = [name async for name in _streams(office, posts, job, stream)]
             return await _write_all(desk, posts, artifacts, streams, first=first, last=last)
 
-    return asyncio.run(work())
+    return desk.work(work)
 
 
 async def _write_all(
-    desk: Desk, posts: Posts, artifacts: Artifacts, streams: list[str], *, first: date | None, last: date | None
+    desk: Desk, posts: PostReader, artifacts: Artifacts, streams: list[str], *, first: date | None, last: date | None
 ) -> Exported:
     told = Exported(folder=str(artifacts.folder), chats=len(streams))
     with _progress(desk) as shown:
@@ -61,20 +58,19 @@ async def _write_all(
     return told
 
 
-async def _streams(parts: Parts, posts: Posts, job: str | None, stream: str | None) -> AsyncIterator[str]:
+async def _streams(office: Office, posts: PostReader, job: str | None, stream: str | None) -> AsyncIterator[str]:
     """The streams of posts that are meant: of a job, the one that was named, or all there are."""
-    given = (parts.database, parts.clock)
     if job is None and stream is None:
         async for each in posts.streams():
             yield each
         return
-    named = stream if stream is not None else (await Jobs(*given).get(job or "")).stream
+    named = stream if stream is not None else (await office.job(job or "")).stream
     if chat_of(named) is not None:
         async for _ in posts.days(named):
             yield named
             return
     try:
-        found = (await Watermarks(*given).show(named)).items_stream or ""
+        found = (await office.watermark(named)).items_stream or ""
     except NotFound:
         if stream is not None:
             raise

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -11,23 +11,30 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from floodmark.app import Floodmark, telegram_ports
+from floodmark.app import Floodmark
 from floodmark.durations import format_duration
 from floodmark.errors import InvalidInput, Unavailable
-from floodmark.fetching import Fetch, FetchedChat, Wanted
+from floodmark.fetching import Fetch, FetchedChat, RemoteFetch, Wanted
 from floodmark.fetching import Progress as Stand
-from floodmark.parts import Parts, open_parts
+from floodmark.office.accounts import accounts_of
+from floodmark.office.local import LocalOffice
+from floodmark.office.port import Office
+from floodmark.office.remote import RemoteOffice
+from floodmark.parts import open_parts
 from floodmark.sources.telegram.source import HOW_TO_ADD
 from floodmark.sources.telegram.targets import canonical
 from floodmark.store.accounts import AccountRow
+from floodmark.store.audit import Actor
 from floodmark.telemetry.logs import configure
 
 from .root import Desk
+from .session import open_office, whoever_types
 from .showing import console, counted, plain, print_json, safe, short, table
 
 # With more chats than this, those that are fetched leave the board: a terminal has no room for them.
 _MOST_ROWS = 16
 _LONGEST_FETCH_DAYS = 3660
+_AT_ONCE = 200
 
 
 def run_fetch(
@@ -45,11 +52,12 @@ def run_fetch(
     targets = tuple(dict.fromkeys(canonical(chat) for chat in chats))
     wanted = Wanted(targets=targets, first=first, last=last, account=account)
     _check(wanted)
-    app = desk.application()
+    app = desk.maker()
     # What happens is on the board; only what went wrong is worth a line beside it.
     configure("warning", app.settings.log_format)
     at_once = parallelism or app.settings.parallelism_max
-    fetched = asyncio.run(_fetched(desk, app, wanted, folder, at_once))
+    fetching = _fetched_here if desk.url() is None else _fetched_far
+    fetched = asyncio.run(fetching(desk, app, wanted, folder, at_once))
     if fetched is None:
         console(stderr=True).print("Stopped. The same command goes on from here.", highlight=False)
         return False
@@ -68,14 +76,29 @@ def _check(wanted: Wanted) -> None:
         )
 
 
-async def _fetched(desk: Desk, app: Floodmark, wanted: Wanted, folder: Path, at_once: int) -> list[FetchedChat] | None:
+async def _fetched_here(
+    desk: Desk, app: Floodmark, wanted: Wanted, folder: Path, at_once: int
+) -> list[FetchedChat] | None:
     """None if someone stopped it."""
+    actor = Actor(who=whoever_types())
     async with open_parts(app.settings, events=app.events) as parts:
-        wanted = await _with_account(parts, wanted)
+        wanted = await _with_account(LocalOffice(parts, actor), wanted)
         async with app.opened_sources(parts) as sources:
             with _Board(desk, wanted).shown() as board:
-                fetch = Fetch(parts, sources, folder, parallelism=at_once)
+                fetch = Fetch(parts, sources, folder, parallelism=at_once, actor=actor)
                 return await _unless_stopped(fetch.run(wanted, board.watch))
+
+
+async def _fetched_far(
+    desk: Desk, app: Floodmark, wanted: Wanted, folder: Path, at_once: int
+) -> list[FetchedChat] | None:
+    """The same, read by the server that was named."""
+    async with open_office(desk.overrides) as office:
+        assert isinstance(office, RemoteOffice)
+        wanted = await _with_account(office, wanted)
+        with _Board(desk, wanted).shown() as board:
+            fetch = RemoteFetch(office, folder, parallelism=at_once, schema_version=app.settings.schema_version)
+            return await _unless_stopped(fetch.run(wanted, board.watch))
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, list[FetchedChat]]) -> list[FetchedChat] | None:
@@ -92,11 +115,11 @@ async def _unless_stopped(work: Coroutine[Any, Any, list[FetchedChat]]) -> list[
     return None if fetching.cancelled() else fetching.result()
 
 
-async def _with_account(parts: Parts, wanted: Wanted) -> Wanted:
+async def _with_account(office: Office, wanted: Wanted) -> Wanted:
     """The same for the tenant whose account reads; refused before anything is written if nobody can."""
-    accounts, rows = telegram_ports(parts).accounts, list[AccountRow]()
+    rows = list[AccountRow]()
     if wanted.account is not None:
-        row = await accounts.show(wanted.account)
+        row = await accounts_of(office).show(wanted.account)
         if row.state != "active":
             raise Unavailable(
                 f"the account {row.name} cannot be used: {row.reason}",
@@ -104,7 +127,7 @@ async def _with_account(parts: Parts, wanted: Wanted) -> Wanted:
             )
         rows.append(row)
     else:
-        rows.extend(await accounts.names())
+        rows.extend([row async for row in _accounts(office) if row.state == "active"])
     if not rows:
         raise Unavailable("no Telegram account is set up", hint=HOW_TO_ADD)
     tenants = {row.tenant_id for row in rows}
@@ -118,14 +141,22 @@ async def _with_account(parts: Parts, wanted: Wanted) -> Wanted:
     )
 
 
+async def _accounts(office: Office) -> AsyncIterator[AccountRow]:
+    after: str | None = None
+    while page := await office.accounts(after=after, limit=_AT_ONCE):
+        for row in page:
+            yield row
+        after = page[-1].name
+
+
 class _Board:
-    """A row for each chat that is being read; without a terminal, a line for each wait."""
+    """A row for each chat that is being read; without a terminal, a line for each wait, and for what is in the way."""
 
     def __init__(self, desk: Desk, wanted: Wanted) -> None:
         self._err, self._is_quiet, self._days = console(stderr=True), desk.is_quiet, len(wanted.days)
         self._is_short = len(wanted.targets) <= _MOST_ROWS
         self._rows: dict[str, TaskID] = {}
-        self._waits: set[tuple[str, datetime]] = set()
+        self._told: set[tuple[str, datetime | str]] = set()
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
@@ -160,9 +191,10 @@ class _Board:
 
     def _line(self, stand: Stand) -> None:
         """One line for each wait, the clock aside."""
-        if stand.waits_until is None or self._is_quiet or (stand.target, stand.waits_until) in self._waits:
+        why = stand.waits_until or stand.reason
+        if why is None or self._is_quiet or (stand.target, why) in self._told:
             return
-        self._waits.add((stand.target, stand.waits_until))
+        self._told.add((stand.target, why))
         self._err.print(f"{plain(stand.target)} {stand.day}: {plain(_note(stand))}", highlight=False, soft_wrap=True)
 
 

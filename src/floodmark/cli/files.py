@@ -39,7 +39,6 @@ def export_files(
 ) -> None:
     """Write one file for each chat and UTC day. What is unchanged is left alone, so it can be repeated at will."""
     desk = Desk.of(context)
-    desk.only_here("export files")
     first, last = days_between(since, until)
     if job is not None and stream is not None:
         raise InvalidInput("--job and --stream say the same in two ways", hint="leave one of them out")
@@ -88,7 +87,6 @@ def fetch(
 ) -> None:
     """Read certain days of channels now, and write a file for each. Stopped, it goes on when typed again."""
     desk = Desk.of(context)
-    desk.only_here("fetch")
     folder = folder_for(desk, out)
     first, last = days_between(day, until, names=("--date", "--until"))
     assert first is not None
@@ -110,7 +108,7 @@ def fetch(
 
 def folder_for(desk: Desk, out: Path | None) -> Path:
     """Where files go: what was said, else ARTIFACTS_DIR. It must be a folder, or a place to make one."""
-    folder = out or desk.settings().artifacts_dir
+    folder = out or desk.maker().settings.artifacts_dir
     if folder is None:
         raise InvalidInput("it is not said where the files shall go", hint="add --out DIR, or set ARTIFACTS_DIR")
     if folder.exists() and not folder.is_dir():

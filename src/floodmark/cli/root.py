@@ -18,7 +18,6 @@ from .showing import console, plain
 
 if TYPE_CHECKING:
     from floodmark.app import Floodmark
-    from floodmark.office.local import LocalOffice
     from floodmark.office.port import Office
     from floodmark.settings import Settings
 
@@ -142,17 +141,6 @@ class Desk:
 
         async def opened() -> T:
             async with open_office(self.overrides) as office:
-                return await what(office)
-
-        return asyncio.run(opened())
-
-    def work_here(self, command: str, what: "Callable[[LocalOffice], Awaitable[T]]") -> T:
-        """The same for a command that needs the database itself, or something else of this machine."""
-        self.only_here(command)
-        from .session import open_here  # noqa: PLC0415 - as above
-
-        async def opened() -> T:
-            async with open_here(self.overrides) as office:
                 return await what(office)
 
         return asyncio.run(opened())

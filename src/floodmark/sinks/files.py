@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from floodmark.posts import Chat, idempotency_key
 from floodmark.store.fleet import Fleet
-from floodmark.store.posts import ChatDay, ChatNames, Posts, StoredPost
+from floodmark.store.posts import ChatDay, ChatNames, PostReader, Posts, StoredPost
 from floodmark.upkeep.leader import Leader
 
 from .atomic import Replacement, alone_in
@@ -57,7 +57,7 @@ def _spelled(text: str) -> str:
 class Artifacts:
     """Writes artifacts into a folder."""
 
-    def __init__(self, posts: Posts, folder: Path, *, schema_version: str = "1.0.0") -> None:
+    def __init__(self, posts: PostReader, folder: Path, *, schema_version: str = "1.0.0") -> None:
         self._posts, self.folder, self._schema_version = posts, folder, schema_version
 
     async def write(self, of: ChatDay) -> bool:

@@ -64,9 +64,9 @@ def completed(spec: JobSpec, *, every: timedelta) -> JobSpec:
     Tenants do not share a watermark: what one has collected the other has not.
     """
     target = canonical(spec.target)
-    parse_params(spec.params)
-    when = spec.when
-    if when.schedule_type is ScheduleType.EVENT:
+    params, when = parse_params(spec.params), spec.when
+    # A single day is read once, when someone asks for it.
+    if when.schedule_type is ScheduleType.EVENT and params.day is None:
         when = When(schedule_type=ScheduleType.INTERVAL, interval_seconds=every.total_seconds(), timezone=when.timezone)
     stream = spec.stream
     if stream is None and spec.tenant_id is not None:
