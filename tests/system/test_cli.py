@@ -201,6 +201,7 @@ def test_a_change_by_command_is_in_the_audit_with_the_name_of_whoever_typed_it(c
     "command",
     [
         ("up",), ("api",), ("scheduler",), ("worker",), ("worker", "-p", "2"), ("demo",), ("testing", "telegram"),
+        ("testing", "web"),
         ("migrate",),
     ],
 )  # fmt: skip
