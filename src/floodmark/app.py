@@ -188,7 +188,7 @@ class Floodmark:
         """Every source this process can collect from; without `parts` they can only check what they are asked."""
         found: dict[str, Source] = {
             "python": PythonSource(self.collectors, threads),
-            "cookies": CookiesSource(self.settings, None if parts is None else parts.clock),
+            "cookies": CookiesSource(self.settings, None if parts is None else parts.clock, self.events),
             "telegram": TelegramSource(self.settings, None if parts is None else telegram_ports(parts)),
             "web": WebSource(None if parts is None else web_ports(parts)),
             "feed": FeedSource(None if parts is None else FeedPorts(http=parts.polite, clock=parts.clock)),
@@ -297,6 +297,7 @@ def web_ports(parts: Parts) -> WebPorts:
         memory=Recall(parts.database),
         http=parts.polite,
         clock=parts.clock,
+        events=parts.events,
         agent=parts.settings.http_user_agent or "floodmark",
         concurrency=parts.settings.web_domain_concurrency,
         delay=parts.settings.web_domain_delay,

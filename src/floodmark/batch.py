@@ -59,6 +59,7 @@ class Batch(Struct, frozen=True, gc=False):
     `stream` says where the items belong, if not in the stream of the target: what two targets share is kept once.
     `tenant_id` and `user_id` say whose they are, if the job does not.
     `pages` and `blobs` are kept in the same transaction.
+    `is_backfill`: what is collected is past, so that its age says nothing of how fast we are.
     """
 
     items: Sequence[Item]
@@ -68,6 +69,7 @@ class Batch(Struct, frozen=True, gc=False):
     user_id: str | None = None
     pages: Sequence[Page] = ()
     blobs: Sequence[Blob] = ()
+    is_backfill: bool = False
 
 
 class Kept(Struct, frozen=True, gc=False):

@@ -191,7 +191,7 @@ class Fetch:
         if await parts.leases.holder(parts.settings.scheduler_leader_key) is None:
             await self._shared.put(await parts.upkeep.wake(limit=_AT_ONCE))
             rescued = await parts.upkeep.rescue(limit=_AT_ONCE, rescue_max=parts.settings.execution_rescue_max)
-            await self._shared.put(rescued, again=True)
+            await self._shared.put(rescued.queued, again=True)
 
     def _ring(self, _: ExecutionSettled) -> None:
         for chat in self._chats:

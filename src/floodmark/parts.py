@@ -114,7 +114,7 @@ def call_policy(settings: Settings) -> CallPolicy:
     )
 
 
-def http_of(settings: Settings) -> Http:
+def http_of(settings: Settings, events: Events | None = None) -> Http:
     """What requests to the outside are sent with. Nothing is opened before the first one."""
     most = settings.http_max_body_bytes
     return Http(
@@ -124,6 +124,7 @@ def http_of(settings: Settings) -> Http:
             body_bytes=most, unpacked_bytes=2 * most, total=settings.http_timeout, head=settings.http_timeout
         ),
         resolve=resolved_hosts(settings.http_resolve),
+        events=events,
     )
 
 
@@ -151,7 +152,7 @@ async def open_parts(
         signals = _signals(database, redis, settings, events)
         await signals.start()
         stack.push_async_callback(signals.stop)
-        http = await stack.enter_async_context(http_of(settings))
+        http = await stack.enter_async_context(http_of(settings, events))
         yield _wire(
             settings=settings,
             http=http,

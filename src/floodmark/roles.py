@@ -17,6 +17,7 @@ from .sinks.relay import Relay
 from .sinks.sql import SqlSink
 from .sources.port import Source
 from .store.fleet import Fleet
+from .store.measuring import Measuring
 from .store.posts import Posts
 from .store.shadow import ShadowFires
 from .telemetry.events import DepthMeasured, Events, StepFailed
@@ -42,6 +43,7 @@ _PRESENCE = timedelta(seconds=2)
 # Longer than a sender tries to deliver a webhook, and than a signature is good for.
 _DELIVERIES_KEPT = timedelta(days=1)
 _SHADOW = timedelta(seconds=15)
+_MEASURE = timedelta(seconds=15)
 # What was put on the queue this long ago and is still waiting is put once more, in case the queue forgot.
 _FORGOTTEN = timedelta(seconds=5)
 
@@ -84,11 +86,13 @@ class SchedulerRole:
             retry=call_policy(settings).retry,
         )
         projectors = [] if settings.artifacts_dir is None else [self._loop("files", self._files(), _FILES)]
-        self._fire_bell = parts.signals.bell(Topic.JOBS)
+        self._fire_bell, self._measure_bell = parts.signals.bell(Topic.JOBS), Bell()
         # Only Redis can forget; where the database is the queue, the rows are all there is.
         forgetful = [] if parts.redis is None else [self._loop("requeuer", requeuer.step, _FORGOTTEN)]
         self._intake = Intake(parts)
         self._channels = None if parts.redis is None else ChannelListener(parts, self._intake, self.leader)
+        age = timedelta(hours=settings.lpa_max_age_hours)
+        self._measuring = Measuring(parts.database, parts.clock, telegram_max_age=age)
         self._shadow = Shadow(ShadowFires(parts.database, parts.clock))
         self._syncer = None if settings.api_url is None else _syncer(parts, self.leader)
         self._loops = [
@@ -104,6 +108,7 @@ class SchedulerRole:
             *([] if self._syncer is None else [self._loop("sync", self._syncer.step, settings.sync_interval)]),
             self._loop("shadow", self._record_shadow, _SHADOW),
             self._loop("tick", self._tick, _TICK),
+            self._loop("measure", self._measure, _MEASURE, self._measure_bell),
         ]
 
     def _listeners(self) -> list[Loop]:
@@ -126,6 +131,10 @@ class SchedulerRole:
             return _SOON
         recorded = await self._shadow.step()
         return timedelta() if recorded is not None and recorded.is_behind else None
+
+    async def _measure(self) -> None:
+        if self.leader.is_leader:
+            self._parts.events.emit(await self._measuring.measure())
 
     def _files(self) -> Step:
         """Keeps the artifacts in ARTIFACTS_DIR up to date."""
@@ -162,6 +171,7 @@ class SchedulerRole:
             self._fire_bell.ring()
             # And whoever asks is told at once that somebody leads.
             await self._tick()
+            self._measure_bell.ring()
         return pause if self.leader.is_leader else min(pause, _SOON)
 
     async def _tick(self) -> None:
@@ -195,7 +205,7 @@ class WorkerRole:
         self._parts, self._fleet = parts, Fleet(parts.database, parts.clock)
         self._leaving = asyncio.Event()
         retries = Retries(base=settings.execution_retry_base, longest=settings.execution_retry_max)
-        executor = Executor(sources, SqlSink(parts.keeping, parts.events), retries, self._leaving)
+        executor = Executor(sources, SqlSink(parts.keeping, parts.events, parts.clock), retries, self._leaving)
         self.worker = Worker(
             parts.queue,
             executor,

@@ -58,7 +58,7 @@ async def test_what_was_rescued_from_a_worker_can_be_leased_by_it_again(sqlite_u
         working = asyncio.create_task(worker.run())
         await asyncio.wait_for(source.begun.acquire(), 10)
         await leases_end(parts, LONG_AGO)
-        await parts.queue.put(await parts.upkeep.rescue(limit=10, rescue_max=5), again=True)
+        await parts.queue.put((await parts.upkeep.rescue(limit=10, rescue_max=5)).queued, again=True)
         await asyncio.wait_for(source.begun.acquire(), 10)
         # The earlier run is free to go on, if it still can.
         source.gates[0].set()

@@ -168,7 +168,7 @@ class TestRescuer:
 
         found = await asyncio.gather(*(p.upkeep.rescue(limit=100, rescue_max=2) for p in (parts, other)))
 
-        assert sum(map(len, found)) == 10
+        assert sum(len(rescued.queued) for rescued in found) == 10
         assert {row["rescues"] for row in await rows_of(parts, job_executions)} == {1}
 
 

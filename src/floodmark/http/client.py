@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from floodmark.errors import Permanent, Transient
+from floodmark.errors import Permanent, SourceError, Transient
+from floodmark.telemetry.events import Events, HttpRequested
 
-from .guard import Guard
+from .guard import Guard, Refused
 
 if TYPE_CHECKING:
     # Heavy, and most processes send nothing.
@@ -104,9 +105,10 @@ class Http:
         limits: Limits | None = None,
         resolve: Mapping[str, Sequence[str]] | None = None,
         lookup: Callable[[str], Awaitable[Sequence[str]]] | None = None,
+        events: Events | None = None,
     ) -> None:
         self.guard, self.limits, self.resolve, self.lookup = guard, limits or Limits(), resolve or {}, lookup
-        self._user_agent = user_agent
+        self._user_agent, self._events = user_agent, events or Events()
         self._sender: Sender | None = None
         self._is_closed = False
 
@@ -137,18 +139,56 @@ class Http:
         until = sender.now() + limits.total.total_seconds()
 
         async def one(where: "URL", headers: Mapping[str, str] | None) -> Answer:
-            return await sender.send("GET", where, headers=headers, limits=limits, until=until)
+            return await self._counted(sender.send("GET", where, headers=headers, limits=limits, until=until))
 
-        return await followed(self.guard, one, url, headers=headers, most=limits.redirects, follow=follow)
+        return await followed(self.check, one, url, headers=headers, most=limits.redirects, follow=follow)
 
     async def post(
         self, url: "str | URL", *, body: bytes, headers: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> Answer:
         """POST. A redirect is an answer and is not followed: nobody may send our message elsewhere."""
+        return await self._send("POST", url, body, headers, limits)
+
+    async def put(
+        self, url: "str | URL", *, body: bytes, headers: Mapping[str, str] | None = None, limits: Limits | None = None
+    ) -> Answer:
+        """PUT; as `post`."""
+        return await self._send("PUT", url, body, headers, limits)
+
+    async def delete(
+        self, url: "str | URL", *, headers: Mapping[str, str] | None = None, limits: Limits | None = None
+    ) -> Answer:
+        """DELETE; as `post`."""
+        return await self._send("DELETE", url, None, headers, limits)
+
+    def check(self, url: "str | URL") -> "URL":
+        """As the guard reads it; what it refuses is counted."""
+        try:
+            return self.guard.check_url(url)
+        except Refused:
+            self._events.emit(HttpRequested("refused"))
+            raise
+
+    async def _send(
+        self,
+        method: str,
+        url: "str | URL",
+        body: bytes | None,
+        headers: Mapping[str, str] | None,
+        limits: Limits | None,
+    ) -> Answer:
         limits, sender = limits or self.limits, self._opened()
-        until = sender.now() + limits.total.total_seconds()
-        where = self.guard.check_url(url)
-        return await sender.send("POST", where, body=body, headers=headers, limits=limits, until=until)
+        until, where = sender.now() + limits.total.total_seconds(), self.check(url)
+        return await self._counted(sender.send(method, where, body=body, headers=headers, limits=limits, until=until))
+
+    async def _counted(self, sending: Awaitable[Answer]) -> Answer:
+        try:
+            answer = await sending
+        except SourceError as error:
+            self._events.emit(HttpRequested("refused" if isinstance(error, Refused) else "failed"))
+            raise
+        self._events.emit(HttpRequested(f"{answer.status // 100}xx"))
+        return answer
 
     def _opened(self) -> "Sender":
         if self._is_closed:
@@ -161,7 +201,7 @@ class Http:
 
 
 async def followed(
-    guard: Guard,
+    check: "Callable[[str | URL], URL]",
     one: "Callable[[URL, Mapping[str, str] | None], Awaitable[Answer]]",
     url: "str | URL",
     *,
@@ -169,8 +209,8 @@ async def followed(
     most: int,
     follow: bool | Follow,
 ) -> Answer:
-    """The answer at the end of the redirects; `one` makes each request."""
-    where = guard.check_url(url).with_fragment(None)
+    """The answer at the end of the redirects; `one` makes each request to what `check` has let pass."""
+    where = check(url).with_fragment(None)
     passed: list[str] = []
     for_good = True
     while True:
@@ -184,7 +224,7 @@ async def followed(
             raise Permanent(f"{where.host} redirects in a circle", hint=f"look at it: curl -sIL {passed[0]}")
         if len(passed) > most:
             raise Permanent(f"{where.host} redirects more than {most} times", hint=f"look at it: curl -sIL {passed[0]}")
-        guard.check_url(to)
+        check(to)
         if callable(follow):
             follow(where, to)
         if headers and not _may_know(where, to):

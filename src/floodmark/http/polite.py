@@ -75,7 +75,7 @@ class PoliteHttp:
             return await self._one(where, headers, limits, most, pause)
 
         redirects = (limits or self.http.limits).redirects
-        return await followed(self.http.guard, one, url, headers=headers, most=redirects, follow=follow)
+        return await followed(self.http.check, one, url, headers=headers, most=redirects, follow=follow)
 
     async def _one(
         self, where: "URL", headers: Mapping[str, str] | None, limits: Limits | None, most: int, pause: timedelta

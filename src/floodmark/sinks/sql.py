@@ -1,6 +1,7 @@
 """The store as the sink: items, watermark and events in one transaction."""
 
 from floodmark.batch import Batch, Kept
+from floodmark.clock import Clock, SystemClock
 from floodmark.errors import Fenced
 from floodmark.execution import Lease
 from floodmark.failpoints import failpoint
@@ -11,8 +12,8 @@ from floodmark.telemetry.events import BatchKept, BatchRefused, Events
 class SqlSink:
     """Keeps items in the database that holds everything else."""
 
-    def __init__(self, keeping: Keeping, events: Events) -> None:
-        self._keeping, self._events = keeping, events
+    def __init__(self, keeping: Keeping, events: Events, clock: Clock | None = None) -> None:
+        self._keeping, self._events, self._clock = keeping, events, clock or SystemClock()
 
     async def keep(self, lease: Lease, batch: Batch) -> Kept:
         """Keep a batch under the lease's fence."""
@@ -23,5 +24,13 @@ class SqlSink:
             self._events.emit(BatchRefused(lease.job.stream, lease.fence))
             raise
         failpoint("keep.after")
-        self._events.emit(BatchKept(lease.job.stream, kept.new, kept.changed, kept.known, lease.job.source))
+        job, age = lease.job, self._age(lease, batch) if kept.new else None
+        self._events.emit(BatchKept(job.stream, kept.new, kept.changed, kept.known, job.source, age))
         return kept
+
+    def _age(self, lease: Lease, batch: Batch) -> float | None:
+        """How old the newest item is. What is collected of a stream for the first time may be of any age."""
+        newest = batch.items[-1].occurred_at
+        if newest is None or lease.watermark is None or batch.is_backfill:
+            return None
+        return max(0.0, (self._clock.now() - newest).total_seconds())

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, DateTime, Table, Text, cast, exists, func, select, type_coerce
+from sqlalchemy import Column, ColumnElement, DateTime, Float, Table, Text, cast, exists, func, select, type_coerce
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -30,6 +30,13 @@ async def present_moment(database: Database, clock: Clock, connection: AsyncConn
         return clock.now()
     found: datetime = (await connection.execute(select(present(database, clock)))).scalar_one()
     return found
+
+
+def seconds_between(database: Database, begin: ColumnElement[Any], end: ColumnElement[Any]) -> ColumnElement[float]:
+    """How many seconds lie between two moments."""
+    if database.dialect == "postgresql":
+        return cast(func.extract("epoch", end - begin), Float)
+    return (func.julianday(end, type_=Float()) - func.julianday(begin, type_=Float())) * 86_400.0
 
 
 def insert_into(database: Database, table: Table) -> Any:

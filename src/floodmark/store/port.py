@@ -4,7 +4,7 @@ Two implementations, `postgres/` and `sqlite/`, file by file the same: firing, l
 All lease arithmetic uses the clock of the database; SQLite, being one machine, that of the process.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -113,6 +113,13 @@ class Leasing(Protocol):
         ...
 
 
+class Rescued(Struct, frozen=True, kw_only=True):
+    """What became of executions whose worker went silent: those queued again, and how many died, by source."""
+
+    queued: list[Queued]
+    dead: Mapping[str, int]
+
+
 class Upkeep(Protocol):
     """The leader's broom: brings back what is due again or was left lying."""
 
@@ -120,7 +127,7 @@ class Upkeep(Protocol):
         """waiting -> queued for those whose time has come or whose hold is gone."""
         ...
 
-    async def rescue(self, *, limit: int, rescue_max: int) -> list[Queued]:
+    async def rescue(self, *, limit: int, rescue_max: int) -> Rescued:
         """running -> queued for those whose worker went silent; dead after `rescue_max` without progress."""
         ...
 

@@ -150,8 +150,8 @@ async def expire(parts: Parts, *leases: Lease) -> None:
 async def rescue(parts: Parts, *, rescue_max: int = 3) -> list[Queued]:
     """What the leader does about silent workers."""
     rescued = await parts.upkeep.rescue(limit=1000, rescue_max=rescue_max)
-    await parts.queue.put(rescued, again=True)
-    return rescued
+    await parts.queue.put(rescued.queued, again=True)
+    return rescued.queued
 
 
 async def requeue(parts: Parts) -> list[Queued]:

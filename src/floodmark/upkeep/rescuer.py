@@ -5,7 +5,7 @@ from datetime import timedelta
 from floodmark.failpoints import failpoint
 from floodmark.queue.port import Publisher
 from floodmark.store.port import Upkeep
-from floodmark.telemetry.events import Events, ExecutionsRescued
+from floodmark.telemetry.events import Events, ExecutionsGivenUp, ExecutionsRescued
 
 from .leader import Leader
 
@@ -24,8 +24,10 @@ class Rescuer:
         if not self._leader.is_leader:
             return None
         rescued = await self._upkeep.rescue(limit=_AT_ONCE, rescue_max=self._rescue_max)
-        if rescued:
+        if rescued.dead:
+            self._events.emit(ExecutionsGivenUp(rescued.dead))
+        if rescued.queued:
             failpoint("rescue.committed")
-            await self._queue.put(rescued, again=True)
-            self._events.emit(ExecutionsRescued(len(rescued)))
-        return timedelta() if len(rescued) == _AT_ONCE else None
+            await self._queue.put(rescued.queued, again=True)
+            self._events.emit(ExecutionsRescued(len(rescued.queued)))
+        return timedelta() if len(rescued.queued) == _AT_ONCE else None

@@ -258,5 +258,6 @@ class Worker:
                     outcome.kept.changed,
                     outcome.kept.known,
                     getattr(outcome, "error", None),
+                    lease.job.source,
                 )
             )

@@ -5,15 +5,17 @@ from typing import Any
 
 from floodmark.batch import Batch, Item, Watermark
 from floodmark.clock import Clock
+from floodmark.errors import SourceError
 from floodmark.http.hosts import resolved_hosts
 from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
+from floodmark.telemetry.events import Events, ScanEnded
 
 from .findings import Found
 from .messages import Order
 from .params import canonical, check_custom_pages, parse_params, start_urls
 from .pool import Pool, Rules
-from .report import made
+from .report import made, result_of
 
 
 class CookiesSource:
@@ -21,8 +23,8 @@ class CookiesSource:
 
     kind = "cookies"
 
-    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
-        self._settings, self._clock = settings, clock
+    def __init__(self, settings: Settings, clock: Clock | None = None, events: Events | None = None) -> None:
+        self._settings, self._clock, self._events = settings, clock, events or Events()
         self.pool = Pool(rules_of(settings))
 
     async def __aenter__(self) -> "CookiesSource":
@@ -41,11 +43,20 @@ class CookiesSource:
             return
         assert self._clock is not None, "this one can only check"
         began = self._clock.now()
-        found = await self.pool.scan(self._order(target))
+        found = await self._scanned(self._order(target))
         report, blobs = made(found, began=began, seconds=(self._clock.now() - began).total_seconds())
         context.result.update(_in_short(found, report))
         item = Item(key=context.execution_id, data=report, occurred_at=began)
         yield Batch([item], {"execution": context.execution_id, "at": began.isoformat()}, blobs=blobs)
+
+    async def _scanned(self, order: Order) -> Found:
+        try:
+            found = await self.pool.scan(order)
+        except SourceError:
+            self._events.emit(ScanEnded("failed"))
+            raise
+        self._events.emit(ScanEnded(result_of(found.phases).replace(" ", "_")))
+        return found
 
     def _order(self, target: Target) -> Order:
         domain, settings = canonical(target.name), self._settings

@@ -201,4 +201,5 @@ class Reading:
             stream=self.stream,
             tenant_id=account.tenant_id,
             user_id=account.user_id,
+            is_backfill=self._run.mode == "historical",
         )

@@ -10,7 +10,7 @@ killed goes on with the pages that are left, and asks for none a second time tha
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 
@@ -21,6 +21,7 @@ from floodmark.durations import format_duration
 from floodmark.errors import Permanent, SlowDown, SourceError
 from floodmark.http.client import Answer
 from floodmark.sources.port import Context, Target
+from floodmark.telemetry.events import PagesVisited
 
 from .difference import difference
 from .marks import Mark
@@ -79,6 +80,8 @@ class Crawl:
         # How many more addresses are remembered, and how many more pages may be asked for.
         self._room, self._budget, self._fresh_share = 0, params.max_pages, params.max_pages
         self._troubles: dict[str, str] = {}
+        # What became of pages since this was last told.
+        self._results: Counter[str] = Counter()
         self._visits = 0
         self._start_trouble: str | None = None
         self._kept_at = asyncio.get_running_loop().time()
@@ -268,6 +271,8 @@ class Crawl:
             self._mark.found += 1
             self._room -= 1
             self._found.append(Page(url=url, depth=depth, place=self._mark.found, note=note))
+        else:
+            self._results["refused"] += 1
 
     # What is kept
 
@@ -298,6 +303,8 @@ class Crawl:
         # Should a page come back after its tombstone, it is new.
         pages = [replace(visit.page, content_hash=None) if _is_gone(visit) else visit.page for visit in seen]
         self._kept_at = asyncio.get_running_loop().time()
+        results, self._results = self._results, Counter()
+        self._ports.events.emit(PagesVisited(results))
         return Batch(items, self._mark.watermark(), pages=[*pages, *found])
 
     async def _compare(self, seen: list[Seen]) -> None:
@@ -321,21 +328,10 @@ class Crawl:
             return
         mark.visited += visit.is_asked
         mark.fresh += visit.is_asked and visit.before.crawl == 0
-        match visit.kind:
-            case Kind.READ if visit.is_new:
-                mark.new += 1
-            case Kind.READ:
-                mark.changed += 1
-            case Kind.UNCHANGED:
-                mark.unchanged += 1
-            case Kind.MISSING if _is_gone(visit):
-                mark.gone += 1
-            case Kind.MISSING:
-                mark.missing += 1
-            case Kind.SKIPPED:
-                mark.skipped += 1
-            case Kind.FAILED:
-                mark.failed += 1
+        result = _result(visit)
+        setattr(mark, result, getattr(mark, result) + 1)
+        is_forbidden = result == "skipped" and self._robots is not None and not self._robots.allows(url)
+        self._results["refused" if is_forbidden else result] += 1
         if visit.kind in {Kind.FAILED, Kind.MISSING} and len(self._troubles) < _MOST_TROUBLES:
             self._troubles[url] = visit.page.note or ""
         if url == self._scope.start and visit.kind not in {Kind.READ, Kind.UNCHANGED} and not visit.follow:
@@ -369,6 +365,17 @@ class Crawl:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _result(visit: Seen) -> str:
+    """What became of a page, as the counts of the mark are named."""
+    match visit.kind:
+        case Kind.READ:
+            return "new" if visit.is_new else "changed"
+        case Kind.MISSING:
+            return "gone" if _is_gone(visit) else "missing"
+        case _:
+            return {Kind.UNCHANGED: "unchanged", Kind.SKIPPED: "skipped", Kind.FAILED: "failed"}[visit.kind]
 
 
 def _conditions(page: Page) -> dict[str, str] | None:

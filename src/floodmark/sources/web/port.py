@@ -10,6 +10,7 @@ from floodmark.batch import Page
 from floodmark.clock import Clock
 from floodmark.http.client import Answer, Limits
 from floodmark.store.pages import Extent
+from floodmark.telemetry.events import Events
 
 
 class Frontier(Protocol):
@@ -74,6 +75,7 @@ class Ports(Struct, frozen=True, kw_only=True):
     memory: Memory
     http: Getting
     clock: Clock
+    events: Events
     agent: str
     """What we call ourselves: robots.txt speaks to this name."""
     concurrency: int

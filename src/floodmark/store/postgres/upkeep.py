@@ -1,5 +1,6 @@
 """The leader's broom on PostgreSQL: waiting, abandoned, forgotten and outdated rows."""
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -8,6 +9,7 @@ from floodmark.execution import Queued
 from floodmark.ids import floor_id
 from floodmark.job import Priority
 from floodmark.store.database import Connection, PostgresDatabase
+from floodmark.store.port import Rescued
 from floodmark.store.rows import STREAM
 
 # The run before it has used up their successes, so one that waited for its turn asks again.
@@ -77,7 +79,8 @@ WITH silent AS (
     UPDATE jobs j SET last_run = r.started_at, last_status = r.state
       FROM rescued r WHERE j.job_id = r.job_id AND r.state <> 'queued'
 )
-SELECT execution_id, priority, state FROM rescued
+SELECT r.execution_id, r.priority, r.state, COALESCE(j.source, 'none')
+  FROM rescued r LEFT JOIN jobs j ON j.job_id = r.job_id
 """
 
 _QUEUED = """
@@ -122,10 +125,13 @@ class PostgresUpkeep:
         """waiting -> queued for those whose time has come or whose hold is gone."""
         return _queued(await self._fetch("wake", _WAKE, limit, self._patience))
 
-    async def rescue(self, *, limit: int, rescue_max: int) -> list[Queued]:
+    async def rescue(self, *, limit: int, rescue_max: int) -> Rescued:
         """running -> queued for those whose worker went silent."""
         rows = await self._fetch("rescue", _RESCUE, limit, rescue_max, self._patience)
-        return _queued([row for row in rows if row[2] == "queued"])
+        return Rescued(
+            queued=_queued([row for row in rows if row[2] == "queued"]),
+            dead=Counter(source for _, _, state, source in rows if state == "dead"),
+        )
 
     async def queued(self, *, after: str, older_than: timedelta, limit: int) -> list[Queued]:
         """Executions that have been queued for a while, in order of id."""

@@ -1,6 +1,7 @@
 """The leader's broom on SQLite: waiting, abandoned, forgotten and outdated rows."""
 
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ from floodmark.execution import Queued
 from floodmark.ids import floor_id
 from floodmark.job import Priority
 from floodmark.store.database import SqliteDatabase, encode_json
+from floodmark.store.port import Rescued
 from floodmark.store.rows import STREAM
 from floodmark.store.types import to_text
 
@@ -48,7 +50,7 @@ _QUEUE = (
 
 _SILENT = f"""
 SELECT e.execution_id, e.priority, e.worker, e.attempt, e.cancel_requested,
-       CASE WHEN w.moved_at > e.started_at THEN 0 ELSE e.rescues + 1 END
+       CASE WHEN w.moved_at > e.started_at THEN 0 ELSE e.rescues + 1 END, COALESCE(j.source, 'none')
   FROM job_executions e LEFT JOIN jobs j ON j.job_id = e.job_id
   LEFT JOIN watermarks w ON w.stream = {STREAM} AND w.fence = e.fence
  WHERE e.state = 'running' AND e.lease_until < :now ORDER BY e.lease_until LIMIT :limit
@@ -110,14 +112,14 @@ class SqliteUpkeep:
 
         return await self._database.hot("wake", work)
 
-    async def rescue(self, *, limit: int, rescue_max: int) -> list[Queued]:
+    async def rescue(self, *, limit: int, rescue_max: int) -> Rescued:
         """running -> queued for those whose worker went silent."""
 
-        def work(connection: sqlite3.Connection) -> list[Queued]:
+        def work(connection: sqlite3.Connection) -> Rescued:
             now = to_text(self._clock.now())
-            rescued = []
+            rescued, dead = list[Any](), Counter[str]()
             for row in connection.execute(_SILENT, {"now": now, "limit": limit}).fetchall():
-                execution_id, priority, worker, attempt, cancelled, rescues = row
+                execution_id, priority, worker, attempt, cancelled, rescues, source = row
                 silent = f"worker {worker} went silent"
                 if cancelled is None and rescues <= rescue_max:
                     connection.execute(_RESCUE, (rescues, silent, self._rank(priority), execution_id))
@@ -136,7 +138,8 @@ class SqliteUpkeep:
                 }
                 connection.execute(_GIVE_UP, given_up)
                 connection.execute(_TELL, {"state": given_up["state"], "id": execution_id})
-            return _queued(rescued)
+                dead.update([source] if cancelled is None else [])
+            return Rescued(queued=_queued(rescued), dead=dead)
 
         return await self._database.hot("rescue", work)
 

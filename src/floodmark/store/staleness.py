@@ -1,0 +1,91 @@
+"""Which jobs are stale: their targets were not read to the end for much longer than usual. Tables: jobs, watermarks."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import ColumnElement, FromClause, Select, and_, case, func, select
+
+from floodmark.clock import Clock
+from floodmark.job import SCHEDULER_VERSION, Frequency, ScheduleType
+
+from .database import Database
+from .dialects import present, seconds_between
+from .tables import jobs, watermarks
+
+# A job that was checked before is stale after so many of its usual gaps.
+_GAPS = 2
+# The gap of a cron expression is that around this moment, which may be short by chance.
+_SHORTEST = timedelta(minutes=1)
+_DAY = timedelta(days=1)
+_FREQUENCIES = {
+    Frequency.HOURLY: timedelta(hours=1),
+    Frequency.DAILY: _DAY,
+    Frequency.WEEKLY: 7 * _DAY,
+    Frequency.MONTHLY: 31 * _DAY,
+}
+
+
+class StaleJob(Struct, frozen=True, kw_only=True):
+    """A job that is stale. `checked_at`: when its target was last read to the end, None if it never was."""
+
+    job_id: str
+    name: str
+    source: str
+    checked_at: datetime | None
+
+
+class Staleness:
+    """Enabled jobs that are due by themselves, last checked longer ago than twice the usual gap between two runs.
+
+    Those of Telegram have `telegram_max_age` at least: until then they catch up by themselves. A job that was never
+    checked counts from when it was made.
+    """
+
+    def __init__(self, database: Database, clock: Clock, *, telegram_max_age: timedelta) -> None:
+        self._database, self._clock, self._max_age = database, clock, telegram_max_age
+
+    async def page(self, *, limit: int = 100) -> list[StaleJob]:
+        """Those that are stale now, the longest unchecked first."""
+        checked = watermarks.c.last_checked_at
+        query = self._stale(jobs.c.job_id, jobs.c.name, jobs.c.source, checked.label("checked_at"))
+        query = query.order_by(func.coalesce(checked, jobs.c.created_at), jobs.c.name).limit(limit)
+        async with self._database.reading() as connection:
+            return [StaleJob(**row) for row in (await connection.execute(query)).mappings()]
+
+    def counting(self) -> Select[tuple[int]]:
+        """The query that counts them, to be asked together with others."""
+        return self._stale(func.count())
+
+    def _stale(self, *columns: ColumnElement[Any]) -> Select[Any]:
+        since = func.coalesce(watermarks.c.last_checked_at, jobs.c.created_at)
+        unchecked = seconds_between(self._database, since, present(self._database, self._clock))
+        return select(*columns).select_from(self._tables()).where(self._is_due(), unchecked > self._patience())
+
+    def _tables(self) -> FromClause:
+        stream = func.coalesce(jobs.c.stream, jobs.c.source + ":" + jobs.c.target)
+        return jobs.outerjoin(watermarks, watermarks.c.stream == stream)
+
+    def _is_due(self) -> ColumnElement[bool]:
+        timed = (ScheduleType.INTERVAL, ScheduleType.CRON, ScheduleType.CALENDAR)
+        return and_(
+            jobs.c.schedule_enabled,
+            ~jobs.c.paused,
+            jobs.c.scheduler_version == SCHEDULER_VERSION,
+            jobs.c.schedule_type.in_(timed),
+        )
+
+    def _patience(self) -> ColumnElement[float]:
+        longest = func.greatest if self._database.dialect == "postgresql" else func.max
+        usual = longest(_GAPS * self._gap(), _SHORTEST.total_seconds())
+        of_telegram = longest(usual, self._max_age.total_seconds())
+        return case((jobs.c.source == "telegram", of_telegram), else_=usual)
+
+    def _gap(self) -> ColumnElement[float]:
+        """Seconds between two runs, as the job says, or as it was last planned."""
+        frequencies = {frequency.value: gap.total_seconds() for frequency, gap in _FREQUENCIES.items()}
+        return case(
+            (jobs.c.schedule_type == ScheduleType.INTERVAL, jobs.c.interval_seconds),
+            (jobs.c.schedule_type == ScheduleType.CALENDAR, case(frequencies, value=jobs.c.frequency)),
+            else_=seconds_between(self._database, jobs.c.planned_until, jobs.c.next_run),
+        )
