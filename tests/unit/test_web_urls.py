@@ -76,7 +76,9 @@ def test_the_one_form_of_an_address_is_its_own(said: str) -> None:
 @example("/a?utm_source=x")
 @example("/a.b/c.d?x=1&y=")
 def test_links_are_the_same_by_the_short_way(href: str) -> None:
-    assert Scope("https://example.com/").link(href, BASE) == canonical(href, BASE)
+    scope, meant = Scope("https://example.com/"), canonical(href, BASE)
+    assert scope.link(href, BASE) == meant
+    assert scope.links([href], BASE) == ({} if meant is None else {meant: scope.holds(meant)})
 
 
 def test_a_site_is_one_host_with_or_without_www() -> None:

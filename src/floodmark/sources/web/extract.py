@@ -4,7 +4,6 @@ A page is parsed once, and most of the work is done outside of Python: it is wha
 """
 
 import hashlib
-import html as entities
 import re
 from datetime import UTC, datetime
 from typing import Any
@@ -21,15 +20,13 @@ _CLUTTER = "script,style,noscript,template,nav,aside,form,iframe,svg,button,sele
 _FRAME = "header,footer," + _CLUTTER
 _MAIN = "main,article,[role=main]"
 
-_BLOCKS = (
-    "address|article|blockquote|br|dd|details|div|dl|dt|fieldset|figcaption|figure|footer|h[1-6]|header|hr|li|main|ol|"
-    "p|pre|section|summary|table|tbody|td|tfoot|th|thead|title|tr|ul"
+# Parts of a line; every other element is a line of its own.
+_INLINE = (
+    "a,abbr,acronym,b,bdi,bdo,big,cite,code,data,del,dfn,em,font,i,img,ins,kbd,label,mark,nobr,output,q,ruby,s,samp,small,"
+    "span,strike,strong,sub,sup,time,tt,u,var,wbr"
 )
-# What the parser wrote itself, so every tag is closed and every value in double quotes.
-_REST = r'(?=[\s/>])[^>"]*(?:"[^"]*"[^>"]*)*>'
-_BREAK = re.compile(rf"</?(?:{_BLOCKS}){_REST}")
-_TAG = re.compile(r'<(?:!--.*?--|[/a-zA-Z!][^>"]*(?:"[^"]*"[^>"]*)*)>', re.DOTALL)
-_LINES = re.compile(r" ?\n[ \n]*")
+# What no page can hold, so that it parts lines: the parser replaces it.
+_PART = "\0"
 
 _PUBLISHED = (
     "article:published_time",
@@ -114,16 +111,7 @@ def main_text(tree: LexborHTMLParser) -> str:
         node.decompose()
     if chosen.tag == "body":
         chosen = _densest(chosen)
-    return text_of(chosen.html or "")[:MOST_TEXT]
-
-
-def text_of(html: str) -> str:
-    """The text of well-formed HTML, a line for each block."""
-    flat = " ".join(html.split())
-    lined = _TAG.sub("", _BREAK.sub("\n", flat))
-    if "&" in lined:
-        lined = entities.unescape(lined)
-    return _LINES.sub("\n", lined).strip()
+    return _text_of(chosen)[:MOST_TEXT]
 
 
 def text_in(fragment: str) -> str:
@@ -136,7 +124,22 @@ def text_in(fragment: str) -> str:
         return ""
     for node in body.css("script,style,template"):
         node.decompose()
-    return text_of(body.html or "")[:MOST_TEXT]
+    return _text_of(body)[:MOST_TEXT]
+
+
+def _text_of(node: LexborNode) -> str:
+    """The text in it, a line for each block. The tree loses the elements within lines."""
+    for inline in node.css(_INLINE):
+        inline.unwrap()
+    node.merge_text_nodes()
+    parts = node.text(deep=True, separator=_PART, skip_empty=True).split(_PART)
+    return "\n".join(line for part in parts if (line := _on_one_line(part)))
+
+
+def _on_one_line(text: str) -> str:
+    text = text.strip()
+    # Taking it apart is the dear way, and most texts need it not.
+    return " ".join(text.split()) if "\n" in text or "  " in text or not text.isprintable() else text
 
 
 def _chosen(body: LexborNode) -> LexborNode:

@@ -50,10 +50,8 @@ class Seen(Struct, kw_only=True):
     kind: Kind
     before: Page
     page: Page
-    links: list[str] = field(default_factory=list)
-    """Pages it leads to, in the order they stand there; those of other sites too."""
     follow: list[str] = field(default_factory=list)
-    """Those of them that belong to the crawl."""
+    """Pages of the crawl that it leads to, in the order they stand there."""
     indexes: list[tuple[str, str]] = field(default_factory=list)
     """Sitemaps and feeds it names, each with its note."""
     near: str | None = None
@@ -175,13 +173,13 @@ def _index(page: Page, after: Page, answer: Answer, scope: Scope) -> Seen:
         return _noted(
             page, after, f"not HTML: {answer.media_type}" if not is_index(page) else f"cannot be read: {error}"
         )
-    links = _addresses(list(pages), page.url, scope)
+    links = scope.links(pages, page.url)
     return Seen(
         kind=Kind.INDEX,
         before=page,
         page=replace(after, note=note),
-        follow=[link for link in links if scope.holds(link)],
-        indexes=[(address, SITEMAP) for address in _addresses(list(indexes), page.url, scope)],
+        follow=_wanted(links),
+        indexes=[(address, SITEMAP) for address in scope.links(indexes, page.url)],
     )
 
 
@@ -189,10 +187,10 @@ def _page(page: Page, after: Page, answer: Answer, scope: Scope, now: datetime) 
     rules = "\n".join(answer.headers.getall("X-Robots-Tag", ()))
     document = document_of(decoded(answer.body, answer.charset), rules=rules)
     base = _base(page.url, document, scope)
-    links = _addresses(document.hrefs, base, scope)
-    follow = [link for link in links if scope.holds(link)] if document.is_followed else []
-    feeds = [(address, FEED) for address in _addresses(document.feeds, base, scope)]
-    seen = Seen(kind=Kind.SKIPPED, before=page, page=after, links=links, follow=follow, indexes=feeds)
+    links = scope.links(document.hrefs, base)
+    follow = _wanted(links) if document.is_followed else []
+    feeds = [(address, FEED) for address in scope.links(document.feeds, base)]
+    seen = Seen(kind=Kind.SKIPPED, before=page, page=after, follow=follow, indexes=feeds)
     canonical = scope.link(document.canonical, base) if document.canonical else None
     reason = _why_not(page.url, document, canonical, scope)
     if document.is_soft_miss:
@@ -209,8 +207,8 @@ def _page(page: Page, after: Page, answer: Answer, scope: Scope, now: datetime) 
         seen.kind, seen.page = Kind.UNCHANGED, replace(after, note=None)
         return seen
     seen.kind, seen.page = Kind.READ, replace(after, content_hash=fingerprint, note=None)
-    others = _addresses(document.others, base, scope)
-    seen.data = _data(page.url, document, fingerprint, list(dict.fromkeys([*links, *others])), now)
+    all_links = list(links | scope.links(document.others, base))
+    seen.data = _data(page.url, document, fingerprint, all_links, now)
     return seen
 
 
@@ -241,15 +239,8 @@ def _base(url: str, document: Document, scope: Scope) -> str:
     return found or url
 
 
-def _addresses(hrefs: list[str], base: str, scope: Scope) -> list[str]:
-    """Each once, in order, in their one form."""
-    link = scope.link
-    found: dict[str, None] = {}
-    for href in hrefs:
-        address = link(href, base)
-        if address is not None:
-            found[address] = None
-    return list(found)
+def _wanted(links: dict[str, bool]) -> list[str]:
+    return [address for address, is_wanted in links.items() if is_wanted]
 
 
 def _bounded(text: str | None) -> str | None:

@@ -1,12 +1,14 @@
 """Addresses of pages in their one form, and which of them belong to a site. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from urllib.parse import quote, urljoin, urlsplit
 
 from floodmark.errors import InvalidInput
 
 MOST_CHARACTERS = 2000
+# So much of it is left for a path, whatever the host.
+_SHORT = MOST_CHARACTERS - 300
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _PLAIN_QUERY = re.compile(r"[A-Za-z0-9\-_~.=&]+", re.ASCII)
@@ -93,12 +95,25 @@ class Scope:
 
     def link(self, href: str, base: str) -> str | None:
         """The address that a link on the page `base` leads to, whether it belongs to the site or not."""
-        if _PLAIN_LINK.fullmatch(href) and len(href) < MOST_CHARACTERS - 300:
+        if len(href) < _SHORT and _PLAIN_LINK.fullmatch(href):
             return f"{origin_of(base)}{href}"
         found = canonical(href, base)
         if found is not None and self._is_secure and found.startswith("http:") and self.is_inside(found):
             # A link that was forgotten when the site moved to https.
             return f"https:{found[5:]}"
+        return found
+
+    def links(self, hrefs: Iterable[str], base: str) -> dict[str, bool]:
+        """Where links on a page lead, in order, each once; and whether that is to be visited."""
+        origin = origin_of(base)
+        # Most links lead to the same host as it is written here, and then nothing has to be looked up.
+        is_ours = origin == self._origin and not self._include and not self._exclude
+        found: dict[str, bool] = {}
+        for href in hrefs:
+            if is_ours and len(href) < _SHORT and _PLAIN_LINK.fullmatch(href):
+                found[origin + href] = True
+            elif (address := self.link(href, base)) is not None and address not in found:
+                found[address] = self.holds(address)
         return found
 
     def is_inside(self, url: str) -> bool:
