@@ -219,6 +219,7 @@ async def test_a_site_that_asks_to_wait_is_left_alone_and_then_gone_on_with(site
     for n in range(12):
         site.page(f"/{n}", f"Page {n}")
     site.trouble("/7", status(429, retry_after="1"))
+    site.always("/9", status(429, retry_after="1"))
     async with working(site, sqlite_copy) as desk:
         job = await desk.job(concurrency=1)
         execution = await desk.ask(job)
@@ -228,9 +229,10 @@ async def test_a_site_that_asks_to_wait_is_left_alone_and_then_gone_on_with(site
         assert not (await desk.watermark(job))["complete"]
         ended = await desk.reaches(execution, "done")
         assert ended.attempt == 1
-        assert ended.result["summary"] == "visited 13, new 13"
+        assert ended.result["summary"] == "visited 12, new 12, failed 1"
+        assert ended.result["troubles"] == {f"{site.url}/9": "told us to wait 3 times"}
         asked = Counter(site.paths())
-        assert {path: count for path, count in asked.items() if count > 1} == {"/7": 2, "/robots.txt": 2}
+        assert {path: count for path, count in asked.items() if count > 1} == {"/7": 2, "/9": 3, "/robots.txt": 5}
 
 
 @pytest.mark.spec("V5", "G5")
@@ -257,14 +259,35 @@ async def test_a_site_in_trouble_opens_its_breaker_and_is_crawled_to_the_end_lat
 @pytest.mark.spec("G9")
 async def test_a_site_of_which_nothing_can_be_read_has_failed(site: Site, sqlite_copy: str) -> None:
     site.always("/away", redirect("https://elsewhere.example/"))
-    async with working(site, sqlite_copy) as desk:
+    async with working(site, sqlite_copy, scheduler_cb_threshold=50) as desk:
         ended = await desk.run(await desk.job())
         assert ended.state == "dead"
         assert str(ended.error_message).startswith(f"{site.url}/: not there (status 404). Look at what comes with: ")
         ended = await desk.run(await desk.job(f"{site.url}/away"))
         assert f"{site.url}/away: redirects to https://elsewhere.example/" in str(ended.error_message)
+        site.always("/robots.txt", status(500))
+        site.forget()
+        ended = await desk.run(await desk.job(f"{site.url}/unsaid"))
+        assert "answers with status 500" in str(ended.error_message)
+        assert set(site.paths()) == {"/robots.txt"}
         ended = await desk.run(await desk.job("http://10.0.0.1/"))
         assert "HTTP_ALLOW_HOSTS" in str(ended.error_message)
+
+
+@pytest.mark.spec("G5")
+async def test_a_long_crawl_makes_room_for_others(
+    site: Site, sqlite_copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is put off at the cost of no attempt, so that neither its time-out nor other jobs suffer from its length."""
+    monkeypatch.setattr("floodmark.sources.web.crawl.TURN_SECONDS", 0.0)
+    site.page("/", "Welcome", links=["/a"])
+    site.page("/a", "A")
+    async with working(site, sqlite_copy) as desk:
+        execution = await desk.ask(await desk.job(concurrency=1, sitemaps=False))
+        waiting = await desk.reaches(execution, "waiting")
+        assert waiting.reason == "a long crawl makes room for others, and goes on"
+        ended = await desk.reaches(execution, "done")
+        assert (ended.attempt, ended.result["summary"]) == (1, "visited 2, new 2")
 
 
 @pytest.mark.spec("G7")

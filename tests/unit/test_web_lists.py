@@ -53,6 +53,14 @@ def test_the_rules_for_us_come_before_those_for_all() -> None:
     assert ours.sitemaps == ["https://example.com/map.xml"]
 
 
+def test_the_rules_are_for_the_name_in_our_user_agent() -> None:
+    rules = "User-agent: bot\nDisallow: /"
+
+    assert not Robots(rules, "Mozilla/5.0 (compatible; bot/2.1; +https://example.com)").allows("https://example.com/")
+    assert not Robots(rules, "bot").allows("https://example.com/")
+    assert Robots(rules, "Mozilla/5.0").allows("https://example.com/")
+
+
 def test_a_site_without_rules_allows_everything() -> None:
     rules = Robots("", "floodmark")
 

@@ -25,7 +25,7 @@ from floodmark.telemetry.events import PagesVisited
 
 from .difference import difference
 from .marks import Mark
-from .params import Params
+from .params import PATIENCE, Params
 from .port import Ports
 from .reading import SITEMAP, Kind, Seen, failed, is_file, is_index, read, skipped
 from .robots import Robots
@@ -37,8 +37,8 @@ CHUNK, BATCH = 200, 40
 _KEEP_AFTER_SECONDS = 5.0
 # How often we look whether the worker is leaving, when no page comes.
 _LOOK_SECONDS = 0.5
-# With longer pauses than this no slot is held: the crawl is put off after each page.
-_PATIENCE = timedelta(seconds=10)
+# A crawl that takes longer than this gives its slot to others, and goes on when it is its turn again.
+TURN_SECONDS = 600.0
 # So often a page may be the reason why the whole crawl is told to wait.
 _MOST_STRIKES = 3
 _MOST_INDEXES, _MOST_TROUBLES, _MOST_REMEMBERED = 200, 20, 500_000
@@ -84,7 +84,7 @@ class Crawl:
         self._results: Counter[str] = Counter()
         self._visits = 0
         self._start_trouble: str | None = None
-        self._kept_at = asyncio.get_running_loop().time()
+        self._began = self._kept_at = asyncio.get_running_loop().time()
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """All that there is to visit, then the crawl is complete; or what could be visited before it was put off."""
@@ -149,9 +149,16 @@ class Crawl:
         self._room = self._params.most_known - (await frontier.extent(self._stream)).known
 
     def _is_over(self) -> bool:
-        is_spent = self._budget <= 0
-        is_rest = self.delay > _PATIENCE and self._visits > 0
-        return is_spent or is_rest or self._context.stopping.is_set()
+        return self._budget <= 0 or self._context.stopping.is_set() or self._rest() is not None
+
+    def _rest(self) -> SlowDown | None:
+        """Why it is time to make room for others, if it is."""
+        if self.delay > PATIENCE and self._visits:
+            host = host_of(self._scope.start)
+            return SlowDown(self.delay, None, f"{host} wants {format_duration(self.delay)} between two pages")
+        if asyncio.get_running_loop().time() - self._began > TURN_SECONDS and self._visits:
+            return SlowDown(timedelta(seconds=1), None, "a long crawl makes room for others, and goes on")
+        return None
 
     def _launch(self) -> None:
         while self._queue and len(self._flying) < self._concurrency and self._put_off is None and not self._is_over():
@@ -165,14 +172,9 @@ class Crawl:
                 task.add_done_callback(self._land)
             else:
                 self._seen.append(reason)
-        if self._is_over() and self._put_off is None:
+        if self._put_off is None and self._is_over():
             self._queue.clear()
-            self._rest()
-
-    def _rest(self) -> None:
-        if self.delay > _PATIENCE and self._visits and self._budget > 0:
-            told = f"{host_of(self._scope.start)} wants {format_duration(self.delay)} between two pages"
-            self._put_off = SlowDown(self.delay, None, told)
+            self._put_off = self._rest() if self._budget > 0 else None
 
     def _why_not(self, page: Page) -> Seen | None:
         """A page that is in the frontier and is not asked for all the same."""
@@ -199,7 +201,7 @@ class Crawl:
                 headers=_conditions(page),
                 follow=False,
                 concurrency=self._concurrency,
-                delay=self.delay if self.delay <= _PATIENCE else None,
+                delay=self.delay if self.delay <= PATIENCE else None,
             )
         except SlowDown:
             raise
@@ -252,11 +254,12 @@ class Crawl:
         depth = seen.page.depth + 1
         if seen.near is not None:
             self._find(seen.near, seen.page.depth, None)
-        for address, note in seen.indexes:
-            if depth <= self._params.max_depth and (self._params.feeds if note != SITEMAP else self._params.sitemaps):
-                self._find(address, depth, note)
         if depth > self._params.max_depth:
             return
+        for address, note in seen.indexes:
+            is_wanted = self._params.sitemaps if note == SITEMAP else self._params.feeds
+            if is_wanted and self._scope.is_inside(address):
+                self._find(address, depth, note)
         for address in seen.follow:
             if address not in self._remembered and not is_file(address):
                 self._find(address, depth, None)

@@ -11,6 +11,8 @@ from floodmark.errors import InvalidInput
 
 from .urls import glob
 
+# With longer pauses than this between two pages no slot is held: the crawl is put off after each of them.
+PATIENCE = timedelta(seconds=10)
 _MOST_PATTERNS = 50
 
 

@@ -1,5 +1,6 @@
 """What a site asks of those who come: its robots.txt. Pure."""
 
+import re
 from datetime import timedelta
 
 from protego import Protego
@@ -7,14 +8,14 @@ from protego import Protego
 # Longer than this between two pages is no delay but a way of saying no; sites that mean it write Disallow.
 LONGEST_DELAY = timedelta(hours=1)
 MOST_SITEMAPS = 50
+_COMPATIBLE = re.compile(r"compatible;\s*([A-Za-z0-9_\-]+)")
 
 
 class Robots:
     """The rules of one robots.txt for us. Without a text everything is allowed."""
 
     def __init__(self, text: str, agent: str) -> None:
-        # The rules speak of programs by the first word of their name.
-        self._agent = agent.partition("/")[0].strip() or "floodmark"
+        self._agent = name_of(agent)
         self._rules = Protego.parse(text)
         self._is_open = "disallow" not in text.lower()
 
@@ -35,3 +36,9 @@ class Robots:
     def sitemaps(self) -> list[str]:
         """Where the site lists its pages."""
         return list(self._rules.sitemaps)[:MOST_SITEMAPS]
+
+
+def name_of(agent: str) -> str:
+    """What robots.txt calls a program: `floodmark` of `floodmark/1.0`, `bot` of `Mozilla/5.0 (compatible; bot/2.1)`."""
+    hidden = _COMPATIBLE.search(agent)
+    return (hidden[1] if hidden else agent.partition("/")[0]).strip() or "floodmark"

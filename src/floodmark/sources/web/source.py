@@ -12,7 +12,7 @@ from floodmark.http.client import Limits
 from floodmark.sources.port import Context, Target
 
 from .marks import mark_of
-from .params import Params, parse_params
+from .params import PATIENCE, Params, parse_params
 from .port import Asking, Ports
 from .urls import Scope, origin_of, start_of
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 ROBOTS_LIMITS = Limits(body_bytes=1024 * 1024, unpacked_bytes=1024 * 1024, total=timedelta(seconds=30))
 # Where a site wants long pauses its rules are not asked for before each page.
 _REMEMBERED, _RULES_HOLD = 100, timedelta(hours=1)
-_PATIENCE = timedelta(seconds=10)
 
 
 class WebSource:
@@ -68,7 +67,7 @@ class WebSource:
         if held is not None and now < held[0]:
             return held[1]
         found = await robots_of(ports.http, origin, ports.agent)
-        if found.delay > _PATIENCE:
+        if found.delay > PATIENCE:
             self._rules[origin] = now + _RULES_HOLD, found
             while len(self._rules) > _REMEMBERED:
                 self._rules.popitem(last=False)
