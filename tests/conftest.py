@@ -5,6 +5,8 @@
     redis_url           `valkey` without a single key, before and after
     sqlite_url          a database file of its own, not yet there
 
+`started` starts any other server of `servers` for a test, or skips it loudly.
+
 A test that kills or pauses a server should start its own (`Valkey.start(own=True)`): with an address from
 the environment the shared one is not ours to kill.
 """
@@ -22,6 +24,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # the library leaves it unannotated
 
 from servers import Postgres, Server, ServerMissingError, Valkey
+from skipping import not_tested
 
 pytest_plugins = ("spec_coverage", "backends")
 # Properties are tried with so many examples, unless a test says otherwise; every run draws others.
@@ -130,7 +133,4 @@ def started(start: Callable[[], S]) -> S:
     try:
         return start()
     except ServerMissingError as missing:
-        reason = str(missing)
-    if os.environ.get("CI", "").lower() in {"1", "true"}:
-        pytest.fail(f"{reason} In CI nothing is skipped.", pytrace=False)
-    pytest.skip(f"NOT TESTED: {reason}")
+        not_tested(str(missing))

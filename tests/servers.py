@@ -1,9 +1,12 @@
-"""Real PostgreSQL and Valkey for tests and benchmarks: no Docker, no root, nothing installed by hand.
+"""Real servers for tests and benchmarks: PostgreSQL and Valkey, and Prometheus with its companions.
 
     with Postgres.start() as postgres, Valkey.start() as valkey:
         url = postgres.create_database("mine")
 
-Where a server comes from, first match wins:
+PostgreSQL and Valkey need no Docker, no root, and nothing installed by hand; Prometheus, Pushgateway and Alertmanager
+are taken from PATH (`python3 run.py test` installs Debian's packages, where it may).
+
+Where PostgreSQL and Valkey come from, first match wins:
 
 1. FLOODMARK_TEST_PG_DSN, FLOODMARK_TEST_REDIS_URL: one that is running already. It cannot be killed or
    paused from here; whoever needs that asks for `own=True`.
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import os
 import pwd
 import random
@@ -28,12 +32,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -54,7 +59,7 @@ class ServerBrokenError(Exception):
 
 
 class Server(ABC):
-    """What PostgreSQL and Valkey have in common. `url` stays the same for as long as the server is used."""
+    """What all servers have in common. `url` stays the same for as long as the server is used."""
 
     def __init__(self, url: str, daemon: Daemon | None = None, command: Sequence[str | Path] = ()) -> None:
         self.url = url
@@ -249,6 +254,76 @@ class Valkey(Server):
         return False
 
 
+class Watcher(Server):
+    """Prometheus, or one of its companions: no state but its folder, and ready when it says so over HTTP."""
+
+    @classmethod
+    def _start(cls, names: Sequence[str], options: Callable[[Path], Sequence[str]]) -> Self:
+        """The first of these programs that is there, with options that may name its folder."""
+        program, port = find_program(*names), free_port()
+        daemon = Daemon(names[0], ended_by=signal.SIGTERM)
+        try:
+            command: list[str | Path] = [program, f"--web.listen-address=127.0.0.1:{port}", *options(daemon.home)]
+            server = cls(f"http://127.0.0.1:{port}", daemon, command)
+            server.start_again()
+        except BaseException:
+            daemon.close()
+            raise
+        return server
+
+    def start_again(self) -> None:
+        """After it ended: the same address, the same folder."""
+        self._own().launch(self._command, self._is_ready)
+
+    def _is_ready(self) -> bool:
+        with suppress(OSError), urllib.request.urlopen(f"{self.url}/-/ready", timeout=1) as answer:
+            return bool(answer.status == 200)
+        return False
+
+
+class Prometheus(Watcher):
+    """A Prometheus with an empty database."""
+
+    @classmethod
+    def start(cls, config: Mapping[str, Any]) -> Prometheus:
+        """With this configuration, as its file would say it."""
+
+        def options(home: Path) -> Sequence[str]:
+            return (f"--config.file={_written(home, config)}", f"--storage.tsdb.path={home}/data", "--log.level=warn")
+
+        return cls._start(("prometheus",), options)
+
+
+class Pushgateway(Watcher):
+    """A Pushgateway that forgets."""
+
+    @classmethod
+    def start(cls) -> Pushgateway:
+        """Nothing has been pushed to it."""
+        return cls._start(("prometheus-pushgateway", "pushgateway"), lambda _: ())
+
+
+class Alertmanager(Watcher):
+    """An Alertmanager that is alone."""
+
+    @classmethod
+    def start(cls, config: Mapping[str, Any]) -> Alertmanager:
+        """With this configuration; files that it names by relative paths are looked for in its folder."""
+
+        def options(home: Path) -> Sequence[str]:
+            alone = "--cluster.listen-address="
+            return (f"--config.file={_written(home, config)}", f"--storage.path={home}/data", alone)
+
+        return cls._start(("prometheus-alertmanager", "alertmanager"), options)
+
+
+def _written(home: Path, config: Mapping[str, Any]) -> Path:
+    # Everything that is JSON is YAML.
+    path = home / "config.yml"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return path
+
+
 # $1 is the signal that ends the server, $2 its folder. Each line names the process to watch, or none.
 # The end of the input means that our process is gone, whatever took it.
 GUARD = """
@@ -434,6 +509,17 @@ def valkey_from_path() -> Iterator[Path]:
     for name in ("valkey-server", "redis-server"):
         if found := shutil.which(name):
             yield Path(found)
+
+
+def find_program(*names: str) -> Path:
+    """The first of these programs that is on PATH: one of Prometheus's, which are called differently here and there."""
+    for name in names:
+        if found := shutil.which(name):
+            return Path(found)
+    raise ServerMissingError(
+        f"{names[0]} is missing. Install it (Debian: `apt-get install prometheus prometheus-pushgateway"
+        " prometheus-alertmanager`; as root, `python3 run.py test` does) and put it on PATH."
+    )
 
 
 def in_order(wheel: Callable[[], Iterator[Path]], path: Callable[[], Iterator[Path]]) -> Iterator[Path]:
