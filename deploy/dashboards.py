@@ -1,0 +1,588 @@
+#!/usr/bin/env python3
+"""Writes Floodmark's two Grafana dashboards. Needs nothing but Python.
+
+    python3 deploy/dashboards.py            write deploy/grafana/dashboards/*.json
+    python3 deploy/dashboards.py --check    say which of them are not what this file would write
+
+Every query is about one `job` of Prometheus, chosen above the panels: two installations, or the same one scraped and
+pushed, are never added up. So `{}` in a query below stands for `{job=~"$job"}`, and `{a="b"}` for that and more.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent / "grafana" / "dashboards"
+# The layout of the files, as Grafana 10 and newer read it; newer ones bring it up to date themselves.
+SCHEMA_VERSION = 39
+COLUMNS = 24
+SOURCE = {"type": "prometheus", "uid": "${source}"}
+JOB = 'job=~"$job"'
+
+GREEN, YELLOW, ORANGE, RED = "green", "yellow", "orange", "red"
+# Where a colour begins; the first one holds below all others.
+Thresholds = Sequence[tuple[float, str]]
+BREAKERS = {0: ("closed", GREEN), 1: ("open", RED), 2: ("half-open", YELLOW)}
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is asked of Prometheus, and how its series are called; `{{label}}` is that label."""
+
+    expr: str
+    legend: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One picture: `kind` is Grafana's word for it, `text` what a reader should know about it."""
+
+    title: str
+    text: str
+    queries: tuple[Query, ...]
+    kind: str = "timeseries"
+    unit: str = "short"
+    width: int = 8
+    height: int = 8
+    thresholds: Thresholds = ()
+    words: dict[int, tuple[str, str]] | None = None
+    stacked: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """Panels that are read together, side by side."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+def p(share: int, metric: str, by: str = "", window: str = "$__rate_interval") -> str:
+    """A percentile of a histogram, for each value of a label if one is given."""
+    labels = f"le, {by}" if by else "le"
+    return f"histogram_quantile(0.{share}, sum by ({labels}) (rate({metric}_bucket{{}}[{window}])))"
+
+
+def per_second(metric: str, by: str = "") -> str:
+    """How fast a counter grows, for each value of a label if one is given."""
+    grouped = f"sum by ({by}) " if by else "sum"
+    return f"{grouped}(rate({metric}{{}}[$__rate_interval]))"
+
+
+def stat(title: str, text: str, expr: str, thresholds: Thresholds, **more: Any) -> Panel:
+    """One number and its colour."""
+    size = {"width": 4, "height": 4, **more}
+    return Panel(title=title, text=text, queries=(Query(expr),), kind="stat", thresholds=thresholds, **size)
+
+
+def graph(title: str, text: str, *queries: Query, **more: Any) -> Panel:
+    """Lines over time."""
+    return Panel(title=title, text=text, queries=queries, **more)
+
+
+COLLECTION = (
+    Row(
+        "",
+        (
+            graph(
+                "Parsing rate by mode (5 m)",
+                "Posts collected each second: historical reads a window of the past, incremental what is new.",
+                Query("sum by (mode) (rate(posts_parsed_total{}[5m]))", "{{mode}}"),
+                unit="cps",
+            ),
+            graph(
+                "Latency p95",
+                "19 of 20 runs took less than this. FloodmarkParsingSlow fires above 60 s.",
+                Query(p(95, "parser_run_duration_seconds", "mode", "5m"), "{{mode}}"),
+                unit="s",
+                thresholds=((0, GREEN), (30, YELLOW), (60, RED)),
+            ),
+            graph(
+                "Empty ticks",
+                "Runs in 5 minutes that found nothing new, beside all runs. All of them empty for long: nobody posts,"
+                " or the account sees nothing.",
+                Query('sum(increase(parser_runs_total{status="empty"}[5m]))', "empty"),
+                Query("sum(increase(parser_runs_total{}[5m]))", "all"),
+            ),
+            graph(
+                "Max HWM age",
+                "Age of the newest post of the channel that is furthest behind. FloodmarkHwmOld fires above a day.",
+                Query("max(min by (channel_id) (parser_hwm_age_seconds{}))", "oldest"),
+                unit="s",
+                thresholds=((0, GREEN), (43_200, YELLOW), (86_400, RED)),
+            ),
+            Panel(
+                title="Forced historical over 24 h",
+                text="Runs that read the past again although there is a watermark, and why. stale_lpa: the channel had"
+                " not been read for LPA_MAX_AGE_HOURS.",
+                queries=(Query("sum by (reason) (increase(parser_mode_forced_total{}[24h]))", "{{reason}}"),),
+                kind="stat",
+                thresholds=((0, GREEN), (1, YELLOW), (10, RED)),
+            ),
+            Panel(
+                title="Scheduler freshness",
+                text="Time since the leader last looked for what is due, which it does every SCHEDULE_CHECK_INTERVAL"
+                " (60 s) at least. FloodmarkSchedulerStale fires after two of them.",
+                queries=(Query("time() - max(scheduler_last_tick_ts_seconds{})", "last tick"),),
+                kind="stat",
+                unit="s",
+                thresholds=((0, GREEN), (60, YELLOW), (120, RED)),
+            ),
+        ),
+    ),
+)
+
+OVERVIEW = Row(
+    "Is all well?",
+    (
+        stat(
+            "Leader",
+            "Exactly one scheduler leads. 0: nothing is fired.",
+            "sum(crawler_scheduler_is_leader{})",
+            ((0, RED), (1, GREEN), (2, ORANGE)),
+        ),
+        stat(
+            "Waiting in the queue",
+            "Executions that could run now.",
+            "sum(max by (priority) (crawler_scheduler_queue_depth{}))",
+            ((0, GREEN), (100, YELLOW), (1000, RED)),
+        ),
+        stat(
+            "Dead letters",
+            "Executions that failed for good and wait for a person.",
+            "max(floodmark_dead_letters{})",
+            ((0, GREEN), (1, RED)),
+        ),
+        stat(
+            "Accounts lost",
+            "Telegram accounts that were revoked or banned.",
+            "max(floodmark_accounts_parked{})",
+            ((0, GREEN), (1, RED)),
+        ),
+        stat(
+            "Stale sources",
+            "Jobs whose target was not read to its end for much longer than usual.",
+            "max(floodmark_stale_sources{})",
+            ((0, GREEN), (1, ORANGE)),
+        ),
+        stat(
+            "Limits in force",
+            "What sources told us to wait for, right now. Normal in small numbers.",
+            "max(floodmark_limits_in_force{})",
+            ((0, GREEN), (5, YELLOW), (50, ORANGE)),
+        ),
+    ),
+)
+
+SCHEDULING = Row(
+    "Scheduling",
+    (
+        graph(
+            "Fired",
+            "Executions written down each second, by kind of schedule and priority.",
+            Query(
+                per_second("crawler_scheduler_jobs_scheduled_total", "schedule_type, priority"),
+                "{{schedule_type}}, {{priority}}",
+            ),
+            unit="cps",
+        ),
+        graph(
+            "Lateness",
+            "From the instant an execution was due until it was written. Above seconds: the database or the leader is"
+            " slow.",
+            Query(p(50, "floodmark_fire_lateness_seconds"), "p50"),
+            Query(p(95, "floodmark_fire_lateness_seconds"), "p95"),
+            Query(p(99, "floodmark_fire_lateness_seconds"), "p99"),
+            unit="s",
+            thresholds=((0, GREEN), (5, YELLOW), (60, RED)),
+        ),
+        graph(
+            "Leader",
+            "Attempts to lead: every scheduler that does not lead tries about once a second. acquired should be rare.",
+            Query("max(crawler_scheduler_is_leader{})", "somebody leads"),
+            Query(per_second("crawler_scheduler_leader_election_attempts_total"), "attempts each second"),
+            Query('sum(increase(scheduler_lock_acquired_total{status="acquired"}[1h]))', "changes in an hour"),
+        ),
+        graph(
+            "Triggers from outside",
+            "Webhooks and messages each second, and the jobs they fired.",
+            Query(per_second("crawler_scheduler_triggers_fired_total", "type"), "received: {{type}}"),
+            Query(per_second("crawler_scheduler_triggers_matched_total", "type"), "jobs fired: {{type}}"),
+            unit="cps",
+        ),
+    ),
+)
+
+QUEUE = Row(
+    "Queue",
+    (
+        graph(
+            "Depth by priority",
+            "Executions that wait. FloodmarkQueueGrowing fires above 100 when it has been growing for a while.",
+            Query("max by (priority) (crawler_scheduler_queue_depth{})", "{{priority}}"),
+            stacked=True,
+        ),
+        graph(
+            "In and out",
+            "Executions put on the queue (what it may have forgotten is put again) and taken from it.",
+            Query(per_second("crawler_scheduler_queue_enqueued_total", "priority"), "in: {{priority}}"),
+            Query(per_second("crawler_scheduler_queue_dequeued_total", "priority"), "out: {{priority}}"),
+            unit="cps",
+        ),
+        graph(
+            "Wait",
+            "From the moment an execution could have run until it did. Grows when there are too few slots.",
+            Query(p(50, "floodmark_queue_wait_seconds"), "p50"),
+            Query(p(95, "floodmark_queue_wait_seconds"), "p95"),
+            unit="s",
+            thresholds=((0, GREEN), (15, YELLOW), (60, RED)),
+        ),
+    ),
+)
+
+WORKERS = Row(
+    "Workers",
+    (
+        graph(
+            "Slots",
+            "All slots of all workers. Busy near the size for long: add workers.",
+            Query("sum(crawler_scheduler_worker_pool_size{})", "size"),
+            Query("sum(crawler_scheduler_workers_busy{})", "busy"),
+            Query("sum(crawler_scheduler_workers_idle{})", "idle"),
+            Query("sum(crawler_scheduler_jobs_currently_running{})", "executions running"),
+        ),
+        graph(
+            "Outcomes",
+            "Executions each second, by the state they moved to.",
+            Query(per_second("crawler_scheduler_jobs_executed_total", "status"), "{{status}}"),
+            unit="cps",
+        ),
+        graph(
+            "Duration p95",
+            "How long attempts ran, of the ten slowest source_ids.",
+            Query(f"topk(10, {p(95, 'crawler_scheduler_job_duration_seconds', 'source_id')})", "{{source_id}}"),
+            unit="s",
+        ),
+        graph(
+            "Silent and replaced workers",
+            "In 5 minutes. Harmless now and then, since nothing is lost; many mean crashes or machines that stall.",
+            Query("sum(increase(floodmark_executions_rescued_total{}[5m]))", "executions rescued"),
+            Query("sum(increase(floodmark_lease_lost_total{}[5m]))", "leases lost"),
+            Query("sum(increase(floodmark_stale_commits_refused_total{}[5m]))", "late batches refused"),
+        ),
+        graph(
+            "Failed for good",
+            "New dead letters in 5 minutes, by source.",
+            Query("sum by (source) (increase(floodmark_executions_dead_total{}[5m]))", "{{source}}"),
+        ),
+        graph(
+            "Steps that failed",
+            "In 5 minutes: loops that raised and tried again. The log says why.",
+            Query("sum by (step) (increase(floodmark_step_failures_total{}[5m])) or vector(0)", "{{step}}"),
+        ),
+    ),
+)
+
+FRESHNESS = Row(
+    "Freshness",
+    (
+        graph(
+            "From post to store, p95",
+            "How old the newest item of a batch was when it was stored, by source.",
+            Query(p(95, "floodmark_freshness_seconds", "source", "15m"), "{{source}}"),
+            unit="s",
+        ),
+        graph(
+            "Items",
+            "Collected each second: new, changed, or known already.",
+            Query(per_second("floodmark_items_total", "result"), "{{result}}"),
+            unit="cps",
+        ),
+        graph(
+            "Known already",
+            "Items each second that were dropped because they are stored, by source.",
+            Query(per_second("deduplicated_messages_total", "source"), "{{source}}"),
+            unit="cps",
+        ),
+        graph(
+            "Channels not read for longest",
+            "Time since a channel was last read to its end; the ten oldest.",
+            Query("topk(10, min by (channel_id) (incremental_watermark_age_seconds{}))", "{{channel_id}}"),
+            unit="s",
+        ),
+        graph(
+            "Page p95 by chat",
+            "How long a page of history took, waiting for its turn included; the ten slowest.",
+            Query(f"topk(10, {p(95, 'fetch_duration_seconds', 'chat')})", "{{chat}}"),
+            unit="s",
+        ),
+        graph(
+            "Lag by chat",
+            "Age of the newest message of the last page; the ten oldest.",
+            Query("topk(10, min by (chat) (fetch_lag_seconds{}))", "{{chat}}"),
+            unit="s",
+        ),
+    ),
+)
+
+CALLS = Row(
+    "Limits, breakers, retries",
+    (
+        Panel(
+            title="Breakers",
+            text="One line for each account, domain or Redis that has had trouble. Open: no call goes out.",
+            queries=(Query("max by (component) (breaker_state{})", "{{component}}"),),
+            kind="state-timeline",
+            words=BREAKERS,
+        ),
+        Panel(
+            title="Breakers of domains",
+            text="The same, of sites only.",
+            queries=(Query("max by (domain) (crawler_scheduler_circuit_breaker_state{})", "{{domain}}"),),
+            kind="state-timeline",
+            words=BREAKERS,
+        ),
+        graph(
+            "Breakers that opened",
+            "In 5 minutes. The same one again and again: each probe fails.",
+            Query("sum by (component) (increase(breaker_open_total{}[5m]))", "{{component}}"),
+            Query("sum by (domain) (increase(crawler_scheduler_circuit_breaker_trips_total{}[5m]))", "site {{domain}}"),
+        ),
+        graph(
+            "Told to wait",
+            "Times a source told us to wait, in 5 minutes.",
+            Query("sum by (source, reason) (increase(rate_limit_hits_total{}[5m]))", "{{source}}: {{reason}}"),
+            Query("max(floodmark_limits_in_force{})", "limits in force"),
+        ),
+        graph(
+            "Flood waits",
+            "Seconds that Telegram told us to wait, in 5 minutes; the ten channels with most.",
+            Query(
+                "topk(10, sum by (channel_id) (increase(parser_floodwait_seconds_total{}[5m])))",
+                "{{channel_id}}",
+            ),
+            unit="s",
+        ),
+        graph(
+            "Calls made again",
+            "Each second, by reason: all calls, and those to Telegram.",
+            Query(per_second("retries_total", "reason"), "{{reason}}"),
+            Query(per_second("parser_retries_total", "reason"), "Telegram: {{reason}}"),
+            unit="cps",
+        ),
+        graph(
+            "Last pause before a retry",
+            "The ten longest.",
+            Query("topk(10, max by (target) (last_retry_delay_seconds{}))", "{{target}}"),
+            unit="s",
+        ),
+    ),
+)
+
+WEB = Row(
+    "The web",
+    (
+        graph(
+            "Pages",
+            "Pages of crawls each second, by what came of them.",
+            Query(per_second("floodmark_pages_total", "result"), "{{result}}"),
+            unit="cps",
+        ),
+        graph(
+            "Requests",
+            "Each second, by status. refused: by our own guard.",
+            Query(per_second("floodmark_http_requests_total", "status"), "{{status}}"),
+            unit="reqps",
+        ),
+        graph(
+            "Cookie scans",
+            "In an hour, by the result of their reports.",
+            Query("sum by (result) (increase(floodmark_scans_total{}[1h])) or vector(0)", "{{result}}"),
+        ),
+    ),
+)
+
+LEAVING = Row(
+    "What leaves",
+    (
+        graph(
+            "Outbox lag",
+            "Age of the oldest event that is not yet sent. FloodmarkOutboxStuck fires above 5 minutes.",
+            Query("max(floodmark_outbox_lag_seconds{})", "oldest event"),
+            unit="s",
+            thresholds=((0, GREEN), (60, YELLOW), (300, RED)),
+        ),
+        graph(
+            "Outbox",
+            "Events that are not yet sent.",
+            Query("max(floodmark_outbox_pending{})", "events"),
+        ),
+        graph(
+            "Pushes of metrics",
+            "To the Pushgateway in 5 minutes, and how long ago the last one was. Empty unless METRICS_MODE is push or"
+            " both.",
+            Query("sum by (result) (increase(floodmark_pushes_total{}[5m]))", "{{result}}"),
+            Query("time() - max(floodmark_last_push_timestamp_seconds{} > 0)", "seconds since the last"),
+        ),
+    ),
+)
+
+OPERATIONS = (OVERVIEW, SCHEDULING, QUEUE, WORKERS, FRESHNESS, CALLS, WEB, LEAVING)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the files, or compare them."""
+    files = {
+        FOLDER / "collection.json": dashboard("floodmark-collection", "Floodmark: collection", COLLECTION),
+        FOLDER / "operations.json": dashboard("floodmark-operations", "Floodmark: operations", OPERATIONS),
+    }
+    if "--check" in arguments:
+        old = [path.name for path, text in files.items() if not path.exists() or path.read_text("utf-8") != text]
+        sys.stdout.write("".join(f"{name} is not current: python3 deploy/dashboards.py\n" for name in old))
+        return int(bool(old))
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        path.write_text(text, encoding="utf-8")
+    return 0
+
+
+def dashboard(uid: str, title: str, rows: Sequence[Row]) -> str:
+    """A dashboard as Grafana reads it from a file."""
+    made = {
+        "uid": uid,
+        "title": title,
+        "tags": ["floodmark"],
+        "schemaVersion": SCHEMA_VERSION,
+        "editable": True,
+        "graphTooltip": 1,
+        "refresh": "30s",
+        "timezone": "utc",
+        "time": {"from": "now-6h", "to": "now"},
+        "templating": {"list": [source_variable(), job_variable()]},
+        "links": [{"type": "dashboards", "tags": ["floodmark"], "title": "Floodmark", "keepTime": True}],
+        "panels": laid_out(rows),
+    }
+    return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
+
+
+def source_variable() -> dict[str, Any]:
+    """Which Prometheus is asked."""
+    return {"name": "source", "label": "Data source", "type": "datasource", "query": "prometheus"}
+
+
+def job_variable() -> dict[str, Any]:
+    """Which installation is shown: `job` as the configuration of Prometheus names it."""
+    asked = "label_values(floodmark_info, job)"
+    return {
+        "name": "job",
+        "label": "Installation",
+        "type": "query",
+        "datasource": SOURCE,
+        "definition": asked,
+        "query": {"query": asked, "refId": "job"},
+        "refresh": 2,
+        "sort": 1,
+        "current": {"text": "floodmark", "value": "floodmark"},
+    }
+
+
+def laid_out(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Every panel in its place: from left to right, and below when a line is full."""
+    made: list[dict[str, Any]] = []
+    top = 0
+    for row in rows:
+        if row.title:
+            made.append(heading(len(made) + 1, row.title, top))
+            top += 1
+        left = 0
+        for panel in row.panels:
+            if left + panel.width > COLUMNS:
+                left, top = 0, top + panel.height
+            place = {"x": left, "y": top, "w": panel.width, "h": panel.height}
+            made.append(drawn(len(made) + 1, panel, place))
+            left += panel.width
+        top += row.panels[-1].height
+    return made
+
+
+def heading(number: int, title: str, top: int) -> dict[str, Any]:
+    """The line above a row."""
+    place = {"x": 0, "y": top, "w": COLUMNS, "h": 1}
+    return {"id": number, "type": "row", "title": title, "collapsed": False, "gridPos": place, "panels": []}
+
+
+def drawn(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
+    """One panel as Grafana reads it."""
+    return {
+        "id": number,
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.text,
+        "datasource": SOURCE,
+        "gridPos": place,
+        "targets": [target(place, query) for place, query in enumerate(panel.queries)],
+        "fieldConfig": {"defaults": defaults(panel), "overrides": []},
+        "options": options(panel.kind),
+    }
+
+
+def target(place: int, query: Query) -> dict[str, Any]:
+    """One query of a panel."""
+    return {
+        "refId": chr(ord("A") + place),
+        "datasource": SOURCE,
+        "expr": of_one_job(query.expr),
+        "legendFormat": query.legend or "__auto",
+        "range": True,
+    }
+
+
+def of_one_job(expr: str) -> str:
+    """The same query about the chosen job only."""
+    return re.sub(r"\{(.*?)\}", lambda found: f"{{{', '.join(filter(None, (JOB, found[1])))}}}", expr)
+
+
+def defaults(panel: Panel) -> dict[str, Any]:
+    """Unit, colours and lines."""
+    made: dict[str, Any] = {"unit": panel.unit, "min": 0, "thresholds": steps(panel.thresholds)}
+    if panel.kind == "timeseries":
+        made["color"] = {"mode": "palette-classic"}
+        made["custom"] = {
+            "drawStyle": "line",
+            "fillOpacity": 30 if panel.stacked else 5,
+            "showPoints": "never",
+            "stacking": {"mode": "normal" if panel.stacked else "none", "group": "A"},
+            "thresholdsStyle": {"mode": "line" if panel.thresholds else "off"},
+        }
+    else:
+        made["color"] = {"mode": "thresholds"}
+    if panel.words is not None:
+        texts = {str(value): {"text": text, "color": color} for value, (text, color) in panel.words.items()}
+        made["mappings"] = [{"type": "value", "options": texts}]
+    return made
+
+
+def steps(thresholds: Thresholds) -> dict[str, Any]:
+    """Where colours begin."""
+    (_, lowest), *others = thresholds or ((0, GREEN),)
+    first: list[dict[str, Any]] = [{"color": lowest, "value": None}]
+    return {"mode": "absolute", "steps": first + [{"color": color, "value": value} for value, color in others]}
+
+
+def options(kind: str) -> dict[str, Any]:
+    """What a kind of panel wants to know besides."""
+    if kind == "stat":
+        reduce = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+        return {"colorMode": "background", "graphMode": "area", "reduceOptions": reduce, "textMode": "auto"}
+    if kind == "state-timeline":
+        return {"showValue": "auto", "mergeValues": True, "legend": {"displayMode": "list", "showLegend": True}}
+    legend = {"displayMode": "list", "placement": "bottom", "showLegend": True}
+    return {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
