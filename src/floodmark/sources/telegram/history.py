@@ -21,6 +21,8 @@ from .sessions import HISTORY, Session
 PAGE = 100
 # Pages that may wait to be kept: enough to go on reading while a database writes to its disk.
 _AHEAD = 3
+# Of the event loop, until a request that was made is on the wire: it passes through a few tasks, ours and Telethon's.
+_TURNS = 10
 # What a date can be in a request; nothing was posted outside.
 _FIRST_DATE, _LAST_DATE = datetime(2000, 1, 1, tzinfo=UTC), datetime(2038, 1, 1, tzinfo=UTC)
 
@@ -141,6 +143,7 @@ async def pages(history: History, after: int) -> AsyncGenerator[Page, None]:
                     yield Page(held, is_last=False)
                 raise came
             if held and not joining:
+                await _give_way()
                 yield Page(held, is_last=False)
                 held, joining = [], _AHEAD if ahead.full() else 0
             elif joining:
@@ -161,6 +164,12 @@ async def _read_ahead(history: History, after: int, ahead: "asyncio.Queue[list[A
         await ahead.put(page)
     except Exception as error:  # noqa: BLE001 - raised where the pages are read
         await ahead.put(error)
+
+
+async def _give_way() -> None:
+    """Let the request for the next page leave: else it waits until this one is items, and we for its answer."""
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
 
 
 async def _abandon(reading: "asyncio.Task[None]") -> None:
