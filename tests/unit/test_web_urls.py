@@ -75,6 +75,13 @@ def test_the_one_form_of_an_address_is_its_own(said: str) -> None:
 @given(st.text(alphabet="/abzAZ09-_~.?=&%utm_:", max_size=30))
 @example("/a?utm_source=x")
 @example("/a.b/c.d?x=1&y=")
+@example("https://example.com/a/b")
+@example("https://example.com//a")
+@example("https://example.com")
+@example("https://example.com.evil.org/a")
+@example("https://example.com:8443/a")
+@example("https://example.com/a?utm_source=x")
+@example("http://[broken")
 def test_links_are_the_same_by_the_short_way(href: str) -> None:
     scope, meant = Scope("https://example.com/"), canonical(href, BASE)
     assert scope.link(href, BASE) == meant

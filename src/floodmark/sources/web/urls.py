@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from urllib.parse import quote, urljoin, urlsplit
 
 from floodmark.errors import InvalidInput
@@ -97,7 +98,8 @@ class Scope:
         """The address that a link on the page `base` leads to, whether it belongs to the site or not."""
         if len(href) < _SHORT and _PLAIN_LINK.fullmatch(href):
             return f"{origin_of(base)}{href}"
-        found = canonical(href, base)
+        # Whole addresses mean the same on every page, and the same ones are on most.
+        found = _whole(href) if href.startswith(("https://", "http://")) else canonical(href, base)
         if found is not None and self._is_secure and found.startswith("http:") and self.is_inside(found):
             # A link that was forgotten when the site moved to https.
             return f"https:{found[5:]}"
@@ -110,8 +112,9 @@ class Scope:
         is_ours = origin == self._origin and not self._include and not self._exclude
         found: dict[str, bool] = {}
         for href in hrefs:
-            if is_ours and len(href) < _SHORT and _PLAIN_LINK.fullmatch(href):
-                found[origin + href] = True
+            path = href[len(origin) :] if href.startswith(origin) else href
+            if is_ours and len(path) < _SHORT and _PLAIN_LINK.fullmatch(path):
+                found[origin + path] = True
             elif (address := self.link(href, base)) is not None and address not in found:
                 found[address] = self.holds(address)
         return found
@@ -141,6 +144,11 @@ def glob(pattern: str) -> "re.Pattern[str]":
     parts = re.split(r"(\*\*|\*|\?)", pattern)
     meant = {"**": ".*", "*": "[^/]*", "?": "."}
     return re.compile("".join(meant.get(part) or re.escape(part) for part in parts), re.DOTALL)
+
+
+@lru_cache(maxsize=4096)
+def _whole(url: str) -> str | None:
+    return canonical(url)
 
 
 def _host(name: str | None) -> str | None:

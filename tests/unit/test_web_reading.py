@@ -1,0 +1,86 @@
+"""What an answer means for the page that was asked for."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from floodmark.batch import Page
+from floodmark.http.client import Answer
+from floodmark.sources.web.reading import SITEMAP, Kind, Seen, is_file, read
+from floodmark.sources.web.urls import Scope
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+SCOPE = Scope("https://example.com/")
+PAGE = Page(url="https://example.com/a", depth=1)
+KEPT = replace(PAGE, crawl=1, status=200, content_hash="old", etag='"1"')
+
+
+def answered(page: Page, body: str = "", status: Any = 200, **headers: str) -> Seen:
+    said = CIMultiDict({"Content-Type": "text/html", **{name.replace("_", "-"): v for name, v in headers.items()}})
+    answer = Answer(status=status, url=page.url, headers=CIMultiDictProxy(said), body=body.encode())
+    return read(page, answer, crawl=2, scope=SCOPE, now=NOW)
+
+
+def test_an_unchanged_page_is_visited_and_says_nothing() -> None:
+    seen = answered(replace(KEPT, note="it failed the last time", misses=1), status=304)
+
+    assert (seen.kind, seen.data) == (Kind.UNCHANGED, None)
+    assert seen.page == replace(KEPT, crawl=2, status=304)
+
+
+def test_a_page_without_a_tag_is_unchanged_if_its_text_is() -> None:
+    first = answered(PAGE, "<title>A</title><main>Text</main><footer>1 June</footer>")
+    second = answered(first.page, "<title>A</title><main>Text</main><footer>2 June</footer>")
+
+    assert (first.kind, second.kind) == (Kind.READ, Kind.UNCHANGED)
+    assert first.is_new
+    assert not answered(first.page, "<title>A</title><main>Other</main>").is_new
+
+
+def test_a_page_that_moved_for_good_is_missing_and_leads_to_where_it_is() -> None:
+    moved = answered(KEPT, status=301, Location="/b")
+    assert (moved.kind, moved.follow, moved.page.misses) == (Kind.MISSING, ["https://example.com/b"], 1)
+    assert moved.page.content_hash == "old"
+
+    lent = answered(KEPT, status=302, Location="/b")
+    assert (lent.kind, lent.follow, lent.page.misses) == (Kind.SKIPPED, ["https://example.com/b"], 0)
+    assert answered(PAGE, status=302, Location="/a/").near == "https://example.com/a/"
+    assert answered(PAGE, status=302, Location="/a").follow == []
+    assert answered(PAGE, status=302).page.note == "redirects to nowhere"
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "note"),
+    [
+        ("<main>Text", {"X_Robots_Tag": "noindex"}, "asks not to be indexed (noindex)"),
+        ('<link rel="canonical" href="/b"><main>Text', {}, "its canonical address is https://example.com/b"),
+        ("", {}, "holds no text"),
+        ("{}", {"Content_Type": "application/json"}, "not HTML: application/json"),
+        ("<svg/>", {"Content_Type": "image/svg+xml"}, "not HTML: image/svg+xml"),
+    ],
+)
+def test_what_makes_no_item_is_told(body: str, headers: dict[str, str], note: str) -> None:
+    seen = answered(PAGE, body, **headers)
+
+    assert (seen.kind, seen.page.note, seen.data) == (Kind.SKIPPED, note, None)
+
+
+def test_a_canonical_address_of_another_site_counts_for_nothing() -> None:
+    assert answered(PAGE, '<link rel="canonical" href="https://other.example/"><main>Text').kind is Kind.READ
+
+
+def test_a_sitemap_stays_one_whatever_becomes_of_it() -> None:
+    sitemap = Page(url="https://example.com/map.xml", note=SITEMAP)
+
+    assert answered(sitemap, status=404).page.note == SITEMAP
+    assert answered(sitemap, "<html>not a sitemap").kind is Kind.INDEX
+    assert answered(sitemap, "https://example.com/b").follow == ["https://example.com/b"]
+
+
+def test_files_are_no_pages() -> None:
+    assert is_file("https://example.com/a.PDF?x=1")
+    assert not is_file("https://example.com/a.html")
+    assert not is_file("https://example.com/?file=a.pdf")
