@@ -42,6 +42,7 @@ from .store.recall import Recall
 from .telemetry.events import Events
 from .telemetry.logs import LogListener, configure
 from .telemetry.metrics import render
+from .telemetry.push import is_pushed, is_scraped, pushing, require_gateway
 from .threads import DaemonThreads
 from .vault import Vault
 from .when import priority_of, when_of
@@ -229,8 +230,11 @@ class Floodmark:
         Both roles, or none, also serve the API; one alone has `/health` and `/metrics` only.
         """
         stop = stop or asyncio.Event()
+        if is_pushed(self.settings):
+            require_gateway(self.settings)
         async with (
             self.open() as parts,
+            pushing(self.settings, parts.name, lambda: render(parts.registry), parts.events),
             self.opened_sources(parts) as sources,
             _stopped_by_signals(stop, seconds),
         ):
@@ -251,7 +255,8 @@ class Floodmark:
         host, is_any = self.settings.host, port is None
         if scheduler != worker:
             usual = self.settings.scheduler_port if scheduler else self.settings.worker_port
-            page = health_app(lambda: render(parts.registry), lambda: health_of(parts))
+            metrics = (lambda: render(parts.registry)) if is_scraped(self.settings) else None
+            page = health_app(metrics, lambda: health_of(parts))
             return HttpServer(page, host, usual if port is None else port, fallback=is_any)
         from .api.access import require_token_to_listen  # noqa: PLC0415
         from .api.app import create_app  # noqa: PLC0415

@@ -107,8 +107,8 @@ class SchedulerRole:
             self._loop("deliveries", self._forget_deliveries, timedelta(minutes=5)),
             *([] if self._syncer is None else [self._loop("sync", self._syncer.step, settings.sync_interval)]),
             self._loop("shadow", self._record_shadow, _SHADOW),
-            self._loop("tick", self._tick, _TICK),
-            self._loop("measure", self._measure, _MEASURE, self._measure_bell),
+            self._loop("tick", self.tick, _TICK),
+            self._loop("measure", self.measure, _MEASURE, self._measure_bell),
         ]
 
     def _listeners(self) -> list[Loop]:
@@ -132,7 +132,8 @@ class SchedulerRole:
         recorded = await self._shadow.step()
         return timedelta() if recorded is not None and recorded.is_behind else None
 
-    async def _measure(self) -> None:
+    async def measure(self) -> None:
+        """As the leader, count what somebody should know of."""
         if self.leader.is_leader:
             self._parts.events.emit(await self._measuring.measure())
 
@@ -170,11 +171,12 @@ class SchedulerRole:
             # What fell due while nobody led is fired now, not at the next look.
             self._fire_bell.ring()
             # And whoever asks is told at once that somebody leads.
-            await self._tick()
+            await self.tick()
             self._measure_bell.ring()
         return pause if self.leader.is_leader else min(pause, _SOON)
 
-    async def _tick(self) -> None:
+    async def tick(self) -> None:
+        """Say that the scheduler is there and, as the leader, how long the queue is."""
         if self._is_alone:
             await self._fleet.seen(
                 worker=self._parts.name,

@@ -9,15 +9,22 @@ import structlog
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 SERVING = ("ok", "degraded")
 NO_STORE = {"Cache-Control": "no-store"}
+PUSHED = "Metrics are not served here: they are pushed (METRICS_MODE=push)"
+HOW_TO_SERVE = "To have both, set METRICS_MODE=both"
 
 
-def health_app(render_metrics: Callable[[], bytes], health: Callable[[], Awaitable[dict[str, Any]]]) -> Starlette:
-    """GET /health answers 200 while `status` is ok or degraded, else 503; GET /metrics is for Prometheus."""
+def health_app(
+    render_metrics: Callable[[], bytes] | None, health: Callable[[], Awaitable[dict[str, Any]]]
+) -> Starlette:
+    """GET /health answers 200 while `status` is ok or degraded, else 503; GET /metrics is for Prometheus.
+
+    Without `render_metrics` they are pushed, and whoever looks for them here is told so.
+    """
 
     async def get_health(_: Request) -> Response:
         report = await reported(health)
@@ -26,6 +33,8 @@ def health_app(render_metrics: Callable[[], bytes], health: Callable[[], Awaitab
         return Response(body, code, headers=NO_STORE, media_type="application/json")
 
     async def get_metrics(_: Request) -> Response:
+        if render_metrics is None:
+            return PlainTextResponse(f"{PUSHED}. {HOW_TO_SERVE}.\n", 404, headers=NO_STORE)
         # In a thread: thousands of series take milliseconds, in which leases would not be renewed.
         body = await asyncio.to_thread(render_metrics)
         return Response(body, headers=NO_STORE | {"Content-Type": CONTENT_TYPE_LATEST})

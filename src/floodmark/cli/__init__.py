@@ -13,6 +13,7 @@ from .files import export, fetch
 from .history import dlq, history, stats
 from .jobs import cancel, explain, ls, pause, resume, rm, show
 from .limits import limits
+from .metrics import metrics
 from .moving import importing, migrate_jobs, shadow
 from .reports import report
 from .root import Root, start
@@ -64,6 +65,7 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "shadow": shadow,
         "import": importing,
         "settings": settings,
+        "metrics": metrics,
         "doctor": doctor,
     },
 }

@@ -17,6 +17,7 @@ from floodmark.settings import Settings
 from floodmark.sources.telegram.source import HOW_TO_ADD, what_is_missing
 from floodmark.store.jobs import Jobs
 from floodmark.telemetry.logs import LogListener, configure
+from floodmark.telemetry.push import is_pushed, is_scraped, require_gateway
 from floodmark.worker.processes import Supervisor
 
 from .root import Desk
@@ -41,7 +42,9 @@ def supervise(desk: Desk, processes: int, *, port: int | None, seconds: float | 
     """Keep so many worker processes running until told to stop."""
     settings = desk.application().settings
     configure(settings.log_level, settings.log_format)
-    options = [word for key, value in desk.overrides.items() for word in ("--set", f"{key}={value}")]
+    # The supervisor shows and pushes the sum of what its processes count.
+    overrides = {**desk.overrides, "METRICS_MODE": "scrape"}
+    options = [word for key, value in overrides.items() for word in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "floodmark", "--quiet", *options, "worker", "--processes", "1", "--port", "0"]
     supervisor = Supervisor(settings, [*command, "--parent", str(os.getpid())], processes)
     run(supervisor.run(port=port, seconds=seconds, ready=lambda server: _welcome(desk, settings, "worker", server)))
@@ -110,7 +113,8 @@ def _welcome(desk: Desk, settings: Settings, role: str, server: HttpServer) -> N
                 ("  collectors", settings.floodmark_app),
                 ("  api", f"{server.url}/api/v2" if role in ("up", "api") else None),
                 ("  health", f"{server.url}/health"),
-                ("  metrics", f"{server.url}/metrics"),
+                ("  metrics", f"{server.url}/metrics" if is_scraped(settings) else None),
+                ("  pushed to", mask_text(require_gateway(settings)) if is_pushed(settings) else None),
             ]
         )
     )

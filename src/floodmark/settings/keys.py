@@ -280,6 +280,10 @@ class Settings(BaseModel):
     metrics_mode: MetricsMode = Field(
         default="scrape", description="How metrics leave: at /metrics, to a Pushgateway, or both."
     )
+    pushgateway_url: HttpUrl | None = Field(
+        default=None, description="The Pushgateway for METRICS_MODE=push or both, as in http://pushgateway:9091."
+    )
+    metrics_push_interval: Duration = Field(default=timedelta(seconds=15), description="How often metrics are pushed.")
     metrics_max_label_values: Count = Field(
         default=200, description='Values of a label that can grow; the rest are "other".'
     )

@@ -42,6 +42,7 @@ from .events import (
     LeaderChanged,
     LeaseLost,
     LimitSet,
+    MetricsPushed,
     ModeChosen,
     QueueDegraded,
     QueueRestored,
@@ -266,6 +267,7 @@ class LogListener:
     def __init__(self, logger: FilteringBoundLogger) -> None:
         # Bound once: an unbound structlog logger would be set up anew for every line.
         self._log: FilteringBoundLogger = logger.bind()
+        self._push_failed = False
 
     def attach(self, events: Events) -> None:
         """Write from now on."""
@@ -294,6 +296,7 @@ class LogListener:
         self._listen(events, StepFailed, logging.ERROR, "step failed")
         self._listen(events, AccountParked, logging.ERROR, "account parked")
         events.listen(BreakerMoved, self._moved)
+        events.listen(MetricsPushed, self._pushed)
         if self._log.is_enabled_for(logging.INFO):
             events.listen(ExecutionSettled, self._settled)
         elif self._log.is_enabled_for(logging.ERROR):
@@ -308,6 +311,14 @@ class LogListener:
         tell = self._log.debug if event.elsewhere else self._log.info if event.state != "open" else self._log.warning
         fields = {"key": event.domain, "state": event.state, "reason": event.reason}
         tell("breaker moved", **{name: value for name, value in fields.items() if value is not None})
+
+    def _pushed(self, event: MetricsPushed) -> None:
+        """Only that it began to fail, and that it works again: there is a push every few seconds."""
+        has_failed, self._push_failed = self._push_failed, event.error is not None
+        if event.error is not None and not has_failed:
+            self._log.warning("metrics not pushed, trying again", error=event.error)
+        elif event.error is None and has_failed:
+            self._log.info("metrics pushed again")
 
     def _settled(self, event: ExecutionSettled) -> None:
         fields = {

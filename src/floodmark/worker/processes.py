@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import mark_process_dead
 
 from floodmark.api.health import health_app
@@ -23,7 +22,8 @@ from floodmark.errors import InvalidInput
 from floodmark.health import health_of
 from floodmark.parts import Parts, open_parts
 from floodmark.settings import Settings
-from floodmark.telemetry.metrics import render
+from floodmark.telemetry.metrics import render_sum
+from floodmark.telemetry.push import is_pushed, is_scraped, pushing, require_gateway
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 # A process that lived this long was well: the next pause is short again.
@@ -43,6 +43,8 @@ class Supervisor:
                 hint="more at once in one process: floodmark worker --slots 20; "
                 "more processes: --set DATABASE_URL=postgresql://...",
             )
+        if is_pushed(settings):
+            require_gateway(settings)
         self._settings, self._command, self._count = settings, command, count
         self._stop = asyncio.Event()
         self._pids: dict[int, int] = {}
@@ -67,9 +69,15 @@ class Supervisor:
     async def _serve(
         self, parts: Parts, port: int | None, seconds: float | None, ready: Callable[[HttpServer], None] | None
     ) -> None:
-        page = health_app(lambda: render(CollectorRegistry()), lambda: self._health(parts))
+        def metrics() -> bytes:
+            return render_sum(parts.registry)
+
+        page = health_app(metrics if is_scraped(self._settings) else None, lambda: self._health(parts))
         chosen = self._settings.worker_port if port is None else port
-        async with HttpServer(page, self._settings.host, chosen, fallback=port is None) as server:
+        async with (
+            pushing(self._settings, parts.name, metrics, parts.events),
+            HttpServer(page, self._settings.host, chosen, fallback=port is None) as server,
+        ):
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._stop.set)

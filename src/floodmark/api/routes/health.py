@@ -10,11 +10,14 @@ from starlette.responses import Response
 
 from floodmark.api.access import is_local, require
 from floodmark.api.deps import parts_of
-from floodmark.api.health import SERVING, reported
+from floodmark.api.health import HOW_TO_SERVE, PUSHED, SERVING, reported
+from floodmark.api.problems import Problem
 from floodmark.api.routing import answer, router
+from floodmark.errors import NotFound
 from floodmark.health import health_details, health_of
 from floodmark.store.audit import Actor
 from floodmark.telemetry.metrics import render
+from floodmark.telemetry.push import is_scraped
 
 from .scheduler import HealthOut, SchedulerOut
 
@@ -65,11 +68,16 @@ async def show_health_details(request: Request, _: Looking) -> Response:
 @health.get(
     "/metrics",
     response_class=Response,
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "For Prometheus."}},
+    responses={
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "For Prometheus."},
+        404: {"model": Problem, "description": "They are pushed instead (METRICS_MODE=push)."},
+    },
     summary="Show the metrics of this process",
 )
 async def show_metrics(request: Request, _: Looking) -> Response:
     """In the text format of Prometheus. No token from this machine."""
+    if not is_scraped(parts_of(request).settings):
+        raise NotFound(PUSHED, hint=HOW_TO_SERVE)
     # In a thread: thousands of series take milliseconds, in which leases would not be renewed.
     body = await asyncio.to_thread(render, parts_of(request).registry)
     return Response(body, headers={"Content-Type": CONTENT_TYPE_LATEST})

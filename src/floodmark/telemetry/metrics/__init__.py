@@ -19,9 +19,11 @@ from .channels import ChannelMetrics
 from .families import Maker, aged
 from .scheduling import SchedulingMetrics
 from .state import StateMetrics
-from .telling import TellingMetrics
+from .telling import PUSHES, TellingMetrics
 from .web import WebMetrics
 
+# To the library a counter is called without its `_total`.
+_OWN = frozenset(name.removesuffix("_total") for name in PUSHES)
 _PARTS = (SchedulingMetrics, StateMetrics, ChannelMetrics, CallMetrics, WebMetrics, TellingMetrics)
 
 
@@ -44,15 +46,33 @@ def render(registry: CollectorRegistry) -> bytes:
     """The text Prometheus scrapes; in multiprocess mode of all processes, whatever the registry."""
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
         return generate_latest(registry)
-    everyone = CollectorRegistry()
-    everyone.register(_Everyone())
-    return generate_latest(everyone)
+    return _rendered(_Everyone())
+
+
+def render_sum(registry: CollectorRegistry) -> bytes:
+    """The same for whoever starts the others and writes no file itself: `registry` tells how often it pushed."""
+    return _rendered(_Everyone(registry))
+
+
+def _rendered(everyone: "_Everyone") -> bytes:
+    registry = CollectorRegistry()
+    registry.register(everyone)
+    return generate_latest(registry)
 
 
 class _Everyone(Collector):
-    """What the processes of this machine have written into their files, where ages are still moments."""
+    """What the processes of this machine have written into their files, where ages are still moments.
+
+    Pushes are taken from `own`, if it is given.
+    """
+
+    def __init__(self, own: CollectorRegistry | None = None) -> None:
+        self._own = own
 
     def collect(self) -> Iterator[Metric]:
         files = MultiProcessCollector(None)  # type: ignore[no-untyped-call]  # the library leaves it unannotated
         for metric in files.collect():  # type: ignore[no-untyped-call]  # as above
-            yield aged(metric) if metric.name in AGES else metric
+            if self._own is None or metric.name not in _OWN:
+                yield aged(metric) if metric.name in AGES else metric
+        if self._own is not None:
+            yield from (metric for metric in self._own.collect() if metric.name in _OWN)

@@ -5,6 +5,8 @@ from floodmark.telemetry.events import Events, MetricsPushed, NotificationSent
 
 from .families import Maker, word
 
+PUSHES = ("floodmark_pushes_total", "floodmark_last_push_timestamp_seconds")
+
 
 class TellingMetrics:
     """Counts how often others were told, and says which version tells."""

@@ -1,0 +1,47 @@
+"""What can be measured: the catalogue of metrics."""
+
+from typing import Annotated
+
+import typer
+from msgspec.structs import asdict
+from rich.text import Text
+
+from .root import AsJson, Desk
+from .showing import plain, print_json, table
+
+metrics = typer.Typer(help="Which metrics there are, what they say, and who sets them.")
+
+Only = Annotated[str | None, typer.Argument(metavar="WORD", help="Only those with this in their name or chapter.")]
+
+
+@metrics.callback(invoke_without_command=True)
+def described(context: typer.Context, as_json: AsJson = False) -> None:
+    """Which metrics there are, what they say, and who sets them."""
+    if context.invoked_subcommand is None:
+        list_metrics(context, as_json=as_json)
+
+
+@metrics.command("list")
+def list_metrics(context: typer.Context, word: Only = None, as_json: AsJson = False) -> None:
+    """List every metric: its type, its labels, what it says, and who sets it. Labels in italics can grow."""
+    desk = Desk.of(context)
+    from floodmark.telemetry.metrics.catalogue import CHAPTERS, Chapter, Described  # noqa: PLC0415 - nobody else needs it
+
+    def wanted_of(chapter: Chapter) -> list[Described]:
+        is_whole = word is None or word.lower() in chapter.title.lower()
+        return [one for one in chapter.metrics if is_whole or str(word).lower() in one.name]
+
+    found = [(chapter.title, wanted) for chapter in CHAPTERS if (wanted := wanted_of(chapter))]
+    if as_json:
+        return print_json([{"chapter": title, **asdict(one)} for title, wanted in found for one in wanted])
+    for place, (title, wanted) in enumerate(found):
+        desk.out.print(Text(f"{title}\n" if not place else f"\n{title}\n", style="bold yellow"), end="")
+        rows = [[one.name, one.kind, _labels(one.labels, one.grows), one.help, one.set_by] for one in wanted]
+        desk.out.print(table("metric", "type", "labels", "what it says", "set by", rows=rows))
+    if not found:
+        desk.out.print(f"No metric has {plain(word)!r} in its name.", highlight=False)
+    return None
+
+
+def _labels(labels: tuple[str, ...], grows: tuple[str, ...]) -> Text:
+    return Text(", ").join(Text(label, style="italic" if label in grows else "") for label in labels)
