@@ -3,6 +3,7 @@
     shop.test       a banner in words; cookies by header and by script; a frame of the tracker
     tracker.test    the third party: a frame, a pixel and a script
     plain.test      no banner at all
+    framed.test     no banner, but the frame of the tracker
     blocked.test    403 to everyone
     maze.test       links three deep, a cookie on each page, no banner
     stuck.test      its page never ends
@@ -29,7 +30,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-_NAMES = ("shop", "tracker", "plain", "blocked", "maze", "stuck", "flaky", "once", "inside")
+_NAMES = ("shop", "tracker", "plain", "framed", "blocked", "maze", "stuck", "flaky", "once", "inside")
 HOSTS = tuple(f"{name}.test" for name in _NAMES)
 RESOLVE = ", ".join(f"{host}=127.0.0.1" for host in HOSTS)
 YEAR = 31_536_000
@@ -62,8 +63,10 @@ INSIDE = """<!doctype html><title>inside</title><h1>Hello</h1><img src="http://1
 <img src="https://127.0.0.1:%(port)d/secret"><img src="https://[::1]:%(port)d/secret">"""
 
 
+FRAMED = """<!doctype html><title>Framed</title><iframe src="https://tracker.test:%(port)d/frame"></iframe>"""
 MAZE = """<!doctype html><title>%(path)s</title><a href="%(on)s">on</a> <a href="https://maze.test:%(port)d/a#top">A</a>
-<a href="/list.pdf">List</a> <a href="/logout">Leave</a> <a href="https://tracker.test:%(port)d/about">Tracker</a>"""
+<a href="/list.pdf">List</a> <a href="/logout">Leave</a> <a href="https://tracker.test:%(port)d/about">Tracker</a>
+<script>localStorage.setItem("odd\\0\\ud800", "x"); document.title += "\\ud800";</script>"""
 
 
 class Shop:
@@ -152,6 +155,9 @@ class Shop:
 
     async def _plain(self, _: web.Request) -> web.StreamResponse:
         return self._page("<title>Plain</title><h1>Nothing here</h1><button>OK</button>")
+
+    async def _framed(self, _: web.Request) -> web.StreamResponse:
+        return self._page(FRAMED)
 
     async def _blocked(self, _: web.Request) -> web.StreamResponse:
         answer = self._page("<title>403</title>Go away", status=403)

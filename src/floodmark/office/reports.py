@@ -11,7 +11,7 @@ from floodmark.store.blobs import Blobs
 from floodmark.store.reports import CookieReport, KeptScan, Scans
 
 from .local import LocalOffice
-from .port import Office
+from .port import JobFilter, Office
 
 if TYPE_CHECKING:
     from floodmark.client import Client
@@ -96,10 +96,13 @@ class ReportOffice:
                 f"there is no scan {scan[:60]!r} of {domain[:100]}",
                 hint="leave it out for the last one; `earlier` of a report names the one before it",
             )
-        raise NotFound(
-            f"there is no scan of {domain[:100]} yet",
-            hint=f"run its job: floodmark run JOB --wait; or make one: floodmark add cookies {domain[:100]}",
-        )
+        raise NotFound(f"there is no scan of {domain[:100]} yet", hint=await self._what_to_do(domain))
+
+    async def _what_to_do(self, domain: str) -> str:
+        jobs = await self._office.jobs(JobFilter(source="cookies", text=domain), limit=1)
+        if jobs:
+            return f"its job has not finished one: floodmark run {jobs[0].name} --wait"
+        return f"let it be scanned: floodmark add cookies {domain[:100]}"
 
     async def _streams(self, text: str) -> list[str]:
         """Where the scans may be: of the domain itself, and of a job or stream of that name."""

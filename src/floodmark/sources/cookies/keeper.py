@@ -138,7 +138,7 @@ class _WayOut:
 
     def notes(self) -> tuple[str, ...]:
         """What pages asked for and did not get, since the last time."""
-        told = tuple(f"not let through: {refused}" for refused in dict.fromkeys(self._proxy.refused))
+        told = tuple(f"not let through: {refused}" for refused in sorted(set(self._proxy.refused)))
         self._proxy.refused.clear()
         return told
 

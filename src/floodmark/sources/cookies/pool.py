@@ -17,7 +17,7 @@ from typing import IO
 import msgspec
 from msgspec import Struct
 
-from floodmark.errors import Permanent, SlowDown, Transient
+from floodmark.errors import Permanent, SlowDown, SourceError, Transient
 
 from .browser import require_browser
 from .findings import Found
@@ -83,7 +83,8 @@ class Pool:
                     if not left:
                         raise
                     continue
-                except UnreachableSite:
+                except SourceError:
+                    # It was about the site; the browser is fine.
                     await self._give_back(browser)
                     raise
                 except BaseException:
@@ -138,16 +139,21 @@ class _Browser:
         executable = require_browser(rules.chromium, os.environ)
         folder = Path(tempfile.mkdtemp(prefix="floodmark-browser-"))
         log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the browser
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "floodmark.sources.cookies.keeper"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-            env=_environment(),
-            # Not of our group: a Ctrl-C is for us, and we tell it.
-            start_new_session=True,
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "floodmark.sources.cookies.keeper"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                env=_environment(),
+                # Not of our group: a Ctrl-C is for us, and we tell it.
+                start_new_session=True,
+            )
+        except BaseException:
+            log.close()
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         browser = cls(process, folder, log)
         try:
             started = Start(

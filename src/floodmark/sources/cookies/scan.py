@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import Any, cast
 from urllib.parse import urldefrag, urlsplit
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 from playwright.async_api import Browser, BrowserContext, Error, Page, Request, Response
@@ -30,7 +31,9 @@ from .purposes import known_as
 
 # More than any site has; a page that wants to fill our database has no effect.
 _MOST_COOKIES, _MOST_KEYS, _MOST_HOSTS, _MOST_FRAMES = 2000, 2000, 500, 50
+_LONGEST_TEXT = 4000
 _QUIET_MS, _PICTURE_MS, _LOOK_SECONDS = 5000.0, 10_000.0, 5.0
+_PRESS_SECONDS, _FIND_SECONDS = 10.0, 30.0
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 5.0
 _VIEW = {"width": 1280, "height": 800}
 _FILES = re.compile(
@@ -60,7 +63,7 @@ class _Look(Struct, frozen=True):
 async def scan(browser: Browser, order: Order) -> Found:
     """All phases. `Unreachable` if there is no start page, `Crashed` if the browser went away."""
     try:
-        return await _Scan(browser, order).run()
+        return _storable(await _Scan(browser, order).run())
     except Error as error:
         if is_gone(browser, error):
             raise Crashed(_first_line(error)) from error
@@ -131,7 +134,26 @@ class _Scan:
 
     async def _button(self, room: "_Room", kind: Any) -> Button | None:
         params = self._order.params
-        return await find(room.page, kind, params.accept_selector if kind == "accept" else params.reject_selector)
+        selector = params.accept_selector if kind == "accept" else params.reject_selector
+        try:
+            async with asyncio.timeout(_FIND_SECONDS):
+                return await find(room.page, kind, selector)
+        except TimeoutError:
+            # A page whose scripts never rest has no button that could be pressed.
+            return None
+
+    async def _pressed(self, button: Button) -> str | None:
+        """Press it; why it could not be, if it could not."""
+        try:
+            async with asyncio.timeout(_PRESS_SECONDS):
+                await press(button)
+        except TimeoutError:
+            return "the button could not be pressed in time"
+        except Error as error:
+            if is_gone(self._browser, error):
+                raise
+            return f"the button could not be pressed: {_first_line(error)}"
+        return None
 
     async def _answered(self, kind: Any, can: dict[Kind, bool]) -> PhaseFound:
         """A phase that begins with pressing a button."""
@@ -145,7 +167,9 @@ class _Scan:
             if button is None:
                 missing = "it was there before consent, and not when the page was loaded again"
                 return replace(await room.told(kind, self._site, "banner not found"), note=missing)
-            await press(button)
+            why = await self._pressed(button)
+            if why is not None:
+                return replace(await room.told(kind, self._site, "failed"), note=why, banner=button.banner)
             await room.settle()
             await room.look()
             picture = await room.picture()
@@ -206,6 +230,7 @@ class _Room:
         self.left_out: list[str] = []
         self._visits: list[Visit] = []
         self._hosts: dict[str, Counter[str]] = {}
+        self._is_crowded = False
         self._by_header: dict[tuple[str, str], str] = {}
         self._first_seen: dict[tuple[Any, ...], str] = {}
         self._storage: dict[tuple[str, str, str], int] = {}
@@ -257,6 +282,7 @@ class _Room:
         if not host or not request.url.startswith(("http:", "https:")):
             return
         if host not in self._hosts and len(self._hosts) >= _MOST_HOSTS:
+            self._is_crowded = True
             return
         self._hosts.setdefault(host, Counter())[request.resource_type] += 1
 
@@ -375,6 +401,8 @@ class _Room:
         for what, found, most in (("cookies", cookies, _MOST_COOKIES), ("keys in storage", storage, _MOST_KEYS)):
             if len(cast("list[object]", found)) > most:
                 self.left_out.append(f"{len(found) - most} {what}")
+        if self._is_crowded:
+            self.left_out.append(f"hosts beyond the first {_MOST_HOSTS}")
         return PhaseFound(
             phase=phase,
             result=result,
@@ -417,6 +445,21 @@ class _Room:
             vendor=known.vendor,
             about=known.about,
         )
+
+
+def _storable(found: Found) -> Found:
+    """The same without what databases refuse and pages may hold: NUL, half characters, texts without end."""
+    return msgspec.convert(_clean(msgspec.to_builtins(found, builtin_types=(bytes,))), Found)
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return (
+            value[:_LONGEST_TEXT].replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        )
+    if isinstance(value, dict):
+        return {_clean(key): _clean(entry) for key, entry in value.items()}
+    return [_clean(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def _set(line: str, host: str) -> tuple[str, str]:

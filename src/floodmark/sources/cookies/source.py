@@ -43,7 +43,7 @@ class CookiesSource:
             return
         assert self._clock is not None, "this one can only check"
         began = self._clock.now()
-        found = await self._scanned(self._order(target))
+        found = await self._scanned(self.order(target))
         report, blobs = made(found, began=began, seconds=(self._clock.now() - began).total_seconds())
         context.result.update(_in_short(found, report))
         item = Item(key=context.execution_id, data=report, occurred_at=began)
@@ -58,7 +58,8 @@ class CookiesSource:
         self._events.emit(ScanEnded(result_of(found.phases).replace(" ", "_")))
         return found
 
-    def _order(self, target: Target) -> Order:
+    def order(self, target: Target) -> Order:
+        """The scan that a target asks for."""
         domain, settings = canonical(target.name), self._settings
         params = parse_params(target.params)
         return Order(
