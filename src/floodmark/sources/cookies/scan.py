@@ -32,7 +32,8 @@ from .purposes import known_as
 # More than any site has; a page that wants to fill our database has no effect.
 _MOST_COOKIES, _MOST_KEYS, _MOST_HOSTS, _MOST_FRAMES = 2000, 2000, 500, 50
 _LONGEST_TEXT = 4000
-_QUIET_MS, _PICTURE_MS, _LOOK_SECONDS = 5000.0, 10_000.0, 5.0
+_PICTURE_MS, _LOOK_SECONDS = 10_000.0, 5.0
+_QUIET_SECONDS, _LONGEST_NOISE_SECONDS, _LISTEN_SECONDS = 0.5, 5.0, 0.05
 _PRESS_SECONDS, _FIND_SECONDS = 10.0, 30.0
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 5.0
 _VIEW = {"width": 1280, "height": 800}
@@ -231,6 +232,8 @@ class _Room:
         self._visits: list[Visit] = []
         self._hosts: dict[str, Counter[str]] = {}
         self._is_crowded = False
+        self._open: set[Request] = set()
+        self._stirred = 0.0
         self._by_header: dict[tuple[str, str], str] = {}
         self._first_seen: dict[tuple[Any, ...], str] = {}
         self._storage: dict[tuple[str, str, str], int] = {}
@@ -247,6 +250,8 @@ class _Room:
         )
         self._context.on("request", self._requested)
         self._context.on("response", self._answered)
+        self._context.on("requestfinished", self._ended)
+        self._context.on("requestfailed", self._ended)
         await self._open_page()
         return self
 
@@ -277,7 +282,13 @@ class _Room:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _ended(self, request: Request) -> None:
+        self._open.discard(request)
+        self._stirred = time.monotonic()
+
     def _requested(self, request: Request) -> None:
+        self._open.add(request)
+        self._stirred = time.monotonic()
         host = urlsplit(request.url).hostname
         if not host or not request.url.startswith(("http:", "https:")):
             return
@@ -308,6 +319,8 @@ class _Room:
 
     async def _load(self, url: str, depth: int) -> Visit:
         visit = Visit(url=url, result="ok", depth=depth)
+        # Of the page before; whether they have ended is not always told.
+        self._open.clear()
         try:
             response = await self.page.goto(url, wait_until="domcontentloaded", timeout=self._order.page_seconds * 1000)
         except TookTooLong:
@@ -339,12 +352,18 @@ class _Room:
         return found[0].removeprefix("net::") if found else told
 
     async def settle(self) -> None:
-        """Wait until the page is loaded, its scripts had their time, and the network is quiet; not for ever."""
+        """Wait until the page is loaded, its scripts had their time, and the network is quiet; not for ever.
+
+        Playwright's own "networkidle" comes once for each page, and not again for what a button has set off.
+        """
         with suppress(TookTooLong):
             await self.page.wait_for_load_state("load", timeout=self._order.page_seconds * 1000)
+        self._stirred = time.monotonic()
         await asyncio.sleep(self._order.settle_seconds)
-        with suppress(TookTooLong):
-            await self.page.wait_for_load_state("networkidle", timeout=_QUIET_MS)
+        until = time.monotonic() + _LONGEST_NOISE_SECONDS
+        # Silence is no event that could be waited for.
+        while (now := time.monotonic()) < until and (self._open or now - self._stirred < _QUIET_SECONDS):  # noqa: ASYNC110
+            await asyncio.sleep(_LISTEN_SECONDS)
 
     async def look(self) -> None:
         """Read what the page and its frames hold, and which cookies have come since the last look."""
