@@ -49,8 +49,9 @@ QUICK: dict[str, Any] = {
 class Desk:
     """One process of an installation, and what can be asked of it."""
 
-    def __init__(self, parts: Parts, server: LoopbackTelegram) -> None:
+    def __init__(self, parts: Parts, server: LoopbackTelegram, url: str = "") -> None:
         self.parts, self._server = parts, server
+        self.url = url
         given = (parts.database, parts.clock)
         self.jobs, self.history, self.views = Jobs(*given), History(*given), Views(*given)
         self.limits, self.letters, self.watermarks = Limits(*given), DeadLetters(*given), Watermarks(*given)
@@ -139,13 +140,19 @@ async def working(
     app = Floodmark(chosen, events=events, clock=clock)
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
-        app.serve(scheduler=scheduler, worker=worker, stop=stop, port=0, ready=lambda parts, _: ready.set_result(parts))
+        app.serve(
+            scheduler=scheduler,
+            worker=worker,
+            stop=stop,
+            port=0,
+            ready=lambda parts, http: ready.set_result(Desk(parts, server, http.url)),
+        )
     )
     try:
         await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
             serving.result()
-        desk = Desk(ready.result(), server)
+        desk: Desk = ready.result()
         for kind in listen:
             events.listen(kind, desk.seen.append)
         yield desk
