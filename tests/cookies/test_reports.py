@@ -140,8 +140,9 @@ def test_the_last_report_is_shown(kept: None, line: CommandLine, tmp_path: Path)
     assert json.loads((tmp_path / "found" / "report.json").read_bytes())["domain"] == "example.com"
 
 
-def test_the_page_is_opened(kept: None, line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_opened(kept: None, line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Any] = []
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("webbrowser.open", opened.append)
     line.good("report", "cookies", "cookies-example-com", "--open")
 
