@@ -35,7 +35,9 @@ async def present_moment(database: Database, clock: Clock, connection: AsyncConn
 def seconds_between(database: Database, begin: ColumnElement[Any], end: ColumnElement[Any]) -> ColumnElement[float]:
     """How many seconds lie between two moments."""
     if database.dialect == "postgresql":
-        return cast(func.extract("epoch", end - begin), Float)
+        # Said plainly: SQLAlchemy takes our own type of moments for text, which cannot be subtracted.
+        first, last = (type_coerce(moment, DateTime(timezone=True)) for moment in (begin, end))
+        return cast(func.extract("epoch", last - first), Float)
     return (func.julianday(end, type_=Float()) - func.julianday(begin, type_=Float())) * 86_400.0
 
 
