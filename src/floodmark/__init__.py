@@ -36,6 +36,7 @@ What it stands on:
     moving/       moving over from another scheduler
     fetching.py   certain days of certain chats, here and now
     telemetry/    what happened, as events; metrics and logs listen
+    notifying/    tells people of trouble: Slack, webhooks, e-mail
     schemas/      JSON Schemas of what leaves
 
 Who asks and tells:

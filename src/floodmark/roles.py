@@ -31,6 +31,7 @@ from .worker.retries import Retries
 from .worker.worker import Worker
 
 if TYPE_CHECKING:
+    from .notifying.notifier import Notifier
     from .sync.sync import Syncer
 
 _SOON = timedelta(seconds=1)
@@ -44,6 +45,7 @@ _PRESENCE = timedelta(seconds=2)
 _DELIVERIES_KEPT = timedelta(days=1)
 _SHADOW = timedelta(seconds=15)
 _MEASURE = timedelta(seconds=15)
+_NOTIFY = timedelta(seconds=5)
 # What was put on the queue this long ago and is still waiting is put once more, in case the queue forgot.
 _FORGOTTEN = timedelta(seconds=5)
 
@@ -95,6 +97,7 @@ class SchedulerRole:
         self._measuring = Measuring(parts.database, parts.clock, telegram_max_age=age)
         self._shadow = Shadow(ShadowFires(parts.database, parts.clock))
         self._syncer = None if settings.api_url is None else _syncer(parts, self.leader)
+        self._notifier = _notifier(parts, self.leader)
         self._loops = [
             *forgetful,
             *self._listeners(),
@@ -106,6 +109,7 @@ class SchedulerRole:
             self._loop("pruner", pruner.step, timedelta(minutes=5)),
             self._loop("deliveries", self._forget_deliveries, timedelta(minutes=5)),
             *([] if self._syncer is None else [self._loop("sync", self._syncer.step, settings.sync_interval)]),
+            *([] if self._notifier is None else [self._loop("notifier", self._notifier.step, _NOTIFY)]),
             self._loop("shadow", self._record_shadow, _SHADOW),
             self._loop("tick", self.tick, _TICK),
             self._loop("measure", self.measure, _MEASURE, self._measure_bell),
@@ -157,7 +161,11 @@ class SchedulerRole:
         self._relay.stop()
         if self._syncer is not None:
             self._syncer.stop()
+        if self._notifier is not None:
+            self._notifier.stop()
         await asyncio.gather(*tasks)
+        if self._notifier is not None:
+            await self._notifier.close()
         if self._channels is not None:
             await self._channels.close()
         await _politely(self.leader.resign(), self._parts.events)
@@ -197,6 +205,15 @@ def _syncer(parts: Parts, leader: Leader) -> "Syncer":
     from .sync.sync import Syncer  # noqa: PLC0415 - with an HTTP client, which takes a while to import
 
     return Syncer(parts, leader)
+
+
+def _notifier(parts: Parts, leader: Leader) -> "Notifier | None":
+    settings = parts.settings
+    if not (settings.notify_slack_url or settings.notify_webhook_url or settings.notify_email_to):
+        return None
+    from .notifying.making import notifier_of  # noqa: PLC0415 - with what posts and mails, which few have a need for
+
+    return notifier_of(parts, leader)
 
 
 class WorkerRole:

@@ -15,6 +15,7 @@ from .jobs import cancel, explain, ls, pause, resume, rm, show
 from .limits import limits
 from .metrics import metrics
 from .moving import importing, migrate_jobs, shadow
+from .notify import notify
 from .reports import report
 from .root import Root, start
 from .running import demo, scheduler, up, worker
@@ -64,6 +65,7 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "migrate-jobs": migrate_jobs,
         "shadow": shadow,
         "import": importing,
+        "notify": notify,
         "settings": settings,
         "metrics": metrics,
         "doctor": doctor,

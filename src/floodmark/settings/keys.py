@@ -17,6 +17,7 @@ from floodmark.durations import parse_every
 from floodmark.errors import InvalidInput
 from floodmark.http.hosts import allowed_hosts, resolved_hosts
 from floodmark.job import CatchUp
+from floodmark.notifying.kinds import KINDS, addresses_of, kinds_of, smtp_server
 
 from .showing import Allowed, shown
 
@@ -101,6 +102,23 @@ RedisUrl = Annotated[
 HttpUrl = Annotated[
     str, _starts("http://", "https://"), Allowed("a URL that begins with http:// or https://", is_url=True)
 ]
+SecretUrl = Annotated[
+    SecretStr,
+    _starts("http://", "https://"),
+    Allowed("a URL that begins with http:// or https://", is_secret=True),
+]
+SmtpUrl = Annotated[
+    str,
+    BeforeValidator(_read_by(smtp_server)),
+    _starts("smtp://", "smtps://"),
+    Allowed("a URL such as smtp://user:password@mail.example.com:587 or smtps://...", is_url=True),
+]
+Addresses = Annotated[
+    str,
+    BeforeValidator(_read_by(addresses_of)),
+    Allowed("e-mail addresses, as in ada@example.com, ops@example.com"),
+]
+KindList = Annotated[str, BeforeValidator(_read_by(kinds_of)), Allowed(f"some of {', '.join(KINDS)}")]
 HostList = Annotated[
     str,
     BeforeValidator(_read_by(allowed_hosts)),
@@ -286,6 +304,27 @@ class Settings(BaseModel):
     metrics_push_interval: Duration = Field(default=timedelta(seconds=15), description="How often metrics are pushed.")
     metrics_max_label_values: Count = Field(
         default=200, description='Values of a label that can grow; the rest are "other".'
+    )
+    notify_slack_url: SecretUrl | None = Field(
+        default=None, description="A webhook of Slack, or of what is like it: trouble is told there."
+    )
+    notify_webhook_url: SecretUrl | None = Field(default=None, description="Trouble is posted there as JSON.")
+    notify_webhook_secret: Secret | None = Field(default=None, description="Signs what goes to NOTIFY_WEBHOOK_URL.")
+    notify_email_to: Addresses | None = Field(
+        default=None, description="Trouble is mailed there; several are separated by commas."
+    )
+    notify_email_from: Addresses | None = Field(
+        default=None, description="Who such mail is from; without it floodmark@HOSTNAME."
+    )
+    notify_email_smtp_url: SmtpUrl | None = Field(
+        default=None, description="The mail server: smtp:// with STARTTLS, or smtps://; user and password in front."
+    )
+    notify_on: KindList = Field(default=",".join(KINDS), description="What is told.")
+    notify_debounce: DurationOrNone = Field(
+        default=timedelta(minutes=5), description="How long a job or account rests once it was told of."
+    )
+    notify_group_wait: DurationOrNone = Field(
+        default=timedelta(seconds=10), description="How long trouble waits for other trouble, to be told together."
     )
     floodmark_url: HttpUrl | None = Field(
         default=None, description="A Floodmark server: commands then work there instead of on a database."

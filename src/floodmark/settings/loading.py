@@ -103,7 +103,16 @@ def _contradictions(settings: Settings) -> list[str]:
         f"{low.upper()}={shown(least)} is more than {high.upper()}={shown(most)}"
         for low, least, high, most in told
         if least > most
-    ]
+    ] + _half_of_a_pair(settings)
+
+
+def _half_of_a_pair(settings: Settings) -> list[str]:
+    """Mail needs someone to send it to, and a server."""
+    to, server = settings.notify_email_to, settings.notify_email_smtp_url
+    if (to is None) == (server is None):
+        return []
+    given, missing = ("TO", "SMTP_URL") if server is None else ("SMTP_URL", "TO")
+    return [f"NOTIFY_EMAIL_{given} is set and NOTIFY_EMAIL_{missing} is not: mail needs both"]
 
 
 def _as_text(value: str | float) -> str:

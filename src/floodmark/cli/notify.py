@@ -1,0 +1,76 @@
+"""Telling people of trouble: try whether it works."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from floodmark.errors import InvalidInput
+
+from .root import AsJson, Desk
+from .showing import plain, print_json
+
+if TYPE_CHECKING:
+    from floodmark.notifying.port import Channel, Message
+    from floodmark.settings import Settings
+
+notify = typer.Typer(help="Tell people of trouble over Slack, a webhook or e-mail: try whether it works.")
+
+
+@notify.callback()
+def notifying() -> None:
+    """Tell people of trouble over Slack, a webhook or e-mail: try whether it works."""
+
+
+@notify.command("test")
+def send_test(context: typer.Context, as_json: AsJson = False) -> None:
+    """Send a test over every channel that the settings here name, and say how it went."""
+    desk = Desk.of(context)
+    desk.only_here("notify test")
+    with desk.busy("Sending ..."):
+        results = asyncio.run(_sent(desk.settings()))
+    if as_json:
+        print_json(results)
+    else:
+        for result in results:
+            _say(desk, result)
+    if any(result["error"] is not None for result in results):
+        raise typer.Exit(1)
+
+
+def _say(desk: Desk, result: dict[str, Any]) -> None:
+    to = f"{result['channel']}: {plain(result['to'])}"
+    if result["error"] is None:
+        desk.out.print(f"[green]Sent[/]    {to}", highlight=False, soft_wrap=True)
+        return
+    desk.out.print(f"[bold red]Failed[/]  {to}", highlight=False, soft_wrap=True)
+    desk.out.print(f"        {plain(result['error'])}", highlight=False, soft_wrap=True)
+    if result["hint"]:
+        desk.out.print(f"        [bold]Next:[/] {plain(result['hint'])}", highlight=False, soft_wrap=True)
+
+
+async def _sent(settings: "Settings") -> list[dict[str, Any]]:
+    from floodmark.notifying.making import channels_of, http_for  # noqa: PLC0415 - heavy
+    from floodmark.notifying.wording import a_test  # noqa: PLC0415 - heavy
+
+    message = a_test(at=datetime.now(UTC), instance=settings.hostname)
+    async with http_for(settings) as http:
+        channels = channels_of(settings, http)
+        if not channels:
+            raise InvalidInput(
+                "no channel is configured",
+                hint="set NOTIFY_SLACK_URL, NOTIFY_WEBHOOK_URL, or NOTIFY_EMAIL_TO and NOTIFY_EMAIL_SMTP_URL",
+            )
+        return list(await asyncio.gather(*(_tried(channel, message) for channel in channels)))
+
+
+async def _tried(channel: "Channel", message: "Message") -> dict[str, Any]:
+    from floodmark.notifying.port import NotSent  # noqa: PLC0415 - loaded with the channels
+
+    told: dict[str, Any] = {"channel": channel.name, "to": channel.where, "id": message.id, "error": None, "hint": None}
+    try:
+        await channel.send(message)
+    except NotSent as error:
+        told |= {"error": str(error), "hint": error.hint}
+    return told

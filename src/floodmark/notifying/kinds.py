@@ -1,0 +1,42 @@
+"""What people can be told of, and how settings say whom. Light: the settings read it."""
+
+import re
+from typing import Literal, get_args
+from urllib.parse import urlsplit
+
+Kind = Literal["dead_letter", "account_lost", "stale_source"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_ADDRESS = re.compile(r"[^\s@,<>()\"]{1,64}@[^\s@,<>()\"]{1,253}")
+
+
+def kinds_of(text: str) -> tuple[Kind, ...]:
+    """Read `dead_letter,account_lost`; ValueError names what is wrong."""
+    words = [word.strip().lower() for word in text.split(",") if word.strip()]
+    for word in words:
+        if word not in KINDS:
+            raise ValueError(f"{word!r} is not one of {', '.join(KINDS)}")
+    return tuple(kind for kind in KINDS if kind in words)
+
+
+def addresses_of(text: str) -> tuple[str, ...]:
+    """Read `ada@example.com, ops@example.com`; ValueError names what is wrong."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if not _ADDRESS.fullmatch(word):
+            raise ValueError(f"{word!r} is not an e-mail address")
+    if not words:
+        raise ValueError("there is no address")
+    return tuple(words)
+
+
+def smtp_server(url: str) -> tuple[str, int | None]:
+    """Host and port of `smtp://user:password@host:587`; ValueError says what is wrong, without the password."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError("the address of the mail server cannot be read") from None
+    if not host or parts.path.strip("/") or parts.query:
+        raise ValueError("it is more, or less, than smtp://user:password@host:port")
+    return host, port

@@ -1,0 +1,65 @@
+"""What is told, and what a channel is: the ways are Slack, a webhook and e-mail."""
+
+from datetime import datetime, timedelta
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from floodmark.errors import FloodmarkError
+
+ChannelName = Literal["slack", "webhook", "email"]
+Status = Literal["trouble", "recovered", "test"]
+
+
+class NotSent(FloodmarkError):
+    """A message did not get through. `after`: how long the other side wants to be left alone, if it says so.
+
+    Its words hold nothing secret: no address of a webhook, no password.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", after: timedelta | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.after = after
+
+
+class Subject(Struct, frozen=True, kw_only=True):
+    """What a message is about: a job or an account. `text` is the error or the reason, `count` how often."""
+
+    name: str
+    text: str = ""
+    count: int = 1
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """One message. The same `id` again is the same message again: whoever has it can ignore it.
+
+    `kind` is that of NOTIFY_ON, or `test`. `count` is how many subjects there are; `subjects` names the first of them.
+    """
+
+    id: str
+    kind: str
+    status: Status
+    title: str
+    lines: tuple[str, ...] = ()
+    count: int = 0
+    subjects: tuple[Subject, ...] = ()
+    at: datetime
+    instance: str
+
+
+class Channel(Protocol):
+    """A way to reach people."""
+
+    @property
+    def name(self) -> ChannelName:
+        """As it is counted."""
+        ...
+
+    @property
+    def where(self) -> str:
+        """Whom it reaches, as it may be shown to anyone."""
+        ...
+
+    async def send(self, message: Message) -> None:
+        """Returns once the other side has taken it; `NotSent` says why it has not."""
+        ...

@@ -1,0 +1,336 @@
+"""People are told of what the database says, over real sockets, by whoever leads, and hardly ever twice."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from pydantic import SecretStr
+from sqlalchemy import insert, update
+
+from command_line import CommandLine
+from floodmark.incoming.webhooks import Webhook, judge
+from floodmark.notifying.making import notifier_of
+from floodmark.notifying.notifier import MOST_ATTEMPTS, MOST_PENDING, Notifier
+from floodmark.outcome import Dead
+from floodmark.parts import Parts
+from floodmark.settings import Settings
+from floodmark.store.noticing import Noticing
+from floodmark.store.tables import accounts, jobs
+from floodmark.telemetry.events import NotificationSent
+from floodmark.testing.clock import SetClock
+from floodmark.testing.eventually import eventually
+from floodmark.testing.factories import Opened, change_jobs, given_job, given_lease, settle
+from notifying.receivers import PASSWORD, USER, Letterbox, Receiver, certificate
+
+pytestmark = pytest.mark.spec("T13")
+
+LEADER = SimpleNamespace(is_leader=True)
+SECRET = "a secret that only two know"
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver().serving() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def letterbox() -> Letterbox:
+    return Letterbox()
+
+
+@pytest.fixture
+def mail(letterbox: Letterbox) -> Iterator[str]:
+    with letterbox.serving() as where:
+        yield where
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock()
+
+
+def channels(receiver: Receiver, mail: str | None = None) -> dict[str, Any]:
+    """Settings that name every channel, told at once and without rest."""
+    told = {"notify_email_to": "ada@example.com, ops@example.com", "notify_email_smtp_url": f"smtp://{mail}"}
+    return {
+        "notify_slack_url": f"{receiver.url}/services/T0/B0/canary-slack",
+        "notify_webhook_url": f"{receiver.url}/hook?key=canary-hook",
+        "notify_webhook_secret": SECRET,
+        "notify_debounce": timedelta(),
+        "notify_group_wait": timedelta(),
+        **(told if mail else {}),
+    }
+
+
+@pytest.fixture
+async def parts(sqlite: Opened, receiver: Receiver, mail: str, clock: SetClock) -> AsyncIterator[Parts]:
+    async with sqlite(clock=clock, **channels(receiver, mail)) as parts:
+        yield parts
+
+
+@pytest.fixture
+async def notifier(parts: Parts) -> AsyncIterator[Notifier]:
+    made = notifier_of(parts, LEADER)
+    # The first look finds where things stand.
+    await made.step()
+    yield made
+    await made.close()
+
+
+async def dies(parts: Parts, name: str, error: str = "TimeoutError: no answer") -> None:
+    """A job fails for good."""
+    lease = await given_lease(parts, name=name)
+    if isinstance(parts.clock, SetClock):
+        parts.clock.advance(timedelta(seconds=1))
+    assert await settle(parts, lease, Dead(error=error))
+
+
+def slack(receiver: Receiver) -> list[str]:
+    return [post.json["text"] for post in receiver.posts if post.path.startswith("/services")]
+
+
+def hooks(receiver: Receiver) -> list[Any]:
+    return [post.json for post in receiver.posts if post.path.startswith("/hook")]
+
+
+async def test_letters_are_told_over_every_channel_once(
+    parts: Parts, notifier: Notifier, receiver: Receiver, letterbox: Letterbox, clock: SetClock
+) -> None:
+    counted: list[NotificationSent] = []
+    parts.events.listen(NotificationSent, counted.append)
+    for name in ("news", "tides", "weather"):
+        await dies(parts, name)
+    await notifier.step()
+    await notifier.step()
+
+    [text] = slack(receiver)
+    assert text.startswith(":rotating_light: *3 jobs failed for good: TimeoutError: no answer*\n• news, tides, weather")
+    [told] = hooks(receiver)
+    assert (told["kind"], told["status"], told["count"], told["instance"]) == ("dead_letter", "trouble", 3, "test")
+    assert [subject["name"] for subject in told["subjects"]] == ["news", "tides", "weather"]
+    [letter] = letterbox.letters
+    assert letter["Subject"] == "[floodmark] 3 jobs failed for good: TimeoutError: no answer"
+    assert (letter["To"], letter["Message-ID"]) == ("ada@example.com, ops@example.com", f"<{told['id']}@floodmark>")
+    assert "- Look: floodmark dlq" in letter.get_content()
+    assert {(event.channel, event.result) for event in counted} == {
+        ("slack", "sent"),
+        ("webhook", "sent"),
+        ("email", "sent"),
+    }
+    # It is signed as the webhooks that Floodmark takes.
+    [post] = [post for post in receiver.posts if post.path.startswith("/hook")]
+    came = Webhook(path=(), body=post.body, headers=post.headers)
+    verdict = judge(came, SECRET, now=datetime.now(UTC), window=timedelta(minutes=5))
+    assert verdict.refusal is None
+    assert post.headers["x-floodmark-delivery"] == told["id"]
+    assert judge(came, "another", now=datetime.now(UTC), window=timedelta(minutes=5)).refusal == "altered"
+
+
+async def test_a_lost_account_and_a_stale_job_are_told_and_so_is_their_recovery(
+    parts: Parts, notifier: Notifier, receiver: Receiver, clock: SetClock
+) -> None:
+    made = clock.now() - timedelta(hours=1)
+    stale = {"schedule_type": "interval", "interval_seconds": 60.0, "created_at": made}
+    news = await given_job(parts, name="news", **stale)
+    tides = await given_job(parts, name="tides", **stale)
+    async with parts.database.writing() as connection:
+        lost = {"name": "reader1", "api_id": 1, "secrets": "", "state": "parked", "reason": "session revoked"}
+        await connection.execute(insert(accounts).values(lost))
+    await notifier.step()
+    clock.advance(MINUTE)
+    await notifier.step()
+    assert [(told["kind"], told["title"]) for told in hooks(receiver)] == [
+        ("account_lost", "account reader1 was lost: session revoked"),
+        ("stale_source", "2 jobs are stale: not read to their end for much longer than usual"),
+    ]
+
+    async with parts.database.writing() as connection:
+        await connection.execute(update(accounts).values(state="active", reason=None))
+        await connection.execute(update(jobs).where(jobs.c.job_id == news).values(interval_seconds=86_400.0))
+    await change_jobs(parts, [tides], paused=True)
+    await notifier.step()
+    assert [(told["status"], told["title"]) for told in hooks(receiver)[2:]] == [
+        ("recovered", "account reader1 works again"),
+        ("recovered", "news is up to date again"),
+    ], "a job that was paused has not recovered"
+
+
+async def test_what_was_sent_and_not_struck_off_is_sent_again_under_the_same_id(
+    parts: Parts, notifier: Notifier, receiver: Receiver, letterbox: Letterbox
+) -> None:
+    """As after `kill -9`: the other side has it, and nobody has written that down."""
+    await dies(parts, "news")
+    receiver.held.set()
+    killed = asyncio.create_task(notifier.step())
+    await eventually(lambda: len(receiver.posts) == 2 and len(letterbox.letters) == 1)
+    killed.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await killed
+    receiver.held.clear()
+
+    successor = notifier_of(parts, LEADER)
+    await successor.step()
+    await successor.step()
+    await successor.close()
+
+    first, again = hooks(receiver)
+    assert first == again
+    assert len(slack(receiver)) == 2
+    assert len({letter["Message-ID"] for letter in letterbox.letters}) == 1
+
+
+async def test_a_process_that_leaves_does_not_wait_for_a_silent_receiver(
+    parts: Parts, notifier: Notifier, receiver: Receiver
+) -> None:
+    await dies(parts, "news")
+    receiver.held.set()
+    leaving = asyncio.create_task(notifier.step())
+    await eventually(lambda: len(receiver.posts) == 2)
+    notifier.stop()
+    await leaving
+
+
+async def test_a_channel_that_fails_is_tried_again_and_holds_up_no_other(
+    parts: Parts, notifier: Notifier, receiver: Receiver, letterbox: Letterbox, clock: SetClock
+) -> None:
+    counted: list[NotificationSent] = []
+    parts.events.listen(NotificationSent, counted.append)
+    letterbox.refuses = {"ada@example.com", "ops@example.com"}
+    await dies(parts, "news")
+    await notifier.step()
+    assert (len(slack(receiver)), len(hooks(receiver)), letterbox.letters) == (1, 1, [])
+    await notifier.step()
+    assert [event.result for event in counted if event.channel == "email"] == ["failed"], "it rests"
+    clock.advance(timedelta(seconds=5))
+    letterbox.refuses = {"ada@example.com"}
+    await notifier.step()
+    assert len(letterbox.letters) == 1, "one of two is enough: whoever has it is not told twice"
+    assert len(slack(receiver)) == len(hooks(receiver)) == 1
+
+
+async def test_a_channel_that_asks_for_rest_gets_it_and_one_that_never_answers_is_given_up(
+    sqlite: Opened, receiver: Receiver, clock: SetClock
+) -> None:
+    url = {"notify_slack_url": f"{receiver.url}/services/canary", "notify_group_wait": timedelta()}
+    async with sqlite(clock=clock, **url, notify_debounce=timedelta()) as parts:
+        notifier = notifier_of(parts, LEADER)
+        await notifier.step()
+        receiver.answers = [(429, {"Retry-After": "300"}, "slow down"), *[(503, {}, "away")] * MOST_ATTEMPTS]
+        await dies(parts, "news")
+        await notifier.step()
+        clock.advance(4 * MINUTE)
+        await notifier.step()
+        assert len(receiver.posts) == 1
+        for _ in range(2 * MOST_ATTEMPTS):
+            clock.advance(10 * MINUTE)
+            await notifier.step()
+        assert len(receiver.posts) == MOST_ATTEMPTS
+        assert len({post.body for post in receiver.posts}) == 1
+        # While it was away, no more is kept for it than anyone would read.
+        receiver.answers = [(503, {}, "away")] * 5
+        for number in range(MOST_PENDING + 10):
+            await dies(parts, f"job{number}")
+            await notifier.step()
+        receiver.posts.clear()
+        receiver.answers = []
+        clock.advance(timedelta(hours=1))
+        await notifier.step()
+        assert len(receiver.posts) == MOST_PENDING
+        await notifier.close()
+
+
+async def test_only_the_leader_tells_and_of_two_only_one_writes(anywhere: Parts) -> None:
+    parts = anywhere
+    silent = notifier_of(parts, SimpleNamespace(is_leader=False))
+    noticing = Noticing(parts.database, parts.clock, telegram_max_age=timedelta(days=1))
+    await silent.step()
+    assert await noticing.told() is None
+    assert await noticing.tell({"turn": 3, "who": "a"})
+    assert not await noticing.tell({"turn": 3, "who": "b"})
+    assert await noticing.tell({"turn": 4, "who": "c"})
+    assert (await noticing.told())["who"] == "c"
+    await silent.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres_only"])
+def opened(request: pytest.FixtureRequest) -> Opened:
+    found: Opened = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+async def anywhere(opened: Opened, receiver: Receiver) -> AsyncIterator[Parts]:
+    async with opened(**channels(receiver)) as parts:
+        yield parts
+
+
+async def test_both_databases_tell_the_same(anywhere: Parts, receiver: Receiver) -> None:
+    parts = anywhere
+    notifier = notifier_of(parts, LEADER)
+    noticing = Noticing(parts.database, parts.clock, telegram_max_age=timedelta(days=1))
+    before = await noticing.now()
+    await notifier.step()
+    await dies(parts, "news")
+    await dies(parts, "tides", "refused")
+    async with parts.database.writing() as connection:
+        await connection.execute(insert(accounts).values(name="r1", api_id=1, secrets="", state="parked", reason="no"))
+    assert [row.job_name for row in await noticing.letters(before)] == ["news", "tides"]
+    assert await noticing.parked() == [("r1", "no")]
+    assert (await noticing.stale(), await noticing.working(["r1"]), await noticing.due([])) == ([], set(), set())
+    await notifier.step()
+    await notifier.step()
+    assert sorted(told["title"] for told in hooks(receiver)) == ["2 jobs failed for good", "account r1 was lost: no"]
+    await notifier.close()
+
+
+def test_the_command_tries_every_channel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receiver: Receiver, letterbox: Letterbox
+) -> None:
+    """Over TLS and with a password, which a server without TLS would not get."""
+    monkeypatch.chdir(tmp_path)
+    context, trusted = certificate(tmp_path)
+    shop = CommandLine(tmp_path)
+    shop.refused("notify", "test", says="no channel is configured")
+    shop.refused("notify", "test", "--set", "NOTIFY_EMAIL_TO=a@b", says="mail needs both")
+    shop.refused("notify", "test", "--url", "http://127.0.0.1:1", says="works on this machine only")
+    login = f"{USER}:{quote(PASSWORD, safe='')}"
+    with letterbox.serving(context) as where:
+        shop.settings = {
+            "NOTIFY_SLACK_URL": f"{receiver.url}/services/T0/B0/canary-slack",
+            "NOTIFY_WEBHOOK_URL": f"{receiver.url}/hook?key=canary-hook",
+            "NOTIFY_EMAIL_TO": "ada@example.com",
+            "NOTIFY_EMAIL_SMTP_URL": f"smtp://{login}@{where}",
+        }
+        receiver.answers = [(404, {}, "no_service PATH")] * 2
+        failed = shop("notify", "test")
+        assert failed.code == 1
+        assert "certificate that is not good" in failed.out, "nobody vouches for it"
+        assert "127.0.0.1 answered 404: no_service" in failed.out
+        assert "canary" not in failed.out + failed.err
+        assert "hunter2" not in failed.out + failed.err
+        monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+        assert shop.good("notify", "test").out.count("Sent") == 3
+        wrong = shop("notify", "test", "--json", "--set", f"NOTIFY_EMAIL_SMTP_URL=smtp://{USER}:hunter3@{where}").json
+    assert [entry["error"] is None for entry in wrong] == [True, True, False]
+    assert "535" in wrong[2]["error"]
+    assert "hunter3" not in str(wrong)
+    assert [letter["Subject"] for letter in letterbox.letters] == ["[floodmark] A test from Floodmark"]
+    assert slack(receiver)[-1].startswith(":wave: *A test from Floodmark*")
+
+
+def test_addresses_that_are_secret_are_shown_nowhere() -> None:
+    settings = Settings(
+        notify_slack_url=SecretStr("https://hooks.example/services/canary"),
+        notify_webhook_url=SecretStr("https://hooks.example/?canary"),
+        notify_webhook_secret=SecretStr("canary"),
+        notify_email_to="a@b",
+        notify_email_smtp_url="smtp://user:canary@mail.example",
+    )
+    assert "canary" not in str(settings.rows()) + repr(settings) + str(settings)
