@@ -9,8 +9,9 @@
     python3 run.py clean          remove .venv and all caches
 
 The first start makes .venv beside this file from the hashed requirements.lock, with uv if it is
-on PATH and with pip otherwise. `test` also brings a Chromium for the cookie scans, if there is none.
-Everything runs in this folder, wherever you call it from.
+on PATH and with pip otherwise. `test` also brings a Chromium for the cookie scans, and Prometheus with
+its companions for dashboards and alerts, if there are none. Everything runs in this folder, wherever you
+call it from.
 """
 
 from __future__ import annotations
@@ -37,6 +38,14 @@ BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 STAMP = VENV / ".stamp"
 LOCK = ROOT / "requirements.lock"
 FAST_TESTS = ("tests/unit", "tests/fundamentals")
+# What dashboards and alerts are tested with: each program by the names it goes by, and Debian's package of it.
+WATCHERS = {
+    ("prometheus",): "prometheus",
+    ("promtool",): "prometheus",
+    ("prometheus-pushgateway", "pushgateway"): "prometheus-pushgateway",
+    ("prometheus-alertmanager", "alertmanager"): "prometheus-alertmanager",
+    ("amtool",): "prometheus-alertmanager",
+}
 CACHES = (".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".import_linter_cache", "dist")
 
 
@@ -72,8 +81,9 @@ def demo(arguments: list[str]) -> int:
 def test(arguments: list[str]) -> int:
     """Everything, or just what the arguments tell pytest. Pytest always has the last word on screen."""
     make_venv()
-    if not arguments or any("cookies" in argument for argument in arguments):
-        bring_browser()
+    bring_programs(
+        browser=is_about(arguments, "cookies"), watchers=is_about(arguments, "seeing", "alerts", "dashboards")
+    )
     failed = [] if arguments else static_checks()
     if failed:
         say(f"Failed: {', '.join(failed)} (see above). The tests run all the same; the exit code will be 1.")
@@ -85,20 +95,68 @@ def side_by_side() -> list[str]:
     return ["-n", str(min(4, 1 + (os.cpu_count() or 1))), "--no-loadscope-reorder"]
 
 
-def bring_browser() -> None:
-    """Let there be a Chromium that runs: one that is installed, else Playwright's download, else Debian's package.
+def is_about(arguments: list[str], *words: str) -> bool:
+    """Whether pytest is told to run tests of this kind; it runs all of them when it is told nothing."""
+    return not arguments or any(word in argument for word in words for argument in arguments)
 
-    Where none can be had the tests that need it are skipped, which they say; with CI=true they fail.
+
+def bring_programs(*, browser: bool, watchers: bool) -> None:
+    """Let there be a Chromium that runs, and Prometheus with its companions, as far as they are wanted.
+
+    What is installed is used; else Playwright downloads its Chromium; else root installs Debian's packages, all at
+    once. Where something cannot be had the tests that need it are skipped, which they say; with CI=true they fail.
     """
+    chromium = bring_browser() if browser else None
+    packages = ["chromium"] if browser and chromium is None else []
+    if watchers and missing_watchers():
+        say("Prometheus is not complete here, which dashboards and alerts are tested with.")
+        packages += missing_watchers()
+    if packages and shutil.which("apt-get") and hasattr(os, "geteuid") and os.geteuid() == 0:
+        end = install_packages(packages)
+        if "chromium" in packages:
+            chromium = find_browser()
+        if (browser and chromium is None) or (watchers and missing_watchers()):
+            say(f"That did not help: {end}")
+    if browser:
+        tell_browser(chromium)
+    if watchers:
+        tell_watchers()
+
+
+def bring_browser() -> str | None:
+    """A Chromium that runs: one that is installed, else Playwright's download."""
     found = find_browser()
-    for name, command in ways_to_a_browser() if found is None else ():
-        say(f"No Chromium runs here, which cookie scans are tested with. Getting {name}: {' '.join(command)} ...")
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if found is None:
+        say("No Chromium runs here, which cookie scans are tested with.")
+        _, end = get("Playwright's own", str(BIN / "python"), "-m", "playwright", "install", "chromium")
         found = find_browser()
-        if found is not None:
-            break
-        told = [line.strip() for line in done.stdout.splitlines() if "rror" in line or line.startswith("E:")]
-        say(f"That did not help: {told[0] if told else f'it ended with code {done.returncode}'}")
+        if found is None:
+            say(f"That did not help: {end}")
+    return found
+
+
+def install_packages(packages: list[str]) -> str:
+    """Debian's packages, all at once; how it ended."""
+    install = ("apt-get", "install", "--yes", "--no-install-recommends", *packages)
+    is_done, end = get("Debian's packages", *install)
+    if not is_done:
+        # A fresh container does not know yet which packages there are.
+        get("Debian's list of packages", "apt-get", "update")
+        _, end = get("Debian's packages", *install)
+    return end
+
+
+def get(what: str, *command: str) -> tuple[bool, str]:
+    """Run a command that brings something which tests need: whether it went well, and how it ended."""
+    say(f"Getting {what}: {' '.join(command)} ...")
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=quiet)
+    told = [line.strip() for line in done.stdout.splitlines() if "rror" in line or line.startswith("E:")]
+    return done.returncode == 0, told[0] if told else f"it ended with code {done.returncode}"
+
+
+def tell_browser(found: str | None) -> None:
+    """Say which browser is used, or that there is none."""
     if found is None:
         say(
             "WARNING: there is no Chromium and none can be had, so cookie scans are NOT TESTED"
@@ -111,12 +169,23 @@ def bring_browser() -> None:
     os.environ["FLOODMARK_CHROMIUM"] = found
 
 
-def ways_to_a_browser() -> list[tuple[str, list[str]]]:
-    """What can be tried on this machine, in order."""
-    ways = [("Playwright's own", [str(BIN / "python"), "-m", "playwright", "install", "chromium"])]
-    if shutil.which("apt-get") and hasattr(os, "geteuid") and os.geteuid() == 0:
-        ways.append(("Debian's package", ["apt-get", "install", "--yes", "--no-install-recommends", "chromium"]))
-    return ways
+def tell_watchers() -> None:
+    """Say which Prometheus is used, or what is missing."""
+    missing = missing_watchers()
+    if not missing:
+        say(f"- prometheus: {shutil.which('prometheus')}")
+        return
+    say(
+        "WARNING: Prometheus is not complete and cannot be had, so dashboards and alerts are NOT TESTED"
+        " (with CI=true that is a failure).\n"
+        f"Install what Debian calls {', '.join(missing)}, and put it on PATH."
+    )
+
+
+def missing_watchers() -> list[str]:
+    """The packages of programs that are not on PATH, each once."""
+    missing = [package for names, package in WATCHERS.items() if not any(map(shutil.which, names))]
+    return list(dict.fromkeys(missing))
 
 
 def find_browser() -> str | None:
