@@ -16,6 +16,7 @@ from .families import Maker, word
 
 _SOURCE = "telegram"
 _CHECKED = ("done", "empty")
+_FORCED = ("stale_lpa", "feature_off", "override")
 
 
 class ChannelMetrics:
@@ -34,6 +35,9 @@ class ChannelMetrics:
         self._ticked = make.gauge("scheduler_last_tick_ts_seconds")
         for status in ("acquired", "busy"):
             self._locks.child(status)
+        for reason in _FORCED:
+            # A series that starts at 0 shows its first one too as an increase.
+            self._forced.child(reason)
 
     def attach(self, events: Events) -> None:
         """Count what happens from now on."""
