@@ -142,21 +142,22 @@ async def ours(place: Place) -> Round:
     async with floodmark(settings) as parts:
         if parts.redis is not None:
             await parts.redis.flushall()
-        await _given_jobs(parts, count)
-        enqueue, drain = Watch(), Watch()
+        await given_jobs(parts, count)
+        enqueue, draining = Watch(), Watch()
         leader = Leader(parts.leases, parts.events, name="leader", holder="bench", ttl=timedelta(hours=1))
         await leader.step()
         scheduler = Scheduler(parts.firing, parts.queue, leader, parts.events)
         with enqueue.running():
             while await scheduler.step() == timedelta():
                 pass
-        with drain.running():
-            await _drain(parts, count)
+        with draining.running():
+            await drain(parts, count)
         await _check(parts, count)
-    return Round(count, count / enqueue.wall, drain)
+    return Round(count, count / enqueue.wall, draining)
 
 
-async def _given_jobs(parts: Parts, count: int) -> None:
+async def given_jobs(parts: Parts, count: int) -> None:
+    """So many jobs that are due."""
     async with parts.database.writing() as connection:
         for start in range(0, count, 1000):
             rows = [{"id": new_id(), "name": f"job-{n}"} for n in range(start, min(count, start + 1000))]
@@ -173,7 +174,8 @@ async def _given_jobs(parts: Parts, count: int) -> None:
             await connection.execute(text("VACUUM ANALYZE"))
 
 
-async def _drain(parts: Parts, count: int) -> None:
+async def drain(parts: Parts, count: int) -> None:
+    """One worker, until it has run so many executions."""
     sources = {"python": PythonSource({"nothing": Collector(function=nothing)})}
     retries = Retries(base=timedelta(seconds=1), longest=timedelta(seconds=10))
     executor = Executor(sources, SqlSink(parts.keeping, parts.events), retries, asyncio.Event())

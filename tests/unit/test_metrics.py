@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import time_machine
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 
 from floodmark.job import Priority
@@ -44,6 +44,7 @@ from floodmark.telemetry.events import (
     TriggersMatched,
 )
 from floodmark.telemetry.metrics import Metrics, render
+from floodmark.telemetry.metrics.families import observe_all
 
 PROMISED = {
     "jobs_scheduled_total": {"schedule_type", "priority"},
@@ -308,6 +309,31 @@ def test_an_execution_without_a_source_id_is_counted_as_none(watched: Watched) -
     assert watched.value("crawler_scheduler_jobs_executed_total", status="done", source_id="none") == 1
 
 
+def test_many_values_observed_at_once_are_spread_as_one_by_one() -> None:
+    registry, values = CollectorRegistry(), [0.0, 0.5, 0.5000001, 1.0, 7.0, 1e9]
+    single, together = (Histogram(name, name, buckets=(0.5, 1, 5), registry=registry) for name in ("single", "many"))
+    for value in values:
+        single.observe(value)
+    observe_all(together, values)
+    for le in ("0.5", "1.0", "5.0", "+Inf"):
+        assert registry.get_sample_value("many_bucket", {"le": le}) == registry.get_sample_value(
+            "single_bucket", {"le": le}
+        )
+    assert registry.get_sample_value("many_sum") == registry.get_sample_value("single_sum")
+
+
+def test_what_happens_often_is_counted_once_whoever_asks_first(watched: Watched) -> None:
+    """By the worker after each group of outcomes, or by whoever reads in between."""
+    executed = "crawler_scheduler_jobs_executed_total"
+    watched.events.emit(ExecutionSettled("a", "s", "1", "done", 0.1))
+    assert watched.value(executed, status="done", source_id="s") == 1
+    watched.events.emit(SlotsChanged(10, 4))
+    assert watched.value(executed, status="done", source_id="s") == 1
+    watched.events.emit(ExecutionSettled("a", "s", "2", "dead", 0.1, source="telegram"))
+    watched.events.emit(SlotsChanged(10, 4))
+    assert watched.value("floodmark_executions_dead_total", source="telegram") == 1
+
+
 def test_two_sets_of_metrics_do_not_touch_each_other(watched: Watched) -> None:
     other = Watched()
     watched.events.emit(ExecutionsRescued(1))
@@ -323,8 +349,8 @@ from floodmark.telemetry.metrics import Metrics, render
 
 registry, events = CollectorRegistry(), Events()
 Metrics(registry, 10).attach(events)
-events.emit(SlotsChanged(10, int(sys.argv[1])))
 events.emit(ExecutionSettled("a", "s", "1", "done", 0.5))
+events.emit(SlotsChanged(10, int(sys.argv[1])))
 events.emit(LeaderChanged(sys.argv[1] == "3", None))
 hours = timedelta(hours=int(sys.argv[1]))
 events.emit(RunEnded("s", 7, "incremental", "done", 0.5, 1, datetime.now(UTC) - hours))

@@ -238,7 +238,6 @@ class Worker:
         failpoint("settle.before")
         settled = await self._queue.settle(batch)
         failpoint("settle.acked")
-        self._events.emit(SlotsChanged(self.slots, self._busy))
         for settlement, is_mine in zip(batch, settled, strict=True):
             lease, outcome = settlement.lease, settlement.outcome
             self._let_go(lease)
@@ -261,3 +260,4 @@ class Worker:
                     lease.job.source,
                 )
             )
+        self._events.emit(SlotsChanged(self.slots, self._busy))

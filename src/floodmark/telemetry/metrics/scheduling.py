@@ -1,5 +1,7 @@
 """Metrics of scheduling, executions, the cluster and its upkeep: `crawler_scheduler_*` (V9) and `floodmark_*`."""
 
+from collections import Counter, defaultdict
+
 from floodmark.execution import State
 from floodmark.job import Priority
 from floodmark.telemetry.events import (
@@ -18,6 +20,7 @@ from floodmark.telemetry.events import (
     LeaderChanged,
     LeaderElectionAttempted,
     LeaseLost,
+    SchedulerTicked,
     SlotsChanged,
     StepFailed,
     StoreRetried,
@@ -25,7 +28,7 @@ from floodmark.telemetry.events import (
     TriggersMatched,
 )
 
-from .families import Maker
+from .families import Maker, observe_all
 
 NO_SOURCE = "none"
 _DEAD = State.DEAD.value
@@ -44,11 +47,12 @@ class SchedulingMetrics:
 
     def attach(self, events: Events) -> None:
         """Count what happens from now on."""
-        events.listen(ExecutionsFired, self._fired)
+        events.listen(ExecutionsFired, self._fires.put)
+        events.listen(SchedulerTicked, lambda _: self._fires.clear())
         events.listen(ExecutionsEnqueued, self._enqueued)
         events.listen(ExecutionsLeased, self._leased)
-        events.listen(ExecutionStarted, self._started)
-        events.listen(ExecutionSettled, self._settled)
+        events.listen(ExecutionStarted, self._starts.put)
+        events.listen(ExecutionSettled, self._ends.put)
         events.listen(BatchKept, self._kept)
         events.listen(SlotsChanged, self._slots)
         events.listen(DepthMeasured, self._depth)
@@ -67,6 +71,7 @@ class SchedulingMetrics:
     def _define_scheduling(self, make: Maker) -> None:
         self._scheduled = make.counters("crawler_scheduler_jobs_scheduled_total")
         self._lateness = make.histogram("floodmark_fire_lateness_seconds")
+        self._fires = make.pile(self._count_fired)
         self._put = make.counters("crawler_scheduler_queue_enqueued_total")
         self._taken = make.counters("crawler_scheduler_queue_dequeued_total")
         self._depths = make.gauges("crawler_scheduler_queue_depth")
@@ -81,6 +86,7 @@ class SchedulingMetrics:
         self._executed = make.counters("crawler_scheduler_jobs_executed_total")
         self._durations = make.histograms("crawler_scheduler_job_duration_seconds")
         self._waits = make.histogram("floodmark_queue_wait_seconds")
+        self._starts, self._ends = make.pile(self._count_started), make.pile(self._count_settled)
         self._running = make.gauge("crawler_scheduler_jobs_currently_running")
         self._size = make.gauge("crawler_scheduler_worker_pool_size")
         self._busy = make.gauge("crawler_scheduler_workers_busy")
@@ -103,10 +109,13 @@ class SchedulingMetrics:
         self._store_retries = make.counters("floodmark_store_retries_total")
         self._step_failures = make.counters("floodmark_step_failures_total")
 
-    def _fired(self, event: ExecutionsFired) -> None:
-        self._scheduled.child(event.schedule_type, _LABELS[event.priority]).inc(event.count)
-        for lateness in event.lateness:
-            self._lateness.observe(lateness)
+    def _count_fired(self, fired: list[ExecutionsFired]) -> None:
+        counts = Counter[tuple[str, str]]()
+        for event in fired:
+            counts[event.schedule_type, _LABELS[event.priority]] += event.count
+        for labels, count in counts.items():
+            self._scheduled.child(*labels).inc(count)
+        observe_all(self._lateness, [seconds for event in fired for seconds in event.lateness])
 
     def _enqueued(self, event: ExecutionsEnqueued) -> None:
         for priority, count in event.counts.items():
@@ -116,16 +125,19 @@ class SchedulingMetrics:
         for priority, count in event.counts.items():
             self._taken.child(_LABELS[priority]).inc(count)
 
-    def _started(self, event: ExecutionStarted) -> None:
-        if event.waited is not None:
-            self._waits.observe(event.waited)
+    def _count_started(self, started: list[ExecutionStarted]) -> None:
+        observe_all(self._waits, [event.waited for event in started if event.waited is not None])
 
-    def _settled(self, event: ExecutionSettled) -> None:
-        source = event.source_id or NO_SOURCE
-        self._executed.child(event.status, source).inc()
-        self._durations.child(source).observe(event.duration)
-        if event.status == _DEAD:
-            self._dead.child(event.source or NO_SOURCE).inc()
+    def _count_settled(self, settled: list[ExecutionSettled]) -> None:
+        durations = defaultdict[tuple[str, str | None], list[float]](list)
+        for event in settled:
+            durations[event.status, event.source_id].append(event.duration)
+        for (status, source_id), seconds in durations.items():
+            self._executed.child(status, source_id or NO_SOURCE).inc(len(seconds))
+            observe_all(self._durations.child(source_id or NO_SOURCE), seconds)
+        if any(status == _DEAD for status, _ in durations):
+            dead = Counter(event.source or NO_SOURCE for event in settled if event.status == _DEAD)
+            self._given_up(ExecutionsGivenUp(dead))
 
     def _given_up(self, event: ExecutionsGivenUp) -> None:
         for source, count in event.counts.items():
@@ -149,6 +161,9 @@ class SchedulingMetrics:
                 self._depths.child(label).set(0)
 
     def _slots(self, event: SlotsChanged) -> None:
+        # A worker says so after each group of leases and of outcomes.
+        self._starts.clear()
+        self._ends.clear()
         self._running.set(event.busy)
         self._size.set(event.size)
         self._busy.set(event.busy)

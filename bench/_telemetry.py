@@ -1,0 +1,107 @@
+"""What the benchmark of instrumentation measures, each in a process of its own: a worker that is watched or is not."""
+
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from prometheus_client import CollectorRegistry
+
+from floodmark.parts import open_parts
+from floodmark.scheduler.scheduler import Scheduler
+from floodmark.settings import Settings
+from floodmark.telemetry.events import E, Event, Events
+from floodmark.telemetry.metrics import Metrics
+from floodmark.upkeep.leader import Leader
+
+from ._executions import Place, drain, given_jobs
+from ._measuring import Watch, in_a_process, migrated, run, tell
+
+Role = Literal["watched", "unwatched", "replayed"]
+_REPLAYS = 20
+
+
+class Cost(Struct, frozen=True):
+    """CPU seconds for so many executions."""
+
+    count: int
+    cpu: float
+
+
+class Unwatched(Events):
+    """Nobody is listened to but the benchmark itself, which has to know when it is over."""
+
+    def listen(self, event_type: type[E], callback: Callable[[E], None]) -> Callable[[], None]:
+        if not str(callback.__module__).startswith("bench."):
+            return lambda: None
+        return super().listen(event_type, callback)
+
+
+class Recorded(Events):
+    """Remembers what happened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.happened: list[Event] = []
+
+    def emit(self, event: Event) -> None:
+        self.happened.append(event)
+        super().emit(event)
+
+
+async def measured(role: Role, place: Place) -> Cost:
+    """Measure in a fresh process."""
+    return await in_a_process(__spec__.name, role, place, Cost)
+
+
+async def worked(place: Place, events: Events) -> Cost:
+    """Jobs that are all due, fired by the scheduler, then run by one worker: what running them takes."""
+    settings, watch = Settings(database_url=place.database), Watch()
+    await migrated(settings)
+    async with open_parts(settings, events=events) as parts:
+        await given_jobs(parts, place.count)
+        leader = Leader(parts.leases, parts.events, name="leader", holder="bench", ttl=timedelta(hours=1))
+        await leader.step()
+        scheduler = Scheduler(parts.firing, parts.queue, leader, parts.events)
+        while await scheduler.step() == timedelta():
+            pass
+        with watch.running():
+            await drain(parts, place.count)
+    return Cost(place.count, watch.cpu)
+
+
+async def replayed(place: Place) -> Cost:
+    """The same events told once more, to metrics and to nobody: the difference is what the metrics take.
+
+    Far more exact than the difference of two runs, of which it is a hundredth.
+    """
+    recorded = Recorded()
+    await worked(place, recorded)
+    watched = Events()
+    Metrics(CollectorRegistry(), 200).attach(watched)
+    to_metrics, to_nobody = (_told(events, recorded.happened) for events in (watched, Events()))
+    return Cost(place.count * _REPLAYS, to_metrics - to_nobody)
+
+
+def _told(events: Events, happened: list[Event]) -> float:
+    watch = Watch()
+    with watch.running():
+        for _ in range(_REPLAYS):
+            for event in happened:
+                events.emit(event)
+    return watch.cpu
+
+
+async def main(role: str, told: str) -> None:
+    place: Any = msgspec.json.decode(told, type=Place)
+    tell(
+        await (
+            replayed(place) if role == "replayed" else worked(place, Unwatched() if role == "unwatched" else Events())
+        )
+    )
+
+
+if __name__ == "__main__":
+    run(lambda: main(*sys.argv[1:]))
