@@ -77,15 +77,21 @@ def _started(role: str, told: Struct) -> "subprocess.Popen[bytes]":
 
 
 def page(number: int, pages: int) -> bytes:
-    """About fifteen kilobytes, like an article: menus, forty links, thirty paragraphs."""
-    links = [f"/page/{(number * 7 + step) % pages}" for step in range(1, 41)]
-    text = "\n\n".join(_SENTENCE.format(number * 100 + part) * 4 for part in range(30))
+    """About sixty kilobytes, like an article: menus of a hundred links, styles and scripts, twenty of text."""
+    links = "".join(
+        f'<li class="menu__entry menu__entry--level-2"><a class="menu__link" href="/page/{to}">Page {to}</a></li>\n'
+        for to in ((number * 7 + step) % pages for step in range(1, 101))
+    )
+    text = "\n\n".join(_SENTENCE.format(number * 100 + part) * 4 for part in range(50))
+    rules = "\n".join(f".menu__entry--level-{n} {{ margin: {n}px; color: #{n:06x} }}" for n in range(250))
+    data = "".join(f'{{"@type":"ListItem","position":{n},"name":"Harbour {n}"}},' for n in range(200))
     head = (
         '<meta name="author" content="A. Harbour">'
         f'<meta property="og:title" content="Page {number}"><meta property="og:type" content="article">'
         f'<meta property="article:published_time" content="2026-05-{number % 28 + 1:02}T12:00:00Z">'
+        f'<style>{rules}</style><script type="application/json">[{data}0]</script>'
     )
-    return document(f"Page {number}", text, links, head=head).encode()
+    return document(f"Page {number}", text, head=head, body=f"<aside><ul>{links}</ul></aside>").encode()
 
 
 async def serve(wanted: Wanted) -> None:
