@@ -47,10 +47,11 @@ class Hold(StrEnum):
 
 
 class Queued(Struct, frozen=True, gc=False):
-    """What the queue needs to know of an execution: nothing but where it stands in line."""
+    """What the queue needs to know of an execution: nothing but where it stands in line. Its trace travels along."""
 
     execution_id: str
     priority: Priority = Priority.NORMAL
+    traceparent: str | None = None
 
 
 class Lease(Struct, frozen=True, kw_only=True, gc=False):
@@ -67,6 +68,8 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):
     params: Mapping[str, Any] | None = None
     waited: float | None = None
     """Seconds it stood in line before this lease."""
+    traceparent: str | None = None
+    """What it goes on from in its trace, if it is traced."""
 
 
 class Execution(Struct, frozen=True, kw_only=True):

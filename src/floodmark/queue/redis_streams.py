@@ -1,6 +1,7 @@
 """The queue on Redis Streams. Every hot step is one script for many executions.
 
-`<prefix>:jobs:high|normal|low`  streams, one entry an execution, field `id`; deleted when settled
+`<prefix>:jobs:high|normal|low`  streams, one entry an execution, field `id`; deleted when settled. A second field,
+                                 `traceparent`, if it is traced: for whoever looks; workers go by the store
 `<prefix>:jobs:known`            hash, execution id -> "<priority>:<entry>"; makes a second put harmless; goes with it
 group `workers`                  one consumer a worker process; removed when it leaves or has been silent for long
 
@@ -80,7 +81,8 @@ class RedisStreamsQueue:
             for start in range(0, len(executions), _PUT_AT_ONCE):
                 part = executions[start : start + _PUT_AT_ONCE]
                 ids, priorities = [e.execution_id for e in part], [int(e.priority) for e in part]
-                counts = await self._put(self._keys, [GROUP, int(again), len(part), *ids, *priorities])
+                traces = [e.traceparent or "" for e in part] if any(e.traceparent for e in part) else ()
+                counts = await self._put(self._keys, [GROUP, int(again), len(part), *ids, *priorities, *traces])
                 added.update(dict(zip(Priority, counts, strict=True)))
         except _AWAY as error:
             self._lost(error)
@@ -145,7 +147,7 @@ class RedisStreamsQueue:
             if is_mine and entry is not None:
                 entries[lease.execution_id] = entry
             if is_mine and isinstance(settlement.outcome, Released):
-                released.append(Queued(lease.execution_id, lease.job.priority))
+                released.append(Queued(lease.execution_id, lease.job.priority, lease.traceparent))
         await self._acknowledge(entries)
         # Another worker can have them now; the requeuer would find them only after a while.
         await self.put(released)

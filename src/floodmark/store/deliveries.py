@@ -121,11 +121,18 @@ class Deliveries:
         self._database, self._clock, self._patience = database, clock, patience
 
     async def take(
-        self, subject: str, shots: Sequence[Shot], *, delivery_id: str | None = None, signature: str | None = None
+        self,
+        subject: str,
+        shots: Sequence[Shot],
+        *,
+        delivery_id: str | None = None,
+        signature: str | None = None,
+        traceparent: str | None = None,
     ) -> Outcome:
         """Write the executions. A delivery that was taken before is given the same answer, and fires nothing.
 
-        `Replayed` for a signature that came with another delivery: nothing was changed.
+        `traceparent`: what they go on from in a trace. `Replayed` for a signature that came with another delivery:
+        nothing was changed.
         """
         named = clean(delivery_id or new_id())
         async with self._database.writing() as connection:
@@ -143,7 +150,7 @@ class Deliveries:
                 part = await self._begin(connection, shot, row)
                 if part is not None:
                     parts.append(part)
-            queued = await self._fire(connection, [part for part in parts if not part.is_old], now)
+            queued = await self._fire(connection, [part for part in parts if not part.is_old], now, traceparent)
             await self._end(connection, [part for part in parts if not part.is_old], named, now)
         return _outcome(named, parts, queued)
 
@@ -259,7 +266,9 @@ class Deliveries:
 
     # Its executions
 
-    async def _fire(self, connection: AsyncConnection, parts: Sequence[_Part], now: datetime) -> list[Queued]:
+    async def _fire(
+        self, connection: AsyncConnection, parts: Sequence[_Part], now: datetime, traceparent: str | None
+    ) -> list[Queued]:
         """Write the executions of all parts, a job of several of them once."""
         wanted = _wanted(parts)
         queued: list[Queued] = []
@@ -274,13 +283,13 @@ class Deliveries:
                 if job is None or reason is not None:
                     part.skipped.append(Skipped(job=job_id if job is None else job.name, reason=str(reason)))
                     continue
-                row = self._row(job, part, params, now)
+                row = {**self._row(job, part, params, now), "traceparent": traceparent}
                 rows.append(_held(row, others.get(job_id), unmet.get(job_id, ())))
             for row in await self._insert(connection, rows, now):
                 part, _ = wanted[row["job_id"]]
                 part.executions.append(_fired(row))
                 if row["state"] == State.QUEUED:
-                    queued.append(Queued(row["execution_id"], Priority(row["priority"])))
+                    queued.append(Queued(row["execution_id"], Priority(row["priority"]), traceparent))
         return queued
 
     def _row(self, job: Any, part: _Part, params: Mapping[str, Any], now: datetime) -> dict[str, Any]:

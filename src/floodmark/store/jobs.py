@@ -189,6 +189,7 @@ class Jobs:
         params: Mapping[str, Any] | None = None,
         trigger: str = "manual",
         now: datetime | None = None,
+        traceparent: str | None = None,
     ) -> Forced:
         """Write an execution for now, whatever the schedule says. Put its `queued` on the queue.
 
@@ -218,10 +219,11 @@ class Jobs:
                 "hold": None if reason is None else Hold.OVERLAP,
                 "queue_rank": present(self._database, self._clock) if reason is None else None,
                 "created_at": present(self._database, self._clock),
+                "traceparent": traceparent,
             }
             scheduled_for = await self._insert_execution(connection, row, now or self._clock.now())
         # Someone is waiting for it: it stands in line with the most urgent.
-        queued = Queued(row["execution_id"], Priority.HIGH) if reason is None else None
+        queued = Queued(row["execution_id"], Priority.HIGH, traceparent) if reason is None else None
         return Forced(execution_id=row["execution_id"], scheduled_for=scheduled_for, queued=queued, reason=reason)
 
     async def cancel(self, job: Job) -> int:

@@ -37,6 +37,7 @@ class NewExecution(Struct, frozen=True, kw_only=True, gc=False):
     reason: str | None = None
     hold: Hold | None = None
     not_before: datetime | None = None
+    traceparent: str | None = None
 
 
 class Decision(Struct, frozen=True, kw_only=True, gc=False):
@@ -161,7 +162,13 @@ class Event(Struct, frozen=True, kw_only=True, gc=False):
     data: str
 
 
-Publish = Callable[[Sequence[Event]], Awaitable[None]]
+class Unsent(Event, frozen=True, kw_only=True, gc=False):
+    """An event on its way out, with the batch it comes from, if that was traced."""
+
+    traceparent: str | None = None
+
+
+Publish = Callable[[Sequence[Unsent]], Awaitable[None]]
 
 
 class Keeping(Protocol):

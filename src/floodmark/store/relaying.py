@@ -6,12 +6,21 @@ from typing import Any
 from floodmark.posts import post_event
 
 from .database import encode_json
-from .port import Event
+from .port import Event, Unsent
 from .rows import moment
 
 
 def event_from_row(row: Sequence[Any]) -> Event:
     """Columns: position, stream, key, revision, occurred_at, collected_at, data, deleted, tenant_id, user_id."""
+    return Event(**_fields(row))
+
+
+def unsent_from_row(row: Sequence[Any]) -> Unsent:
+    """The same columns, and behind them traceparent."""
+    return Unsent(**_fields(row[:-1]), traceparent=row[-1])
+
+
+def _fields(row: Sequence[Any]) -> dict[str, Any]:
     position, stream, key, revision, occurred_at, collected_at, data, deleted, tenant_id, user_id = tuple(row)
     collected, occurred = moment(collected_at), moment(occurred_at)
     assert collected is not None
@@ -30,17 +39,17 @@ def event_from_row(row: Sequence[Any]) -> Event:
         collected_at=collected,
         data=text,
     )
-    return Event(
-        event_id=event_id,
-        position=position,
-        stream=stream,
-        key=key,
-        revision=revision,
-        kind=kind,
-        type=kind if told is None else told.type,
-        tenant_id=tenant_id,
-        user_id=user_id,
-        occurred_at=occurred,
-        collected_at=collected,
-        data=text if told is None else told.payload,
-    )
+    return {
+        "event_id": event_id,
+        "position": position,
+        "stream": stream,
+        "key": key,
+        "revision": revision,
+        "kind": kind,
+        "type": kind if told is None else told.type,
+        "tenant_id": tenant_id,
+        "user_id": user_id,
+        "occurred_at": occurred,
+        "collected_at": collected,
+        "data": text if told is None else told.payload,
+    }

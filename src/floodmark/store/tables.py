@@ -260,6 +260,7 @@ outbox = Table(
     Column("created_at", UtcTime, nullable=False),
     Column("position", BigInteger),
     Column("sent_at", UtcTime),
+    Column("traceparent", Text),
     sqlite_autoincrement=True,
 )
 _partial("ix_outbox_unsent", "sent_at IS NULL", outbox.c.seq)

@@ -1,6 +1,7 @@
 -- Make executions available. One that is known already is left as it is, unless it is put again.
 -- KEYS: 1 known, 2-4 the streams high, normal, low
--- ARGV: 1 group, 2 "1" to put again, 3 how many, then their ids, then their priorities
+-- ARGV: 1 group, 2 "1" to put again, 3 how many, then their ids, then their priorities; if any of them is traced, then
+--       their traceparents, "" for those that are not
 -- returns: how many entries were added: high, normal, low
 local group, again, count = ARGV[1], ARGV[2] == '1', tonumber(ARGV[3])
 local known = redis.call('HMGET', KEYS[1], unpack(ARGV, 4, 3 + count))
@@ -22,7 +23,13 @@ for i = 1, count do
         local id, priority = ARGV[3 + i], ARGV[3 + count + i]
         added[tonumber(priority)] = added[tonumber(priority)] + 1
         fresh[#fresh + 1] = id
-        fresh[#fresh + 1] = priority .. ':' .. redis.call('XADD', KEYS[priority + 1], '*', 'id', id)
+        local stream, trace, entry = KEYS[priority + 1], ARGV[3 + 2 * count + i]
+        if trace and trace ~= '' then
+            entry = redis.call('XADD', stream, '*', 'id', id, 'traceparent', trace)
+        else
+            entry = redis.call('XADD', stream, '*', 'id', id)
+        end
+        fresh[#fresh + 1] = priority .. ':' .. entry
     end
 end
 if #fresh > 0 then

@@ -29,14 +29,15 @@ _DUE = _LOOK_AT.format(which="j.next_run <= $2", plannable=_PLANNABLE, columns=J
 
 _INSERT = """
 INSERT INTO job_executions (execution_id, job_id, job_name, scheduled_for, state, priority, trigger, coalesced,
-                            reason, hold, not_before, queue_rank, completed_at)
-SELECT n.*, CASE n.state WHEN 'queued' THEN $12::timestamptz + (n.priority - 1) * $13::interval END,
-       CASE n.state WHEN 'skipped' THEN $12::timestamptz END
+                            reason, hold, not_before, traceparent, queue_rank, completed_at)
+SELECT n.*, CASE n.state WHEN 'queued' THEN $13::timestamptz + (n.priority - 1) * $14::interval END,
+       CASE n.state WHEN 'skipped' THEN $13::timestamptz END
   FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::smallint[], $7::text[],
-              $8::int[], $9::text[], $10::text[], $11::timestamptz[])
-    AS n(execution_id, job_id, job_name, scheduled_for, state, priority, trigger, coalesced, reason, hold, not_before)
+              $8::int[], $9::text[], $10::text[], $11::timestamptz[], $12::text[])
+    AS n(execution_id, job_id, job_name, scheduled_for, state, priority, trigger, coalesced, reason, hold, not_before,
+         traceparent)
 ON CONFLICT (job_id, scheduled_for) DO NOTHING
-RETURNING execution_id, state, priority
+RETURNING execution_id, state, priority, traceparent
 """
 
 _ADVANCE = """
@@ -99,6 +100,7 @@ class PostgresFiring:
                 [n.reason for _, n in new],
                 [n.hold for _, n in new],
                 [n.not_before for _, n in new],
+                [n.traceparent for _, n in new],
                 now,
                 self._patience,
             )
@@ -112,7 +114,7 @@ class PostgresFiring:
             [decision.planned_until for decision in decisions],
             [decision.invalid_reason for decision in decisions],
         )
-        return [Queued(row[0], Priority(row[2])) for row in rows if row[1] == State.QUEUED], len(rows)
+        return [Queued(row[0], Priority(row[2]), row[3]) for row in rows if row[1] == State.QUEUED], len(rows)
 
 
 def _due_job(row: Any) -> DueJob:

@@ -13,7 +13,7 @@ from floodmark.failpoints import failpoint
 from floodmark.store.database import Connection, PostgresDatabase, encode_json
 from floodmark.store.packing import pack, pack_pages, pack_watermark
 from floodmark.store.port import Publish
-from floodmark.store.relaying import event_from_row
+from floodmark.store.relaying import unsent_from_row
 
 _KEEP = """
 WITH moved AS (
@@ -52,8 +52,8 @@ WITH moved AS (
        AND EXISTS (SELECT 1 FROM archived a WHERE a.key = i.key AND a.revision = i.revision)
     RETURNING i.key, i.revision
 ), told AS (
-    INSERT INTO outbox (stream, key, revision, created_at)
-    SELECT $1, k.key, k.revision, clock_timestamp() FROM kept k
+    INSERT INTO outbox (stream, key, revision, created_at, traceparent)
+    SELECT $1, k.key, k.revision, clock_timestamp(), $15 FROM kept k
 )
 SELECT (SELECT count(*) FROM moved), count(*) FILTER (WHERE revision = 1), count(*) FILTER (WHERE revision > 1)
   FROM kept
@@ -95,7 +95,7 @@ numbered AS (
 )
 SELECT m.position, m.stream, m.key, m.revision,
        CASE WHEN r.key IS NULL THEN i.occurred_at ELSE r.occurred_at END, COALESCE(r.collected_at, i.collected_at),
-       COALESCE(r.data, i.data), COALESCE(r.deleted, i.deleted), i.tenant_id, i.user_id
+       COALESCE(r.data, i.data), COALESCE(r.deleted, i.deleted), i.tenant_id, i.user_id, m.traceparent
   FROM marked m
   JOIN items i ON i.stream = m.stream AND i.key = m.key
   LEFT JOIN item_revisions r ON r.stream = m.stream AND r.key = m.key AND r.revision = m.revision
@@ -125,6 +125,7 @@ class PostgresKeeping:
             lease.execution_id,
             lease.job.stream,
             batch.stream,
+            lease.traceparent,
         )
 
         async def work(connection: Connection) -> Kept:
@@ -155,7 +156,7 @@ class PostgresKeeping:
             async with connection.transaction():
                 if not await connection.fetchval(_ONE_RELAY):
                     return 0
-                events = [event_from_row(row) for row in await connection.fetch(_NUMBER, limit)]
+                events = [unsent_from_row(row) for row in await connection.fetch(_NUMBER, limit)]
                 if events:
                     await publish(events)
                 return len(events)

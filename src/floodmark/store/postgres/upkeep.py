@@ -45,7 +45,7 @@ UPDATE job_executions e
    SET state = 'queued', hold = NULL, not_before = NULL,
        queue_rank = clock_timestamp() + (e.priority - 1) * $2::interval
   FROM ready WHERE e.execution_id = ready.execution_id AND e.state = 'waiting'
-RETURNING e.execution_id, e.priority
+RETURNING e.execution_id, e.priority, e.traceparent
 """
 
 _RESCUE = f"""
@@ -74,17 +74,17 @@ WITH silent AS (
            reason = COALESCE(n.cancel_requested, 'worker ' || e.worker || ' went silent'),
            queue_rank = clock_timestamp() + (e.priority - 1) * $3::interval
       FROM judged n WHERE e.execution_id = n.execution_id AND e.state = 'running'
-    RETURNING e.execution_id, e.job_id, e.priority, e.state, e.started_at
+    RETURNING e.execution_id, e.job_id, e.priority, e.state, e.started_at, e.traceparent
 ), told AS (
     UPDATE jobs j SET last_run = r.started_at, last_status = r.state
       FROM rescued r WHERE j.job_id = r.job_id AND r.state <> 'queued'
 )
-SELECT r.execution_id, r.priority, r.state, COALESCE(j.source, 'none')
+SELECT r.execution_id, r.priority, r.state, COALESCE(j.source, 'none'), r.traceparent
   FROM rescued r LEFT JOIN jobs j ON j.job_id = r.job_id
 """
 
 _QUEUED = """
-SELECT execution_id, priority FROM job_executions
+SELECT execution_id, priority, traceparent FROM job_executions
  WHERE state = 'queued' AND execution_id > $1
    AND queue_rank < clock_timestamp() + (priority - 1) * $2::interval - $3::interval
  ORDER BY execution_id LIMIT $4
@@ -130,7 +130,7 @@ class PostgresUpkeep:
         rows = await self._fetch("rescue", _RESCUE, limit, rescue_max, self._patience)
         return Rescued(
             queued=_queued([row for row in rows if row[2] == "queued"]),
-            dead=Counter(source for _, _, state, source in rows if state == "dead"),
+            dead=Counter(source for _, _, state, source, _ in rows if state == "dead"),
         )
 
     async def queued(self, *, after: str, older_than: timedelta, limit: int) -> list[Queued]:
@@ -151,4 +151,5 @@ class PostgresUpkeep:
 
 
 def _queued(rows: Sequence[Any]) -> list[Queued]:
-    return [Queued(row[0], Priority(row[1])) for row in rows]
+    """Of rows that begin with id and priority, and end with traceparent."""
+    return [Queued(row[0], Priority(row[1]), row[-1]) for row in rows]

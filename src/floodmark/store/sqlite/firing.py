@@ -30,8 +30,8 @@ _DUE = _LOOK_AT.format(which="j.next_run <= ?")
 
 _INSERT = """
 INSERT INTO job_executions (execution_id, job_id, job_name, scheduled_for, state, priority, trigger, coalesced,
-                            reason, hold, not_before, queue_rank, completed_at, created_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (job_id, scheduled_for) DO NOTHING
+                            reason, hold, not_before, queue_rank, completed_at, created_at, traceparent)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (job_id, scheduled_for) DO NOTHING
 """
 
 _ADVANCE = "UPDATE jobs SET next_run = ?, planned_until = ?, invalid_reason = ? WHERE job_id = ?"
@@ -84,7 +84,7 @@ class SqliteFiring:
                 cursor = connection.execute(_INSERT, self._row(decision, new, now))
                 written += cursor.rowcount
                 if cursor.rowcount and new.state == State.QUEUED:
-                    queued.append(Queued(new.execution_id, Priority(new.priority)))
+                    queued.append(Queued(new.execution_id, Priority(new.priority), new.traceparent))
             if decision.replace:
                 newest = max(new.scheduled_for for new in decision.executions)
                 connection.execute(
@@ -110,6 +110,7 @@ class SqliteFiring:
             to_text(now + (new.priority - 1) * self._patience) if new.state == State.QUEUED else None,
             stamp if new.state == State.SKIPPED else None,
             stamp,
+            new.traceparent,
         )
 
 

@@ -12,8 +12,8 @@ from floodmark.execution import Lease
 from floodmark.failpoints import failpoint
 from floodmark.store.database import SqliteDatabase, encode_json
 from floodmark.store.packing import Packed, pack, pack_pages, pack_watermark
-from floodmark.store.port import Event, Publish
-from floodmark.store.relaying import event_from_row
+from floodmark.store.port import Publish, Unsent
+from floodmark.store.relaying import unsent_from_row
 from floodmark.store.types import to_text
 
 _MOVE = """
@@ -45,7 +45,7 @@ UPDATE items SET revision = revision + 1, occurred_at = ?, collected_at = ?, dat
  WHERE stream = ? AND key = ?
 """
 
-_TELL = "INSERT INTO outbox (stream, key, revision, created_at) VALUES "
+_TELL = "INSERT INTO outbox (stream, key, revision, created_at, traceparent) VALUES "
 
 # Who was visited by a later crawl knows more; one that was only found again tells nothing new.
 _PAGES = """
@@ -70,7 +70,7 @@ _AT_ONCE = 100
 _UNSENT = """
 SELECT o.seq, o.stream, o.key, o.revision,
        CASE WHEN r.key IS NULL THEN i.occurred_at ELSE r.occurred_at END, COALESCE(r.collected_at, i.collected_at),
-       COALESCE(r.data, i.data), COALESCE(r.deleted, i.deleted), i.tenant_id, i.user_id
+       COALESCE(r.data, i.data), COALESCE(r.deleted, i.deleted), i.tenant_id, i.user_id, o.traceparent
   FROM outbox o
   JOIN items i ON i.stream = o.stream AND i.key = o.key
   LEFT JOIN item_revisions r ON r.stream = o.stream AND r.key = o.key AND r.revision = o.revision
@@ -109,7 +109,7 @@ class SqliteKeeping:
                 connection,
                 _TELL,
                 [
-                    (stream, item.key, known[item.key][1] + 1 if item.key in known else 1, now)
+                    (stream, item.key, known[item.key][1] + 1 if item.key in known else 1, now, lease.traceparent)
                     for item in packed
                     if item.key in touched
                 ],
@@ -131,8 +131,8 @@ class SqliteKeeping:
         something else.
         """
 
-        def number(connection: sqlite3.Connection) -> list[Event]:
-            events = [event_from_row(row) for row in connection.execute(_UNSENT, (limit,))]
+        def number(connection: sqlite3.Connection) -> list[Unsent]:
+            events = [unsent_from_row(row) for row in connection.execute(_UNSENT, (limit,))]
             if events:
                 connection.execute(_NUMBER, (events[-1].position,))
             return events

@@ -19,13 +19,14 @@ from floodmark.store.rows import STREAM, WORK_SELECT, decoded, waited, work_from
 from floodmark.store.settling import settled_row, state_of, storable
 from floodmark.store.types import from_text, to_text
 
-_EXECUTION_COLUMNS = 13
+_EXECUTION_COLUMNS = 14
 _ENDING = (Dead, Cancelled)
 
 # With everything that could stand in the way of a start: the job gone or paused, a limit, the target leased.
 _CANDIDATES = f"""
 SELECT e.execution_id, e.scheduled_for, e.attempt, e.trigger, e.params, {STREAM}, l.until, l.reason,
-       w.lease_until > :now, w.fence, w.value, j.paused, e.queue_rank, {WORK_SELECT}
+       w.lease_until > :now, w.fence, w.value, j.paused, e.queue_rank, e.traceparent,
+       {WORK_SELECT}
   FROM job_executions e
   LEFT JOIN jobs j ON j.job_id = e.job_id
   LEFT JOIN limits l ON l.key = j.limit_key AND l.until > :now
@@ -224,7 +225,7 @@ def _sorted(
     for row in rows:
         (
             execution_id, scheduled_for, attempt, trigger, params, stream, until, limit, busy, fence, value, paused,
-            rank,
+            rank, traceparent,
         ) = row[:_EXECUTION_COLUMNS]  # fmt: skip
         if row[_EXECUTION_COLUMNS] is None:
             parked.append(("cancelled", to_text(now), None, None, "the job was deleted", execution_id))
@@ -252,6 +253,7 @@ def _sorted(
                     trigger=trigger,
                     params=decoded(params),
                     waited=waited(since_rank, job.priority, patience),
+                    traceparent=traceparent,
                 )
             )
     return parked, leases

@@ -16,7 +16,7 @@ from floodmark.store.rows import STREAM
 from floodmark.store.types import to_text
 
 _TIMED = """
-SELECT execution_id, priority FROM job_executions
+SELECT execution_id, priority, traceparent FROM job_executions
  WHERE state = 'waiting' AND hold IS NULL AND not_before <= :now ORDER BY not_before LIMIT :limit
 """
 
@@ -27,7 +27,7 @@ SELECT 1 FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_o
 """
 
 _HELD = f"""
-SELECT e.execution_id, e.priority FROM job_executions e LEFT JOIN jobs j ON j.job_id = e.job_id
+SELECT e.execution_id, e.priority, e.traceparent FROM job_executions e LEFT JOIN jobs j ON j.job_id = e.job_id
  WHERE e.state = 'waiting' AND e.hold IS NOT NULL AND (
         j.job_id IS NULL
      OR (e.hold = 'paused' AND NOT j.paused)
@@ -50,7 +50,8 @@ _QUEUE = (
 
 _SILENT = f"""
 SELECT e.execution_id, e.priority, e.worker, e.attempt, e.cancel_requested,
-       CASE WHEN w.moved_at > e.started_at THEN 0 ELSE e.rescues + 1 END, COALESCE(j.source, 'none')
+       CASE WHEN w.moved_at > e.started_at THEN 0 ELSE e.rescues + 1 END, COALESCE(j.source, 'none'),
+       e.traceparent
   FROM job_executions e LEFT JOIN jobs j ON j.job_id = e.job_id
   LEFT JOIN watermarks w ON w.stream = {STREAM} AND w.fence = e.fence
  WHERE e.state = 'running' AND e.lease_until < :now ORDER BY e.lease_until LIMIT :limit
@@ -78,7 +79,7 @@ UPDATE jobs SET last_status = :state,
 """
 
 _QUEUED = """
-SELECT execution_id, priority FROM job_executions
+SELECT execution_id, priority, traceparent FROM job_executions
  WHERE state = 'queued' AND execution_id > ? AND queue_rank < CASE priority WHEN 1 THEN ? WHEN 2 THEN ? ELSE ? END
  ORDER BY execution_id LIMIT ?
 """
@@ -119,7 +120,7 @@ class SqliteUpkeep:
             now = to_text(self._clock.now())
             rescued, dead = list[Any](), Counter[str]()
             for row in connection.execute(_SILENT, {"now": now, "limit": limit}).fetchall():
-                execution_id, priority, worker, attempt, cancelled, rescues, source = row
+                execution_id, priority, worker, attempt, cancelled, rescues, source, _ = row
                 silent = f"worker {worker} went silent"
                 if cancelled is None and rescues <= rescue_max:
                     connection.execute(_RESCUE, (rescues, silent, self._rank(priority), execution_id))
@@ -175,4 +176,5 @@ class SqliteUpkeep:
 
 
 def _queued(rows: Sequence[Any]) -> list[Queued]:
-    return [Queued(row[0], Priority(row[1])) for row in rows]
+    """Of rows that begin with id and priority, and end with traceparent."""
+    return [Queued(row[0], Priority(row[1]), row[-1]) for row in rows]

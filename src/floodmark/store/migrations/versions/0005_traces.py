@@ -1,0 +1,19 @@
+"""Traces: events remember the batch they came from."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add `outbox.traceparent`."""
+    op.add_column("outbox", sa.Column("traceparent", sa.Text(), nullable=True))
+
+
+def downgrade() -> None:
+    """Forget it."""
+    op.drop_column("outbox", "traceparent")
