@@ -1,0 +1,398 @@
+"""Every metric is moved by what it is about: by real parts, not by events made up for it.
+
+A metric of the catalogue that no table here names fails the last test.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import insert, update
+
+from floodmark import Floodmark, Permanent
+from floodmark.batch import Batch, Item
+from floodmark.errors import Fenced
+from floodmark.incoming.intake import Arrival, Intake
+from floodmark.outcome import Dead
+from floodmark.parts import Parts
+from floodmark.roles import SchedulerRole, WorkerRole
+from floodmark.settings import Settings
+from floodmark.sinks.sql import SqlSink
+from floodmark.store.database import Connection, PostgresDatabase
+from floodmark.store.limits import Limits
+from floodmark.store.staleness import Staleness
+from floodmark.store.tables import accounts, job_executions, watermarks
+from floodmark.telemetry.metrics.catalogue import CATALOGUE
+from floodmark.testing.eventually import eventually
+from floodmark.testing.factories import (
+    Opened,
+    change_jobs,
+    expire,
+    given_job,
+    given_lease,
+    given_queued,
+    settle,
+    take,
+)
+from floodmark.testing.telegram import Channel, LoopbackTelegram
+from floodmark.testing.web import Site, status
+from floodmark.upkeep.loop import Loop
+from floodmark.upkeep.requeuer import Requeuer
+from floodmark.upkeep.rescuer import Rescuer
+from telegram_desk import QUICK
+from telegram_desk import Desk as TelegramDesk
+from web_desk import Desk as WebDesk
+
+pytest_plugins = ("backends", "telegram_fixtures")
+pytestmark = pytest.mark.spec("T9", "F7", "V9")
+
+HISTORY = "messages.getHistory"
+Values = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def values(parts: Parts) -> Values:
+    """All series of a process."""
+    samples = [sample for metric in parts.registry.collect() for sample in metric.samples]
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
+
+
+def unmoved(names: tuple[str, ...], before: Values, after: Values) -> list[str]:
+    """Those of these metrics of which no series is other than it was."""
+    moved = {
+        name.removesuffix("_count") for (name, labels), value in after.items() if value != before.get((name, labels), 0)
+    }
+    return [name for name in names if name not in moved]
+
+
+class Town:
+    """Floodmark at work on a loopback Telegram and a loopback site."""
+
+    parts: Parts
+    telegram: TelegramDesk
+    web: WebDesk
+
+    def __init__(self, server: LoopbackTelegram, site: Site, app: Floodmark) -> None:
+        """Before anything is opened: it declares what is to be collected."""
+        self.server, self.site, self.release, self.posts = server, site, asyncio.Event(), 0
+
+        @app.collector(once=True, key="id")
+        async def held(since: Any) -> AsyncIterator[dict[str, Any]]:
+            await self.release.wait()
+            yield {"id": 1}
+
+        @app.collector(key="id", watermark="id", occurred_at="at")
+        async def fresh(since: Any) -> AsyncIterator[dict[str, Any]]:
+            self.posts += 1
+            yield {"id": 0, "at": datetime(2026, 1, 1, tzinfo=UTC)}
+            yield {"id": self.posts, "at": datetime.now(UTC) - timedelta(minutes=1)}
+
+        @app.collector()
+        def hopeless(since: Any) -> list[Any]:
+            raise Permanent("the page is empty")
+
+
+async def begin(town: Town) -> None:
+    """It has begun; a job that was due at once runs and is held."""
+
+
+async def release(town: Town) -> None:
+    town.release.set()
+
+
+async def collect_twice(town: Town) -> None:
+    job = await town.telegram.jobs.get("fresh")
+    await town.telegram.run(job)
+    await town.telegram.run(job)
+
+
+async def read_a_channel(town: Town) -> None:
+    await town.telegram.collected()
+
+
+async def break_the_line(town: Town) -> None:
+    town.server.fail(HISTORY, "INTERNAL_SERVER_ERROR", code=500)
+    await town.telegram.run(await town.telegram.jobs.get("telegram-harbour"))
+
+
+async def tell_to_wait(town: Town) -> None:
+    town.server.flood(HISTORY, seconds=1)
+    await town.telegram.run(await town.telegram.jobs.get("telegram-harbour"))
+
+
+async def come_back_after_days(town: Town) -> None:
+    job = await town.telegram.jobs.get("telegram-harbour")
+    await town.telegram.change_watermark(job, last_checked_at=datetime.now(UTC) - timedelta(days=2))
+    await town.telegram.run(job)
+
+
+async def fail_again_and_again(town: Town) -> None:
+    town.server.fail(HISTORY, "INTERNAL_SERVER_ERROR", code=500, times=None)
+    await town.telegram.ask(await town.telegram.jobs.get("telegram-harbour"))
+
+
+async def crawl(town: Town) -> None:
+    town.site.page("/", "Welcome", links=["/page"])
+    town.site.page("/page", "A page")
+    await town.web.run(await town.web.job())
+
+
+async def crawl_a_broken_site(town: Town) -> None:
+    for path in ("/", "/page"):
+        town.site.always(path, status(500))
+    await town.web.ask(await town.web.office.job("web-127-0-0-1"))
+
+
+async def give_up(town: Town) -> None:
+    await town.telegram.run(await town.telegram.jobs.get("hopeless"))
+
+
+async def scan_without_a_browser(town: Town) -> None:
+    await town.web.run(await town.web.job("example.com", source="cookies"))
+
+
+async def receive_a_webhook(town: Town) -> None:
+    job = await town.telegram.jobs.get("fresh")
+    await change_jobs(town.parts, [job.job_id], trigger_webhook="/orders")
+    intake, arrival = Intake(town.parts), Arrival(kind="webhook", subject="/orders", path=("orders",))
+    await intake.take(arrival, await intake.matching(arrival))
+
+
+async def stumble(town: Town) -> None:
+    async def step() -> None:
+        loop.stop()
+        raise ValueError("a stone")
+
+    loop = Loop("stumbling", step, interval=timedelta(seconds=1), events=town.parts.events)
+    await loop.run()
+
+
+async def be_replaced(town: Town) -> None:
+    """Another worker has what this one runs."""
+    town.release.clear()
+    execution = await town.telegram.ask(await town.telegram.jobs.get("held"))
+    await town.telegram.reaches(execution, "running")
+    async with town.parts.database.writing() as connection:
+        this = update(job_executions).where(job_executions.c.execution_id == execution)
+        await connection.execute(this.values(worker="another", fence=job_executions.c.fence + 1))
+
+
+Cause = Callable[[Town], Awaitable[None]]
+AT_WORK: dict[Cause, tuple[str, ...]] = {
+    begin: (
+        "crawler_scheduler_is_leader",
+        "crawler_scheduler_leader_election_attempts_total",
+        "scheduler_lock_acquired_total",
+        "scheduler_last_tick_ts_seconds",
+        "floodmark_info",
+        "crawler_scheduler_worker_pool_size",
+        "crawler_scheduler_workers_idle",
+        "crawler_scheduler_jobs_scheduled_total",
+        "floodmark_fire_lateness_seconds",
+        "crawler_scheduler_queue_enqueued_total",
+        "crawler_scheduler_queue_dequeued_total",
+        "floodmark_queue_wait_seconds",
+        "crawler_scheduler_jobs_currently_running",
+        "crawler_scheduler_workers_busy",
+    ),
+    release: (
+        "crawler_scheduler_jobs_executed_total",
+        "crawler_scheduler_job_duration_seconds",
+        "floodmark_items_total",
+    ),
+    collect_twice: ("floodmark_freshness_seconds", "deduplicated_messages_total"),
+    read_a_channel: (
+        "parser_runs_total",
+        "posts_parsed_total",
+        "parser_run_duration_seconds",
+        "parser_hwm_age_seconds",
+        "incremental_watermark_age_seconds",
+        "fetch_duration_seconds",
+        "fetch_lag_seconds",
+    ),
+    break_the_line: ("parser_retries_total", "retries_total", "last_retry_delay_seconds"),
+    tell_to_wait: ("rate_limit_hits_total", "parser_floodwait_seconds_total"),
+    come_back_after_days: ("parser_mode_forced_total",),
+    fail_again_and_again: ("breaker_state", "breaker_open_total"),
+    crawl: ("floodmark_pages_total", "floodmark_http_requests_total"),
+    crawl_a_broken_site: (
+        "crawler_scheduler_circuit_breaker_state",
+        "crawler_scheduler_circuit_breaker_trips_total",
+    ),
+    give_up: ("floodmark_executions_dead_total", "floodmark_notifications_total"),
+    scan_without_a_browser: ("floodmark_scans_total",),
+    receive_a_webhook: ("crawler_scheduler_triggers_fired_total", "crawler_scheduler_triggers_matched_total"),
+    stumble: ("floodmark_step_failures_total",),
+    be_replaced: ("floodmark_lease_lost_total",),
+}
+MEASURED = (
+    "crawler_scheduler_queue_depth",
+    "floodmark_dead_letters",
+    "floodmark_limits_in_force",
+    "floodmark_accounts_parked",
+    "floodmark_stale_sources",
+    "floodmark_outbox_pending",
+    "floodmark_outbox_lag_seconds",
+)
+REPAIRED = (
+    "floodmark_executions_rescued_total",
+    "floodmark_executions_requeued_total",
+    "floodmark_store_retries_total",
+    "floodmark_stale_commits_refused_total",
+)
+# By test_push.py, with a real gateway.
+PUSHED = ("floodmark_pushes_total", "floodmark_last_push_timestamp_seconds")
+
+
+@asynccontextmanager
+async def at_work(server: LoopbackTelegram, site: Site, url: str) -> AsyncIterator[Town]:
+    given: dict[str, Any] = {
+        **QUICK,
+        **site.settings(),
+        "web_domain_delay": timedelta(),
+        "circuit_breaker_failure_threshold": 4,
+        "scheduler_cb_threshold": 2,
+        "floodmark_chromium": "no/such/browser",
+        "notify_slack_url": f"{site.url}/slack",
+        "notify_group_wait": timedelta(),
+    }
+    app = Floodmark(Settings(database_url=url, hostname="test", **given))
+    town, stop = Town(server, site, app), asyncio.Event()
+    async with app.open() as parts, app.opened_sources(parts) as sources:
+        town.parts, town.telegram, town.web = parts, TelegramDesk(parts, server), WebDesk(parts, site)
+        scheduler, worker = SchedulerRole(parts, is_alone=False), WorkerRole(parts, sources)
+        working = asyncio.gather(scheduler.run(stop), worker.run(stop))
+        try:
+            yield town
+        finally:
+            town.release.set()
+            stop.set()
+            await working
+
+
+async def test_what_happens_at_work_moves_its_metrics(
+    server: LoopbackTelegram, channel: Channel, sqlite_copy: str
+) -> None:
+    async with Site() as site, at_work(server, site, sqlite_copy) as town:
+        before: Values = {}
+        for cause, names in AT_WORK.items():
+            await cause(town)
+
+            def all_moved(names: tuple[str, ...] = names, before: Values = before, cause: Cause = cause) -> bool:
+                left = unmoved(names, before, values(town.parts))
+                assert not left, f"{cause.__name__} did not move {', '.join(left)}"
+                return True
+
+            await eventually(all_moved, within=15)
+            before = values(town.parts)
+        assert not town.parts.events.failures
+
+
+@pytest.fixture(params=["sqlite", "redis_on_postgres"])
+def opened(request: pytest.FixtureRequest) -> Opened:
+    found: Opened = request.getfixturevalue(request.param)
+    return found
+
+
+async def test_what_stands_in_the_database_is_measured_by_the_leader(opened: Opened) -> None:
+    async with opened() as parts:
+        role, before = SchedulerRole(parts), values(parts)
+        await settle(parts, await given_lease(parts), Dead(error="no such thing"))
+        await SqlSink(parts.keeping, parts.events).keep(await given_lease(parts), Batch([Item("1", "new")]))
+        await Limits(parts.database, parts.clock).set("telegram:a", timedelta(hours=1), "told to wait")
+        async with parts.database.writing() as connection:
+            lost = {"name": "a", "api_id": 1, "secrets": "", "state": "parked"}
+            await connection.execute(insert(accounts).values(**lost))
+        names = await given_stale(parts)
+        await given_queued(parts, 3)
+        await role.tick()
+        await role.measure()
+        assert unmoved(MEASURED, before, values(parts)) == list(MEASURED), "only the leader measures"
+
+        await role.leader.step()
+        await role.tick()
+        await role.measure()
+
+        found = parts.registry.get_sample_value
+        assert [found(name) for name in MEASURED[1:6]] == [1, 1, 1, len(names), 1]
+        assert found("crawler_scheduler_queue_depth", {"priority": "normal"}) == 3
+        lag = found("floodmark_outbox_lag_seconds")
+        await role.measure()
+        assert 0 < (lag or 0) < (found("floodmark_outbox_lag_seconds") or 0), "it grows while nothing is sent"
+        staleness = Staleness(parts.database, parts.clock, telegram_max_age=timedelta(hours=24))
+        assert [job.name for job in await staleness.page()] == names
+
+        await role.leader.resign()
+        assert unmoved(MEASURED, before, values(parts)) == list(MEASURED), "whoever leads now knows better"
+
+
+async def given_stale(parts: Parts) -> list[str]:
+    """Jobs of all kinds, some of them stale; the names of those."""
+    now = datetime.now(UTC)
+
+    async def job(name: str, hours: float, **columns: Any) -> None:
+        usual = {
+            "name": name,
+            "schedule_type": "interval",
+            "interval_seconds": 3600.0,
+            "next_run": now + timedelta(days=9),
+        }
+        await given_job(parts, **{**usual, "created_at": now - timedelta(hours=hours), **columns})
+
+    await job("daily", 49, schedule_type="calendar", frequency="daily")
+    await job("telegram old", 30, source="telegram")
+    await job(
+        "cron", 20, schedule_type="cron", planned_until=now - timedelta(hours=1), next_run=now + timedelta(hours=1)
+    )
+    await job("hourly", 3)
+    await job("hourly checked", 50, stream="checked")
+    await job("telegram", 3, source="telegram")
+    await job("daily well", 47, schedule_type="calendar", frequency="daily")
+    await job("weekly cron", 20, schedule_type="cron", planned_until=now, next_run=now + timedelta(days=7))
+    await job("paused", 99, paused=True)
+    await job("disabled", 99, schedule_enabled=False)
+    await job("of another scheduler", 99, scheduler_version=1)
+    await job("on demand", 99, schedule_type="event")
+    async with parts.database.writing() as connection:
+        checked = {"stream": "checked", "last_checked_at": now - timedelta(hours=1)}
+        await connection.execute(insert(watermarks).values(**checked))
+    return ["daily", "telegram old", "cron", "hourly"]
+
+
+async def test_what_is_repaired_is_counted(redis_on_postgres: Opened) -> None:
+    async with redis_on_postgres() as parts:
+        before, sink = values(parts), SqlSink(parts.keeping, parts.events)
+        role = SchedulerRole(parts)
+        await role.leader.step()
+        first = await given_lease(parts)
+        await expire(parts, first)
+        await Rescuer(parts.upkeep, parts.queue, role.leader, parts.events, rescue_max=3).step()
+        await take(parts)
+        with pytest.raises(Fenced):
+            await sink.keep(first, Batch([Item("1", "late")]))
+
+        await given_queued(parts, 2)
+        assert parts.redis is not None
+        await parts.redis.flushdb()
+        await Requeuer(parts.upkeep, parts.queue, role.leader, parts.events, older_than=-timedelta(seconds=1)).step()
+
+        attempts = 0
+
+        async def cut_off(connection: Connection) -> int:
+            nonlocal attempts
+            attempts += 1
+            if attempts == 1:
+                await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+            return attempts
+
+        assert isinstance(parts.database, PostgresDatabase)
+        assert await parts.database.hot("wake", cut_off) == 2
+        assert unmoved(REPAIRED, before, values(parts)) == []
+
+
+def test_no_metric_is_without_a_cause() -> None:
+    caused = [name for names in (*AT_WORK.values(), MEASURED, REPAIRED, PUSHED) for name in names]
+    assert len(caused) == len(set(caused)), "each once"
+    assert set(caused) == set(CATALOGUE)
