@@ -55,7 +55,6 @@ _REDIS_TIMEOUT_SECONDS = 4.0
 _PROBE_MARGIN = timedelta(seconds=10)
 # A page that fails and fails again is that page's fault; a domain is broken when several do.
 _WEB_ATTEMPTS = 2
-_WEB_TURN = timedelta(minutes=5)
 
 
 class Parts(Struct, frozen=True, kw_only=True):
@@ -107,8 +106,8 @@ def call_policy(settings: Settings) -> CallPolicy:
                 probe=settings.http_timeout + _PROBE_MARGIN,
             )
         },
-        # `Http` ends its requests itself; the rest is for waiting until it is a domain's turn.
-        timeouts={"web": settings.http_timeout + _WEB_TURN},
+        # `Http` ends its requests itself.
+        timeouts={"web": None},
         retries={"web": replace(retry, attempts=min(retry.attempts, _WEB_ATTEMPTS))},
         is_adaptive=settings.rate_limit_strategy == "adaptive",
     )

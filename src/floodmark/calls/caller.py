@@ -48,13 +48,16 @@ class CallKey(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CallPolicy(Struct, frozen=True, kw_only=True):
-    """How calls are made. `others`, `timeouts` and `retries`: what differs for one source, by its name."""
+    """How calls are made. `others`, `timeouts` and `retries`: what differs for one source, by its name.
+
+    The time-out is None for a source whose calls end by themselves.
+    """
 
     call_timeout: timedelta = timedelta(seconds=30)
     retry: RetryPolicy = RetryPolicy()
     breaker: Thresholds = Thresholds()
     others: Mapping[str, Thresholds] = field(default_factory=dict)
-    timeouts: Mapping[str, timedelta] = field(default_factory=dict)
+    timeouts: Mapping[str, timedelta | None] = field(default_factory=dict)
     retries: Mapping[str, RetryPolicy] = field(default_factory=dict)
     is_adaptive: bool = True
 
@@ -62,8 +65,8 @@ class CallPolicy(Struct, frozen=True, kw_only=True):
         """When the breaker of this scope opens."""
         return self.others.get(source_of(scope), self.breaker)
 
-    def timeout(self, scope: str) -> timedelta:
-        """How long a call of this scope may take."""
+    def timeout(self, scope: str) -> timedelta | None:
+        """How long a call of this scope may take; None: it knows itself when to end."""
         return self.timeouts.get(source_of(scope), self.call_timeout)
 
 
@@ -86,6 +89,9 @@ class _Scope(Struct):
 
     name: str
     thresholds: Thresholds
+    patience: float | None
+    """How many seconds a call may take; None: it ends by itself."""
+    retrying: Retrying
     limits: dict[str, _Held] = field(default_factory=dict)
     paces: dict[str, Pace] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
@@ -125,13 +131,14 @@ class Caller:
         Raises `SlowDown` without calling while a limit holds, the breaker is open or its turn is not soon. What it
         raises is stored already wherever that is possible, and then has no key.
         """
-        with self._using(key.scope) as scope:
-            return await self._retrying_of.get(source_of(key.scope), self._retrying).call(
-                lambda: self._attempt(scope, key, send),
-                target=key.target or key.scope,
-                method=key.method,
-                scope=key.scope,
+        scope, target = self._scope(key.scope), key.target or key.scope
+        scope.in_use += 1
+        try:
+            return await scope.retrying.call(
+                lambda: self._attempt(scope, key, send), target=target, method=key.method, scope=key.scope
             )
+        finally:
+            scope.in_use -= 1
 
     async def load(self, scope: str) -> None:
         """Read the stored limits, paces and breaker of a scope, as when a session is opened."""
@@ -152,15 +159,19 @@ class Caller:
                 await self._refresh(scope)
 
     async def _attempt(self, scope: _Scope, key: CallKey, send: Callable[[], Awaitable[T]]) -> T:
-        await self._refresh(scope)
+        # Most calls find nothing to wait for, and there are thousands a second: those wait for nothing here either.
+        if not self._is_fresh(scope):
+            await self._refresh(scope)
         self._refuse(scope, key)
-        await self._take_turn(scope, key)
-        ticket = await self._admit(scope)
+        rest = self._take_turn(scope, key)
+        if rest > 0:
+            await self._sleep(rest)
+        ticket = None if scope.breaker.state is BreakerState.CLOSED else await self._admit(scope)
         began = self._clock.now()
         try:
             # Someone may have been told to wait while we asked for our turn.
             self._refuse_if_held(scope, key)
-            answer = await self._answer(key, send)
+            answer = await (send() if scope.patience is None else self._answer(scope.patience, key, send))
         except SlowDown as told:
             if told.key is None:
                 await self._release(scope, ticket)
@@ -176,13 +187,13 @@ class Caller:
         except BaseException:
             await self._release(scope, ticket)
             raise
-        await self._report(scope, ticket)
-        if self._policy.is_adaptive and (pace := scope.paces.get(key.limit)) is not None:
+        if ticket is not None or scope.breaker.failed_at:
+            await self._report(scope, ticket)
+        if self._policy.is_adaptive and (pace := scope.paces.get(key.limit)) is not None and pace.rate is not None:
             scope.paces[key.limit] = paces.went_well(pace, self._clock.now(), began=began)
         return answer
 
-    async def _answer(self, key: CallKey, send: Callable[[], Awaitable[T]]) -> T:
-        patience = self._policy.timeout(key.scope).total_seconds()
+    async def _answer(self, patience: float, key: CallKey, send: Callable[[], Awaitable[T]]) -> T:
         try:
             async with asyncio.timeout(patience):
                 return await send()
@@ -205,9 +216,12 @@ class Caller:
 
     def _refusal(self, scope: _Scope, key: CallKey) -> SlowDown | None:
         now = self._clock.now()
-        return self._held(scope, key, now) or self._broken(scope, now)
+        is_closed = scope.breaker.state is BreakerState.CLOSED
+        return self._held(scope, key, now) or (None if is_closed else self._broken(scope, now))
 
     def _held(self, scope: _Scope, key: CallKey, now: datetime) -> SlowDown | None:
+        if not scope.limits:
+            return None
         for name in (key.limit, key.scope):
             held = scope.limits.get(name)
             if held is not None and held.until > now:
@@ -223,9 +237,10 @@ class Caller:
         because = f" ({scope.breaker.reason})" if scope.breaker.reason else ""
         return SlowDown(until - now - scope.ahead, None, f"breaker {scope.name} is {what}{because}")
 
-    async def _take_turn(self, scope: _Scope, key: CallKey) -> None:
+    def _take_turn(self, scope: _Scope, key: CallKey) -> float:
+        """How many seconds to wait for our turn, which is taken by asking."""
         if not self._policy.is_adaptive:
-            return
+            return 0.0
         now, pace = self._clock.now(), scope.paces.get(key.limit, Pace())
         rest = paces.wait(pace, now)
         if rest > paces.PATIENCE_SECONDS:
@@ -234,8 +249,7 @@ class Caller:
                 timedelta(seconds=rest), None, f"{key.limit} is slowed down to a call every {1 / pace.rate:.2g} s"
             )
         self._remember(scope, key.limit, paces.called(pace, now))
-        if rest > 0:
-            await self._sleep(rest)
+        return rest
 
     def _remember(self, scope: _Scope, key: str, pace: Pace) -> None:
         scope.paces[key] = pace
@@ -244,9 +258,7 @@ class Caller:
             del scope.paces[next((name for name, p in scope.paces.items() if p.rate is None), next(iter(scope.paces)))]
 
     async def _admit(self, scope: _Scope) -> datetime | None:
-        """A ticket, if this is a probe; None if the breaker is closed."""
-        if scope.breaker.state is BreakerState.CLOSED:
-            return None
+        """A ticket, if this is a probe; None if the breaker is closed after all."""
         thresholds = scope.thresholds
         moved = await self._move(scope, lambda breaker, now: breakers.admitted(breaker, now, thresholds))
         if moved.after.state is BreakerState.CLOSED:
@@ -398,19 +410,29 @@ class Caller:
     @contextmanager
     def _using(self, name: str) -> Iterator[_Scope]:
         """What is known of a scope; while it is in use it is not forgotten."""
-        scope = self._scopes.get(name)
-        if scope is None:
-            scope = self._scopes[name] = _Scope(name=name, thresholds=self._policy.thresholds(name))
-        self._scopes.move_to_end(name)
+        scope = self._scope(name)
         scope.in_use += 1
         try:
             yield scope
         finally:
             scope.in_use -= 1
+
+    def _scope(self, name: str) -> _Scope:
+        scope = self._scopes.get(name)
+        if scope is None:
             self._forget()
+            patience = self._policy.timeout(name)
+            scope = self._scopes[name] = _Scope(
+                name=name,
+                thresholds=self._policy.thresholds(name),
+                patience=None if patience is None else patience.total_seconds(),
+                retrying=self._retrying_of.get(source_of(name), self._retrying),
+            )
+        self._scopes.move_to_end(name)
+        return scope
 
     def _forget(self) -> None:
-        while len(self._scopes) > _MOST_SCOPES:
+        while len(self._scopes) >= _MOST_SCOPES:
             idle = next((s.name for s in self._scopes.values() if s.in_use == 0 and _can_be_read_again(s)), None)
             if idle is None:
                 return

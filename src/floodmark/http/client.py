@@ -4,6 +4,7 @@ Whoever answers is not trusted, and may be chosen by someone who is not either. 
 the next but open connections: no cookies, no proxy from the environment.
 """
 
+import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from floodmark.errors import Permanent, SourceError, Transient
+from floodmark.masking import mask_text
 from floodmark.telemetry.events import Events, HttpRequested
 
 from .guard import Guard, Refused
@@ -135,13 +137,20 @@ class Http:
     ) -> Answer:
         """GET, and follow redirects: all, none, or those that `follow` lets pass."""
         limits = limits or self.limits
-        sender = self._opened()
-        until = sender.now() + limits.total.total_seconds()
+        until = self._opened().now() + limits.total.total_seconds()
 
         async def one(where: "URL", headers: Mapping[str, str] | None) -> Answer:
-            return await self._counted(sender.send("GET", where, headers=headers, limits=limits, until=until))
+            return await self.get_checked(where, headers=headers, limits=limits, until=until)
 
         return await followed(self.check, one, url, headers=headers, most=limits.redirects, follow=follow)
+
+    async def get_checked(
+        self, url: "URL", *, headers: Mapping[str, str] | None, limits: Limits | None = None, until: float | None = None
+    ) -> Answer:
+        """One GET to what `check` has let pass; a redirect is an answer. `until` is by the clock of the loop."""
+        limits, sender = limits or self.limits, self._opened()
+        until = sender.now() + limits.total.total_seconds() if until is None else until
+        return await self._counted(sender.send("GET", url, headers=headers, limits=limits, until=until))
 
     async def post(
         self, url: "str | URL", *, body: bytes, headers: Mapping[str, str] | None = None, limits: Limits | None = None
@@ -221,9 +230,9 @@ async def followed(
         passed.append(answer.url)
         for_good = for_good and answer.status in _FOR_GOOD
         if str(to) in passed:
-            raise Permanent(f"{where.host} redirects in a circle", hint=f"look at it: curl -sIL {passed[0]}")
+            raise Permanent(f"{where.host} redirects in a circle", hint=_look_at(passed[0]))
         if len(passed) > most:
-            raise Permanent(f"{where.host} redirects more than {most} times", hint=f"look at it: curl -sIL {passed[0]}")
+            raise Permanent(f"{where.host} redirects more than {most} times", hint=_look_at(passed[0]))
         check(to)
         if callable(follow):
             follow(where, to)
@@ -233,6 +242,11 @@ async def followed(
     if not passed:
         return answer
     return replace(answer, redirects=tuple(passed), is_permanent_redirect=for_good)
+
+
+def _look_at(url: str) -> str:
+    # Addresses hold secrets, and what is asked for may not be meant for a shell.
+    return f"look at it: curl -sIL {shlex.quote(mask_text(url))}"
 
 
 def _may_know(where: "URL", to: "URL") -> bool:

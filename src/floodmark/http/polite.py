@@ -6,8 +6,7 @@ stored, and holds for the fleet. Each redirect is a call of the domain it leads 
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
@@ -70,6 +69,8 @@ class PoliteHttp:
         more; both are stored for the fleet. Every other status is an answer.
         """
         most, pause = concurrency or self._concurrency, self._delay if delay is None else delay
+        if follow is False:
+            return await self._one(self.http.check(url).with_fragment(None), headers, limits, most, pause)
 
         async def one(where: "URL", headers: Mapping[str, str] | None) -> Answer:
             return await self._one(where, headers, limits, most, pause)
@@ -80,31 +81,38 @@ class PoliteHttp:
     async def _one(
         self, where: "URL", headers: Mapping[str, str] | None, limits: Limits | None, most: int, pause: timedelta
     ) -> Answer:
-        host = plain_name(where.raw_host or "")
-        # Not the whole address: what is called is a label of metrics, and addresses are many and may hold secrets.
-        key = CallKey(scope=f"web:{host}", method="get", target=host)
-        async with self._entered(host, most) as domain:
-            await self._sleep_until_turn(domain, pause)
-            attempts = 0
+        domain, attempts = self._domain(plain_name(where.raw_host or "")), 0
+        key = domain.key
 
-            async def send() -> Answer:
-                nonlocal attempts
-                attempts += 1
-                # The turn for the first one was taken before the limits were looked at.
-                if attempts > 1 and await self._sleep_until_turn(domain, pause):
-                    await self._refuse(key)
-                answer = await self.http.get(where, headers=headers, limits=limits, follow=False)
-                self._judge(answer, host, key)
-                return answer
+        async def send() -> Answer:
+            nonlocal attempts
+            attempts += 1
+            # The turn for the first one was taken before the limits were looked at.
+            if attempts > 1 and await self._sleep_until_turn(domain, pause):
+                await self._refuse(key)
+            answer = await self.http.get_checked(where, headers=headers, limits=limits)
+            if answer.status >= 429:
+                self._judge(answer, key)
+            return answer
 
-            return await self._caller.call(key, send)
+        domain.users += 1
+        try:
+            await domain.enter(most)
+            try:
+                await self._sleep_until_turn(domain, pause)
+                return await self._caller.call(key, send)
+            finally:
+                domain.leave()
+        finally:
+            domain.users -= 1
 
     async def _refuse(self, key: CallKey) -> None:
         refusal = await self._caller.wait_of(key.scope, key.method)
         if refusal is not None:
             raise refusal
 
-    def _judge(self, answer: Answer, host: str, key: CallKey) -> None:
+    def _judge(self, answer: Answer, key: CallKey) -> None:
+        host = key.target
         if answer.status not in (429, 503):
             if answer.status >= 500:
                 raise ServerFault(host, answer.status)
@@ -121,23 +129,16 @@ class PoliteHttp:
             await self._sleep(rest)
         return rest > 0
 
-    @asynccontextmanager
-    async def _entered(self, host: str, most: int) -> AsyncIterator["_Domain"]:
-        domain = self._domains.setdefault(host, _Domain())
-        self._domains.move_to_end(host)
-        domain.users += 1
-        try:
+    def _domain(self, host: str) -> "_Domain":
+        domain = self._domains.get(host)
+        if domain is None:
             self._forget_some()
-            await domain.enter(most)
-            try:
-                yield domain
-            finally:
-                domain.leave()
-        finally:
-            domain.users -= 1
+            domain = self._domains[host] = _Domain(host)
+        self._domains.move_to_end(host)
+        return domain
 
     def _forget_some(self) -> None:
-        while len(self._domains) > _MOST_DOMAINS:
+        while len(self._domains) >= _MOST_DOMAINS:
             idle = next((host for host, domain in self._domains.items() if not domain.users), None)
             if idle is None:
                 return
@@ -170,7 +171,9 @@ def _date(text: str) -> datetime | None:
 class _Domain:
     """Who is inside, who waits outside, and when the next request may begin."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str) -> None:
+        # Not the whole address: what is called is a label of metrics, and addresses are many and may hold secrets.
+        self.key = CallKey(scope=f"web:{host}", method="get", target=host)
         self.users = 0
         self._inside, self._next_at = 0, 0.0
         self._outside: deque[asyncio.Future[None]] = deque()

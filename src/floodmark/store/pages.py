@@ -54,7 +54,7 @@ class Pages:
         """For each of these contents, the address that was found first with it."""
         query = (
             select(_CELL.content_hash, _CELL.url)
-            .where(_CELL.stream == stream, _CELL.content_hash.in_(hashes), _CELL.misses == 0)
+            .where(_CELL.stream == stream, _CELL.content_hash.in_(hashes))
             .order_by(_CELL.depth.desc(), _CELL.place.desc())
         )
         async with self._database.reading() as connection:

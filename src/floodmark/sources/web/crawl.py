@@ -1,12 +1,13 @@
 """One crawl of a site, or the rest of one.
 
-    queue  ->  in flight  ->  seen  ->  batch
-    pages of   being asked    what      kept in one transaction: items, what is known of the visited pages,
-    the        for            came      pages that were found, and how far the crawl is
-    frontier
+    queue  ->  walkers    ->  seen  ->  batch
+    pages of   ask for one    what      kept in one transaction: items, what is known of the visited pages,
+    the        after the      came      pages that were found, and how far the crawl is
+    frontier   other
 
 The frontier is in the store. A page is taken from it, and is visited once what came of it is kept: a crawl that is
-killed goes on with the pages that are left, and asks for none a second time that was kept.
+killed goes on with the pages that are left, and asks for none a second time that was kept. The walkers go on while a
+batch is kept, as far as the queue goes.
 """
 
 import asyncio
@@ -28,11 +29,14 @@ from .marks import Mark
 from .params import PATIENCE, Params
 from .port import Ports
 from .reading import SITEMAP, Kind, Seen, failed, is_file, is_index, read, skipped
-from .robots import Robots
+from .robots import FORBIDDEN
+from .rules import Rules
 from .urls import Scope, host_of, origin_of
 
-# Pages of the frontier that are read at once, and pages that are kept at once.
-CHUNK, BATCH = 200, 40
+# Pages of the frontier that are read at once. When fewer than these are left it is time to read on.
+CHUNK, _FEW = 300, 100
+# What is kept at once: so many pages with their text, or so many in all.
+BATCH, _MOST_SEEN = 40, 200
 # What was seen is kept after this long at the latest: that much a kill can cost.
 _KEEP_AFTER_SECONDS = 5.0
 # How often we look whether the worker is leaving, when no page comes.
@@ -51,7 +55,7 @@ _GONE_AFTER = 2
 
 
 class Crawl:
-    """Visits pages and yields what came of it. `robots` are the rules of the site."""
+    """Visits pages and yields what came of it. `rules` are those of the site; None: they are not asked for."""
 
     def __init__(
         self,
@@ -62,21 +66,25 @@ class Crawl:
         params: Params,
         scope: Scope,
         mark: Mark,
-        robots: Robots | None,
+        rules: Rules | None,
     ) -> None:
         self._ports, self._context, self._stream = ports, context, target.stream
-        self._params, self._scope, self._mark, self._robots = params, scope, mark, robots
+        self._params, self._scope, self._mark, self._rules = params, scope, mark, rules
         self._concurrency = params.concurrency or ports.concurrency
-        asked = ports.delay if params.delay is None else params.delay
-        self.delay = asked if robots is None else max(asked, robots.delay)
+        self._asked_delay = ports.delay if params.delay is None else params.delay
         self._queue: deque[Page] = deque()
-        self._flying: dict[str, asyncio.Task[Seen]] = {}
-        self._landed: deque[asyncio.Task[Seen]] = deque()
+        # Taken from the frontier and not yet kept, so that they are not taken again.
+        self._taken: dict[str, Page] = {}
+        self._walkers: set[asyncio.Task[None]] = set()
         self._seen: list[Seen] = []
+        self._texts = 0
         self._found: list[Page] = []
         self._remembered: set[str] = set()
         self._wake = asyncio.Event()
         self._put_off: SlowDown | None = None
+        self._fault: BaseException | None = None
+        # Whether there may be more in the frontier than was taken.
+        self._has_more = True
         # How many more addresses are remembered, and how many more pages may be asked for.
         self._room, self._budget, self._fresh_share = 0, params.max_pages, params.max_pages
         self._troubles: dict[str, str] = {}
@@ -86,19 +94,28 @@ class Crawl:
         self._start_trouble: str | None = None
         self._began = self._kept_at = asyncio.get_running_loop().time()
 
+    @property
+    def delay(self) -> timedelta:
+        """Between two requests."""
+        return self._asked_delay if self._rules is None else max(self._asked_delay, self._rules.delay)
+
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """All that there is to visit, then the crawl is complete; or what could be visited before it was put off."""
         await self._begin()
         try:
             while True:
                 await self._refill()
-                self._launch()
-                if self._flying:
-                    await self._arrivals()
-                elif not self._seen or self._put_off is not None:
+                self._send_walkers()
+                if not self._walkers and (not self._seen or self._put_off is not None):
                     break
+                if not self._is_due():
+                    await self._look_around()
+                if self._fault is not None:
+                    raise self._fault
                 if self._is_due():
-                    yield await self._batch()
+                    batch = await self._batch()
+                    yield batch
+                    self._forget_kept(batch)
         finally:
             await self._leave()
         if self._put_off is None and not self._context.stopping.is_set():
@@ -118,69 +135,115 @@ class Crawl:
         self._fresh_share = self._params.max_pages - min(extent.visited, self._params.max_pages // 2)
         seeds = {self._scope.start: Page(url=self._scope.start)}
         if self._params.sitemaps:
-            for address in self._sitemaps():
+            for address in self._sitemaps(origin_of(self._scope.start)):
                 seeds.setdefault(address, Page(url=address, note=SITEMAP))
         known = await self._ports.frontier.known(self._stream, list(seeds))
         for url, page in seeds.items():
             self._remembered.add(url)
             waiting = known.get(url, page)
             if waiting.crawl < self._mark.crawl:
-                self._queue.append(waiting)
+                self._take(waiting)
         self._room = self._params.most_known - extent.known
         self._budget = self._params.max_pages - self._mark.visited
 
-    def _sitemaps(self) -> list[str]:
-        named = [] if self._robots is None else self._robots.sitemaps
-        found = [address for text in named if (address := self._scope.link(text, self._scope.start))]
-        return found or [f"{origin_of(self._scope.start)}/sitemap.xml"]
+    def _sitemaps(self, origin: str) -> list[str]:
+        robots = None if self._rules is None else self._rules.of(origin)
+        named = [] if robots is None else robots.sitemaps
+        found = [address for text in named if (address := self._scope.link(text, f"{origin}/"))]
+        return found or [f"{origin}/sitemap.xml"]
 
     async def _refill(self) -> None:
-        """Read on in the frontier, once what was seen is kept: what it leads to is waiting there."""
-        if self._queue or self._seen or self._put_off is not None or self._is_over():
+        """Read on in the frontier before the queue is empty."""
+        if len(self._queue) > _FEW or not self._has_more or self._put_off is not None or self._is_over():
             return
-        frontier, flying = self._ports.frontier, len(self._flying)
         # What a site makes up without end must not keep us from what we know.
-        fresh = self._fresh_share - self._mark.fresh
-        limit = min(CHUNK, fresh if fresh > 0 else CHUNK) + flying
-        waiting = await frontier.waiting(self._stream, self._mark.crawl, limit=limit, visited=fresh <= 0)
-        if not waiting and fresh <= 0:
-            waiting = await frontier.waiting(self._stream, self._mark.crawl, limit=limit)
-        self._queue.extend(page for page in waiting if page.url not in self._flying)
-        self._room = self._params.most_known - (await frontier.extent(self._stream)).known
+        fresh = self._fresh_share - self._mark.fresh - sum(page.crawl == 0 for page in self._taken.values())
+        if fresh > 0 or not await self._read_on(CHUNK, visited=True):
+            self._has_more = await self._read_on(min(CHUNK, fresh) if fresh > 0 else CHUNK)
+        if self._room < self._params.most_known // 4:
+            # What was found may have been known before this run: counted again when it matters.
+            extent = await self._ports.frontier.extent(self._stream)
+            self._room = self._params.most_known - extent.known - len(self._found)
+
+    async def _read_on(self, count: int, *, visited: bool = False) -> bool:
+        """Put up to so many pages in the queue; whether there were as many, or any that were `visited` before."""
+        limit = count + len(self._taken)
+        waiting = await self._ports.frontier.waiting(self._stream, self._mark.crawl, limit=limit, visited=visited)
+        new = [page for page in waiting if page.url not in self._taken][:count]
+        for page in new:
+            self._take(page)
+        return bool(new) if visited else len(waiting) == limit
+
+    def _take(self, page: Page) -> None:
+        self._taken[page.url] = page
+        self._remembered.add(page.url)
+        self._queue.append(page)
 
     def _is_over(self) -> bool:
         return self._budget <= 0 or self._context.stopping.is_set() or self._rest() is not None
 
     def _rest(self) -> SlowDown | None:
         """Why it is time to make room for others, if it is."""
-        if self.delay > PATIENCE and self._visits:
+        if (delay := self.delay) > PATIENCE and self._visits:
             host = host_of(self._scope.start)
-            return SlowDown(self.delay, None, f"{host} wants {format_duration(self.delay)} between two pages")
+            return SlowDown(delay, None, f"{host} wants {format_duration(delay)} between two pages")
         if asyncio.get_running_loop().time() - self._began > TURN_SECONDS and self._visits:
             return SlowDown(timedelta(seconds=1), None, "a long crawl makes room for others, and goes on")
         return None
 
-    def _launch(self) -> None:
-        while self._queue and len(self._flying) < self._concurrency and self._put_off is None and not self._is_over():
-            page = self._queue.popleft()
-            reason = self._why_not(page)
-            if reason is None:
-                self._visits += 1
-                self._budget -= not is_index(page)
-                task = asyncio.create_task(self._visit(page))
-                self._flying[page.url] = task
-                task.add_done_callback(self._land)
-            else:
-                self._seen.append(reason)
+    def _send_walkers(self) -> None:
+        wanted = 0 if self._put_off is not None else min(len(self._queue), self._concurrency - len(self._walkers))
+        for _ in range(wanted):
+            task = asyncio.create_task(self._walk())
+            self._walkers.add(task)
+            task.add_done_callback(self._came_back)
+
+    async def _walk(self) -> None:
+        """One page after the other, as long as there are any."""
+        while (page := self._next()) is not None:
+            try:
+                seen = await self._unwanted(page) or await self._visit(page)
+            except SlowDown as told:
+                if self._put_off is None:
+                    self._put_off = told
+                    self._queue.clear()
+                    self._strike(page.url)
+                return
+            self._seen.append(seen)
+            self._texts += seen.data is not None
+            self._note_found(seen)
+            if self._is_due() or (self._has_more and len(self._queue) <= _FEW):
+                self._wake.set()
+
+    def _came_back(self, walker: "asyncio.Task[None]") -> None:
+        self._walkers.discard(walker)
+        if not walker.cancelled():
+            self._fault = self._fault or walker.exception()
+        self._wake.set()
+
+    def _next(self) -> Page | None:
+        """The next page to visit; None if that is enough for now."""
         if self._put_off is None and self._is_over():
-            self._queue.clear()
             self._put_off = self._rest() if self._budget > 0 else None
+            self._queue.clear()
+        # What was seen is kept first: a store that is slow must not fill our memory.
+        is_full = len(self._seen) >= 2 * _MOST_SEEN or self._texts >= 2 * BATCH
+        return None if self._put_off is not None or is_full or not self._queue else self._queue.popleft()
+
+    async def _unwanted(self, page: Page) -> Seen | None:
+        """What is said of a page that is in the frontier and is not asked for all the same; None if it is."""
+        seen = self._why_not(page)
+        if seen is not None:
+            return seen
+        cost = 0 if is_index(page) else 1
+        self._visits, self._budget = self._visits + 1, self._budget - cost
+        seen = None if self._rules is None else await self._forbidden(page, self._rules)
+        if seen is not None:
+            self._visits, self._budget = self._visits - 1, self._budget + cost
+        return seen
 
     def _why_not(self, page: Page) -> Seen | None:
-        """A page that is in the frontier and is not asked for all the same."""
         crawl = self._mark.crawl
-        if self._robots is not None and not self._robots.allows(page.url):
-            return skipped(page, crawl, "robots.txt does not allow it")
         if is_index(page):
             is_wanted = self._mark.indexes < _MOST_INDEXES
             return None if is_wanted else skipped(page, crawl, "one list of pages too many")
@@ -192,16 +255,31 @@ class Crawl:
             return failed(page, crawl, f"told us to wait {_MOST_STRIKES} times", is_asked=False)
         return None
 
+    async def _forbidden(self, page: Page, rules: Rules) -> Seen | None:
+        origin = origin_of(page.url)
+        robots = rules.of(origin)
+        if robots is None:
+            try:
+                robots = await rules.ask(origin)
+            except SlowDown:
+                raise
+            except SourceError as error:
+                return failed(page, self._mark.crawl, f"robots.txt cannot be had: {error}", is_asked=False)
+            for address in self._sitemaps(origin) if self._params.sitemaps else ():
+                self._find(address, 0, SITEMAP)
+        return None if robots.allows(page.url) else skipped(page, self._mark.crawl, FORBIDDEN)
+
     # Asking
 
     async def _visit(self, page: Page) -> Seen:
+        delay = self.delay
         try:
             answer = await self._ports.http.get(
                 page.url,
                 headers=_conditions(page),
                 follow=False,
                 concurrency=self._concurrency,
-                delay=self.delay if self.delay <= PATIENCE else None,
+                delay=delay if delay <= PATIENCE else None,
             )
         except SlowDown:
             raise
@@ -212,35 +290,17 @@ class Crawl:
         return self._read(page, answer)
 
     def _read(self, page: Page, answer: Answer) -> Seen:
-        return read(page, answer, crawl=self._mark.crawl, scope=self._scope, now=self._ports.clock.now())
-
-    def _land(self, task: asyncio.Task[Seen]) -> None:
-        self._landed.append(task)
-        self._wake.set()
-
-    async def _arrivals(self) -> None:
-        """Wait until a page came, or it is time to look around."""
-        if not self._landed:
-            timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._wake.set)
-            await self._wake.wait()
-            timer.cancel()
-        self._wake.clear()
-        while self._landed:
-            self._arrive(self._landed.popleft())
-
-    def _arrive(self, task: asyncio.Task[Seen]) -> None:
-        url = next(url for url, flying in self._flying.items() if flying is task)
-        del self._flying[url]
         try:
-            seen = task.result()
-        except SlowDown as told:
-            if self._put_off is None:
-                self._put_off = told
-                self._queue.clear()
-                self._strike(url)
-            return
-        self._seen.append(seen)
-        self._note_found(seen)
+            return read(page, answer, crawl=self._mark.crawl, scope=self._scope, now=self._ports.clock.now())
+        except Exception as error:  # noqa: BLE001 - whatever a stranger wrote there, the other pages can be read
+            return failed(page, self._mark.crawl, f"cannot be read: {type(error).__name__}: {error}")
+
+    async def _look_around(self) -> None:
+        """Wait until there is something to do, or it is time to look."""
+        timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._wake.set)
+        await self._wake.wait()
+        timer.cancel()
+        self._wake.clear()
 
     def _strike(self, url: str) -> None:
         strikes = self._mark.strikes
@@ -270,7 +330,8 @@ class Crawl:
         if len(self._remembered) >= _MOST_REMEMBERED:
             self._remembered.clear()
         self._remembered.add(url)
-        if self._robots is None or self._robots.allows(url):
+        robots = None if self._rules is None else self._rules.of(origin_of(url))
+        if robots is None or robots.allows(url):
             self._mark.found += 1
             self._room -= 1
             self._found.append(Page(url=url, depth=depth, place=self._mark.found, note=note))
@@ -280,16 +341,16 @@ class Crawl:
     # What is kept
 
     def _is_due(self) -> bool:
-        if self._context.stopping.is_set():
-            return True
-        if not self._seen or (self._put_off is not None and not self._flying):
+        if not self._seen or (self._put_off is not None and self._walkers):
+            # Whoever is on the way is waited for: then it is the end.
             return False
-        is_waited_for = not self._queue and len(self._flying) < self._concurrency
-        waited = asyncio.get_running_loop().time() - self._kept_at
-        return is_waited_for or len(self._seen) >= BATCH or waited > _KEEP_AFTER_SECONDS
+        if self._texts >= BATCH or len(self._seen) >= _MOST_SEEN or self._context.stopping.is_set():
+            return True
+        is_waited_for = not self._queue and len(self._walkers) < self._concurrency
+        return is_waited_for or asyncio.get_running_loop().time() - self._kept_at > _KEEP_AFTER_SECONDS
 
     async def _batch(self) -> Batch:
-        seen, self._seen = self._seen, []
+        seen, self._seen, self._texts = self._seen, [], 0
         found, self._found = self._found, []
         await self._compare(seen)
         gone = [visit for visit in seen if _is_gone(visit)]
@@ -310,6 +371,13 @@ class Crawl:
         self._ports.events.emit(PagesVisited(results))
         return Batch(items, self._mark.watermark(), pages=[*pages, *found])
 
+    def _forget_kept(self, batch: Batch) -> None:
+        for page in batch.pages:
+            if page.crawl == self._mark.crawl:
+                self._taken.pop(page.url, None)
+            else:
+                self._has_more = True
+
     async def _compare(self, seen: list[Seen]) -> None:
         """Pages that are new and hold what another page does make no item."""
         fresh = [visit for visit in seen if visit.kind is Kind.READ and visit.is_new and _is_telling(visit)]
@@ -322,7 +390,9 @@ class Crawl:
             other = first.setdefault(str(visit.page.content_hash), url)
             if other != url:
                 same = skipped(visit.page, self._mark.crawl, f"the same as {other}")
-                visit.kind, visit.page = Kind.SKIPPED, replace(same.page, content_hash=None)
+                # Without its tag: should the other one change or vanish, this is the page that holds the text.
+                alone = replace(same.page, content_hash=None, etag=None, last_modified=None)
+                visit.kind, visit.page = Kind.SKIPPED, alone
 
     def _count(self, visit: Seen) -> None:
         mark, url = self._mark, visit.page.url
@@ -333,8 +403,7 @@ class Crawl:
         mark.fresh += visit.is_asked and visit.before.crawl == 0
         result = _result(visit)
         setattr(mark, result, getattr(mark, result) + 1)
-        is_forbidden = result == "skipped" and self._robots is not None and not self._robots.allows(url)
-        self._results["refused" if is_forbidden else result] += 1
+        self._results["refused" if visit.page.note == FORBIDDEN else result] += 1
         if visit.kind in {Kind.FAILED, Kind.MISSING} and len(self._troubles) < _MOST_TROUBLES:
             self._troubles[url] = visit.page.note or ""
         if url == self._scope.start and visit.kind not in {Kind.READ, Kind.UNCHANGED} and not visit.follow:
@@ -364,7 +433,7 @@ class Crawl:
 
     async def _leave(self) -> None:
         """Nothing is left in flight."""
-        tasks = list(self._flying.values())
+        tasks = list(self._walkers)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -41,16 +41,6 @@ class Memory(Protocol):
         ...
 
 
-class Asking(Protocol):
-    """How anything is asked for: `floodmark.http.client`."""
-
-    async def get(
-        self, url: str, *, headers: Mapping[str, str] | None = None, limits: Limits | None = None, follow: bool = True
-    ) -> Answer:
-        """The answer."""
-        ...
-
-
 class Getting(Protocol):
     """How a page is asked for when there are many: `floodmark.http.polite`."""
 

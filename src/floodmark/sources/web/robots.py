@@ -8,6 +8,8 @@ from protego import Protego
 # Longer than this between two pages is no delay but a way of saying no; sites that mean it write Disallow.
 LONGEST_DELAY = timedelta(hours=1)
 MOST_SITEMAPS = 50
+FORBIDDEN = "robots.txt does not allow it"
+"""The note of a page that we may not read."""
 _COMPATIBLE = re.compile(r"compatible;\s*([A-Za-z0-9_\-]+)")
 
 

@@ -1,23 +1,24 @@
 """The source `web`: sites, page by page. Light to import: what takes pages apart comes with a run."""
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from floodmark.batch import Batch, Watermark
 from floodmark.errors import InvalidInput, Permanent, Transient
-from floodmark.http.client import Limits
+from floodmark.http.client import Answer, Limits
 from floodmark.sources.port import Context, Target
 
 from .marks import mark_of
 from .params import PATIENCE, Params, parse_params
-from .port import Asking, Ports
+from .port import Ports
 from .urls import Scope, origin_of, start_of
 
 if TYPE_CHECKING:
     from .robots import Robots
+    from .rules import Rules
 
 # A robots.txt may be half a megabyte by its standard; we bear a little more.
 ROBOTS_LIMITS = Limits(body_bytes=1024 * 1024, unpacked_bytes=1024 * 1024, total=timedelta(seconds=30))
@@ -32,7 +33,7 @@ class WebSource:
 
     def __init__(self, ports: Ports | None = None) -> None:
         self._ports = ports
-        self._rules: OrderedDict[str, tuple[datetime, Robots]] = OrderedDict()
+        self._held: OrderedDict[str, tuple[datetime, Robots]] = OrderedDict()
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` unless `target` can be the address of a page and `params` make sense."""
@@ -55,31 +56,43 @@ class WebSource:
     ) -> AsyncGenerator[Batch, None]:
         from .crawl import Crawl  # noqa: PLC0415 - takes a while to import, and not everyone crawls
 
-        robots = await self._robots(ports, scope.start) if params.obeys_robots else None
-        crawl = Crawl(ports, target, context, params=params, scope=scope, mark=mark_of(since), robots=robots)
+        rules = await self._rules(ports, origin_of(scope.start), params) if params.obeys_robots else None
+        crawl = Crawl(ports, target, context, params=params, scope=scope, mark=mark_of(since), rules=rules)
         async with aclosing(crawl.batches()) as batches:
             async for batch in batches:
                 yield batch
 
-    async def _robots(self, ports: Ports, start: str) -> "Robots":
-        origin, now = origin_of(start), ports.clock.now()
-        held = self._rules.get(origin)
+    async def _rules(self, ports: Ports, origin: str, params: Params) -> "Rules":
+        from .rules import Rules  # noqa: PLC0415 - see above
+
+        async def get(url: str) -> Answer:
+            delay = params.delay if params.delay is None or params.delay <= PATIENCE else None
+            return await ports.http.get(url, limits=ROBOTS_LIMITS, concurrency=params.concurrency, delay=delay)
+
+        async def read(origin: str) -> "Robots":
+            return await self._robots(ports, get, origin)
+
+        return Rules(read, origin, await read(origin))
+
+    async def _robots(self, ports: Ports, get: Callable[[str], Awaitable[Answer]], origin: str) -> "Robots":
+        now = ports.clock.now()
+        held = self._held.get(origin)
         if held is not None and now < held[0]:
             return held[1]
-        found = await robots_of(ports.http, origin, ports.agent)
+        found = await robots_of(get, origin, ports.agent)
         if found.delay > PATIENCE:
-            self._rules[origin] = now + _RULES_HOLD, found
-            while len(self._rules) > _REMEMBERED:
-                self._rules.popitem(last=False)
+            self._held[origin] = now + _RULES_HOLD, found
+            while len(self._held) > _REMEMBERED:
+                self._held.popitem(last=False)
         return found
 
 
-async def robots_of(http: Asking, origin: str, agent: str) -> "Robots":
+async def robots_of(get: Callable[[str], Awaitable[Answer]], origin: str, agent: str) -> "Robots":
     """The rules of a site. One that has none allows everything; one that cannot say allows nothing, for now."""
     from .charsets import decoded  # noqa: PLC0415 - see above
     from .robots import Robots  # noqa: PLC0415
 
-    answer = await http.get(f"{origin}/robots.txt", limits=ROBOTS_LIMITS)
+    answer = await get(f"{origin}/robots.txt")
     if answer.status >= 500:
         raise Transient(f"{origin}/robots.txt answers with status {answer.status}")
     return Robots(decoded(answer.body) if answer.status == 200 else "", agent)

@@ -1,6 +1,7 @@
 """One look at an address: what would be collected. Nothing is stored."""
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from msgspec import Struct, field
@@ -11,7 +12,8 @@ from floodmark.sources.feed.source import items_of
 
 from .feeds import parse_feed
 from .reading import Kind, read
-from .source import robots_of
+from .robots import FORBIDDEN
+from .source import ROBOTS_LIMITS, robots_of
 from .trees import NotXml
 from .urls import Scope, canonical, origin_of
 
@@ -45,10 +47,10 @@ async def tried(http: Http, url: str, *, agent: str, now: datetime, obeys_robots
     """Fetch an address once and say what is there."""
     found = Tried(url=url)
     if obeys_robots:
-        robots = await robots_of(http, origin_of(url), agent)
+        robots = await robots_of(partial(http.get, limits=ROBOTS_LIMITS), origin_of(url), agent)
         found.is_allowed, found.delay_seconds = robots.allows(url), robots.delay.total_seconds()
         if not found.is_allowed:
-            found.note = "robots.txt does not allow it"
+            found.note = FORBIDDEN
             return found
     answer = await http.get(url)
     found.url = canonical(answer.url) or answer.url
