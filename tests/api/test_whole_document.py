@@ -33,7 +33,7 @@ from backends import opening
 from cookies.kept import a_scan, keep_scans
 from floodmark.batch import Batch, Item
 from floodmark.calls.breaker import Breaker, BreakerState
-from floodmark.errors import Conflict
+from floodmark.errors import Conflict, NotFound
 from floodmark.execution import State
 from floodmark.office.local import LocalOffice
 from floodmark.office.triggers import TriggerOffice
@@ -190,6 +190,9 @@ async def _furnish(parts: Parts) -> None:
         job = await office.job("news")
         jobs = Jobs(parts.database, parts.clock)
         await Crew(database).collect(jobs, job, Batch([Item("1", {"title": "Tides"})], watermark={"id": 1}))
+    try:
+        await office.job("cookies-example-com")
+    except NotFound:
         await keep_scans(parts, a_scan(), a_scan())
     for kind in ("webhook", "channel", "stream"):
         with suppress(Conflict):
