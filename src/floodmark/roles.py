@@ -18,6 +18,7 @@ from .sinks.sql import SqlSink
 from .sources.port import Source
 from .store.fleet import Fleet
 from .store.measuring import Measuring
+from .store.overview import Glance
 from .store.posts import Posts
 from .store.shadow import ShadowFires
 from .telemetry.events import DepthMeasured, Events, StepFailed
@@ -95,6 +96,7 @@ class SchedulerRole:
         self._channels = None if parts.redis is None else ChannelListener(parts, self._intake, self.leader)
         age = timedelta(hours=settings.lpa_max_age_hours)
         self._measuring = Measuring(parts.database, parts.clock, telegram_max_age=age)
+        self._glance = Glance(parts.database, parts.clock)
         self._shadow = Shadow(ShadowFires(parts.database, parts.clock))
         self._syncer = None if settings.api_url is None else _syncer(parts, self.leader)
         self._notifier = _notifier(parts, self.leader)
@@ -140,6 +142,7 @@ class SchedulerRole:
         """As the leader, count what somebody should know of."""
         if self.leader.is_leader:
             self._parts.events.emit(await self._measuring.measure())
+            await self._glance.measure(telegram_max_age=timedelta(hours=self._parts.settings.lpa_max_age_hours))
 
     def _files(self) -> Step:
         """Keeps the artifacts in ARTIFACTS_DIR up to date."""

@@ -143,6 +143,7 @@ async def test_a_lost_account_and_a_stale_job_are_told_and_so_is_their_recovery(
     async with parts.database.writing() as connection:
         lost = {"name": "reader1", "api_id": 1, "secrets": "", "state": "parked", "reason": "session revoked"}
         await connection.execute(insert(accounts).values(lost))
+    clock.advance(MINUTE)
     await notifier.step()
     clock.advance(MINUTE)
     await notifier.step()
@@ -155,6 +156,7 @@ async def test_a_lost_account_and_a_stale_job_are_told_and_so_is_their_recovery(
         await connection.execute(update(accounts).values(state="active", reason=None))
         await connection.execute(update(jobs).where(jobs.c.job_id == news).values(interval_seconds=86_400.0))
     await change_jobs(parts, [tides], paused=True)
+    clock.advance(MINUTE)
     await notifier.step()
     assert [(told["status"], told["title"]) for told in hooks(receiver)[2:]] == [
         ("recovered", "account reader1 works again"),

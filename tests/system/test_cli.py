@@ -129,7 +129,7 @@ def test_the_version(cli: CommandLine) -> None:
 
 @pytest.mark.spec("G9")
 def test_a_mistyped_verb_finds_the_close_one(cli: CommandLine) -> None:
-    cli.refused("histroy", says="Did you mean 'history'?")
+    cli.refused("histroy", says="Did you mean 'history'")
     cli.refused("show", says="Missing argument 'JOB'")
     cli.refused("ls", "--limit", "0", says="--limit")
 

@@ -158,6 +158,9 @@ def _leveled(text: str, moments: bool) -> str:
         ("history",),
         ("history", "news", "--json", "--limit", "2"),
         ("history", "--state", "dead", "--state", "done", "--since", "1h"),
+        ("logs", "news"),
+        ("logs", "news", "--level", "debug", "--json"),
+        ("logs", "never", "--since", "1h"),
         ("stats",),
         ("stats", "news", "--days", "1", "--json"),
         ("watermark",),
@@ -189,6 +192,15 @@ def test_what_is_asked_is_answered_alike(both: Callable[..., tuple[Answer, Answe
     assert same(both(*command)).code == 0
 
 
+def test_everything_at_a_glance_is_the_same_from_afar(both: Callable[..., tuple[Answer, Answer]]) -> None:
+    said = same(both("top", "--once"), moments=True).out
+    assert "nobody leads" in said
+    assert "account 1" in said
+    assert "user 2 not found" in said
+    here, away = (answer.json for answer in both("top", "--json"))
+    assert here | {"at": 0} == away | {"at": 0}
+
+
 @pytest.mark.spec("G9")
 @pytest.mark.parametrize(
     "command",
@@ -202,6 +214,8 @@ def test_what_is_asked_is_answered_alike(both: Callable[..., tuple[Answer, Answe
         ("rm", "news"),
         ("history", "nobody"),
         ("history", "--id", "zz"),
+        ("logs", "nobody"),
+        ("logs", "news", "--level", "loud"),
         ("stats", "nobody"),
         ("items", "nobody"),
         ("items", "news", "--key", "nothing"),

@@ -24,6 +24,7 @@ from .routes.letters import letters
 from .routes.limits import limits
 from .routes.live import live
 from .routes.moving import moving
+from .routes.overview import overview
 from .routes.reports import reports
 from .routes.scheduler import scheduler
 from .routes.streams import streams
@@ -45,6 +46,7 @@ _ROUTERS: tuple[APIRouter, ...] = (
     limits,
     triggers,
     scheduler,
+    overview,
     accounts,
     installation,
     tokens,

@@ -13,6 +13,7 @@ from .files import export, fetch
 from .history import dlq, history, stats
 from .jobs import cancel, explain, ls, pause, resume, rm, show
 from .limits import limits
+from .logs import logs
 from .metrics import metrics
 from .moving import importing, migrate_jobs, shadow
 from .notify import notify
@@ -24,6 +25,7 @@ from .streams import events, items, watermark
 from .sync import sync
 from .testing import testing
 from .tokens import tokens
+from .top import top
 from .triggers import triggers
 from .trying import try_url
 from .upkeep import doctor, migrate, settings, workers
@@ -42,7 +44,15 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "explain": explain,
         "triggers": triggers,
     },
-    "What happened": {"history": history, "stats": stats, "dlq": dlq, "limits": limits, "breakers": breakers},
+    "What happened": {
+        "top": top,
+        "history": history,
+        "logs": logs,
+        "stats": stats,
+        "dlq": dlq,
+        "limits": limits,
+        "breakers": breakers,
+    },
     "What was collected": {
         "items": items,
         "events": events,

@@ -26,6 +26,7 @@ from floodmark.store.fleet import WorkerInfo
 from floodmark.store.job_fields import columns_of
 from floodmark.store.limits import LimitRow
 from floodmark.store.moved import Imports, Moved, NewJob, Which
+from floodmark.store.overview import Overview
 from floodmark.store.port import Event
 from floodmark.store.posts import ChatShown, StreamShown
 from floodmark.store.reports import CookieReport
@@ -369,6 +370,10 @@ class Client:
     async def fleet(self) -> Fleet:
         """The processes of the installation."""
         return decoded(await self._get("/scheduler/workers"), Fleet)
+
+    async def overview(self) -> Overview:
+        """Everything at a glance; cheap enough to be asked every second."""
+        return decoded(await self._get("/overview"), Overview)
 
     async def drain(self) -> None:
         """Let workers take no more work."""

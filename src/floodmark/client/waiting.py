@@ -166,6 +166,7 @@ class SyncClient:
     reset_breaker = _Waited(Client.reset_breaker)
 
     fleet = _Waited(Client.fleet)
+    overview = _Waited(Client.overview)
     drain = _Waited(Client.drain)
     undrain = _Waited(Client.undrain)
     health = _Waited(Client.health)

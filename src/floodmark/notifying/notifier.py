@@ -15,6 +15,7 @@ import structlog
 
 from floodmark.http.client import Http
 from floodmark.store.noticing import MOST_AT_ONCE, Noticing, without
+from floodmark.store.staleness import StaleJob
 from floodmark.telemetry.events import Events, NotificationSent
 
 from .deciding import Letter, Pace, Pending, Seen, Standing, Told, begin, copy_of, decide, looks_from, written_down
@@ -26,6 +27,7 @@ MOST_PENDING = 20
 _FIRST_REST, _LONGEST_REST = timedelta(seconds=5), timedelta(minutes=10)
 # If nothing else has changed, what was looked at is written down this often.
 _WRITTEN_AFTER = timedelta(minutes=5)
+_STALE_AFTER = timedelta(seconds=15)
 
 
 class Leading(Protocol):
@@ -57,6 +59,7 @@ class Notifier:
         self._kinds, self._pace, self._instance, self._http = kinds, pace, instance, http
         self._writing = asyncio.Lock()
         self._told = Told()
+        self._looked: tuple[datetime | None, list[StaleJob]] = (None, [])
         self._is_leaving = False
         self._sending: asyncio.Future[list[None]] | None = None
 
@@ -115,11 +118,19 @@ class Notifier:
             left = without(list(told.records.get("account_lost", {})), {name for name, _ in parked})
             gone["account_lost"] = without(left, await self._noticing.working(left))
         if "stale_source" in self._kinds:
-            stale = await self._noticing.stale()
+            stale = await self._stale(now)
             standing["stale_source"] = [Standing(subject=job.job_id, name=job.name, text="") for job in stale]
             left = without(list(told.records.get("stale_source", {})), {job.job_id for job in stale})
             gone["stale_source"] = without(left, await self._noticing.due(left))
         return Seen(at=now, letters=letters, are_all=len(rows) < MOST_AT_ONCE, standing=standing, gone=gone)
+
+    async def _stale(self, now: datetime) -> list[StaleJob]:
+        """Which jobs are stale, as of a moment ago: to know it is to read them all."""
+        at, found = self._looked
+        if at is None or not timedelta() <= now - at < _STALE_AFTER:
+            found = await self._noticing.stale()
+            self._looked = now, found
+        return found
 
     async def _send_over(self, channel: Channel, now: datetime) -> None:
         """Everything that waits for this channel, in order, until it fails: then it rests for a while."""

@@ -5,12 +5,14 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any
 
+from msgspec.structs import asdict
+
 from floodmark.doctor import Finding, doctor_of
 from floodmark.errors import FloodmarkError, NotFound
 from floodmark.execution import Execution, State
 from floodmark.explain import Explanation, explain
-from floodmark.health import health_of
-from floodmark.job import Job
+from floodmark.health import health_of, scheduler_status
+from floodmark.job import Job, Priority
 from floodmark.parts import Parts
 from floodmark.shapes import job_shape
 from floodmark.signals.port import Topic
@@ -24,6 +26,7 @@ from floodmark.store.fleet import Fleet, WorkerInfo
 from floodmark.store.history import History
 from floodmark.store.jobs import Jobs
 from floodmark.store.limits import LimitRow, Limits
+from floodmark.store.overview import MOST_SHOWN, Glance, Overview
 from floodmark.store.port import Event
 from floodmark.store.views import Views
 from floodmark.store.watermarks import StreamState, Watermarks
@@ -45,7 +48,7 @@ class LocalOffice:
         self._jobs, self._history, self._letters = Jobs(*given), History(*given), DeadLetters(*given)
         self._watermarks, self._log, self._fleet = Watermarks(*given), EventLog(*given), Fleet(*given)
         self._limits, self._breakers, self._views = Limits(*given), Breakers(*given), Views(*given)
-        self._audit = AuditLog(*given)
+        self._audit, self._glance = AuditLog(*given), Glance(*given)
 
     # Asking
 
@@ -173,6 +176,24 @@ class LocalOffice:
     async def is_draining(self) -> bool:
         """Whether the workers were told to take no more work."""
         return await self._fleet.is_draining()
+
+    async def overview(self) -> Overview:
+        """Everything at a glance; cheap enough to be asked every second."""
+        executions, depth = await self._glance.executions(), await self.parts.queue.depth()
+        freshness, measured_at = await self._glance.freshness()
+        tick, now = await self._fleet.last_tick_and_now()
+        return Overview(
+            **asdict(executions),
+            leader=await self.leader(),
+            scheduler=scheduler_status(tick, now),
+            draining=await self._fleet.is_draining(),
+            workers=await self._fleet.workers(),
+            queue={priority.name.lower(): depth.get(priority, 0) for priority in Priority},
+            limits=await self._limits.page(limit=MOST_SHOWN),
+            breakers=[row for row in await self._breakers.page(limit=MOST_SHOWN) if row.state != "closed"],
+            freshness=freshness,
+            measured_at=measured_at,
+        )
 
     async def health(self) -> dict[str, Any]:
         """Is everything well?"""

@@ -18,6 +18,7 @@ from floodmark.store.dead_letters import Group
 from floodmark.store.events import ItemHistory, StoredItem
 from floodmark.store.fleet import WorkerInfo
 from floodmark.store.limits import LimitRow
+from floodmark.store.overview import Overview
 from floodmark.store.port import Event
 from floodmark.store.watermarks import StreamState
 
@@ -179,6 +180,10 @@ class Reading(Protocol):
 
     async def is_draining(self) -> bool:
         """Whether the workers were told to take no more work."""
+        ...
+
+    async def overview(self) -> Overview:
+        """Everything at a glance; cheap enough to be asked every second."""
         ...
 
     async def health(self) -> dict[str, Any]:

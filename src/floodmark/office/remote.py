@@ -18,6 +18,7 @@ from floodmark.store.events import ItemHistory, StoredItem
 from floodmark.store.fleet import WorkerInfo
 from floodmark.store.job_fields import columns_of
 from floodmark.store.limits import LimitRow
+from floodmark.store.overview import Overview
 from floodmark.store.port import Event
 from floodmark.store.watermarks import StreamState
 
@@ -160,6 +161,10 @@ class RemoteOffice:
     async def is_draining(self) -> bool:
         """Whether the workers were told to take no more work."""
         return (await self.client.fleet()).draining
+
+    async def overview(self) -> Overview:
+        """Everything at a glance; cheap enough to be asked every second."""
+        return await self.client.overview()
 
     async def health(self) -> dict[str, Any]:
         """Is everything well? A server tells more than the store does."""

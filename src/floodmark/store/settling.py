@@ -1,6 +1,7 @@
 """What an outcome means for the row of its execution: one rule for both databases."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec.structs import asdict, replace
@@ -78,6 +79,8 @@ def _details(settlement: Settlement) -> str:
     assert isinstance(outcome, Retry | Dead)
     return encode_json(
         {
+            # By the clock of the worker: for people who read the history, and compared with nothing.
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "attempt": settlement.lease.attempt,
             "worker": settlement.lease.worker,
             "error": outcome.error,

@@ -35,6 +35,21 @@ class StaleJob(Struct, frozen=True, kw_only=True):
     checked_at: datetime | None
 
 
+class SourceFreshness(Struct, frozen=True, kw_only=True):
+    """How fresh the jobs of one source are: how many are due by themselves, and how many of them are stale.
+
+    `checked_at` is when one of them was last read to its end, `longest_at` the same of the one that was not for
+    longest; `parsed_at` when something new was last found.
+    """
+
+    source: str
+    jobs: int
+    stale: int
+    checked_at: datetime | None
+    longest_at: datetime | None
+    parsed_at: datetime | None
+
+
 class Staleness:
     """Enabled jobs that are due by themselves, last checked longer ago than twice the usual gap between two runs.
 
@@ -53,14 +68,38 @@ class Staleness:
         async with self._database.reading() as connection:
             return [StaleJob(**row) for row in (await connection.execute(query)).mappings()]
 
+    async def by_source(self, *, limit: int = 100) -> list[SourceFreshness]:
+        """How fresh each source is, in order of name. Reads every job."""
+        checked, is_stale = watermarks.c.last_checked_at, self._unchecked() > self._patience()
+        query = (
+            select(
+                jobs.c.source,
+                func.count().label("jobs"),
+                func.sum(case((is_stale, 1), else_=0)).label("stale"),
+                func.max(checked).label("checked_at"),
+                func.min(func.coalesce(checked, jobs.c.created_at)).label("longest_at"),
+                func.max(watermarks.c.last_parsed_at).label("parsed_at"),
+            )
+            .select_from(self._tables())
+            .where(self._is_due())
+            .group_by(jobs.c.source)
+            .order_by(jobs.c.source)
+        )
+        async with self._database.reading() as connection:
+            return [SourceFreshness(**row) for row in (await connection.execute(query.limit(limit))).mappings()]
+
     def counting(self) -> Select[tuple[int]]:
         """The query that counts them, to be asked together with others."""
         return self._stale(func.count())
 
     def _stale(self, *columns: ColumnElement[Any]) -> Select[Any]:
+        is_stale = self._unchecked() > self._patience()
+        return select(*columns).select_from(self._tables()).where(self._is_due(), is_stale)
+
+    def _unchecked(self) -> ColumnElement[float]:
+        """For how many seconds."""
         since = func.coalesce(watermarks.c.last_checked_at, jobs.c.created_at)
-        unchecked = seconds_between(self._database, since, present(self._database, self._clock))
-        return select(*columns).select_from(self._tables()).where(self._is_due(), unchecked > self._patience())
+        return seconds_between(self._database, since, present(self._database, self._clock))
 
     def _tables(self) -> FromClause:
         stream = func.coalesce(jobs.c.stream, jobs.c.source + ":" + jobs.c.target)

@@ -1,0 +1,153 @@
+"""What happened to a job, in order: told from its executions, its events and the audit. Pure."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from floodmark.durations import format_duration
+from floodmark.execution import Execution, State
+
+if TYPE_CHECKING:
+    from floodmark.store.audit import AuditRow
+    from floodmark.store.port import Event
+
+Level = Literal["debug", "info", "warning", "error"]
+LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
+# Events of one batch bear the same time, or times right beside each other.
+_ONE_BATCH = timedelta(milliseconds=20)
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """Something that happened. The same `at`, `event` and execution are the same entry."""
+
+    at: datetime
+    level: Level
+    event: str
+    text: str
+    execution_id: str | None = None
+
+    @property
+    def key(self) -> tuple[datetime, str, str | None]:
+        """What it is known by."""
+        return self.at, self.event, self.execution_id
+
+
+def story_of(execution: Execution) -> list[Entry]:
+    """Fired, started, failed, waiting, ended: as far as it has come."""
+    return sorted(_story(execution), key=lambda entry: entry.at)
+
+
+def _story(e: Execution) -> Iterator[Entry]:
+    created = e.created_at or e.scheduled_for
+
+    def entry(at: datetime, level: Level, event: str, text: str) -> Entry:
+        return Entry(at=at, level=level, event=event, text=text, execution_id=e.execution_id)
+
+    if e.state is State.SKIPPED:
+        # That a run is still under way is usual; that an instant was missed is not.
+        level: Level = "debug" if (e.reason or "").startswith("overlap") else "warning"
+        yield entry(created, level, "skipped", e.reason or "")
+        return
+    for_when = f"for {e.scheduled_for.astimezone():%Y-%m-%d %H:%M:%S}"
+    more = f", {e.coalesced} more instants with it" if e.coalesced else ""
+    yield entry(created, "debug", "fired", f"by {e.trigger}, {for_when}{more}")
+    yield from (entry(*failure) for failure in _failures(e, created))
+    if e.started_at is not None:
+        yield entry(e.started_at, "info", "started", f"attempt {max(1, e.attempt)} on {e.worker or '?'}")
+    if e.rescues:
+        at = e.started_at or created
+        yield entry(at, "warning", "rescued", f"{e.rescues} times from workers that fell silent")
+    if e.state is State.WAITING:
+        until = "" if e.not_before is None else f"until {e.not_before.astimezone():%H:%M:%S}"
+        why = e.reason or (e.hold or "")
+        yield entry(_stopped(e, created), "info", "waits", ": ".join(part for part in (until, why) if part))
+    if e.completed_at is not None:
+        yield entry(e.completed_at, *_end(e))
+
+
+def _failures(e: Execution, created: datetime) -> list[tuple[datetime, Level, str, str]]:
+    """Every failed attempt but the one it died of, which is told by its end."""
+    told = [one for one in e.error_details if isinstance(one, dict)] if isinstance(e.error_details, list) else []
+    if e.state is State.DEAD and told and told[-1].get("error") == e.error_message:
+        told = told[:-1]
+    return [
+        (
+            _moment(one.get("at")) or created,
+            "warning",
+            "failed",
+            f"attempt {one.get('attempt', '?')} on {one.get('worker', '?')}: {one.get('error', '')}",
+        )
+        for one in told
+    ]
+
+
+def _end(e: Execution) -> tuple[Level, str, str]:
+    took = "" if e.duration_seconds is None else f"in {format_duration(timedelta(seconds=e.duration_seconds))}"
+    counts = {"new": e.items_new, "changed": e.items_changed, "known": e.items_known}
+    items = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing new"
+    if e.state is State.DONE:
+        return "info", "done", f"{items} {took}".strip()
+    if e.state is State.DEAD:
+        return "error", "dead", f"failed for good: {e.error_message or '?'}"
+    return "warning", str(e.state), e.reason or ""
+
+
+def _stopped(e: Execution, created: datetime) -> datetime:
+    if e.started_at is None or e.duration_seconds is None:
+        return e.started_at or created
+    return e.started_at + timedelta(seconds=e.duration_seconds)
+
+
+def _moment(text: Any) -> datetime | None:
+    try:
+        moment = msgspec.convert(text, datetime) if isinstance(text, str) else None
+    except msgspec.ValidationError:
+        return None
+    return moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def batches_of(events: "Sequence[Event]", executions: Sequence[Execution]) -> list[Entry]:
+    """The batches that these executions kept. Events that belong to none of them are somebody else's."""
+    found: list[Entry] = []
+    batches = _batches(sorted(events, key=lambda event: event.collected_at), executions)
+    for (_, execution_id), together in groupby(batches, key=lambda entry: entry[0]):
+        batch = [event for _, event in together]
+        new = sum(event.revision == 1 for event in batch)
+        parts = {"new": new, "changed": len(batch) - new}
+        text = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count)
+        at = batch[-1].collected_at
+        found.append(Entry(at=at, level="info", event="kept", text=text, execution_id=execution_id))
+    return found
+
+
+def _batches(events: "Sequence[Event]", executions: Sequence[Execution]) -> "Iterator[tuple[tuple[int, str], Event]]":
+    """Each with the number of its batch and the execution that kept it."""
+    number, last = 0, None
+    for event in events:
+        run = next((e for e in executions if _is_within(event.collected_at, e)), None)
+        if run is None:
+            continue
+        if last is not None and event.collected_at - last > _ONE_BATCH:
+            number += 1
+        last = event.collected_at
+        yield (number, run.execution_id), event
+
+
+def _is_within(at: datetime, e: Execution) -> bool:
+    """Whether an execution may have kept something then, in any of its attempts."""
+    begins = e.created_at or e.started_at
+    return begins is not None and begins <= at and (e.completed_at is None or at <= e.completed_at)
+
+
+def changes_of(rows: "Sequence[AuditRow]") -> list[Entry]:
+    """What people did to it."""
+    return [
+        Entry(
+            at=row.at, level="info", event=row.action.partition(".")[2] or row.action, text=f"by {row.who} ({row.via})"
+        )
+        for row in rows
+    ]

@@ -1,0 +1,96 @@
+"""What happened to a job, in order; each thing is told once, however often one looks."""
+
+import pytest
+
+from floodmark.batch import Batch, Item
+from floodmark.cli.logs import Look
+from floodmark.errors import NotFound
+from floodmark.office.local import LocalOffice
+from floodmark.outcome import Dead, Done, Retry, Snooze
+from floodmark.parts import Parts
+from floodmark.store.audit import Actor
+from floodmark.testing.factories import AT_ONCE, Opened, settle, take
+from system.stores import a_spec
+
+pytest_plugins = ("backends",)
+pytestmark = pytest.mark.spec("V8")
+
+
+def a_batch(*keys: str, value: int = 0) -> Batch:
+    return Batch(tuple(Item(key, {"value": value}) for key in keys), {"at": value})
+
+
+async def told(look: Look) -> list[str]:
+    return [f"{entry.level} {entry.event}: {entry.text}" for entry in await look.entries()]
+
+
+async def relay(parts: Parts) -> None:
+    async def publish(_events: object) -> None:
+        """To nobody: their positions are what counts."""
+
+    await parts.keeping.relay(publish, limit=1000)
+
+
+async def test_a_job_is_followed_through_a_hard_life(sqlite: Opened) -> None:
+    async with sqlite() as parts:
+        office = LocalOffice(parts, Actor(who="ada", via="cli"))
+        await office.add_job(a_spec(name="news", stream="s"))
+        look = Look(office, "news", oldest="", limit=20)
+        assert await told(look) == ["info added: by ada (cli)"]
+        asked = await office.run_job("news")
+        assert [line.partition(",")[0] for line in await told(look)] == [
+            "debug fired: by manual",
+            "info run: by ada (cli)",
+        ]
+
+        [lease] = await take(parts, worker="w1")
+        assert await told(look) == ["info started: attempt 1 on w1"]
+        await parts.keeping.keep(lease, a_batch("a", "b"))
+        await relay(parts)
+        assert await told(look) == ["info kept: 2 new"]
+        await settle(parts, lease, Snooze(after=AT_ONCE, reason="FloodWait on account 1"))
+        [waits] = await told(look)
+        assert waits.startswith("info waits: until ")
+        assert waits.endswith(": FloodWait on account 1")
+
+        await parts.queue.put(await parts.upkeep.wake(limit=10))
+        [lease] = await take(parts, worker="w2")
+        await parts.keeping.keep(lease, a_batch("a", "c", value=1))
+        await relay(parts)
+        await settle(parts, lease, Retry(after=AT_ONCE, error="OSError: reset\nsecond line"))
+        lines = await told(look)
+        assert "info kept: 1 new, 1 changed" in lines
+        assert "warning failed: attempt 1 on w2: OSError: reset\nsecond line" in lines
+
+        await parts.queue.put(await parts.upkeep.wake(limit=10))
+        [lease] = await take(parts, worker="w3")
+        await settle(parts, lease, Dead(error="OSError: reset again"))
+        assert (await told(look))[-1] == "error dead: failed for good: OSError: reset again"
+        assert await told(look) == []
+
+        # Whoever comes later reads the same, as far as it is stored.
+        whole = await Look(office, "news", oldest="", limit=20).entries()
+        assert [entry.at for entry in whole] == sorted(entry.at for entry in whole)
+        ours = [entry.event for entry in whole if entry.execution_id == asked.execution_id]
+        assert (set(ours), ours[-1]) == ({"fired", "kept", "failed", "started", "dead"}, "dead")
+        await office.remove_job("news")
+        gone = await Look(office, "news", oldest="", limit=20).entries()
+        assert [entry.event for entry in gone][-1] == "removed"
+        with pytest.raises(NotFound):
+            await Look(office, "nobody", oldest="", limit=20).entries()
+
+
+async def test_what_others_keep_in_the_same_stream_is_not_told(sqlite: Opened) -> None:
+    async with sqlite() as parts:
+        office = LocalOffice(parts, Actor(who="ada"))
+        await office.add_job(a_spec(name="first", stream="s"))
+        await office.add_job(a_spec(name="second", stream="s"))
+        for name in ("first", "second"):
+            await office.run_job(name)
+            [lease] = await take(parts)
+            await parts.keeping.keep(lease, a_batch(name))
+            await relay(parts)
+            await settle(parts, lease, Done())
+        for name in ("first", "second"):
+            entries = await Look(office, name, oldest="", limit=20).entries()
+            assert [entry.text for entry in entries if entry.event == "kept"] == ["1 new"]

@@ -1,0 +1,191 @@
+"""Everything at a glance: right on both databases, the same far away, and cheap."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+from sqlalchemy import event, text
+
+from api.serving import served
+from floodmark.batch import Batch, Item
+from floodmark.calls.breaker import Breaker, BreakerState
+from floodmark.cli.top import frame
+from floodmark.execution import Hold, State
+from floodmark.office.local import LocalOffice
+from floodmark.outcome import Dead, Retry
+from floodmark.parts import Parts
+from floodmark.store.audit import Actor
+from floodmark.store.breakers import Breakers
+from floodmark.store.fleet import Fleet
+from floodmark.store.limits import Limits
+from floodmark.store.noticing import Noticing
+from floodmark.store.overview import Glance, Overview
+from floodmark.testing.factories import (
+    Opened,
+    given_executions,
+    given_job,
+    given_lease,
+    given_queued,
+    settle,
+)
+
+pytest_plugins = ("backends",)
+pytestmark = pytest.mark.spec("V8", "V9")
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture(params=["sqlite", "postgres_only"])
+def opened(request: pytest.FixtureRequest) -> Opened:
+    found: Opened = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+async def parts(opened: Opened) -> AsyncIterator[Parts]:
+    async with opened() as parts:
+        yield parts
+
+
+def office_of(parts: Parts) -> LocalOffice:
+    return LocalOffice(parts, Actor(who="ada"))
+
+
+async def stock(parts: Parts) -> None:
+    """Something of everything."""
+    given, fleet = (parts.database, parts.clock), Fleet(parts.database, parts.clock)
+    busy = await given_lease(parts, name="busy")
+    for number in range(3):
+        batch = Batch(tuple(Item(f"{number}/{n}", {"n": n}) for n in range(4)), {"n": number})
+        await parts.keeping.keep(busy, batch)
+    await given_lease(parts, name="starting")
+    await settle(parts, await given_lease(parts, name="shaky"), Retry(after=DAY, error="ValueError: no [bold]"))
+    await settle(parts, await given_lease(parts, name="broken"), Dead(error="TimeoutError: \x1b[31m no answer"))
+    held = await given_job(parts, name="held")
+    await given_executions(parts, [held], state=State.WAITING, hold=Hold.PAUSED)
+    await given_queued(parts, 2)
+    await given_job(parts, name="timed", schedule_type="interval", interval_seconds=60.0)
+    await Limits(*given).set("account 1", timedelta(hours=1), "FloodWait", 0.5)
+    opened = Breaker(state=BreakerState.OPEN, open_until=parts.clock.now() + DAY, trips=1, reason="refused")
+    await Breakers(*given).change("web:shop.test", lambda *_: opened)
+    await Breakers(*given).change("web:fine.test", lambda *_: Breaker(state=BreakerState.CLOSED))
+    await parts.leases.acquire(parts.settings.scheduler_leader_key, holder="one", ttl=timedelta(seconds=30))
+    await fleet.tick("one", timedelta(seconds=5))
+    ttl = timedelta(seconds=30)
+    await fleet.seen("one", role="worker", hostname="h", pid=1, slots=4, busy=2, draining=False, ttl=ttl)
+    await Glance(*given).measure(telegram_max_age=DAY)
+
+
+async def test_an_overview_tells_what_runs_waits_fails_and_how_fresh_it_is(parts: Parts) -> None:
+    empty = await office_of(parts).overview()
+    assert (empty.leader, empty.scheduler, empty.running, empty.measured_at) == (None, "down", [], None)
+    assert "nobody leads" in shown(empty, 100)
+    await stock(parts)
+
+    seen = await office_of(parts).overview()
+
+    assert (seen.leader, seen.scheduler, seen.draining, len(seen.workers)) == ("one", "ok", False, 1)
+    assert seen.queue == {"high": 0, "normal": 2, "low": 0}
+    runs = {run.job_name: run for run in seen.running}
+    assert (seen.running_count, set(runs)) == (2, {"busy", "starting"})
+    assert (runs["busy"].kept, runs["busy"].is_least, runs["starting"].kept) == (12, False, 0)
+    assert runs["busy"].kept_at is not None
+    assert runs["starting"].kept_at is None
+    assert seen.kept_last_minute == 12
+    waits = {row.job_name: row for row in seen.waiting}
+    assert (seen.waiting_count, set(waits)) == (2, {"shaky", "held"})
+    assert waits["shaky"].until is not None
+    assert waits["held"].hold is Hold.PAUSED
+    assert [row.key for row in seen.limits] == ["account 1"]
+    assert [row.key for row in seen.breakers] == ["web:shop.test"], "those that are closed are of no interest"
+    assert (seen.dead_letters, [(row.job_name, row.state) for row in seen.failed]) == (
+        1,
+        [("broken", State.DEAD), ("shaky", State.WAITING)],
+    )
+    [fresh] = seen.freshness
+    assert (fresh.source, fresh.jobs, fresh.stale, fresh.checked_at) == ("test", 1, 0, None)
+    assert seen.measured_at is not None
+
+
+async def test_far_away_it_is_the_same(parts: Parts) -> None:
+    await stock(parts)
+    async with served(parts) as api:
+        answer = await api.get("overview")
+        found = msgspec.json.decode(answer.content, type=Overview)
+    here = await office_of(parts).overview()
+    assert msgspec.structs.replace(found, at=here.at) == here
+    assert answer.json()["workers"][0]["leader"] is True
+
+
+@pytest.mark.parametrize("name", ["overview", "letters"])
+async def test_it_is_read_by_indexes_only(parts: Parts, name: str) -> None:
+    """Whoever watches asks every second: the history may have a million rows."""
+    await stock(parts)
+    statements: list[tuple[str, Any]] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        statements.append((statement, parameters))
+
+    engine = parts.database.engine.sync_engine
+    event.listen(engine, "before_cursor_execute", note)
+    if name == "overview":
+        await office_of(parts).overview()
+    else:
+        noticing = Noticing(parts.database, parts.clock, telegram_max_age=DAY)
+        await noticing.letters(await noticing.now())
+    event.remove(engine, "before_cursor_execute", note)
+    asked = [(said, values) for said, values in statements if said.lstrip().startswith("SELECT")]
+    assert len(asked) >= (8 if name == "overview" else 1)
+    plans = [await plan_of(parts, *one) for one in asked]
+    for (statement, _), plan in zip(asked, plans, strict=True):
+        for table in ("job_executions", "jobs", "watermarks", "items"):
+            whole = [f"Seq Scan on {table}"] if parts.database.dialect == "postgresql" else [f"SCAN {table}\n"]
+            assert not any(words in plan for words in whole), f"{statement}\n{plan}"
+
+
+async def plan_of(parts: Parts, statement: str, values: Any) -> str:
+    async with parts.database.reading() as connection:
+        if parts.database.dialect == "postgresql":
+            await connection.execute(text("SET LOCAL enable_seqscan = off"))
+            found = await connection.exec_driver_sql(f"EXPLAIN {statement}", values)
+            return "".join(f"{row[0]}\n" for row in found)
+        found = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
+        return "".join(f"{row[-1]}\n" for row in found)
+
+
+def shown(seen: Overview, width: int, height: int | None = None, trouble: str = "") -> str:
+    paper = StringIO()
+    Console(width=width, height=height, file=paper).print(frame(seen, width=width, height=height, trouble=trouble))
+    return paper.getvalue()
+
+
+async def test_it_is_drawn_for_every_terminal(sqlite: Opened) -> None:
+    async with sqlite() as parts:
+        await stock(parts)
+        seen = await office_of(parts).overview()
+    wide = shown(seen, 140)
+    for words in (
+        "one leads",
+        "1 worker, 2 of 4 slots busy",
+        "2 queued (normal 2)",
+        "12 kept/min",
+        "account 1",
+        "web:shop.test",
+        "ValueError: no [bold]",
+        "tried again",
+        "for good",
+        "TimeoutError",
+        "paused",
+    ):
+        assert words in wide, wide  # fmt: skip
+    assert "\x1b" not in wide
+    assert all(title in wide for title in ("Running", "Limits", "Waiting", "Freshness", "Failed", "Workers"))
+    for width, height in ((140, 50), (80, 24), (40, 12), (20, 5)):
+        lines = shown(seen, width, height, "the database is away").splitlines()
+        assert len(lines) <= max(height, 3), (width, height)
+        assert max(len(line) for line in lines) <= width
+    assert "Cannot be asked" in shown(seen, 80, 24, "the database is away")
