@@ -238,6 +238,8 @@ class Floodmark:
             self.opened_sources(parts) as sources,
             _stopped_by_signals(stop, seconds),
         ):
+            if parts.tracing is not None:
+                parts.tracing.prepare()
             roles = _roles(parts, sources, scheduler=scheduler, worker=worker)
             serving = await self._serving(parts, sources, port, scheduler=scheduler, worker=worker)
             async with serving as server:

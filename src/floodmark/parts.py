@@ -48,6 +48,7 @@ from .store.sqlite.leasing import SqliteLeasing
 from .store.sqlite.upkeep import SqliteUpkeep
 from .telemetry.events import Events
 from .telemetry.metrics import Metrics
+from .telemetry.tracing import Tracing, tracing_of
 
 # A Redis that takes longer than this to answer is treated as away; blocking reads wait less than it.
 _REDIS_TIMEOUT_SECONDS = 4.0
@@ -78,6 +79,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     caller: Caller
     http: Http
     polite: PoliteHttp
+    tracing: Tracing | None = None
 
 
 def call_policy(settings: Settings) -> CallPolicy:
@@ -135,7 +137,11 @@ async def open_parts(
     events, clock = events or Events(), clock or SystemClock()
     registry = CollectorRegistry()
     Metrics(registry, settings.metrics_max_label_values).attach(events)
+    name = f"{settings.hostname}-{secrets.token_hex(4)}"
+    tracing = tracing_of(settings, name, events)
     async with AsyncExitStack() as stack:
+        if tracing is not None:
+            stack.push_async_callback(tracing.close)
         database = open_database(
             settings.database_url,
             events=events,
@@ -154,6 +160,8 @@ async def open_parts(
         http = await stack.enter_async_context(http_of(settings, events))
         yield _wire(
             settings=settings,
+            name=name,
+            tracing=tracing,
             http=http,
             clock=clock,
             events=events,
@@ -199,6 +207,8 @@ def _signals(database: Database, redis: Redis | None, settings: Settings, events
 def _wire(
     *,
     settings: Settings,
+    name: str,
+    tracing: Tracing | None,
     clock: Clock,
     events: Events,
     registry: CollectorRegistry,
@@ -229,10 +239,12 @@ def _wire(
         queue = RedisStreamsQueue(
             redis, leasing, queue, events, prefix=settings.scheduler_queue_prefix, patience=patience
         )
-    caller = Caller(Limits(database, clock), Breakers(database, clock), call_policy(settings), clock, events)
+    limits, breakers = Limits(database, clock), Breakers(database, clock)
+    caller = Caller(limits, breakers, call_policy(settings), clock, events, tracing=tracing)
     return Parts(
         settings=settings,
-        name=f"{settings.hostname}-{secrets.token_hex(4)}",
+        name=name,
+        tracing=tracing,
         clock=clock,
         events=events,
         registry=registry,

@@ -68,7 +68,7 @@ class SchedulerRole:
             holder=parts.name,
             ttl=settings.scheduler_leader_ttl,
         )
-        self.scheduler = Scheduler(parts.firing, parts.queue, self.leader, events)
+        self.scheduler = Scheduler(parts.firing, parts.queue, self.leader, events, parts.tracing)
         waker = Waker(parts.upkeep, parts.queue, self.leader)
         rescuer = Rescuer(parts.upkeep, parts.queue, self.leader, events, rescue_max=settings.execution_rescue_max)
         requeuer = Requeuer(parts.upkeep, parts.queue, self.leader, events, older_than=_FORGOTTEN)
@@ -87,6 +87,7 @@ class SchedulerRole:
             prefix=settings.scheduler_queue_prefix,
             maxlen=settings.events_stream_maxlen,
             retry=call_policy(settings).retry,
+            tracing=parts.tracing,
         )
         projectors = [] if settings.artifacts_dir is None else [self._loop("files", self._files(), _FILES)]
         self._fire_bell, self._measure_bell = parts.signals.bell(Topic.JOBS), Bell()
@@ -227,7 +228,8 @@ class WorkerRole:
         self._parts, self._fleet = parts, Fleet(parts.database, parts.clock)
         self._leaving = asyncio.Event()
         retries = Retries(base=settings.execution_retry_base, longest=settings.execution_retry_max)
-        executor = Executor(sources, SqlSink(parts.keeping, parts.events, parts.clock), retries, self._leaving)
+        sink = SqlSink(parts.keeping, parts.events, parts.clock, parts.tracing)
+        executor = Executor(sources, sink, retries, self._leaving)
         self.worker = Worker(
             parts.queue,
             executor,
@@ -236,6 +238,7 @@ class WorkerRole:
             slots=settings.scheduler_worker_pool_size,
             batch=settings.scheduler_queue_batch_size,
             ttl=settings.execution_lease,
+            tracing=parts.tracing,
         )
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -10,6 +10,7 @@ from starlette.middleware.cors import CORSMiddleware
 from floodmark.parts import Parts
 from floodmark.settings import Settings
 from floodmark.sources.port import Source
+from floodmark.telemetry.tracing import Tracing
 
 from . import problems
 from .document import TAGS, document
@@ -31,6 +32,7 @@ from .routes.streams import streams
 from .routes.sync import sync
 from .routes.tokens import tokens
 from .routes.triggers import triggers
+from .traced import Traced
 
 PREFIX = "/api/v2"
 # Answers that have no end.
@@ -86,7 +88,8 @@ def create_app(
         app.include_router(router, prefix=PREFIX)
     app.include_router(health)
     app.openapi = lambda: document(app)  # type: ignore[method-assign] # the way FastAPI has for it
-    _surround(app, settings or (parts.settings if parts is not None else Settings()))
+    used = settings or (parts.settings if parts is not None else Settings())
+    _surround(app, used, None if parts is None else parts.tracing)
     return app
 
 
@@ -97,7 +100,7 @@ async def _living(app: FastAPI) -> AsyncIterator[None]:
         await app.state.live.ended()
 
 
-def _surround(app: FastAPI, settings: Settings) -> None:
+def _surround(app: FastAPI, settings: Settings, tracing: Tracing | None) -> None:
     """The last one added is the first that a request meets."""
     origins = tuple(word.strip() for word in (settings.api_cors_origins or "").split(",") if word.strip())
     if origins:
@@ -108,6 +111,9 @@ def _surround(app: FastAPI, settings: Settings) -> None:
             allow_headers=["Authorization", "Content-Type", "If-Match", "Idempotency-Key", "X-Request-ID"],
             expose_headers=["ETag", "Location", "X-Request-ID", "Idempotency-Replayed"],
         )
+    if tracing is not None:
+        traced: Any = Traced
+        app.add_middleware(traced, tracing=tracing, prefix=PREFIX, endless=_ENDLESS)
     edge: Any = Edge
     app.add_middleware(edge, body_max=settings.api_body_max, origins=origins, endless=_ENDLESS)
 

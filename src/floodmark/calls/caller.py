@@ -22,7 +22,7 @@ from . import breaker as breakers
 from . import pace as paces
 from .breaker import Breaker, BreakerState, Thresholds
 from .pace import Pace
-from .port import BreakerStore, HeldLimit, LimitStore, Move, Moved
+from .port import BreakerStore, CallTracing, HeldLimit, LimitStore, Move, Moved
 from .retrying import PASSING, Retrying, RetryPolicy, Sleep, name_of
 
 # What another process was told is known here after this long.
@@ -118,8 +118,9 @@ class Caller:
         events: Events,
         *,
         sleep: Sleep = asyncio.sleep,
+        tracing: CallTracing | None = None,
     ) -> None:
-        self._limits, self._breakers, self._policy = limits, breakers, policy
+        self._limits, self._breakers, self._policy, self._tracing = limits, breakers, policy, tracing
         self._clock, self._events, self._sleep = clock, events, sleep
         self._retrying = Retrying(policy.retry, events, sleep=sleep)
         self._retrying_of = {source: Retrying(retry, events, sleep=sleep) for source, retry in policy.retries.items()}
@@ -134,9 +135,12 @@ class Caller:
         scope, target = self._scope(key.scope), key.target or key.scope
         scope.in_use += 1
         try:
-            return await scope.retrying.call(
+            making = scope.retrying.call(
                 lambda: self._attempt(scope, key, send), target=target, method=key.method, scope=key.scope
             )
+            if self._tracing is None:
+                return await making
+            return await self._tracing.request(key.scope, key.method, target, making)
         finally:
             scope.in_use -= 1
 

@@ -1,14 +1,15 @@
 """What calls need of the store: limits and breakers that hold for the whole fleet and survive restarts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
 from .breaker import Breaker
 
 Move = Callable[[Breaker, datetime], Breaker]
+T = TypeVar("T")
 
 
 class HeldLimit(Struct, frozen=True, kw_only=True, gc=False):
@@ -52,4 +53,12 @@ class BreakerStore(Protocol):
 
     async def change(self, key: str, move: Move) -> Moved:
         """Move a breaker by a pure function of it and the time, one process after the other."""
+        ...
+
+
+class CallTracing(Protocol):
+    """Who wants to know how long calls take, one by one."""
+
+    async def request(self, scope: str, method: str, target: str, making: Awaitable[T]) -> T:
+        """Make a call, and time it."""
         ...

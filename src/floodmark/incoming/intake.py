@@ -14,6 +14,7 @@ from floodmark.store.deliveries import Deliveries, Group, Shot, Taken
 from floodmark.store.packing import clean
 from floodmark.store.triggers import Kind, Rule, Triggers
 from floodmark.telemetry.events import TriggersFired, TriggersMatched
+from floodmark.telemetry.tracing import triggered
 from floodmark.triggers.matching import (
     PathVariables,
     channel_matches,
@@ -50,7 +51,7 @@ class Intake:
     """Turns arrivals into executions. One for each process: opening a secret for the first time takes a moment."""
 
     def __init__(self, parts: Parts) -> None:
-        self._queue, self._events = parts.queue, parts.events
+        self._queue, self._events, self._tracing = parts.queue, parts.events, parts.tracing
         self.triggers = Triggers(parts.database, parts.clock, Vault.of(parts.settings))
         self.deliveries = Deliveries(parts.database, parts.clock, patience=parts.settings.queue_patience)
 
@@ -73,11 +74,16 @@ class Intake:
             self._events.emit(TriggersFired(arrival.kind))
             await self.triggers.unmatched(arrival.kind, arrival.subject)
             return Taken(delivery_id=arrival.delivery_id or new_id())
-        outcome = await self.deliveries.take(
-            arrival.subject, shots, delivery_id=arrival.delivery_id, signature=arrival.signature
-        )
-        # Should we die here, the requeuer puts them.
-        await self._queue.put(outcome.queued)
+        with triggered(self._tracing, arrival.kind, arrival.subject) as traceparent:
+            outcome = await self.deliveries.take(
+                arrival.subject,
+                shots,
+                delivery_id=arrival.delivery_id,
+                signature=arrival.signature,
+                traceparent=traceparent,
+            )
+            # Should we die here, the requeuer puts them.
+            await self._queue.put(outcome.queued)
         if not outcome.taken.is_duplicate:
             self._events.emit(TriggersFired(arrival.kind))
             if outcome.written:

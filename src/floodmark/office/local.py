@@ -30,6 +30,7 @@ from floodmark.store.overview import MOST_SHOWN, Glance, Overview
 from floodmark.store.port import Event
 from floodmark.store.views import Views
 from floodmark.store.watermarks import StreamState, Watermarks
+from floodmark.telemetry.tracing import triggered
 from floodmark.vault import Vault
 
 from .port import Asked, JobFilter, Letters
@@ -264,13 +265,14 @@ class LocalOffice:
 
     async def run_job(self, text: str, params: Mapping[str, Any] | None = None) -> Asked:
         """Run it now, whatever its schedule says."""
-        async with self.changing():
-            job = await self._jobs.get(text)
-            forced = await self._jobs.force_run(job, params=params or None)
-            told = {"execution_id": forced.execution_id, "params": dict(params or {})}
-            await self.note("job.run", f"job:{job.name}", after=told)
-        if forced.queued is not None:
-            await self.parts.queue.put([forced.queued])
+        with triggered(self.parts.tracing, "manual", text) as traceparent:
+            async with self.changing():
+                job = await self._jobs.get(text)
+                forced = await self._jobs.force_run(job, params=params or None, traceparent=traceparent)
+                told = {"execution_id": forced.execution_id, "params": dict(params or {})}
+                await self.note("job.run", f"job:{job.name}", after=told)
+            if forced.queued is not None:
+                await self.parts.queue.put([forced.queued])
         return Asked(execution_id=forced.execution_id, scheduled_for=forced.scheduled_for, reason=forced.reason)
 
     async def cancel_execution(self, execution_id: str) -> Execution:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from msgspec.structs import replace
+
 from floodmark.errors import InvalidInput
 from floodmark.execution import Hold, State
 from floodmark.failpoints import failpoint
@@ -11,6 +13,7 @@ from floodmark.job import Job
 from floodmark.queue.port import Publisher
 from floodmark.store.port import Decision, DueJob, Firing, NewExecution
 from floodmark.telemetry.events import Events, ExecutionsFired, InvalidJob, SchedulerTicked
+from floodmark.telemetry.tracing import Started, Tracing
 from floodmark.triggers import trigger_of
 from floodmark.upkeep.leader import Leader
 
@@ -30,8 +33,11 @@ _STATES = {
 class Scheduler:
     """Fires due jobs. Two of them at once do no harm, so leadership only saves work."""
 
-    def __init__(self, firing: Firing, queue: Publisher, leader: Leader, events: Events) -> None:
+    def __init__(
+        self, firing: Firing, queue: Publisher, leader: Leader, events: Events, tracing: Tracing | None = None
+    ) -> None:
         self._firing, self._queue, self._leader, self._events = firing, queue, leader, events
+        self._tracing = tracing
         self.last_tick: datetime | None = None
 
     async def step(self) -> timedelta | None:
@@ -39,16 +45,22 @@ class Scheduler:
         if not self._leader.is_leader:
             return None
         decided: list[Decision] = []
+        spans: dict[str, Started] = {}
 
         def decide(due: Sequence[DueJob], now: datetime) -> Sequence[Decision]:
             # A step repeated after a fault decides anew.
             decided[:] = [decide_one(job, now) for job in due]
+            if self._tracing is not None:
+                spans.clear()
+                decided[:] = [_traced(decision, now, self._tracing, spans) for decision in decided]
             return decided
 
         fired = await self._firing.fire(decide, limit=_AT_ONCE)
         failpoint("fire.committed")
         await self._queue.put(fired.queued)
         failpoint("fire.put")
+        for span in spans.values():
+            span.end()
         self.last_tick = fired.now
         self._events.emit(SchedulerTicked(fired.now))
         self._tell(decided, fired.now)
@@ -66,6 +78,18 @@ class Scheduler:
                 self._events.emit(
                     ExecutionsFired(job.when.schedule_type, job.priority, len(decision.executions), lateness)
                 )
+
+
+def _traced(decision: Decision, now: datetime, tracing: Tracing, spans: dict[str, Started]) -> Decision:
+    """The same decision, with a trace for each execution that is to run."""
+
+    def traced(new: NewExecution) -> NewExecution:
+        if new.state is State.SKIPPED:
+            return new
+        span = spans[new.execution_id] = tracing.fire(decision.job, new.execution_id, new.scheduled_for, now)
+        return replace(new, traceparent=span.traceparent)
+
+    return replace(decision, executions=tuple(map(traced, decision.executions)))
 
 
 def decide_one(due: DueJob, now: datetime) -> Decision:

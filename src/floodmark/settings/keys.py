@@ -133,6 +133,7 @@ LogLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], B
 LogFormat = Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower)]
 ParserMode = Annotated[Literal["auto", "historical", "incremental"], BeforeValidator(_lower)]
 RateLimitStrategy = Annotated[Literal["adaptive", "fixed"], BeforeValidator(_lower)]
+TracingMode = Annotated[Literal["auto", "otlp", "off"], BeforeValidator(_lower)]
 MetricsMode = Annotated[Literal["scrape", "push", "both"], BeforeValidator(_lower)]
 CatchUpChoice = Annotated[CatchUp, BeforeValidator(_lower)]
 
@@ -304,6 +305,22 @@ class Settings(BaseModel):
     metrics_push_interval: Duration = Field(default=timedelta(seconds=15), description="How often metrics are pushed.")
     metrics_max_label_values: Count = Field(
         default=200, description='Values of a label that can grow; the rest are "other".'
+    )
+    tracing: TracingMode = Field(
+        default="auto", description="Traces are sent: auto when there is a place for them, otlp always, off never."
+    )
+    otel_exporter_otlp_endpoint: HttpUrl | None = Field(
+        default=None, description="Where traces go, as OTLP over HTTP, as in http://collector:4318."
+    )
+    otel_exporter_otlp_traces_endpoint: HttpUrl | None = Field(
+        default=None, description="The same with its whole path, as in http://collector:4318/v1/traces."
+    )
+    otel_exporter_otlp_headers: Secret | None = Field(
+        default=None, description="Headers to send with them, as in x-api-key=...,x-team=ops."
+    )
+    otel_service_name: Text = Field(default="floodmark", description="What we are called in traces.")
+    traces_sampled: Share = Field(
+        default=1.0, description="Share of the traces that are kept; with 1, what OTEL_TRACES_SAMPLER says."
     )
     notify_slack_url: SecretUrl | None = Field(
         default=None, description="A webhook of Slack, or of what is like it: trouble is told there."

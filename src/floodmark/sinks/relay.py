@@ -1,12 +1,13 @@
 """Events leave the outbox: numbered in order for readers of the store, and copied to a Redis stream if there is one.
 
-`<prefix>:events`  stream, bounded by EVENTS_STREAM_MAXLEN; fields event_id, type, kind, stream, key, data, ...
+`<prefix>:events`  stream, bounded by EVENTS_STREAM_MAXLEN; fields event_id, type, kind, stream, key, data, ...,
+                   and traceparent if what it came from was traced
 At least once: a crash between copying and committing repeats events under the same `event_id`.
 """
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,8 +20,9 @@ from floodmark.calls.retrying import Retrying, RetryPolicy
 from floodmark.clock import Clock
 from floodmark.failpoints import failpoint
 from floodmark.lua import Script
-from floodmark.store.port import Event, Keeping
+from floodmark.store.port import Keeping, Unsent
 from floodmark.telemetry.events import Events, EventsRelayed
+from floodmark.telemetry.tracing import Tracing
 from floodmark.upkeep.leader import Leader
 
 _AT_ONCE = 500
@@ -43,11 +45,12 @@ class Relay:
         prefix: str = "crawler",
         maxlen: int = 100_000,
         retry: RetryPolicy | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._keeping, self._leader, self._events, self._clock = keeping, leader, events, clock
         self._key, self._maxlen = f"{prefix}:events", maxlen
         self._publish_all = None if redis is None else Script(redis, "sinks", "publish")
-        self._stopping = asyncio.Event()
+        self._stopping, self._tracing = asyncio.Event(), tracing
         self._retrying = Retrying(retry or RetryPolicy(), events, sleep=self._pause, passing=_AWAY)
 
     def stop(self) -> None:
@@ -73,11 +76,13 @@ class Relay:
             return None
         lag = 0.0
 
-        async def publish(events: Sequence[Event]) -> None:
+        async def publish(events: Sequence[Unsent]) -> None:
             nonlocal lag
             lag = (self._clock.now() - events[0].collected_at).total_seconds()
-            if self._publish_all is not None:
-                await self._publish_all([self._key], [self._maxlen, *(_fields(event) for event in events)])
+            with self._traced(events) as spans:
+                if self._publish_all is not None:
+                    fields = (_fields(event, spans.get(event.traceparent, event.traceparent)) for event in events)
+                    await self._publish_all([self._key], [self._maxlen, *fields])
             failpoint("relay.published")
 
         sent = await self._keeping.relay(publish, limit=_AT_ONCE)
@@ -85,8 +90,12 @@ class Relay:
             self._events.emit(EventsRelayed(sent, lag))
         return timedelta() if sent == _AT_ONCE else None
 
+    def _traced(self, events: Sequence[Unsent]) -> AbstractContextManager[Mapping[str | None, str | None]]:
+        """What events go on from, by what they came from."""
+        return nullcontext({}) if self._tracing is None else self._tracing.relay([e.traceparent for e in events])
 
-def _fields(event: Event) -> bytes:
+
+def _fields(event: Unsent, traceparent: str | None) -> bytes:
     """A flat list of names and values, packed so that one argument carries one event."""
     fields: list[Any] = [
         "event_id", event.event_id,
@@ -102,6 +111,8 @@ def _fields(event: Event) -> bytes:
         "user_id", event.user_id or "",
         "data", event.data,
     ]  # fmt: skip
+    if traceparent is not None:
+        fields += ["traceparent", traceparent]
     return msgspec.msgpack.encode(fields)
 
 

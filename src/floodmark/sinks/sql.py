@@ -7,19 +7,23 @@ from floodmark.execution import Lease
 from floodmark.failpoints import failpoint
 from floodmark.store.port import Keeping
 from floodmark.telemetry.events import BatchKept, BatchRefused, Events
+from floodmark.telemetry.tracing import Tracing
 
 
 class SqlSink:
     """Keeps items in the database that holds everything else."""
 
-    def __init__(self, keeping: Keeping, events: Events, clock: Clock | None = None) -> None:
-        self._keeping, self._events, self._clock = keeping, events, clock or SystemClock()
+    def __init__(
+        self, keeping: Keeping, events: Events, clock: Clock | None = None, tracing: Tracing | None = None
+    ) -> None:
+        self._keeping, self._events, self._clock, self._tracing = keeping, events, clock or SystemClock(), tracing
 
     async def keep(self, lease: Lease, batch: Batch) -> Kept:
         """Keep a batch under the lease's fence."""
         failpoint("keep.before")
         try:
-            kept = await self._keeping.keep(lease, batch)
+            keeping, tracing = self._keeping.keep, self._tracing
+            kept = await (keeping(lease, batch) if tracing is None else tracing.batch(lease, batch, keeping))
         except Fenced:
             self._events.emit(BatchRefused(lease.job.stream, lease.fence))
             raise

@@ -21,6 +21,7 @@ from collections.abc import (
 )
 from concurrent.futures import Executor as Threads
 from contextlib import aclosing
+from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from importlib import import_module
@@ -133,8 +134,10 @@ class PythonSource:
     async def _from_thread(self, yielded: Any) -> AsyncGenerator[Any, None]:
         """What a coroutine, a function or a generator gives; the latter two may block, so they run on a thread."""
         loop = asyncio.get_running_loop()
+        # What is known here of where we are, a thread knows too: its log lines and requests belong to this execution.
+        there = copy_context().run
         if isinstance(yielded, partial):
-            yielded = await loop.run_in_executor(self._threads, yielded)
+            yielded = await loop.run_in_executor(self._threads, there, yielded)
         if inspect.isawaitable(yielded):
             yielded = await yielded
         if isinstance(yielded, AsyncIterable):
@@ -149,14 +152,14 @@ class PythonSource:
         is_over = False
         try:
             while not is_over:
-                part, is_over, error = await loop.run_in_executor(self._threads, _pull, things)
+                part, is_over, error = await loop.run_in_executor(self._threads, there, _pull, things)
                 for thing in part:
                     yield thing
                 if error is not None:
                     raise error
         except GeneratorExit:
             if isinstance(things, Generator):
-                await loop.run_in_executor(self._threads, things.close)
+                await loop.run_in_executor(self._threads, there, things.close)
             raise
 
 

@@ -61,6 +61,7 @@ class ExecutionSettled(Event, frozen=True, gc=False):
     known: int = 0
     error: str | None = None
     source: str = ""
+    trace_id: str | None = None
 
 
 class BatchKept(Event, frozen=True, gc=False):

@@ -133,6 +133,8 @@ class _Handler(logging.Handler):
         """Write one record of a library."""
         try:
             line = {"event": record.getMessage(), "logger": record.name, "exc_info": record.exc_info}
+            # Of which request or execution it is, as in our own lines.
+            line.update(structlog.contextvars.get_contextvars())
             self._out.write(self._render(None, record.levelname.lower(), line))
         except Exception:  # noqa: BLE001 - the way of `logging`: it prints what went wrong to stderr
             self.handleError(record)
@@ -329,6 +331,8 @@ class LogListener:
             "seconds": round(event.duration, 3),
             "execution": event.execution_id,
         }
+        if event.trace_id is not None:
+            fields["trace_id"] = event.trace_id
         if event.error is None:
             self._log.info("execution settled", **fields)
         elif event.status == State.DEAD:

@@ -21,6 +21,7 @@ from floodmark.telemetry.events import (
     StepFailed,
     WorkerDraining,
 )
+from floodmark.telemetry.tracing import Tracing, trace_id_of
 
 from .executor import Executor, Interrupt
 
@@ -34,9 +35,18 @@ class Worker:
     """Leases executions in batches, runs up to `slots` of them at once, and settles them in batches."""
 
     def __init__(
-        self, queue: Consumer, executor: Executor, events: Events, *, name: str, slots: int, batch: int, ttl: timedelta
+        self,
+        queue: Consumer,
+        executor: Executor,
+        events: Events,
+        *,
+        name: str,
+        slots: int,
+        batch: int,
+        ttl: timedelta,
+        tracing: Tracing | None = None,
     ) -> None:
-        self._queue, self._executor, self._events = queue, executor, events
+        self._queue, self._executor, self._events, self._tracing = queue, executor, events, tracing
         self.name, self.slots, self._batch, self._ttl = name, slots, batch, ttl
         self._ready: deque[tuple[Lease, Interrupt]] = deque()
         self._held: dict[str, tuple[Lease, Interrupt]] = {}
@@ -135,6 +145,8 @@ class Worker:
             self._events.emit(SlotsChanged(self.slots, self._busy + min(len(leases), self.slots - self._busy)))
 
     def _accept(self, leases: list[Lease]) -> None:
+        if self._tracing is not None:
+            leases = self._tracing.leased(leases)
         for lease in leases:
             # One of ours that was rescued may come back to us before we have noticed: the earlier run is over.
             if lease.execution_id in self._held:
@@ -186,7 +198,8 @@ class Worker:
         self._events.emit(ExecutionStarted(lease.job.name, lease.execution_id, lease.attempt, lease.waited))
         began = time.monotonic()
         try:
-            outcome = await self._executor.execute(lease, interrupt)
+            work, tracing = self._executor.execute(lease, interrupt), self._tracing
+            outcome = await (work if tracing is None else tracing.execution(lease, work))
         finally:
             self._busy -= 1
             self._room.set()
@@ -258,6 +271,7 @@ class Worker:
                     outcome.kept.known,
                     getattr(outcome, "error", None),
                     lease.job.source,
+                    trace_id_of(lease.traceparent),
                 )
             )
         self._events.emit(SlotsChanged(self.slots, self._busy))

@@ -1,0 +1,132 @@
+"""OpenTelemetry, behind the few things that `tracing` asks of it. Imported only once something is traced.
+
+Nothing is registered globally: a program that embeds Floodmark may have a provider of its own.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.re import parse_env_headers
+from structlog.contextvars import bound_contextvars
+
+Attributes = Mapping[str, str | int | float | bool]
+
+_KINDS = {kind.name.lower(): kind for kind in SpanKind}
+_text = TraceContextTextMapPropagator()
+
+
+class Otel:
+    """Makes spans and sends them, a batch at a time, from a thread of its own. What cannot be sent is dropped."""
+
+    def __init__(
+        self,
+        *,
+        endpoint: str | None,
+        headers: str | None,
+        resource: Mapping[str, str],
+        share: float,
+    ) -> None:
+        given = None if headers is None else parse_env_headers(headers, liberal=True)
+        self._provider = TracerProvider(
+            # Of all traces: what OTEL_TRACES_SAMPLER says.
+            sampler=None if share == 1 else ParentBasedTraceIdRatio(share),
+            resource=Resource.create(dict(resource)),
+            id_generator=_Ids(),
+            shutdown_on_exit=False,
+        )
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint, headers=given)))
+        self._tracer = self._provider.get_tracer("floodmark", resource["service.version"])
+
+    def start(
+        self,
+        name: str,
+        attributes: Attributes,
+        *,
+        kind: str = "internal",
+        parent: str | None = None,
+        root: str | None = None,
+        began: int | None = None,
+    ) -> Span:
+        """A span. Its parent is `parent`, else the current span; else it begins a trace.
+
+        `root`: the current span is none of its business, and a trace that it begins is always the same for this text.
+        `began`: nanoseconds since 1970, when it is not now.
+        """
+        context = None
+        if parent is not None or root is not None:
+            context = _text.extract({} if parent is None else {"traceparent": parent}, Context())
+        with _named(root):
+            return self._tracer.start_span(name, context, _KINDS[kind], attributes, start_time=began)
+
+    @contextmanager
+    def current(self, span: Span) -> Iterator[Span]:
+        """Within the block the span is the current one, and log lines name it. Then it ends, however the block does."""
+        context = span.get_span_context()
+        names = {"trace_id": trace.format_trace_id(context.trace_id), "span_id": trace.format_span_id(context.span_id)}
+        try:
+            with (
+                trace.use_span(span, record_exception=False, set_status_on_exception=False),
+                bound_contextvars(**names),
+            ):
+                yield span
+        finally:
+            span.end()
+
+    def is_within(self) -> bool:
+        """Whether we are within a span."""
+        return trace.get_current_span() is not INVALID_SPAN
+
+    def note(self, name: str, attributes: Attributes) -> None:
+        """Something that happened within the current span."""
+        trace.get_current_span().add_event(name, attributes)
+
+    def fail(self, span: Span, text: str) -> None:
+        """Mark a span as failed."""
+        span.set_status(StatusCode.ERROR, text)
+
+    def traceparent(self, span: Span) -> str | None:
+        """The context of a span as W3C writes it; None if there is none, because the SDK is disabled."""
+        carrier: dict[str, str] = {}
+        _text.inject(carrier, trace.set_span_in_context(span, Context()))
+        return carrier.get("traceparent")
+
+    def shutdown(self) -> None:
+        """Send what is left, and end. Blocks, half a minute at most."""
+        self._provider.shutdown()
+
+
+# What the id of a trace that begins here and now is made of.
+_name: ContextVar[str | None] = ContextVar("name of a new trace", default=None)
+
+
+@contextmanager
+def _named(text: str | None) -> Iterator[None]:
+    token = _name.set(text)
+    try:
+        yield
+    finally:
+        _name.reset(token)
+
+
+class _Ids(RandomIdGenerator):
+    """Random ids, but for traces that are to be found again without having been written down."""
+
+    def generate_trace_id(self) -> int:
+        """The id of a new trace."""
+        name = _name.get()
+        if name is None:
+            return super().generate_trace_id()
+        # A digest, not the text itself: samplers count on ids that are random in every bit.
+        return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=16).digest())
