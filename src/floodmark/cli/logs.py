@@ -16,7 +16,7 @@ from floodmark.ids import floor_id
 from .parsing import duration
 from .root import AsJson, Desk
 from .showing import json_line, safe
-from .story import LEVELS, Entry, Level, batches_of, changes_of, story_of
+from .story import LEVELS, Entry, Level, batches_of, changes_of, in_order, story_of
 from .times import absolute
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Look:
         found = [entry for execution in executions for entry in self._story(execution)]
         found += batches_of(await self._events(), executions)
         found += await self._changes(executions)
-        fresh = sorted((entry for entry in found if entry.key not in self._told), key=lambda entry: entry.at)
+        fresh = [entry for entry in in_order(found) if entry.key not in self._told]
         self._told |= dict.fromkeys(entry.key for entry in found)
         return fresh
 

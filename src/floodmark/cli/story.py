@@ -19,6 +19,7 @@ Level = Literal["debug", "info", "warning", "error"]
 LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 # Events of one batch bear the same time, or times right beside each other.
 _ONE_BATCH = timedelta(milliseconds=20)
+_ONE_MOMENT = timedelta(milliseconds=500)
 
 
 class Entry(Struct, frozen=True, kw_only=True):
@@ -141,6 +142,21 @@ def _is_within(at: datetime, e: Execution) -> bool:
     """Whether an execution may have kept something then, in any of its attempts."""
     begins = e.created_at or e.started_at
     return begins is not None and begins <= at and (e.completed_at is None or at <= e.completed_at)
+
+
+def in_order(entries: Sequence[Entry]) -> list[Entry]:
+    """As it happened. The beginning of an attempt is dated by its worker: a moment behind its first batch is before it."""
+    kept: dict[str | None, list[datetime]] = {}
+    for entry in entries:
+        if entry.event == "kept":
+            kept.setdefault(entry.execution_id, []).append(entry.at)
+
+    def when(entry: Entry) -> tuple[datetime, bool]:
+        just_before = [at for at in kept.get(entry.execution_id, ()) if timedelta() <= entry.at - at < _ONE_MOMENT]
+        is_start = entry.event == "started"
+        return (min(just_before) if is_start and just_before else entry.at), not is_start
+
+    return sorted(entries, key=when)
 
 
 def changes_of(rows: "Sequence[AuditRow]") -> list[Entry]:

@@ -55,7 +55,7 @@ class Section:
             drawn.add_row(*row)
         more = self.total - min(rows, len(self.rows))
         note = f"{more:,} more" if more > 0 else self.note
-        return [Text(), Text.assemble((self.title, "bold"), (f"  {note}", "dim")), drawn]
+        return [Text(), Text.assemble((self.title, "bold"), (note and f"  {note}", "dim")), drawn]
 
 
 def _text(cell: Text | str) -> Text:

@@ -66,7 +66,7 @@ def message_of(kind: Kind, status: Status, subjects: Sequence[Subject], *, at: d
 
 def a_test(*, at: datetime, instance: str) -> Message:
     """What `floodmark notify test` sends."""
-    line = "Nothing is wrong: somebody typed `floodmark notify test`, and it works."
+    line = "Nothing is wrong. Somebody typed: floodmark notify test"
     return Message(
         id=new_id(), kind="test", status="test", title="A test from Floodmark", lines=(line,), at=at, instance=instance
     )
