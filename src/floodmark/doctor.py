@@ -5,8 +5,10 @@ in the description of the protocol. Two of them need more than the store: I1 (no
 to collect, see `check_stream`; I9 (files) needs the files.
 """
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -19,12 +21,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from .clock import Clock
 from .errors import Unavailable
 from .leases.port import Leases
+from .sources.cookies.browser import BrowserMissing, require_browser
 from .store.database import Database
 from .store.dialects import present_moment
 from .store.fleet import Fleet
 from .store.invariants import INVARIANTS, Invariant, Window, examples, window
 from .store.migrate import current, newest
-from .store.tables import items, job_executions, outbox
+from .store.tables import items, job_executions, jobs, outbox
 
 if TYPE_CHECKING:
     from .parts import Parts
@@ -58,6 +61,8 @@ def doctor_of(parts: "Parts") -> "Doctor":
         execution_lease=settings.execution_lease,
         redis=parts.redis,
         prefix=settings.scheduler_queue_prefix,
+        hostname=settings.hostname,
+        find_browser=lambda: require_browser(settings.floodmark_chromium, os.environ),
     )
 
 
@@ -74,9 +79,12 @@ class Doctor:
         execution_lease: timedelta = timedelta(seconds=15),
         redis: Redis | None = None,
         prefix: str = "crawler",
+        hostname: str = "",
+        find_browser: Callable[[], Path] | None = None,
     ) -> None:
         self._database, self._clock, self._redis = database, clock, redis
         self._leases, self._leader_key = leases, leader_key
+        self._hostname, self._find_browser = hostname, find_browser
         self._patience, self._known = execution_lease + _UPKEEP, f"{prefix}:jobs:known"
 
     async def check(self) -> list[Finding]:
@@ -87,7 +95,7 @@ class Doctor:
         found += [await self._clocks()]
         if self._redis is not None:
             found += await self._redis_findings(self._redis)
-        found += [await self._leader(), await self._workers()]
+        found += [await self._leader(), await self._workers(), *await self._browser()]
         return found + await self._invariants()
 
     async def check_stream(self, stream: str, expected_keys: Iterable[str]) -> list[Finding]:
@@ -178,6 +186,21 @@ class Doctor:
             return Finding(code="workers", ok=True, text=f"{len(able)} running, with room for {slots} executions")
         hint = "start one with: floodmark up, or floodmark worker"
         return Finding(code="workers", ok=False, text="no worker is running", hint=hint)
+
+    async def _browser(self) -> list[Finding]:
+        """Nothing to say where nobody scans, or where scans run on other machines than this."""
+        workers = [worker for worker in await Fleet(self._database, self._clock).workers() if worker.alive]
+        is_elsewhere = workers and all(worker.hostname != self._hostname for worker in workers)
+        async with self._database.reading() as connection:
+            cell = jobs.c
+            query = select(cell.name).where(cell.source == "cookies", ~cell.paused).limit(1)
+            name = (await connection.execute(query)).scalar()
+        if name is None or self._find_browser is None or is_elsewhere:
+            return []
+        try:
+            return [Finding(code="browser", ok=True, text=f"cookie scans use {self._find_browser()}")]
+        except BrowserMissing as missing:
+            return [Finding(code="browser", ok=False, text=f"{missing}, as for {name}", hint=missing.hint)]
 
     async def _invariants(self) -> list[Finding]:
         async with self._database.reading() as connection:

@@ -17,6 +17,7 @@ from .sinks.relay import Relay
 from .sinks.sql import SqlSink
 from .sources.port import Source
 from .store.fleet import Fleet
+from .store.leftovers import Leftovers
 from .store.measuring import Measuring
 from .store.overview import Glance
 from .store.posts import Posts
@@ -44,6 +45,8 @@ _FILES = timedelta(seconds=2)
 _PRESENCE = timedelta(seconds=2)
 # Longer than a sender tries to deliver a webhook, and than a signature is good for.
 _DELIVERIES_KEPT = timedelta(days=1)
+# Pages and pictures that are deleted at once.
+_LEFTOVERS = 500
 _SHADOW = timedelta(seconds=15)
 _MEASURE = timedelta(seconds=15)
 _NOTIFY = timedelta(seconds=5)
@@ -111,6 +114,7 @@ class SchedulerRole:
             *projectors,
             self._loop("pruner", pruner.step, timedelta(minutes=5)),
             self._loop("deliveries", self._forget_deliveries, timedelta(minutes=5)),
+            self._loop("leftovers", self._forget_leftovers, timedelta(minutes=5)),
             *([] if self._syncer is None else [self._loop("sync", self._syncer.step, settings.sync_interval)]),
             *([] if self._notifier is None else [self._loop("notifier", self._notifier.step, _NOTIFY)]),
             self._loop("shadow", self._record_shadow, _SHADOW),
@@ -128,6 +132,17 @@ class SchedulerRole:
             self._loop("channels", self._channels.step, _SOON, bell(Topic.JOBS)),
             self._loop("streams", streams.step, _SOON, bell(Topic.JOBS)),
         ]
+
+    async def _forget_leftovers(self) -> timedelta | None:
+        if not self.leader.is_leader:
+            return None
+        settings = self._parts.settings
+        gone = await Leftovers(self._parts.database, self._parts.clock).forget(
+            pages=timedelta(days=settings.history_keep_days),
+            blobs=timedelta(days=settings.reports_keep_days),
+            limit=_LEFTOVERS,
+        )
+        return timedelta(seconds=1) if gone >= _LEFTOVERS else None
 
     async def _forget_deliveries(self) -> None:
         if self.leader.is_leader:

@@ -1,8 +1,9 @@
 """The doctor finds nothing wrong with a healthy store, and each broken rule by its name."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -13,6 +14,7 @@ from floodmark.clock import SystemClock
 from floodmark.doctor import Doctor, Finding
 from floodmark.leases.sql import SqlLeases
 from floodmark.outcome import Dead, Retry, Snooze
+from floodmark.sources.cookies.browser import BrowserMissing
 from floodmark.store.database import open_database
 from floodmark.store.fleet import Fleet
 from floodmark.store.jobs import Jobs
@@ -221,6 +223,27 @@ async def test_a_redis_that_is_away_does_not_end_the_examination(database: AnyDa
     assert not findings["redis"].ok
     assert findings["I10"].ok
     await away.aclose()
+
+
+@pytest.mark.spec("E8")
+async def test_scans_without_a_browser_are_told(database: AnyDatabase, jobs: Jobs, staffed: None) -> None:
+    def missing() -> Path:
+        raise BrowserMissing("no Chromium was found", hint="install one")
+
+    def here(hostname: str, find_browser: Callable[[], Path]) -> Doctor:
+        leases = SqlLeases(database, SystemClock())
+        return Doctor(database, SystemClock(), leases=leases, hostname=hostname, find_browser=find_browser)
+
+    async def told(doctor: Doctor) -> list[Finding]:
+        return [finding for finding in await doctor.check() if finding.code == "browser"]
+
+    assert not await told(here("h", missing))
+    await jobs.add(a_spec("shop.test", source="cookies", name="scan"))
+    text = "no Chromium was found, as for scan"
+    assert await told(here("h", missing)) == [Finding(code="browser", ok=False, text=text, hint="install one")]
+    assert [finding.ok for finding in await told(here("h", lambda: Path("/usr/bin/chromium")))] == [True]
+    # The scans run where the workers are.
+    assert not await told(here("elsewhere", missing))
 
 
 async def test_a_clock_that_is_off_is_told(database: AnyDatabase) -> None:

@@ -1,6 +1,7 @@
 """The leader's broom and the leader itself, on SQLite and on PostgreSQL with Valkey."""
 
 import asyncio
+import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -9,14 +10,29 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, insert, update
 
-from floodmark.batch import Batch, Item, Kept
+from floodmark.batch import Batch, Blob, Item, Kept, Page
 from floodmark.execution import Hold, Lease, State
 from floodmark.ids import floor_id, new_id
 from floodmark.job import Priority
 from floodmark.outcome import Dead, Done, Retry, Snooze
 from floodmark.parts import Parts
 from floodmark.scheduler.scheduler import Scheduler
-from floodmark.store.tables import breakers, job_dependencies, job_executions, jobs, leases, limits, outbox, workers
+from floodmark.store.jobs import Jobs
+from floodmark.store.leftovers import Leftovers
+from floodmark.store.tables import (
+    blobs,
+    breakers,
+    items,
+    job_dependencies,
+    job_executions,
+    jobs,
+    leases,
+    limits,
+    outbox,
+    watermarks,
+    workers,
+)
+from floodmark.store.tables import pages as pages_table
 from floodmark.telemetry.events import (
     ExecutionsRequeued,
     ExecutionsRescued,
@@ -491,6 +507,33 @@ class TestPruner:
         await self.aged(parts, execution_id, 91 * DAY, State.DONE)
         await Pruner(parts.upkeep, a_leader(parts), history=DAY, events=DAY).step()
         assert await count_of(parts, job_executions) == 1
+
+
+@pytest.mark.spec("V12", "E8", "G6")
+async def test_what_is_left_of_crawls_and_reports_is_forgotten_in_time(parts: Parts) -> None:
+    """Pages of a site that nobody crawls, when they are old; a picture stays as long as any report that has it."""
+    held = {name: await given_lease(parts, name=name, stream=name) for name in ("wanted", "removed", "recent")}
+    old, again = (Blob(hashlib.sha256(content).hexdigest(), "image/png", content) for content in (b"old", b"again"))
+    for name, lease in held.items():
+        pages = [Page(url=f"https://{name}.test/{n}", place=n) for n in range(3)]
+        await parts.keeping.keep(lease, Batch([Item("1", name)], {"crawl": 1}, pages=pages, blobs=[old, again]))
+    async with parts.database.writing() as connection:
+        long_ago = datetime.now(UTC) - 100 * DAY
+        await connection.execute(update(blobs).values(kept_at=long_ago))
+        await connection.execute(update(watermarks).where(watermarks.c.stream != "recent").values(moved_at=long_ago))
+    await parts.keeping.keep(held["recent"], Batch([Item("2", "two")], {"crawl": 2}, blobs=[again]))
+    for name in ("removed", "recent"):
+        jobs_ = Jobs(parts.database, parts.clock)
+        await jobs_.remove(await jobs_.get(name))
+
+    leftovers = Leftovers(parts.database, parts.clock)
+    assert await leftovers.forget(pages=90 * DAY, blobs=90 * DAY, limit=2) == 3
+    assert await leftovers.forget(pages=90 * DAY, blobs=90 * DAY, limit=2) == 1
+    assert await leftovers.forget(pages=90 * DAY, blobs=90 * DAY, limit=2) == 0
+
+    assert {row["stream"] for row in await rows_of(parts, pages_table)} == {"wanted", "recent"}
+    assert [row["sha256"] for row in await rows_of(parts, blobs)] == [again.sha256]
+    assert await count_of(parts, items) == 4
 
 
 # The leader

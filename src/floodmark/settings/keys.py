@@ -229,6 +229,9 @@ class Settings(BaseModel):
     )
     history_keep_days: Count = Field(default=90, description="Days for which finished executions are kept.")
     events_keep_days: Count = Field(default=30, description="Days for which sent events are kept in the outbox.")
+    reports_keep_days: Count = Field(
+        default=365, description="Days for which pictures and documents of reports are kept. Their data stays."
+    )
     events_stream_maxlen: Count = Field(default=100_000, description="Events kept in the Redis stream, about.")
 
     max_workers: Count = Field(default=5, description="Threads for collectors that are plain functions.")

@@ -360,7 +360,9 @@ blobs = Table(
     Column("media_type", Text, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("content", LargeBinary, nullable=False),
-    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
+    # Last: one that is the same in a later report is kept again.
+    Column("kept_at", UtcTime, nullable=False, server_default=now_text()),
+    Index("ix_blobs_kept_at", "kept_at"),
 )
 
 leases = Table(

@@ -5,7 +5,7 @@ from typing import Any
 
 from floodmark.batch import Batch, Item, Watermark
 from floodmark.clock import Clock
-from floodmark.errors import SourceError
+from floodmark.errors import SlowDown, SourceError
 from floodmark.http.hosts import resolved_hosts
 from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
@@ -52,6 +52,9 @@ class CookiesSource:
     async def _scanned(self, order: Order) -> Found:
         try:
             found = await self.pool.scan(order)
+        except SlowDown:
+            # All browsers are busy: there was no scan.
+            raise
         except SourceError:
             self._events.emit(ScanEnded("failed"))
             raise

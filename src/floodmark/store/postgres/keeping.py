@@ -76,9 +76,10 @@ ON CONFLICT (stream, url) DO UPDATE
 
 _BLOBS = """
 INSERT INTO blobs (sha256, media_type, size, content)
-SELECT n.sha256, n.media_type, length(n.content), n.content
+SELECT DISTINCT ON (n.sha256) n.sha256, n.media_type, length(n.content), n.content
   FROM unnest($1::text[], $2::text[], $3::bytea[]) AS n(sha256, media_type, content)
-ON CONFLICT DO NOTHING
+ ORDER BY n.sha256
+ON CONFLICT (sha256) DO UPDATE SET kept_at = clock_timestamp()
 """
 
 # Held to the end of the transaction: even two leaders relay one after the other, so order is kept.

@@ -60,7 +60,8 @@ ON CONFLICT (stream, url) DO UPDATE
 """
 
 _BLOBS = """
-INSERT INTO blobs (sha256, media_type, size, content, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+INSERT INTO blobs (sha256, media_type, size, content, kept_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (sha256) DO UPDATE SET kept_at = excluded.kept_at
 """
 
 # Rows that one statement inserts: ours are pages of a hundred, and SQLite takes no more than 32,766 values.

@@ -38,9 +38,10 @@ def upgrade() -> None:
         sa.Column("media_type", sa.Text(), nullable=False),
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("content", sa.LargeBinary(), nullable=False),
-        sa.Column("created_at", UtcTime(), server_default=now_text(), nullable=False),
+        sa.Column("kept_at", UtcTime(), server_default=now_text(), nullable=False),
         sa.PrimaryKeyConstraint("sha256", name=op.f("pk_blobs")),
     )
+    op.create_index("ix_blobs_kept_at", "blobs", ["kept_at"])
 
 
 def downgrade() -> None:
