@@ -3,11 +3,26 @@
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from floodmark.testing.eventually import eventually
-from floodmark.testing.web import Entry, Site, bomb, endless, raw, redirect, rss, sitemap, sitemap_index, slow, status
+from floodmark.testing.web import (
+    Entry,
+    Site,
+    bomb,
+    drip,
+    endless,
+    header_flood,
+    raw,
+    redirect,
+    rss,
+    sitemap,
+    sitemap_index,
+    slow,
+    status,
+)
 from web_desk import LONG, working
 
 pytest_plugins = ("backends",)
@@ -169,6 +184,78 @@ async def test_oddities_end_in_a_note_and_traps_have_an_end(site: Site, sqlite_c
         assert set(ended.result["troubles"]) == {
             f"{site.url}{path}" for path in ("/bomb", "/endless", "/broken", "/soft")
         }
+
+
+@pytest.mark.spec("V12", "G6")
+async def test_answers_that_are_too_slow_or_too_much_cost_one_page(site: Site, sqlite_copy: str) -> None:
+    site.page("/", "Welcome", links=["/drip", "/flood", "/line", "/good"])
+    site.always("/drip", drip())
+    site.always("/flood", header_flood(100, 1000))
+    site.always("/line", header_flood(1, 100_000))
+    site.page("/good", "Good")
+    async with working(site, sqlite_copy, http_timeout="2s", retry_max_attempts=1) as desk:
+        job = await desk.job()
+        ended = await desk.run(job)
+        assert ended.result["summary"] == "visited 5, new 2, failed 3"
+        notes = await desk.notes(job)
+        assert "too slowly" in notes["/drip"]
+        assert "headers of 127.0.0.1 are larger than 32 KB" in notes["/flood"]
+        assert "headers of 127.0.0.1 are too large" in notes["/line"]
+
+
+@pytest.mark.spec("V12")
+async def test_each_host_of_a_site_is_asked_for_its_own_rules(site: Site, sqlite_copy: str) -> None:
+    """Where the start leads to another host of the site, that one's robots.txt and sitemap count."""
+    site.always("/", redirect(site.at("www.a.test", "/")), host="a.test")
+    site.robots(f"User-agent: *\nDisallow: /no\nSitemap: {site.at('www.a.test', '/map.xml')}", host="www.a.test")
+    site.page("/", "Welcome", links=["/no", "/yes"], host="www.a.test")
+    site.xml("/map.xml", sitemap([site.at("www.a.test", "/listed")]), host="www.a.test")
+    for path in ("/no", "/yes", "/listed"):
+        site.page(path, f"This is {path}", host="www.a.test")
+    settings: dict[str, Any] = site.settings("a.test", "www.a.test")
+    async with working(site, sqlite_copy, **settings) as desk:
+        job = await desk.job(site.at("a.test", "/"))
+        await desk.run(job)
+        kept = {path.removeprefix(site.at("www.a.test")) for path in await desk.collected(job)}
+        assert kept == {"/", "/yes", "/listed"}
+        assert "/no" not in site.paths()
+
+        # One that cannot say is left alone, without a word to the pages of others.
+        site.always("/robots.txt", status(500), host="www.a.test")
+        again = await desk.run(job)
+        assert again.result["visited"] == 1
+        assert set(again.result["troubles"].values()) == {
+            "robots.txt cannot be had: www.a.test answers with status 500"
+        }
+
+
+@pytest.mark.spec("V12", "G3")
+async def test_what_a_crawl_left_out_is_collected_when_the_reason_is_gone(site: Site, sqlite_copy: str) -> None:
+    """Although the pages in question have not changed: a copy of one that has, and what is wanted only now."""
+    site.page("/", "Welcome", links=["/one", "/two"], has_etag=True)
+    site.page("/one", LONG, title="Same", links=["/news/1"], has_etag=True)
+    site.put("/two", site.page("/one", LONG, title="Same", links=["/news/1"], has_etag=True).body, has_etag=True)
+    site.page("/news/1", "News", has_etag=True)
+    async with working(site, sqlite_copy) as desk:
+        job = await desk.job(exclude=["/news/**"], concurrency=1)
+        await desk.run(job)
+        assert await desk.collected(job) == {"/", "/one"}
+        site.page("/one", f"Another text. {LONG}", title="Not the same", links=["/news/1"], has_etag=True)
+        await desk.run(job)
+        assert await desk.collected(job) == {"/", "/one", "/two"}
+
+        await desk.office.update_job(job.name, {"params": {"concurrency": 1}})
+        wider = await desk.run(job)
+        assert (wider.result["new"], wider.result["unchanged"]) == (1, 3)
+        assert "/news/1" in await desk.collected(job)
+        # From then on unchanged pages are asked for in short again.
+        site.forget()
+        assert (await desk.run(job)).result["summary"] == "visited 4, unchanged 4"
+        assert all("If-None-Match" in seen.headers for seen in site.seen if seen.path in {"/", "/one", "/news/1"})
+        await desk.office.reset_watermark(job.stream)
+        site.forget()
+        assert (await desk.run(job)).result["summary"] == "visited 4, unchanged 4"
+        assert not any("If-None-Match" in seen.headers for seen in site.seen)
 
 
 @pytest.mark.spec("V12")

@@ -11,6 +11,7 @@ batch is kept, as far as the queue goes.
 """
 
 import asyncio
+import hashlib
 from collections import Counter, deque
 from collections.abc import AsyncGenerator
 from datetime import timedelta
@@ -131,7 +132,7 @@ class Crawl:
     async def _begin(self) -> None:
         """The pages to begin with come first in every crawl: what is new is linked from there."""
         extent = await self._ports.frontier.extent(self._stream)
-        self._mark = self._mark.begun(extent.newest)
+        self._mark = self._mark.begun(extent.newest, self._terms())
         self._fresh_share = self._params.max_pages - min(extent.visited, self._params.max_pages // 2)
         seeds = {self._scope.start: Page(url=self._scope.start)}
         if self._params.sitemaps:
@@ -145,6 +146,13 @@ class Crawl:
                 self._take(waiting)
         self._room = self._params.most_known - extent.known
         self._budget = self._params.max_pages - self._mark.visited
+
+    def _terms(self) -> str:
+        """What decides which pages are found. Links on a page that answers 304 are not seen, so this is remembered."""
+        params, rules = self._params, self._rules
+        robots = None if rules is None else rules.of(origin_of(self._scope.start))
+        said = (self._scope.start, params.include, params.exclude, params.max_depth, params.sitemaps, params.feeds)
+        return hashlib.sha256(repr((*said, robots and robots.terms)).encode()).hexdigest()[:16]
 
     def _sitemaps(self, origin: str) -> list[str]:
         robots = None if self._rules is None else self._rules.of(origin)
@@ -276,7 +284,7 @@ class Crawl:
         try:
             answer = await self._ports.http.get(
                 page.url,
-                headers=_conditions(page),
+                headers=None if self._mark.is_anew else _conditions(page),
                 follow=False,
                 concurrency=self._concurrency,
                 delay=delay if delay <= PATIENCE else None,
@@ -384,7 +392,9 @@ class Crawl:
         hashes = [visit.page.content_hash for visit in fresh if visit.page.content_hash is not None]
         if not hashes:
             return
-        first = dict(await self._ports.frontier.alike(self._stream, hashes))
+        kept = await self._ports.frontier.alike(self._stream, hashes)
+        changed = {visit.page.url for visit in seen if visit.kind is Kind.READ and not visit.is_new}
+        first = {content: url for content, url in kept.items() if url not in changed}
         for visit in fresh:
             url = visit.page.url
             other = first.setdefault(str(visit.page.content_hash), url)
@@ -405,7 +415,7 @@ class Crawl:
         setattr(mark, result, getattr(mark, result) + 1)
         self._results["refused" if visit.page.note == FORBIDDEN else result] += 1
         if visit.kind in {Kind.FAILED, Kind.MISSING} and len(self._troubles) < _MOST_TROUBLES:
-            self._troubles[url] = visit.page.note or ""
+            self._troubles[url] = visit.reason or visit.page.note or ""
         if url == self._scope.start and visit.kind not in {Kind.READ, Kind.UNCHANGED} and not visit.follow:
             self._start_trouble = visit.page.note
 

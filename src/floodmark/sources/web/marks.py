@@ -30,6 +30,10 @@ class Mark(Struct, kw_only=True):
     """Sitemaps and feeds that were read."""
     found: int = 0
     """How many addresses were ever found: the place of the next one."""
+    terms: str = ""
+    """What was to be visited, as a hash: patterns, depth, robots.txt."""
+    is_anew: bool = False
+    """Whether every page is read as a whole, changed or not: what it leads to is wanted now and was not before."""
     strikes: dict[str, int] = field(default_factory=dict)
     """How often we were told to wait because of a page."""
 
@@ -38,11 +42,13 @@ class Mark(Struct, kw_only=True):
         said = asdict(self)
         return {name: value for name, value in said.items() if value or name in {"crawl", "complete", "visited"}}
 
-    def begun(self, newest: int) -> "Mark":
+    def begun(self, newest: int, terms: str) -> "Mark":
         """The next crawl, or the rest of this one. `newest` is the last crawl that visited anything."""
-        if not self.complete and self.crawl >= newest:
+        is_anew = self.terms != terms
+        if not self.complete and self.crawl >= newest and not is_anew:
             return self
-        return Mark(crawl=max(self.crawl, newest) + 1, complete=False, found=self.found)
+        crawl = max(self.crawl, newest) + 1
+        return Mark(crawl=crawl, complete=False, found=self.found, terms=terms, is_anew=is_anew)
 
     @property
     def summary(self) -> str:

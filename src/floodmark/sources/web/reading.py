@@ -57,6 +57,8 @@ class Seen(Struct, kw_only=True):
     near: str | None = None
     """A page that is this one under another address: it is as far from the start."""
     data: dict[str, Any] | None = None
+    reason: str | None = None
+    """Why it could not be had. The note of a list of pages says that it is one."""
     is_asked: bool = True
     """Whether it was asked for at all: what robots.txt forbids was not."""
 
@@ -97,7 +99,7 @@ def read(page: Page, answer: Answer, *, crawl: int, scope: Scope, now: datetime)
 def failed(page: Page, crawl: int, reason: str, *, is_asked: bool = True) -> Seen:
     """The page could not be had; what is known of it stays."""
     after = replace(page, crawl=crawl, note=_kept_note(page, reason))
-    return Seen(kind=Kind.FAILED, before=page, page=after, is_asked=is_asked)
+    return Seen(kind=Kind.FAILED, before=page, page=after, reason=reason[:_NOTE], is_asked=is_asked)
 
 
 def skipped(page: Page, crawl: int, reason: str) -> Seen:

@@ -20,6 +20,9 @@ class Robots:
         self._agent = name_of(agent)
         self._rules = Protego.parse(text)
         self._is_open = "disallow" not in text.lower()
+        said = (line.partition("#")[0].strip() for line in text.splitlines())
+        self.terms = "\n".join(line for line in said if line and not line.lower().startswith("sitemap"))
+        """What is allowed and forbidden, without remarks."""
 
     def allows(self, url: str) -> bool:
         """Whether we may read this address."""
