@@ -145,7 +145,7 @@ def _is_within(at: datetime, e: Execution) -> bool:
 
 
 def in_order(entries: Sequence[Entry]) -> list[Entry]:
-    """As it happened. The beginning of an attempt is dated by its worker: a moment behind its first batch is before it."""
+    """As it happened. A worker dates the beginning of its attempt: a moment behind the first batch is before it."""
     kept: dict[str | None, list[datetime]] = {}
     for entry in entries:
         if entry.event == "kept":
