@@ -18,6 +18,7 @@ from floodmark.notifying.making import notifier_of
 from floodmark.notifying.notifier import MOST_ATTEMPTS, MOST_PENDING, Notifier
 from floodmark.outcome import Dead
 from floodmark.parts import Parts
+from floodmark.roles import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.store.noticing import Noticing
 from floodmark.store.tables import accounts, jobs
@@ -271,6 +272,18 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 async def anywhere(opened: Opened, receiver: Receiver) -> AsyncIterator[Parts]:
     async with opened(**channels(receiver)) as parts:
         yield parts
+
+
+async def test_whoever_becomes_the_leader_tells(sqlite: Opened, receiver: Receiver) -> None:
+    async with sqlite(**channels(receiver)) as parts:
+        async with parts.database.writing() as connection:
+            await connection.execute(insert(accounts).values(name="r1", api_id=1, secrets="", state="parked"))
+        stop = asyncio.Event()
+        running = asyncio.create_task(SchedulerRole(parts).run(stop))
+        await eventually(lambda: len(receiver.posts) == 2)
+        stop.set()
+        await running
+    assert hooks(receiver)[0]["title"] == "account r1 was lost"
 
 
 async def test_both_databases_tell_the_same(anywhere: Parts, receiver: Receiver) -> None:

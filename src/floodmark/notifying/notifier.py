@@ -28,6 +28,7 @@ _FIRST_REST, _LONGEST_REST = timedelta(seconds=5), timedelta(minutes=10)
 # If nothing else has changed, what was looked at is written down this often.
 _WRITTEN_AFTER = timedelta(minutes=5)
 _STALE_AFTER = timedelta(seconds=15)
+_SOON = timedelta(seconds=1)
 
 
 class Leading(Protocol):
@@ -61,22 +62,32 @@ class Notifier:
         self._told = Told()
         self._looked: tuple[datetime | None, list[StaleJob]] = (None, [])
         self._is_leaving = False
-        self._sending: asyncio.Future[list[None]] | None = None
+        self._sending: asyncio.Future[list[BaseException | None]] | None = None
 
-    async def step(self) -> None:
-        """One look, and whatever is to be sent."""
-        if not self._leader.is_leader or not self._channels:
-            return
+    async def step(self) -> timedelta | None:
+        """One look, and whatever is to be sent. Who does not lead looks again soon: it may be about to."""
+        if not self._leader.is_leader:
+            return _SOON
         now = await self._noticing.now()
         if await self._look(now) and any(self._waiting(name, now) for name in self._channels):
-            self._sending = asyncio.gather(*(self._send_over(channel, now) for channel in self._channels.values()))
-            try:
-                await self._sending
-            except asyncio.CancelledError:
-                if not self._is_leaving:
-                    raise
-            finally:
-                self._sending = None
+            await self._send(now)
+        return None
+
+    async def _send(self, now: datetime) -> None:
+        """Over all channels at once; returns when every one of them is done, whatever another has met."""
+        over = (self._send_over(channel, now) for channel in self._channels.values())
+        self._sending = asyncio.gather(*over, return_exceptions=True)
+        try:
+            met = await self._sending
+        except asyncio.CancelledError:
+            if not self._is_leaving:
+                raise
+            return
+        finally:
+            self._sending = None
+        for error in met:
+            if isinstance(error, BaseException):
+                raise error
 
     def stop(self) -> None:
         """Send no more: this process is leaving, and what is not struck off is sent by the next leader."""
