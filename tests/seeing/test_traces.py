@@ -266,11 +266,13 @@ async def test_what_is_not_sampled_travels_as_such_and_is_not_sent(collector: Co
     assert collector.spans == []
 
 
-async def test_a_collector_that_is_away_does_not_matter(sqlite_copy: str) -> None:
+async def test_a_collector_that_is_away_is_told_of_once(sqlite_copy: str, caplog: pytest.LogCaptureFixture) -> None:
     settings = Settings(database_url=sqlite_copy, otel_exporter_otlp_traces_endpoint="http://127.0.0.1:9/v1/traces")
     async with open_parts(settings) as parts:
         assert parts.tracing is not None
         assert parts.tracing.leased([a_lease()])[0].traceparent
+    # The library tries again and again, and would say so each time.
+    assert len([line for line in caplog.records if line.name.startswith("opentelemetry")]) == 1
 
 
 # Off

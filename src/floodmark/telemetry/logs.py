@@ -59,7 +59,7 @@ FIELD_LIMIT = 4096
 ENTRIES_LIMIT = 100
 DEPTH_LIMIT = 4
 # Libraries that talk at every statement or request; at `debug` they are still kept to `info`.
-CHATTY = ("aiosqlite", "alembic", "asyncpg", "redis", "sqlalchemy", "telethon", "uvicorn")
+CHATTY = ("aiosqlite", "alembic", "asyncpg", "redis", "sqlalchemy", "telethon", "urllib3", "uvicorn")
 
 # Controls (C0, DEL, C1), line separators, and marks that reverse the reading direction.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")

@@ -4,16 +4,17 @@ Nothing is registered globally: a program that embeds Floodmark may have a provi
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, StatusCode
@@ -46,7 +47,8 @@ class Otel:
             id_generator=_Ids(),
             shutdown_on_exit=False,
         )
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint, headers=given)))
+        exporter = _Exporter(OTLPSpanExporter(endpoint=endpoint, headers=given))
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("floodmark", resource["service.version"])
 
     def start(
@@ -75,11 +77,10 @@ class Otel:
         """Within the block the span is the current one, and log lines name it. Then it ends, however the block does."""
         context = span.get_span_context()
         names = {"trace_id": trace.format_trace_id(context.trace_id), "span_id": trace.format_span_id(context.span_id)}
+        # Without a valid one the SDK is disabled, and there is nothing to name.
+        named = bound_contextvars(**names) if context.is_valid else nullcontext()
         try:
-            with (
-                trace.use_span(span, record_exception=False, set_status_on_exception=False),
-                bound_contextvars(**names),
-            ):
+            with trace.use_span(span, record_exception=False, set_status_on_exception=False), named:
                 yield span
         finally:
             span.end()
@@ -105,6 +106,36 @@ class Otel:
     def shutdown(self) -> None:
         """Send what is left, and end. Blocks, half a minute at most."""
         self._provider.shutdown()
+
+
+class _Exporter(SpanExporter):
+    """Sends spans, and says once that it cannot, and once that it can again: the library says so every second."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter, self._is_failing = exporter, False
+        self._log = logging.getLogger(type(exporter).__module__)
+        self._log.addFilter(self._is_news)
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Send a batch, for a few seconds."""
+        result = self._exporter.export(spans)
+        if result is SpanExportResult.SUCCESS and self._is_failing:
+            self._is_failing = False
+            logging.getLogger(__name__).warning("traces are sent again")
+        return result
+
+    def shutdown(self) -> None:
+        """End, also in the middle of a batch."""
+        self._exporter.shutdown()
+        self._log.removeFilter(self._is_news)
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Nothing is held back here."""
+        return self._exporter.force_flush(timeout_millis)
+
+    def _is_news(self, _record: logging.LogRecord) -> bool:
+        was_failing, self._is_failing = self._is_failing, True
+        return not was_failing
 
 
 # What the id of a trace that begins here and now is made of.

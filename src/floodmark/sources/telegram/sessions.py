@@ -8,8 +8,9 @@ stay connected for a while, because connecting costs calls.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable
 from contextlib import asynccontextmanager
+from contextvars import Context
 from datetime import timedelta
 from typing import Any
 
@@ -55,7 +56,7 @@ class Session:
 
     async def open(self) -> None:
         """Connect, and from now on keep the lease."""
-        self._renewing = asyncio.create_task(self._renew(), name=f"session {self.account.name}")
+        self._renewing = _detached(self._renew(), name=f"session {self.account.name}")
         await self._through(_CONNECT, "", self._connected)
 
     async def call(self, method: str, request: Any, *, target: str, channel_id: int | None = None) -> Any:
@@ -100,7 +101,7 @@ class Session:
             if not self._client.is_connected():
                 # Connecting anew would otherwise leave the tasks of the last connection behind.
                 await self._disconnect()
-                await self._answer(self._client.connect(), _CONNECT, "")
+                await self._answer(_detached(self._client.connect(), name=_CONNECT), _CONNECT, "")
                 self._client.disconnected.add_done_callback(self._dropped)
 
     def _dropped(self, ended: "asyncio.Future[Any]") -> None:
@@ -117,7 +118,7 @@ class Session:
                 timedelta(seconds=1), None, f"the session of account {self.account.name} could not be kept: it is free"
             )
 
-    async def _answer(self, asked: Coroutine[Any, Any, Any], method: str, target: str) -> Any:
+    async def _answer(self, asked: Awaitable[Any], method: str, target: str) -> Any:
         from .faults import translate  # noqa: PLC0415 - Telethon takes a while to import
 
         answer = asyncio.ensure_future(asked)
@@ -320,6 +321,11 @@ class Sessions:
             await self._ports.accounts.release(name, holder=self._ports.holder)
         except Exception as error:  # noqa: BLE001 - the database is away; the lease ends by itself
             _log.warning("lease not given back", account=name, reason=f"{type(error).__name__}: {error}")
+
+
+def _detached(work: Coroutine[Any, Any, Any], *, name: str) -> "asyncio.Task[Any]":
+    """A task that, with all it starts, belongs to the session and not to the execution that happened to open it."""
+    return asyncio.create_task(work, name=name, context=Context())
 
 
 def _give_up(answers: "Iterable[asyncio.Future[Any]]") -> None:
