@@ -35,7 +35,7 @@ What it stands on:
     sync/         schedules that another program keeps
     moving/       moving over from another scheduler
     fetching.py   certain days of certain chats, here and now
-    telemetry/    what happened, as events; metrics and logs listen
+    telemetry/    what happened, as events; metrics and logs listen; traces
     notifying/    tells people of trouble: Slack, webhooks, e-mail
     schemas/      JSON Schemas of what leaves
 
