@@ -1,14 +1,17 @@
 """Events and items as readers get them."""
 
 import json
+from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from floodmark.batch import Batch, Item
 from floodmark.clock import SystemClock
 from floodmark.errors import NotFound
 from floodmark.store.events import EventLog
 from floodmark.store.jobs import Jobs
+from floodmark.store.port import Event
 from system.stores import AnyDatabase, Crew, a_spec
 
 
@@ -33,10 +36,15 @@ async def test_a_reader_sees_each_event_once_and_in_order(jobs: Jobs, log: Event
 
     assert [event.event_id for event in first + rest] == ["news/a/1", "news/b/1", "other/x/1", "news/b/2"]
     assert [event.kind for event in first + rest] == ["item.new"] * 3 + ["item.changed"]
-    assert first + rest == published
+    assert [asdict(event) for event in first + rest] == [_without_trace(event) for event in published]
     assert await log.last_position() == rest[-1].position
     assert await log.after(rest[-1].position) == []
     assert [event.key for event in await log.after(0, stream="news")] == ["a", "b", "b"]
+
+
+def _without_trace(event: Event) -> dict[str, Any]:
+    """What readers get of an event that is on its way out."""
+    return {name: value for name, value in asdict(event).items() if name != "traceparent"}
 
 
 @pytest.mark.spec("G4")
