@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from floodmark.sources.web.charsets import decoded
 from floodmark.sources.web.difference import difference
 from floodmark.sources.web.extract import document_of, text_in
+from floodmark.sources.web.nesting import TooNested
 
 PAGE = """<!doctype html><html lang="en-GB"><head><title> The   title </title>
 <meta name="author" content="Ann Author"><meta name="description" content="What it is about">
@@ -26,6 +27,23 @@ def test_the_main_text_is_what_the_page_is_about() -> None:
 
     assert found.title == "The title"
     assert found.text == "Heading\nFirst bold & plain paragraph.\nOne\nTwo\nLast.\nLine\nTwoHereMail"
+
+
+_REPEATED = "<p>" + "".join(f"<b id={n}>" for n in range(1500)) + "<p>x" * 1500
+
+
+@pytest.mark.spec("G6")
+@pytest.mark.parametrize("html", ["<div>" * 100_000, "<DIV><x></div>" * 5_000, "<b><i>" * 50_000, _REPEATED])
+def test_a_page_that_would_choke_the_parser_is_not_parsed(html: str) -> None:
+    """The last one is of 21 KB and would become a tree of 800 MB."""
+    with pytest.raises(TooNested, match="nested too deeply"):
+        document_of(html)
+    assert text_in(html) == ""
+
+
+def test_a_long_page_is_not_deep() -> None:
+    entry = "<div><ul><li><a href=/x><b>Bold</b></a><br><img src=x></ul></div>"
+    assert document_of(f"<p>{entry * 2000}<p>The end").text.endswith("The end")
 
 
 def test_the_facts_of_a_page_are_found() -> None:

@@ -61,6 +61,13 @@ def test_the_rules_are_for_the_name_in_our_user_agent() -> None:
     assert Robots(rules, "Mozilla/5.0").allows("https://example.com/")
 
 
+def test_remarks_and_sitemaps_are_no_rules() -> None:
+    """What has changed in the rules makes a crawl begin anew; a date in a remark must not."""
+    assert Robots("# today\nDisallow: /a # x\nSitemap: /1", "x").terms == Robots("Disallow: /a\n# now", "x").terms
+    assert not Robots(ROBOTS, "x").is_long
+    assert Robots("Disallow: /a\n" * 3000, "x").is_long
+
+
 def test_a_site_without_rules_allows_everything() -> None:
     rules = Robots("", "floodmark")
 

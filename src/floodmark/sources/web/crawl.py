@@ -339,7 +339,8 @@ class Crawl:
             self._remembered.clear()
         self._remembered.add(url)
         robots = None if self._rules is None else self._rules.of(origin_of(url))
-        if robots is None or robots.allows(url):
+        # Where that takes long, only those addresses are judged that are come to.
+        if robots is None or robots.is_long or robots.allows(url):
             self._mark.found += 1
             self._room -= 1
             self._found.append(Page(url=url, depth=depth, place=self._mark.found, note=note))

@@ -12,6 +12,8 @@ import msgspec
 from msgspec import Struct, field
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from .nesting import TooNested, check_nesting
+
 MOST_TEXT, MOST_LINKS, MOST_FACT = 500_000, 1000, 500
 _MOST_FACTS = 30
 
@@ -81,7 +83,8 @@ def fingerprint(title: str, text: str) -> str:
 
 
 def document_of(html: str, *, rules: str = "") -> Document:
-    """What a page says. `rules` is what was said about indexing in its header (X-Robots-Tag)."""
+    """What a page says, or `TooNested`. `rules` is what was said about indexing in its header (X-Robots-Tag)."""
+    check_nesting(html)
     tree = LexborHTMLParser(html)
     found = Document()
     _obey(found, rules)
@@ -118,6 +121,10 @@ def text_in(fragment: str) -> str:
     """The text of HTML that someone wrote, as in feeds."""
     if "<" not in fragment and "&" not in fragment:
         return " ".join(fragment.split())
+    try:
+        check_nesting(fragment)
+    except TooNested:
+        return ""
     tree = LexborHTMLParser(fragment)
     body = tree.body
     if body is None:

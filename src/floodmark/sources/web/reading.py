@@ -14,6 +14,7 @@ from floodmark.http.client import Answer
 from .charsets import decoded
 from .extract import Document, document_of
 from .feeds import parse_feed
+from .nesting import TooNested
 from .sitemaps import is_packed, parse_sitemap
 from .trees import NotXml
 from .urls import Scope, is_same_page
@@ -187,7 +188,10 @@ def _index(page: Page, after: Page, answer: Answer, scope: Scope) -> Seen:
 
 def _page(page: Page, after: Page, answer: Answer, scope: Scope, now: datetime) -> Seen:
     rules = "\n".join(answer.headers.getall("X-Robots-Tag", ()))
-    document = document_of(decoded(answer.body, answer.charset), rules=rules)
+    try:
+        document = document_of(decoded(answer.body, answer.charset), rules=rules)
+    except TooNested as error:
+        return _noted(page, after, str(error))
     base = _base(page.url, document, scope)
     links = scope.links(document.hrefs, base)
     follow = _wanted(links) if document.is_followed else []

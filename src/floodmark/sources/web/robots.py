@@ -8,6 +8,7 @@ from protego import Protego
 # Longer than this between two pages is no delay but a way of saying no; sites that mean it write Disallow.
 LONGEST_DELAY = timedelta(hours=1)
 MOST_SITEMAPS = 50
+_MANY_LINES = 2000
 FORBIDDEN = "robots.txt does not allow it"
 """The note of a page that we may not read."""
 _COMPATIBLE = re.compile(r"compatible;\s*([A-Za-z0-9_\-]+)")
@@ -20,6 +21,8 @@ class Robots:
         self._agent = name_of(agent)
         self._rules = Protego.parse(text)
         self._is_open = "disallow" not in text.lower()
+        # Each address is compared with each rule.
+        self.is_long = text.count("\n") > _MANY_LINES
         said = (line.partition("#")[0].strip() for line in text.splitlines())
         self.terms = "\n".join(line for line in said if line and not line.lower().startswith("sitemap"))
         """What is allowed and forbidden, without remarks."""

@@ -1,5 +1,6 @@
 """The source `web`: sites, page by page. Light to import: what takes pages apart comes with a run."""
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark.batch import Batch, Watermark
 from floodmark.errors import InvalidInput, Permanent, Transient
-from floodmark.http.client import Answer, Limits
+from floodmark.http.client import Answer, Limits, TooLarge
 from floodmark.sources.port import Context, Target
 
 from .marks import mark_of
@@ -92,7 +93,14 @@ async def robots_of(get: Callable[[str], Awaitable[Answer]], origin: str, agent:
     from .charsets import decoded  # noqa: PLC0415 - see above
     from .robots import Robots  # noqa: PLC0415
 
-    answer = await get(f"{origin}/robots.txt")
+    try:
+        answer = await get(f"{origin}/robots.txt")
+    except TooLarge as error:
+        raise Permanent(
+            f"{origin}/robots.txt cannot be read: {error}",
+            hint="if the site is yours, add it with --robots ignore",
+        ) from error
     if answer.status >= 500:
         raise Transient(f"{origin}/robots.txt answers with status {answer.status}")
-    return Robots(decoded(answer.body) if answer.status == 200 else "", agent)
+    # A long one takes seconds, in which others have their turn.
+    return await asyncio.to_thread(Robots, decoded(answer.body) if answer.status == 200 else "", agent)
