@@ -93,8 +93,8 @@ def test_sitemaps_list_pages_or_other_sitemaps() -> None:
         b"",
         b"<html><body>not found</body></html>",
         b"<urlset><url>",
-        gzip.compress(b"<urlset/>")[:-9],
-        gzip.compress(b"0" * 60_000_000),
+        gzip.compress(b"<urlset/>", mtime=0)[:-9],
+        gzip.compress(b"0" * 60_000_000, mtime=0),
         b"\x1f\x8bnothing",
     ],
 )
