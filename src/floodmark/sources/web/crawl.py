@@ -39,7 +39,7 @@ CHUNK, _FEW = 300, 100
 # What is kept at once: so many pages with their text, or so many in all.
 BATCH, _MOST_SEEN = 40, 200
 # What was seen is kept after this long at the latest: that much a kill can cost.
-_KEEP_AFTER_SECONDS = 5.0
+_KEEP_AFTER_SECONDS = 2.0
 # How often we look whether the worker is leaving, when no page comes.
 _LOOK_SECONDS = 0.5
 # A crawl that takes longer than this gives its slot to others, and goes on when it is its turn again.
