@@ -154,7 +154,9 @@ class Shop:
         return answer
 
     async def _plain(self, _: web.Request) -> web.StreamResponse:
-        return self._page("<title>Plain</title><h1>Nothing here</h1><button>OK</button>")
+        return self._page(
+            "<title>Plain</title><h1>Nothing here</h1><button onclick=\"document.cookie='pressed=1'\">OK</button>"
+        )
 
     async def _framed(self, _: web.Request) -> web.StreamResponse:
         return self._page(FRAMED)
