@@ -77,9 +77,10 @@ def browsers(pids: Iterable[int]) -> list[int]:
 
 
 async def in_mid_scan(shop: Shop) -> list[int]:
-    """Wait until the browser waits for a page; the processes below us then."""
+    """Wait until the browser waits for a page; its processes then, without the servers of other tests."""
     await eventually(shop.held.is_set, within=60)
-    below = list(descendants(os.getpid()))
+    keepers = [pid for pid in descendants(os.getpid()) if "cookies.keeper" in command(pid)]
+    below = [pid for keeper in keepers for pid in (keeper, *descendants(keeper))]
     assert browsers(below)
     return below
 
