@@ -91,8 +91,8 @@ def test(arguments: list[str]) -> int:
 
 
 def side_by_side() -> list[str]:
-    """Everything takes a while, and much of that is waiting: one test more at a time than there are cores."""
-    return ["-n", str(min(4, 1 + (os.cpu_count() or 1))), "--no-loadscope-reorder"]
+    """Everything takes a while, and much of that is waiting: two tests more at a time than there are cores."""
+    return ["-n", str(min(6, 2 + (os.cpu_count() or 1))), "--no-loadscope-reorder"]
 
 
 def is_about(arguments: list[str], *words: str) -> bool:

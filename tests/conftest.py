@@ -41,12 +41,12 @@ S = TypeVar("S", bound=Server)
 class SideBySide(LoadScopeScheduling):  # type: ignore[misc]  # as above
     """Which tests follow each other when several run at a time: those of a file, which then starts its servers once,
 
-    and all of the chaos tests, since each of them needs the whole machine.
+    and the chaos tests, since each of them needs the whole machine; but for the model, which only computes.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return "chaos" if path.startswith("tests/chaos/") else path
+        return "chaos" if path.startswith("tests/chaos/") and path != "tests/chaos/test_model.py" else path
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SideBySide:

@@ -49,8 +49,8 @@ _DELIVERIES_KEPT = timedelta(days=1)
 _LEFTOVERS = 500
 _SHADOW = timedelta(seconds=15)
 _MEASURE = timedelta(seconds=15)
-# After measuring, rest so many times as long as it took: it takes a fiftieth of one core at most.
-_MEASURE_REST = 50
+# After measuring, rest so many times as long as it took: it takes a twentieth of one core at most.
+_MEASURE_REST = 20
 _NOTIFY = timedelta(seconds=5)
 # What was put on the queue this long ago and is still waiting is put once more, in case the queue forgot.
 _FORGOTTEN = timedelta(seconds=5)
