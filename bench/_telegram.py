@@ -27,6 +27,7 @@ from floodmark.store.accounts import Accounts
 from floodmark.store.jobs import Jobs
 from floodmark.telemetry.events import BatchKept, ExecutionSettled
 from floodmark.telemetry.logs import LogListener, configure
+from floodmark.testing.serving import served
 from floodmark.vault import Vault
 
 from ._measuring import Watch, in_a_process, migrated, resident_megabytes, run, tell
@@ -136,26 +137,18 @@ async def worker(wanted: Reading) -> None:
         database_url=wanted.database_url, floodmark_secret_key=SECRET, hostname="bench", log_level="warning"
     )
     await migrated(settings)
-    app, stop, ready = Floodmark(settings), asyncio.Event(), asyncio.get_running_loop().create_future()
+    app, samples, watch = Floodmark(settings), _Samples(wanted.samples), Watch()
     configure(settings.log_level, settings.log_format)
     LogListener(structlog.get_logger()).attach(app.events)
-    working = asyncio.create_task(
-        app.serve(scheduler=False, stop=stop, port=0, ready=lambda parts, _: ready.set_result(parts))
-    )
-    await asyncio.wait([working, ready], return_when=asyncio.FIRST_COMPLETED)
-    if not ready.done():
-        return await working
-    parts: Parts = ready.result()
-    await given_account(parts, wanted.session)
-    await _execution(parts, WARM_UP)
-    before, samples, watch = await _count(parts), _Samples(wanted.samples), Watch()
-    parts.events.listen(BatchKept, samples.kept)
-    with watch.running():
-        await _execution(parts, wanted.channel)
-    messages = await _count(parts) - before
-    stop.set()
-    await working
-    return tell(Read(messages=messages, wall=watch.wall, cpu=watch.cpu, megabytes=samples.megabytes))
+    async with served(app, scheduler=False) as (parts, _):
+        await given_account(parts, wanted.session)
+        await _execution(parts, WARM_UP)
+        before = await _count(parts)
+        parts.events.listen(BatchKept, samples.kept)
+        with watch.running():
+            await _execution(parts, wanted.channel)
+        messages = await _count(parts) - before
+    tell(Read(messages=messages, wall=watch.wall, cpu=watch.cpu, megabytes=samples.megabytes))
 
 
 async def _execution(parts: Parts, channel: str) -> None:

@@ -24,6 +24,7 @@ from floodmark.spec import JobSpec
 from floodmark.store.jobs import Jobs
 from floodmark.telemetry.events import ExecutionSettled
 from floodmark.telemetry.logs import LogListener, configure
+from floodmark.testing.serving import served
 from floodmark.testing.web.writing import document
 
 from ._measuring import Watch, in_a_process, migrated, run, tell
@@ -146,30 +147,21 @@ async def work(wanted: Wanted) -> None:
         web_domain_concurrency=CONCURRENCY,
     )
     await migrated(settings)
-    app, stop, ready = Floodmark(settings), asyncio.Event(), asyncio.get_running_loop().create_future()
+    app = Floodmark(settings)
     configure(settings.log_level, settings.log_format)
     LogListener(structlog.get_logger()).attach(app.events)
-    working = asyncio.create_task(
-        app.serve(scheduler=False, stop=stop, port=0, ready=lambda parts, _: ready.set_result(parts))
-    )
-    await asyncio.wait([working, ready], return_when=asyncio.FIRST_COMPLETED)
-    if not ready.done():
-        return await working
-    parts: Parts = ready.result()
-    job = await Jobs(parts.database, parts.clock).add(
-        JobSpec(
-            source="web",
-            target=wanted.url,
-            when=When(schedule_type=ScheduleType.EVENT),
-            # As many as there are, without pauses: a loopback site bears it.
-            params={"delay": 0, "max_pages": wanted.pages * 2, "max_depth": 50},
+    async with served(app, scheduler=False) as (parts, _):
+        job = await Jobs(parts.database, parts.clock).add(
+            JobSpec(
+                source="web",
+                target=wanted.url,
+                when=When(schedule_type=ScheduleType.EVENT),
+                # As many as there are, without pauses: a loopback site bears it.
+                params={"delay": 0, "max_pages": wanted.pages * 2, "max_depth": 50},
+            )
         )
-    )
-    passes = [await _crawl(parts, job), await _crawl(parts, job)]
-    stop.set()
-    await working
+        passes = [await _crawl(parts, job), await _crawl(parts, job)]
     print(msgspec.json.encode(passes).decode(), flush=True)
-    return None
 
 
 async def _crawl(parts: Parts, job: Job) -> Pass:

@@ -31,6 +31,7 @@ from floodmark.store.watermarks import Watermarks
 from floodmark.telemetry.events import Event, Events
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import take
+from floodmark.testing.serving import served
 from floodmark.testing.telegram import Channel, LoopbackTelegram
 from floodmark.vault import Vault
 
@@ -138,27 +139,11 @@ async def working(
     chosen = Settings(**{"database_url": database_url, "hostname": "test", **QUICK, **settings})
     events = Events()
     app = Floodmark(chosen, events=events, clock=clock)
-    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(
-        app.serve(
-            scheduler=scheduler,
-            worker=worker,
-            stop=stop,
-            port=0,
-            ready=lambda parts, http: ready.set_result(Desk(parts, server, http.url)),
-        )
-    )
-    try:
-        await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            serving.result()
-        desk: Desk = ready.result()
+    async with served(app, scheduler=scheduler, worker=worker) as (parts, url):
+        desk = Desk(parts, server, url)
         for kind in listen:
             events.listen(kind, desk.seen.append)
         yield desk
-    finally:
-        stop.set()
-        await serving
 
 
 @asynccontextmanager

@@ -1,6 +1,5 @@
 """Floodmark at work on loopback sites, and the questions tests ask of it."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -19,6 +18,7 @@ from floodmark.store.audit import Actor
 from floodmark.store.tables import item_revisions, items, pages
 from floodmark.telemetry.events import Event, Events
 from floodmark.testing.eventually import eventually
+from floodmark.testing.serving import served
 from floodmark.testing.web import Site
 
 ENDED = ("done", "dead", "cancelled", "skipped")
@@ -106,19 +106,11 @@ async def working(
     """Scheduler and worker in this process, as `floodmark up` starts them, until the block ends."""
     events = Events()
     app = Floodmark(Settings(**{"database_url": database_url, **QUICK, **site.settings(), **settings}), events=events)
-    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(app.serve(stop=stop, port=0, ready=lambda parts, _: ready.set_result(parts)))
-    try:
-        await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            serving.result()
-        desk = Desk(ready.result(), site)
+    async with served(app) as (parts, _):
+        desk = Desk(parts, site)
         for kind in listen:
             events.listen(kind, desk.seen.append)
         yield desk
-    finally:
-        stop.set()
-        await serving
 
 
 @asynccontextmanager

@@ -1,6 +1,5 @@
 """The OpenAPI document, and the processes that serve what it tells of."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from floodmark.app import Floodmark
 from floodmark.cli import app as cli
 from floodmark.errors import InvalidInput
 from floodmark.settings import Settings
+from floodmark.testing.serving import served
 
 V8 = {
     "/api/v2/jobs": {"get", "post"},
@@ -67,19 +67,13 @@ def test_the_document_is_printed_without_a_database(tmp_path: Path, monkeypatch:
 )
 async def test_each_role_serves_what_it_should(sqlite_url: str, scheduler: bool, worker: bool, has_api: bool) -> None:
     app = Floodmark(Settings(database_url=sqlite_url, host="127.0.0.1"))
-    stop = asyncio.Event()
-    found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(
-        app.serve(
-            scheduler=scheduler, worker=worker, port=0, stop=stop, ready=lambda _, server: found.set_result(server.url)
-        )
-    )
-    async with httpx2.AsyncClient(base_url=await found, trust_env=False) as client:
+    async with (
+        served(app, scheduler=scheduler, worker=worker) as (_, url),
+        httpx2.AsyncClient(base_url=url, trust_env=False) as client,
+    ):
         assert (await client.get("/api/v2/jobs")).status_code == (200 if has_api else 404)
         assert (await client.get("/health")).status_code == 200
         assert (await client.get("/metrics")).status_code == 200
-    stop.set()
-    await serving
 
 
 @pytest.mark.spec("G9")

@@ -16,19 +16,15 @@ Runs in a thread of its own, whatever the loop of the test does.
 """
 
 import asyncio
-import ssl
 import threading
 from collections import Counter
 from collections.abc import Coroutine
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+
+from certificates import self_signed
 
 _NAMES = ("shop", "tracker", "plain", "framed", "blocked", "maze", "stuck", "flaky", "once", "inside")
 HOSTS = tuple(f"{name}.test" for name in _NAMES)
@@ -108,7 +104,7 @@ class Shop:
 
     async def _open(self) -> None:
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=_certificate(self._folder)).start()
+        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self_signed(self._folder, *HOSTS)[0]).start()
         self.port = self._runner.addresses[0][1]
 
     async def _close(self) -> None:
@@ -184,28 +180,3 @@ class Shop:
 
     async def _inside(self, _: web.Request) -> web.StreamResponse:
         return self._page(INSIDE)
-
-
-def _certificate(folder: Path) -> ssl.SSLContext:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "shop.test")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=30))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host) for host in HOSTS]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    path = folder / "shop.pem"
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(path)
-    return context

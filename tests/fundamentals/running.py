@@ -4,7 +4,6 @@ A program of your own needs none of this: it says `app.run()`, or is started by 
 Each question here has a command that answers it for people; the docstrings name it.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +19,7 @@ from floodmark.parts import Parts
 from floodmark.store.audit import Actor
 from floodmark.store.port import Event
 from floodmark.testing.eventually import eventually
+from floodmark.testing.serving import served
 from floodmark.triggers import instants, trigger_of
 
 ENDED = ("done", "dead", "cancelled", "skipped")
@@ -136,13 +136,5 @@ async def opened(app: Floodmark) -> AsyncIterator[Opened]:
 @asynccontextmanager
 async def running(app: Floodmark) -> AsyncIterator[Opened]:
     """Scheduler and worker in this process, as `app.run()` starts them, until the block ends."""
-    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(app.serve(stop=stop, port=0, ready=lambda parts, _: ready.set_result(parts)))
-    try:
-        await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            serving.result()
-        yield Opened(ready.result())
-    finally:
-        stop.set()
-        await serving
+    async with served(app) as (parts, _):
+        yield Opened(parts)

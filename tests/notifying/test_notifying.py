@@ -12,6 +12,7 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import insert, update
 
+from certificates import self_signed
 from command_line import CommandLine
 from floodmark.incoming.webhooks import Webhook, judge
 from floodmark.notifying.making import notifier_of
@@ -26,7 +27,7 @@ from floodmark.telemetry.events import NotificationSent
 from floodmark.testing.clock import SetClock
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, change_jobs, given_job, given_lease, settle
-from notifying.receivers import PASSWORD, USER, Letterbox, Receiver, certificate
+from notifying.receivers import PASSWORD, USER, Letterbox, Receiver
 
 pytestmark = pytest.mark.spec("T13")
 
@@ -310,7 +311,7 @@ def test_the_command_tries_every_channel(
 ) -> None:
     """Over TLS and with a password, which a server without TLS would not get."""
     monkeypatch.chdir(tmp_path)
-    context, trusted = certificate(tmp_path)
+    context, trusted = self_signed(tmp_path, "127.0.0.1")
     shop = CommandLine(tmp_path)
     shop.refused("notify", "test", says="no channel is configured")
     shop.refused("notify", "test", "--set", "NOTIFY_EMAIL_TO=a@b", says="mail needs both")

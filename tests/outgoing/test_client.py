@@ -5,19 +5,16 @@ import gzip
 import ssl
 import zlib
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from msgspec.structs import replace
 from yarl import URL
 
+from certificates import self_signed
 from floodmark.errors import Permanent, SourceError, Transient
 from floodmark.http.client import Http, Limits, TooLarge, TooSlow
 from floodmark.http.guard import Guard, Refused
@@ -245,32 +242,8 @@ def test_bodies_are_unpacked_in_pieces_of_any_size(how: str) -> None:
         assert unpacked.body == text
 
 
-@pytest.fixture
-def self_signed(tmp_path: Path) -> ssl.SSLContext:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a.test")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("a.test")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    file = tmp_path / "both.pem"
-    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    file.write_bytes(secret + made.public_bytes(Encoding.PEM))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(file)
-    return context
-
-
-async def test_a_certificate_that_nobody_vouches_for_is_not_good(http: Http, self_signed: ssl.SSLContext) -> None:
-    async with Site(tls=self_signed) as site:
+async def test_a_certificate_that_nobody_vouches_for_is_not_good(http: Http, tmp_path: Path) -> None:
+    async with Site(tls=self_signed(tmp_path, "a.test")[0]) as site:
         site.page("/", "Welcome")
         with pytest.raises(Permanent, match=r"the certificate of a\.test is not good: self-signed"):
             await http.get(site.at("a.test", "/"))

@@ -5,7 +5,6 @@ import re
 import signal
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -19,11 +18,11 @@ from command_line import eventually as eventually_outside
 from conftest import started
 from floodmark import Floodmark
 from floodmark.errors import InvalidInput
-from floodmark.parts import Parts
 from floodmark.settings import Settings
 from floodmark.telemetry.events import ExecutionSettled, MetricsPushed
 from floodmark.telemetry.push import require_gateway
 from floodmark.testing.eventually import eventually
+from floodmark.testing.serving import served
 from servers import Pushgateway
 
 pytestmark = pytest.mark.spec("F6")
@@ -57,23 +56,6 @@ def total(gateway: Pushgateway, name: str) -> float:
     return sum(sample.value for sample in pushed(gateway, name))
 
 
-@asynccontextmanager
-async def running(app: Floodmark) -> AsyncIterator[tuple[Parts, str]]:
-    """The app at work, and where it serves."""
-    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(
-        app.serve(stop=stop, port=0, ready=lambda parts, server: ready.set_result((parts, server.url)))
-    )
-    try:
-        await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            serving.result()
-        yield ready.result()
-    finally:
-        stop.set()
-        await serving
-
-
 async def test_a_process_pushes_survives_a_gateway_that_is_away_and_tidies_up(
     gateway: Pushgateway, sqlite_copy: str
 ) -> None:
@@ -89,7 +71,7 @@ async def test_a_process_pushes_survives_a_gateway_that_is_away_and_tidies_up(
     async def ticks(since: object) -> AsyncIterator[dict[str, Any]]:
         yield {"id": len(settled)}
 
-    async with running(app) as (parts, url):
+    async with served(app) as (parts, url):
         assert parts.name.startswith("rack/7-")
         await eventually(lambda: total(gateway, "crawler_scheduler_jobs_executed_total") >= 1)
         [info] = pushed(gateway, "floodmark_info")

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from floodmark.telemetry.events import Events
 from floodmark.telemetry.tracing import Tracing, tracing_of
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, a_lease, change_jobs, rows_of
+from floodmark.testing.serving import served
 from floodmark.testing.web import Entry, Site, rss, status
 from otlp import Collector, SpanSeen, collecting
 
@@ -171,7 +172,7 @@ async def test_a_webhook_goes_on_with_its_senders_trace_through_every_attempt(
             raise trouble.pop(0)
         yield {"id": 1}
 
-    async with _serving(app) as (parts, url):
+    async with served(app) as (parts, url):
         job = await Jobs(parts.database, parts.clock).get("news")
         await change_jobs(parts, [job.job_id], trigger_webhook="/news/{place}")
         async with aiohttp.ClientSession() as session:
@@ -195,23 +196,6 @@ async def test_a_webhook_goes_on_with_its_senders_trace_through_every_attempt(
     ]
     assert executions[0].message == "ValueError: password=***"
     assert {headers["x-api-key"] for headers in collector.headers} == {"open sesame"}
-
-
-@asynccontextmanager
-async def _serving(app: Floodmark) -> AsyncIterator[tuple[Parts, str]]:
-    """Scheduler, worker and API in this process, until the block ends."""
-    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(
-        app.serve(stop=stop, port=0, ready=lambda parts, server: ready.set_result((parts, server.url)))
-    )
-    try:
-        await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            serving.result()
-        yield ready.result()
-    finally:
-        stop.set()
-        await serving
 
 
 async def _is_relayed(parts: Parts) -> bool:

@@ -15,6 +15,7 @@ from floodmark.store.database import open_database
 from floodmark.store.migrate import migrate
 from floodmark.telemetry.events import Events
 from floodmark.testing.eventually import eventually
+from floodmark.testing.serving import served
 
 SOON = 2.0
 
@@ -57,18 +58,11 @@ async def typed(request: pytest.FixtureRequest) -> AsyncIterator[Typed]:
     database = open_database(url, events=Events())
     await migrate(database)
     await database.close()
-    app, stop, up = Floodmark(Settings(database_url=url)), asyncio.Event(), asyncio.Event()
-    serving = asyncio.create_task(
-        app.serve(worker=False, port=0, stop=stop, ready=lambda parts, server: up.set()), name="scheduler"
-    )
-    await up.wait()
-    async with by_hand(url) as prompt:
+    async with served(Floodmark(Settings(database_url=url)), worker=False), by_hand(url) as prompt:
         # The first plan shows that the scheduler leads by now.
         await prompt("INSERT INTO jobs (name, target, interval_seconds) VALUES ('first', 'nothing', 3600)")
         await eventually(lambda: _planned(prompt, "first"), within=20)
         yield prompt
-    stop.set()
-    await serving
 
 
 async def _planned(typed: Typed, name: str) -> bool:

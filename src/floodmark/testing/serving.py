@@ -1,0 +1,39 @@
+"""An application at work in the process of a test, as `floodmark up` starts it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from floodmark.app import Floodmark
+from floodmark.parts import Parts
+
+
+class Served(NamedTuple):
+    """What is at work, and where it can be asked."""
+
+    parts: Parts
+    url: str
+
+
+@asynccontextmanager
+async def served(app: Floodmark, *, scheduler: bool = True, worker: bool = True) -> AsyncIterator[Served]:
+    """The application in these roles, on a port of its own, until the block ends; raises what prevents it."""
+    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(
+        app.serve(
+            scheduler=scheduler,
+            worker=worker,
+            stop=stop,
+            port=0,
+            ready=lambda parts, server: ready.set_result(Served(parts, server.url)),
+        )
+    )
+    try:
+        await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()
+        yield ready.result()
+    finally:
+        stop.set()
+        await serving
