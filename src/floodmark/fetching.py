@@ -189,7 +189,7 @@ class Fetch:
         """What the leader does for executions that wait or were left lying, as long as there is none."""
         parts = self._parts
         if await parts.leases.holder(parts.settings.scheduler_leader_key) is None:
-            await self._shared.put(await parts.upkeep.wake(limit=_AT_ONCE))
+            await self._shared.put(await parts.upkeep.wake(limit=_AT_ONCE), again=True)
             rescued = await parts.upkeep.rescue(limit=_AT_ONCE, rescue_max=parts.settings.execution_rescue_max)
             await self._shared.put(rescued.queued, again=True)
 

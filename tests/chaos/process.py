@@ -182,7 +182,8 @@ class Diary:
 def _tell_where() -> None:
     """What every task and thread is waiting for, for whoever wonders why nothing happens."""
     for task in asyncio.all_tasks():
-        task.print_stack()
+        for frame in task.get_stack(limit=1):
+            print(f"{task.get_name()}: {frame.f_code.co_filename}:{frame.f_lineno}", file=sys.stderr)
     faulthandler.dump_traceback()
 
 

@@ -26,7 +26,7 @@ from servers import Postgres, Valkey
 
 AT_ONCE = 8
 # Seconds. The machine may be busy with other tests.
-PATIENCE = 60.0
+PATIENCE, IN_ALL = 60.0, 150.0
 PLAN = Plan(items=300, streams=2, batch=50, pause=0.02, slow_down=True)
 
 # In the middle of things rather than at the very first hit.
@@ -39,6 +39,7 @@ HITS = {
     "settle.committed": 2,
 }
 
+UNFINISHED = "SELECT * FROM job_executions WHERE state NOT IN ('done', 'skipped')"
 SIGKILLED = -9
 REPLACED = ("BatchRefused", "LeaseLost")
 
@@ -127,7 +128,7 @@ def outcomes(
 
         async def one(case: Case) -> None:
             async with turns:
-                await asyncio.wait_for(run(case, stores, Fleet(zygote, folder / str(case))), 60)
+                await asyncio.wait_for(run(case, stores, Fleet(zygote, folder / str(case))), IN_ALL)
 
         return await asyncio.gather(*map(one, wanted), return_exceptions=True)
 
@@ -162,13 +163,14 @@ async def run(case: Case, stores: Stores, fleet: Fleet) -> None:
             await eventually(met, bool, seconds=PATIENCE, what="the fail-point is met")
         if case.action == "kill" or not has_worker:
             fleet.start(order("survivor", settings, fleet))
-        await wait_for_items(probe, PLAN, seconds=30)
+        await wait_for_items(probe, PLAN, seconds=PATIENCE)
         until = await come_to_rest(probe, seconds=PATIENCE)
         await check_all(probe, PLAN, until, settings)
         if case.stores == "servers":
             await check_relayed(case, settings, probe)
     except BaseException as error:
-        error.add_note(f"{case}: {dict(fleet.counts())}\n{fleet.failures()}\n{await fleet.where()}")
+        where, unfinished = await fleet.where(), await probe.rows(UNFINISHED)
+        error.add_note(f"{where}\n{case}: {dict(fleet.counts())}\n{fleet.failures()}\n{unfinished}\n{error!r}")
         raise
     finally:
         fleet.stop_all()
@@ -209,7 +211,7 @@ def order(name: str, settings: dict[str, Any], fleet: Fleet, *, failpoint: str =
         scheduler=True,
         worker=worker,
         failpoint=failpoint,
-        seconds=90,
+        seconds=IN_ALL + 30,
     )
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, insert, update
+from sqlalchemy import delete, insert, text, update
 
 from floodmark.batch import Batch, Blob, Item, Kept, Page
 from floodmark.execution import Hold, Lease, State
@@ -534,6 +534,30 @@ async def test_what_is_left_of_crawls_and_reports_is_forgotten_in_time(parts: Pa
     assert {row["stream"] for row in await rows_of(parts, pages_table)} == {"wanted", "recent"}
     assert [row["sha256"] for row in await rows_of(parts, blobs)] == [again.sha256]
     assert await count_of(parts, items) == 4
+
+
+async def test_a_picture_that_is_being_kept_again_is_not_forgotten(postgres_only: Opened) -> None:
+    """Who forgets has seen it as it was before, and waits for whoever keeps it again just then."""
+    picture = Blob(hashlib.sha256(b"x").hexdigest(), "image/png", b"x")
+    async with postgres_only() as parts, postgres_only() as other:
+        await parts.keeping.keep(await given_lease(parts, name="shop"), Batch([], {"crawl": 1}, blobs=[picture]))
+        async with parts.database.writing() as connection:
+            await connection.execute(update(blobs).values(kept_at=datetime.now(UTC) - 100 * DAY))
+
+        async with parts.database.writing() as connection:
+            await connection.execute(update(blobs).values(kept_at=datetime.now(UTC)))
+            leftovers = Leftovers(other.database, other.clock)
+            forgetting = asyncio.create_task(leftovers.forget(pages=90 * DAY, blobs=90 * DAY, limit=2))
+            await eventually(lambda: _is_waited_for(parts, "blobs"))
+
+        assert await forgetting == 0
+        assert await count_of(parts, blobs) == 1
+
+
+async def _is_waited_for(parts: Parts, table: str) -> bool:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE :like"
+    async with parts.database.engine.connect() as connection:
+        return bool((await connection.execute(text(query), {"like": f"%{table}%"})).scalar_one())
 
 
 # The leader

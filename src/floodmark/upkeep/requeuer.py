@@ -34,7 +34,8 @@ class Waker:
         woken = await self._upkeep.wake(limit=_AT_ONCE)
         if woken:
             failpoint("wake.committed")
-            await self._queue.put(woken)
+            # Again: the worker that let it go may not have taken its old entry away yet.
+            await self._queue.put(woken, again=True)
         if len(woken) >= _AT_ONCE:
             return timedelta()
         self._pause = _AT_MOST_OFTEN if woken else min(self._pause * 2, _RARELY)

@@ -14,6 +14,10 @@ for priority = 1, 3 do
         deleted = deleted + redis.call('XDEL', KEYS[priority + 1], unpack(entries[priority]))
     end
 end
--- If one was put again meanwhile it is forgotten too soon: at worst a third put adds a second entry for it.
-redis.call('HDEL', KEYS[1], unpack(ARGV, 3, 2 + count))
+-- Not of those that were put again meanwhile: they stand for a newer entry.
+local known, forgotten = redis.call('HMGET', KEYS[1], unpack(ARGV, 3, 2 + count)), {}
+for i = 1, count do
+    if known[i] == ARGV[2 + count + i] then forgotten[#forgotten + 1] = ARGV[2 + i] end
+end
+if #forgotten > 0 then redis.call('HDEL', KEYS[1], unpack(forgotten)) end
 return deleted

@@ -172,7 +172,7 @@ class SinkContract:
         await settle(parts, lease, Snooze(after=AT_ONCE, reason="wait", kept=Kept(new=2)))
         assert (await watermark_of(parts, lease))["high_water"]["key"] == "2"
 
-        await parts.queue.put(await parts.upkeep.wake(limit=1))
+        await parts.queue.put(await parts.upkeep.wake(limit=1), again=True)
         [again] = await take(parts)
         assert again.watermark == {"id": 2}
         await settle(parts, again, Done())

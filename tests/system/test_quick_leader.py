@@ -1,0 +1,129 @@
+"""The leader hears of an outcome from the store, and may act on it before the worker has told Redis."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import timedelta
+
+import pytest
+from redis.asyncio import Redis
+
+from floodmark.execution import Lease
+from floodmark.outcome import Done, Snooze
+from floodmark.parts import Parts
+from floodmark.queue.redis_streams import GROUP, RedisStreamsQueue
+from floodmark.queue.sql import SqlQueue
+from floodmark.store.port import Extended, Leasing, Settlement
+from floodmark.testing.eventually import eventually
+from floodmark.testing.factories import AT_ONCE, TTL, Opened, given_executions, given_job, given_queued, settle, take
+from floodmark.upkeep.leader import Leader
+from floodmark.upkeep.requeuer import Waker
+
+NORMAL, KNOWN = "crawler:jobs:normal", "crawler:jobs:known"
+
+
+class SlowToTell:
+    """The store, and after each of its commits a moment in which others act."""
+
+    def __init__(self, leasing: Leasing, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        self._leasing, self._meanwhile = leasing, meanwhile
+
+    async def prepare(self) -> None:
+        await self._leasing.prepare()
+
+    async def claim(self, ids: Sequence[str], *, worker: str, ttl: timedelta) -> list[Lease]:
+        leases = await self._leasing.claim(ids, worker=worker, ttl=ttl)
+        await self._meanwhile()
+        return leases
+
+    async def claim_next(self, limit: int, *, worker: str, ttl: timedelta) -> list[Lease]:
+        return await self._leasing.claim_next(limit, worker=worker, ttl=ttl)
+
+    async def extend(self, leases: Sequence[Lease], *, ttl: timedelta) -> Extended:
+        return await self._leasing.extend(leases, ttl=ttl)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        settled = await self._leasing.settle(settlements)
+        await self._meanwhile()
+        return settled
+
+
+@pytest.fixture
+async def parts(redis_on_sqlite: Opened) -> AsyncIterator[Parts]:
+    async with redis_on_sqlite() as parts:
+        yield parts
+
+
+@pytest.fixture
+def redis(parts: Parts) -> Redis:
+    assert parts.redis is not None
+    return parts.redis
+
+
+def slow(parts: Parts, meanwhile: Callable[[], Awaitable[object]]) -> RedisStreamsQueue:
+    """The queue of a worker that is slow to tell Redis what it told the store."""
+    assert parts.redis is not None
+    leasing, patience = SlowToTell(parts.leasing, meanwhile), parts.settings.queue_patience
+    fallback = SqlQueue(parts.database, leasing, parts.signals, parts.events)
+    prefix = parts.settings.scheduler_queue_prefix
+    return RedisStreamsQueue(parts.redis, leasing, fallback, parts.events, prefix=prefix, patience=patience)
+
+
+async def waker_of(parts: Parts) -> Waker:
+    leader = Leader(parts.leases, parts.events, name="leader", holder=parts.name, ttl=TTL)
+    await leader.step()
+    return Waker(parts.upkeep, parts.queue, leader)
+
+
+async def snoozed_and_woken(parts: Parts) -> str:
+    """An execution that was queued anew while its worker had yet to take the old entry away."""
+    waker = await waker_of(parts)
+    worker = slow(parts, waker.step)
+    [execution_id] = await given_queued(parts)
+    [lease] = await worker.lease(1, worker="a", ttl=TTL, wait=AT_ONCE)
+    snooze = Snooze(after=timedelta(), reason="busy")
+    assert await worker.settle([Settlement(lease=lease, outcome=snooze, duration=0.1)]) == [True]
+    return execution_id
+
+
+@pytest.mark.spec("G2", "E7")
+async def test_one_that_is_woken_before_its_entry_is_gone_can_be_taken(parts: Parts, redis: Redis) -> None:
+    execution_id = await snoozed_and_woken(parts)
+
+    [lease] = await take(parts)
+
+    assert lease.execution_id == execution_id
+    assert await settle(parts, lease, Done())
+    assert await redis.xlen(NORMAL) == 0
+    assert await redis.hlen(KNOWN) == 0
+
+
+@pytest.mark.spec("G2", "V2")
+async def test_a_late_acknowledgement_leaves_the_newer_entry_known(parts: Parts, redis: Redis) -> None:
+    """What nobody knows is swept away: it would be lost with a worker that dies between reading and claiming."""
+    execution_id = await snoozed_and_woken(parts)
+    await redis.xreadgroup(GROUP, "dead", {NORMAL: ">"})
+
+    [lease] = await eventually(lambda: take(parts, ttl=timedelta(milliseconds=20)))
+
+    assert lease.execution_id == execution_id
+
+
+@pytest.mark.spec("G2", "E7")
+async def test_one_that_is_parked_and_woken_at_once_can_be_taken(parts: Parts, redis: Redis) -> None:
+    """The second of one job has to wait for the first, which may end very soon."""
+    waker, job_id = await waker_of(parts), await given_job(parts)
+    [first] = await given_executions(parts, [job_id])
+    [second] = await given_executions(parts, [job_id])
+    [running] = await take(parts, 1)
+    assert running.execution_id == first
+
+    async def meanwhile() -> None:
+        await settle(parts, running, Done())
+        await waker.step()
+
+    assert await slow(parts, meanwhile).lease(1, worker="b", ttl=TTL, wait=AT_ONCE) == []
+
+    [lease] = await take(parts)
+    assert lease.execution_id == second
+    assert await settle(parts, lease, Done())
+    assert await redis.xlen(NORMAL) == 0
+    assert await redis.hlen(KNOWN) == 0
