@@ -24,7 +24,7 @@ class Item(Struct, frozen=True, gc=False):
     deleted: bool = False
 
 
-class Page(Struct, frozen=True, kw_only=True, gc=False):
+class Page(Struct, frozen=True, gc=False):
     """One address of a site, and what a crawl knows of it. The pages that wait are the frontier of the crawl.
 
     `crawl` is the crawl that visited it last; 0: found, but never visited. Who was visited by a later crawl knows more.

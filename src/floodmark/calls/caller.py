@@ -26,10 +26,11 @@ from .port import BreakerStore, CallTracing, HeldLimit, LimitStore, Move, Moved
 from .retrying import PASSING, Retrying, RetryPolicy, Sleep, name_of
 
 # What another process was told is known here after this long.
-_FRESH = timedelta(seconds=1)
+_FRESH, _NO_TIME = timedelta(seconds=1), timedelta()
 # Somebody who is cancelled, or was just told to wait, is not kept longer than this by a store that does not answer.
 _LAST_WORDS_SECONDS = 5.0
 _MOST_SCOPES, _MOST_METHODS = 1000, 200
+_UNPACED = Pace()
 
 T = TypeVar("T")
 
@@ -154,7 +155,7 @@ class Caller:
         """What holds right now, without calling."""
         with self._using(scope) as known:
             await self._refresh(known)
-            return self._refusal(known, CallKey(scope=scope, method=method))
+            return self._refusal(known, CallKey(scope=scope, method=method), self._clock.now())
 
     async def step(self) -> None:
         """Look again at those breakers that are not closed, so that what is shown of them is true when nobody calls."""
@@ -164,17 +165,21 @@ class Caller:
 
     async def _attempt(self, scope: _Scope, key: CallKey, send: Callable[[], Awaitable[T]]) -> T:
         # Most calls find nothing to wait for, and there are thousands a second: those wait for nothing here either.
-        if not self._is_fresh(scope):
+        began = self._clock.now()
+        if not _is_fresh(scope, began):
             await self._refresh(scope)
-        self._refuse(scope, key)
-        rest = self._take_turn(scope, key)
+            began = self._clock.now()
+        self._refuse(scope, key, began)
+        rest, ticket = self._take_turn(scope, key, began), None
         if rest > 0:
             await self._sleep(rest)
-        ticket = None if scope.breaker.state is BreakerState.CLOSED else await self._admit(scope)
-        began = self._clock.now()
+            began = self._clock.now()
+        if scope.breaker.state is not BreakerState.CLOSED:
+            ticket = await self._admit(scope)
+            began = self._clock.now()
         try:
             # Someone may have been told to wait while we asked for our turn.
-            self._refuse_if_held(scope, key)
+            self._refuse_if_held(scope, key, began)
             answer = await (send() if scope.patience is None else self._answer(scope.patience, key, send))
         except SlowDown as told:
             if told.key is None:
@@ -208,18 +213,17 @@ class Caller:
 
     # May it be made now?
 
-    def _refuse(self, scope: _Scope, key: CallKey) -> None:
-        refusal = self._refusal(scope, key)
+    def _refuse(self, scope: _Scope, key: CallKey, now: datetime) -> None:
+        refusal = self._refusal(scope, key, now)
         if refusal is not None:
             raise refusal
 
-    def _refuse_if_held(self, scope: _Scope, key: CallKey) -> None:
-        refusal = self._held(scope, key, self._clock.now())
+    def _refuse_if_held(self, scope: _Scope, key: CallKey, now: datetime) -> None:
+        refusal = self._held(scope, key, now)
         if refusal is not None:
             raise refusal
 
-    def _refusal(self, scope: _Scope, key: CallKey) -> SlowDown | None:
-        now = self._clock.now()
+    def _refusal(self, scope: _Scope, key: CallKey, now: datetime) -> SlowDown | None:
         is_closed = scope.breaker.state is BreakerState.CLOSED
         return self._held(scope, key, now) or (None if is_closed else self._broken(scope, now))
 
@@ -241,11 +245,11 @@ class Caller:
         because = f" ({scope.breaker.reason})" if scope.breaker.reason else ""
         return SlowDown(until - now - scope.ahead, None, f"breaker {scope.name} is {what}{because}")
 
-    def _take_turn(self, scope: _Scope, key: CallKey) -> float:
+    def _take_turn(self, scope: _Scope, key: CallKey, now: datetime) -> float:
         """How many seconds to wait for our turn, which is taken by asking."""
         if not self._policy.is_adaptive:
             return 0.0
-        now, pace = self._clock.now(), scope.paces.get(key.limit, Pace())
+        pace = scope.paces.get(key.limit, _UNPACED)
         rest = paces.wait(pace, now)
         if rest > paces.PATIENCE_SECONDS:
             assert pace.rate is not None
@@ -353,15 +357,11 @@ class Caller:
 
     async def _refresh(self, scope: _Scope) -> None:
         """Read again what is older than a second; those who come meanwhile wait for the same reading."""
-        if self._is_fresh(scope):
+        if _is_fresh(scope, self._clock.now()):
             return
         async with scope.reading:
-            if not self._is_fresh(scope):
+            if not _is_fresh(scope, self._clock.now()):
                 await self._read(scope)
-
-    def _is_fresh(self, scope: _Scope) -> bool:
-        # Neither too old nor, by a clock that was put back, from the future.
-        return scope.read_at is not None and timedelta() <= self._clock.now() - scope.read_at < _FRESH
 
     async def _read(self, scope: _Scope) -> None:
         for name, held in list(scope.limits.items()):
@@ -445,3 +445,8 @@ class Caller:
 
 def _can_be_read_again(scope: _Scope) -> bool:
     return all(held.is_saved for held in scope.limits.values())
+
+
+def _is_fresh(scope: _Scope, now: datetime) -> bool:
+    # Neither too old nor, by a clock that was put back, from the future.
+    return scope.read_at is not None and _NO_TIME <= now - scope.read_at < _FRESH

@@ -42,13 +42,13 @@ class Pages:
             .limit(limit)
         )
         async with self._database.reading() as connection:
-            return [Page(**row) for row in (await connection.execute(query)).mappings()]
+            return [Page(*row) for row in await connection.execute(query)]
 
     async def known(self, stream: str, urls: Sequence[str]) -> dict[str, Page]:
         """What is known of these addresses."""
         query = _SELECT.where(_CELL.stream == stream, _CELL.url.in_(urls))
         async with self._database.reading() as connection:
-            return {row["url"]: Page(**row) for row in (await connection.execute(query)).mappings()}
+            return {row.url: Page(*row) for row in await connection.execute(query)}
 
     async def alike(self, stream: str, hashes: Sequence[str]) -> dict[str, str]:
         """For each of these contents, the address that was found first with it."""

@@ -35,7 +35,7 @@ from .rules import Rules
 from .urls import Scope, host_of, origin_of
 
 # Pages of the frontier that are read at once. When fewer than these are left it is time to read on.
-CHUNK, _FEW = 300, 100
+CHUNK, _FEW = 1000, 100
 # What is kept at once: so many pages with their text, or so many in all.
 BATCH, _MOST_SEEN = 40, 200
 # What was seen is kept after this long at the latest: that much a kill can cost.

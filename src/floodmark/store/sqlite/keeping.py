@@ -1,7 +1,7 @@
 """Items, watermark and events in one transaction on SQLite, and the numbering of events for readers."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
@@ -30,7 +30,8 @@ SELECT key, content_hash, revision FROM items
 _INSERT = """
 INSERT INTO items (stream, key, occurred_at, collected_at, tenant_id, user_id, data, content_hash, deleted,
                    execution_id, fence)
-VALUES """
+VALUES {rows}
+"""
 
 _ARCHIVE = """
 INSERT INTO item_revisions (stream, key, revision, occurred_at, collected_at, data, content_hash, deleted,
@@ -45,13 +46,13 @@ UPDATE items SET revision = revision + 1, occurred_at = ?, collected_at = ?, dat
  WHERE stream = ? AND key = ?
 """
 
-_TELL = "INSERT INTO outbox (stream, key, revision, created_at, traceparent) VALUES "
+_TELL = "INSERT INTO outbox (stream, key, revision, created_at, traceparent) VALUES {rows}"
 
 # Who was visited by a later crawl knows more; one that was only found again tells nothing new.
 _PAGES = """
 INSERT INTO pages (stream, visited_at, url, depth, place, crawl, status, etag, last_modified, content_hash, misses,
                    note)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES {rows}
 ON CONFLICT (stream, url) DO UPDATE
    SET crawl = excluded.crawl, status = excluded.status, etag = excluded.etag,
        last_modified = excluded.last_modified, content_hash = excluded.content_hash, misses = excluded.misses,
@@ -116,7 +117,7 @@ class SqliteKeeping:
                 ],
             )
             if batch.pages:
-                connection.executemany(_PAGES, _page_rows(lease.job.stream, batch.pages, now))
+                _insert(connection, _PAGES, _page_rows(lease.job.stream, batch.pages, now))
             connection.executemany(
                 _BLOBS, [(blob.sha256, blob.media_type, len(blob.content), blob.content, now) for blob in batch.blobs]
             )
@@ -151,13 +152,14 @@ def _insert(connection: sqlite3.Connection, statement: str, rows: Sequence[tuple
     for start in range(0, len(rows), _AT_ONCE):
         some = rows[start : start + _AT_ONCE]
         row = f"({', '.join('?' * len(some[0]))})"
-        connection.execute(statement + ", ".join([row] * len(some)), list(chain.from_iterable(some)))
+        connection.execute(statement.format(rows=", ".join([row] * len(some))), list(chain.from_iterable(some)))
 
 
-def _page_rows(stream: str, pages: Sequence[Page], now: str) -> Iterator[tuple[Any, ...]]:
-    for row in pack_pages(pages):
-        crawl = row[3]
-        yield (stream, now if crawl else None, *row)
+def _page_rows(stream: str, pages: Sequence[Page], now: str) -> list[tuple[Any, ...]]:
+    return [
+        (stream, now if crawl else None, url, depth, place, crawl, *seen)
+        for url, depth, place, crawl, *seen in pack_pages(pages)
+    ]
 
 
 def _known(connection: sqlite3.Connection, stream: str, packed: list[Packed]) -> dict[str, tuple[str, int]]:
