@@ -5,6 +5,7 @@ stored, and holds for the fleet. Each redirect is a call of the domain it leads 
 """
 
 import asyncio
+import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
@@ -124,7 +125,7 @@ class PoliteHttp:
 
     async def _sleep_until_turn(self, domain: "_Domain", pause: timedelta) -> bool:
         """Wait for our turn; whether that took any time."""
-        rest = domain.turn(asyncio.get_running_loop().time(), pause.total_seconds())
+        rest = domain.turn(time.monotonic(), pause.total_seconds())
         if rest > 0:
             await self._sleep(rest)
         return rest > 0

@@ -69,7 +69,16 @@ class Sender:
                 self._session.request(method, url, data=body, headers=headers, allow_redirects=False) as response,
             ):
                 _check_head(response, limits)
-                return await self._read(response, began, until, patience, limits)
+                is_empty = response.content.at_eof()
+                body, received = (b"", 0) if is_empty else await self._read(response, until, patience, limits)
+                return Answer(
+                    status=response.status,
+                    url=str(response.url),
+                    headers=response.headers,
+                    body=body,
+                    wire_bytes=received,
+                    seconds=self._loop.time() - began,
+                )
         except TimeoutError:
             took = self._loop.time() - began
             raise TooSlow(f"{url.host} took longer than {took:.3g} s to answer, or answered too slowly") from None
@@ -81,8 +90,9 @@ class Sender:
             raise Permanent(f"{url.host} cannot be asked: {_short(error)}") from error
 
     async def _read(
-        self, response: aiohttp.ClientResponse, began: float, until: float, patience: asyncio.Timeout, limits: Limits
-    ) -> Answer:
+        self, response: aiohttp.ClientResponse, until: float, patience: asyncio.Timeout, limits: Limits
+    ) -> tuple[bytes, int]:
+        """The body, and how many bytes came over the wire."""
         unpacked, received, content = _unpacked(response, limits), 0, response.content
         pace = self._loop.time() + limits.grace.total_seconds()
         while not content.at_eof():
@@ -99,14 +109,7 @@ class Sender:
                 raise _too_large(response, limits.unpacked_bytes, "unpacked")
         if received and not unpacked.is_whole:
             raise Transient(f"the answer of {response.url.host} ends in the middle")
-        return Answer(
-            status=response.status,
-            url=str(response.url),
-            headers=response.headers,
-            body=unpacked.body,
-            wire_bytes=received,
-            seconds=self._loop.time() - began,
-        )
+        return unpacked.body, received
 
 
 async def _add(unpacked: Unpacked, part: bytes) -> None:

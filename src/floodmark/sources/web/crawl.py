@@ -12,6 +12,7 @@ batch is kept, as far as the queue goes.
 
 import asyncio
 import hashlib
+import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator
 from datetime import timedelta
@@ -93,7 +94,7 @@ class Crawl:
         self._results: Counter[str] = Counter()
         self._visits = 0
         self._start_trouble: str | None = None
-        self._began = self._kept_at = asyncio.get_running_loop().time()
+        self._began = self._kept_at = time.monotonic()
 
     @property
     def delay(self) -> timedelta:
@@ -195,7 +196,7 @@ class Crawl:
         if (delay := self.delay) > PATIENCE and self._visits:
             host = host_of(self._scope.start)
             return SlowDown(delay, None, f"{host} wants {format_duration(delay)} between two pages")
-        if asyncio.get_running_loop().time() - self._began > TURN_SECONDS and self._visits:
+        if time.monotonic() - self._began > TURN_SECONDS and self._visits:
             return SlowDown(timedelta(seconds=1), None, "a long crawl makes room for others, and goes on")
         return None
 
@@ -356,7 +357,7 @@ class Crawl:
         if self._texts >= BATCH or len(self._seen) >= _MOST_SEEN or self._context.stopping.is_set():
             return True
         is_waited_for = not self._queue and len(self._walkers) < self._concurrency
-        return is_waited_for or asyncio.get_running_loop().time() - self._kept_at > _KEEP_AFTER_SECONDS
+        return is_waited_for or time.monotonic() - self._kept_at > _KEEP_AFTER_SECONDS
 
     async def _batch(self) -> Batch:
         seen, self._seen, self._texts = self._seen, [], 0
@@ -375,7 +376,7 @@ class Crawl:
                 items.append(Item(visit.page.url, before.get(visit.page.url), None, "gone", deleted=True))
         # Should a page come back after its tombstone, it is new.
         pages = [replace(visit.page, content_hash=None) if _is_gone(visit) else visit.page for visit in seen]
-        self._kept_at = asyncio.get_running_loop().time()
+        self._kept_at = time.monotonic()
         results, self._results = self._results, Counter()
         self._ports.events.emit(PagesVisited(results))
         return Batch(items, self._mark.watermark(), pages=[*pages, *found])
