@@ -10,12 +10,14 @@ from telethon.tl import types
 from telethon.tl.functions.channels import GetMessagesRequest
 from telethon.tl.functions.messages import GetHistoryRequest
 
+from floodmark.batch import Item
 from floodmark.store.channels import Channel
 from floodmark.telemetry.events import FetchTimed
 
 from .faults import Unknown
 from .finding import Finder, seen_in
 from .port import Ports
+from .posts import items_of
 from .sessions import HISTORY, Session
 
 PAGE = 100
@@ -28,10 +30,11 @@ _FIRST_DATE, _LAST_DATE = datetime(2000, 1, 1, tzinfo=UTC), datetime(2038, 1, 1,
 
 
 class Page(NamedTuple):
-    """Messages, oldest first. `is_last`: there was nothing behind them."""
+    """Messages, oldest first, and the items they make. `is_last`: there was nothing behind them."""
 
     messages: Sequence[Any]
-    is_last: bool
+    items: Sequence[Item]
+    is_last: bool = False
 
 
 class History:
@@ -133,37 +136,44 @@ async def pages(history: History, after: int) -> AsyncGenerator[Page, None]:
     Each page is held back until it is known whether another follows. Where keeping is slower than reading, several
     come as one. What was read before an error comes first.
     """
-    ahead: asyncio.Queue[list[Any] | Exception] = asyncio.Queue(_AHEAD)
+    ahead: asyncio.Queue[Page | Exception | None] = asyncio.Queue(_AHEAD)
     reading = asyncio.create_task(_read_ahead(history, after, ahead), name="read ahead")
-    held, joining = list[Any](), 0
+    held: Page | None = None
+    joining = 0
     try:
-        while came := await ahead.get():
+        while (came := await ahead.get()) is not None:
             if isinstance(came, Exception):
-                if held:
-                    yield Page(held, is_last=False)
+                if held is not None:
+                    yield held
                 raise came
-            if held and not joining:
-                await _give_way()
-                yield Page(held, is_last=False)
-                held, joining = [], _AHEAD if ahead.full() else 0
+            if held is not None and not joining:
+                yield held
+                held, joining = None, _AHEAD if ahead.full() else 0
             elif joining:
                 joining -= 1
-            held = held + came if held else came
-        if held:
-            yield Page(held, is_last=True)
+            held = came if held is None else Page([*held.messages, *came.messages], [*held.items, *came.items])
+        if held is not None:
+            yield held._replace(is_last=True)
     finally:
         await _abandon(reading)
 
 
-async def _read_ahead(history: History, after: int, ahead: "asyncio.Queue[list[Any] | Exception]") -> None:
-    """Pages as long as there is room for them; at the end an empty one, or what went wrong."""
+async def _read_ahead(history: History, after: int, ahead: "asyncio.Queue[Page | Exception | None]") -> None:
+    """Pages as long as there is room for them; at the end None, or what went wrong."""
+    asking: asyncio.Task[list[Any]] | None = None
     try:
-        while page := await history.page(after):
-            await ahead.put(page)
-            after = page[-1].id
-        await ahead.put(page)
+        messages = await history.page(after)
+        while messages:
+            asking = asyncio.create_task(history.page(messages[-1].id), name="next page")
+            await _give_way()
+            await ahead.put(Page(messages, items_of(messages, history.channel.channel_id, history.channel.username)))
+            messages = await asking
+        await ahead.put(None)
     except Exception as error:  # noqa: BLE001 - raised where the pages are read
         await ahead.put(error)
+    finally:
+        if asking is not None:
+            await _abandon(asking)
 
 
 async def _give_way() -> None:
@@ -172,7 +182,7 @@ async def _give_way() -> None:
         await asyncio.sleep(0)
 
 
-async def _abandon(reading: "asyncio.Task[None]") -> None:
+async def _abandon(reading: "asyncio.Task[Any]") -> None:
     reading.cancel()
     await asyncio.wait([reading])
     if not reading.cancelled():

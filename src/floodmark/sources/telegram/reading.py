@@ -13,10 +13,9 @@ from floodmark.sources.port import Context
 from floodmark.store.recall import Held
 
 from .finding import Finder
-from .history import History, pages
+from .history import History, Page, pages
 from .modes import Mark, Plan, Run, watermark_of
 from .port import Ports
-from .posts import items_of
 from .revisiting import revisit
 from .sessions import Session
 
@@ -120,10 +119,9 @@ class Reading:
         self._run, self._is_begun = replace(self._run, at=start), True
         async with aclosing(pages(history, start)) as read:
             async for page in read:
-                messages, is_past = self._within(page.messages)
+                messages, items, is_past = self._within(page)
                 is_last = page.is_last or is_past
                 self._advance(messages, is_past=is_past)
-                items = items_of(messages, history.channel.channel_id, history.channel.username)
                 self._count(items)
                 yield self._batch(items, is_over=is_last and not will_go_on)
                 if is_last:
@@ -137,16 +135,19 @@ class Reading:
     def _count(self, items: Sequence[Item]) -> None:
         """What lies behind the watermark was read before; only the rest is news."""
         known = self._known_upto or 0
-        news = sum(item.data["id"] > known for item in items)
+        is_all_new = bool(items) and items[0].data["id"] > known
+        news = len(items) if is_all_new else sum(item.data["id"] > known for item in items)
         self.parsed += news
         self._run = replace(self._run, parsed=self._run.parsed + news)
 
-    def _within(self, messages: Sequence[Any]) -> tuple[Sequence[Any], bool]:
-        """Those before the end of the plan, and whether there were others."""
-        until = self._plan.until
-        if until is None or messages[-1].date is None or messages[-1].date < until:
-            return messages, False
-        return [message for message in messages if message.date is None or message.date < until], True
+    def _within(self, page: Page) -> tuple[Sequence[Any], Sequence[Item], bool]:
+        """The messages and items before the end of the plan, and whether there were others."""
+        until, newest = self._plan.until, page.messages[-1].date
+        if until is None or newest is None or newest < until:
+            return page.messages, page.items, False
+        messages = [message for message in page.messages if message.date is None or message.date < until]
+        items = [item for item in page.items if item.occurred_at is None or item.occurred_at < until]
+        return messages, items, True
 
     def _advance(self, messages: Sequence[Any], *, is_past: bool) -> None:
         if messages:
