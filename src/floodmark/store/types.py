@@ -12,7 +12,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 def to_text(moment: datetime) -> str:
     """Fixed width, UTC: sorts as time does, and SQLite's own date functions read it."""
-    return moment.astimezone(UTC).isoformat(sep=" ", timespec="microseconds")
+    return (moment if moment.tzinfo is UTC else moment.astimezone(UTC)).isoformat(sep=" ", timespec="microseconds")
 
 
 def from_text(text: str) -> datetime:

@@ -46,7 +46,11 @@ UPDATE items SET revision = revision + 1, occurred_at = ?, collected_at = ?, dat
  WHERE stream = ? AND key = ?
 """
 
-_TELL = "INSERT INTO outbox (stream, key, revision, created_at, traceparent) VALUES {rows}"
+_TELL = "INSERT INTO outbox (stream, key, revision, created_at, traceparent) VALUES (?, ?, ?, ?, ?)"
+_TELL_NEW = """
+INSERT INTO outbox (stream, key, revision, created_at, traceparent)
+SELECT ?1, value, 1, ?2, ?3 FROM json_each(?4) ORDER BY json_each.key
+"""
 
 # Who was visited by a later crawl knows more; one that was only found again tells nothing new.
 _PAGES = """
@@ -66,7 +70,7 @@ ON CONFLICT (sha256) DO UPDATE SET kept_at = excluded.kept_at
 """
 
 # Rows that one statement inserts: ours are pages of a hundred, and SQLite takes no more than 32,766 values.
-_AT_ONCE = 100
+_AT_ONCE = 500
 
 # Committed one after the other, so `seq` is already the order in which readers may see events.
 _UNSENT = """
@@ -91,7 +95,7 @@ class SqliteKeeping:
     async def keep(self, lease: Lease, batch: Batch) -> Kept:
         """Keep a batch and move the watermark, or raise `Fenced` and change nothing."""
         packed = pack(batch.items)
-        value = pack_watermark(batch.watermark)
+        keys, value = encode_json([item.key for item in packed]), pack_watermark(batch.watermark)
         high_water = encode_json({"key": packed[-1].key, "occurred_at": packed[-1].occurred_at}) if packed else None
 
         def work(connection: sqlite3.Connection) -> Kept:
@@ -100,29 +104,28 @@ class SqliteKeeping:
             moved = connection.execute(_MOVE, (value, high_water, now, batch.stream, lease.job.stream, lease.fence))
             if not moved.rowcount:
                 raise Fenced(f"{lease.job.stream} has passed to another worker; this batch was not kept")
-            known = _known(connection, stream, packed)
-            new = [item for item in packed if item.key not in known]
+            known = _known(connection, stream, keys) if packed else {}
+            new = [item for item in packed if item.key not in known] if known else packed
             changed = [item for item in packed if item.key in known and known[item.key][0] != item.content_hash]
-            _insert(connection, _INSERT, [_new_row(lease, batch, item, now) for item in new])
+            _insert(connection, _INSERT, _new_rows(lease, batch, new, now))
             connection.executemany(_ARCHIVE, [(stream, item.key) for item in changed])
             connection.executemany(_CHANGE, [_changed_row(lease, stream, item, now) for item in changed])
-            touched = {item.key for item in new} | {item.key for item in changed}
-            _insert(
-                connection,
-                _TELL,
-                [
-                    (stream, item.key, known[item.key][1] + 1 if item.key in known else 1, now, lease.traceparent)
-                    for item in packed
-                    if item.key in touched
-                ],
-            )
+            if known:
+                touched = {item.key for item in new} | {item.key for item in changed}
+                told = [item.key for item in packed if item.key in touched]
+                revisions = [known[key][1] + 1 if key in known else 1 for key in told]
+                connection.executemany(
+                    _TELL, [(stream, *event, now, lease.traceparent) for event in zip(told, revisions, strict=True)]
+                )
+            elif packed:
+                connection.execute(_TELL_NEW, (stream, now, lease.traceparent, keys))
             if batch.pages:
                 _insert(connection, _PAGES, _page_rows(lease.job.stream, batch.pages, now))
             connection.executemany(
                 _BLOBS, [(blob.sha256, blob.media_type, len(blob.content), blob.content, now) for blob in batch.blobs]
             )
             failpoint("keep.written")
-            return Kept(len(new), len(changed), len(batch.items) - len(touched))
+            return Kept(len(new), len(changed), len(batch.items) - len(new) - len(changed))
 
         return await self._database.hot("keep", work)
 
@@ -162,28 +165,19 @@ def _page_rows(stream: str, pages: Sequence[Page], now: str) -> list[tuple[Any, 
     ]
 
 
-def _known(connection: sqlite3.Connection, stream: str, packed: list[Packed]) -> dict[str, tuple[str, int]]:
-    if not packed:
-        return {}
-    rows = connection.execute(_KNOWN, (stream, encode_json([item.key for item in packed])))
+def _known(connection: sqlite3.Connection, stream: str, keys: str) -> dict[str, tuple[str, int]]:
+    rows = connection.execute(_KNOWN, (stream, keys))
     return {key: (content_hash, revision) for key, content_hash, revision in rows}
 
 
-def _new_row(lease: Lease, batch: Batch, item: Packed, now: str) -> tuple[Any, ...]:
-    job = lease.job
-    return (
-        batch.stream or job.stream,
-        item.key,
-        None if item.occurred_at is None else to_text(item.occurred_at),
-        now,
-        job.tenant_id or batch.tenant_id,
-        job.user_id or batch.user_id,
-        item.data,
-        item.content_hash,
-        item.deleted,
-        lease.execution_id,
-        lease.fence,
-    )
+def _new_rows(lease: Lease, batch: Batch, new: Sequence[Packed], now: str) -> list[tuple[Any, ...]]:
+    job, execution_id, fence = lease.job, lease.execution_id, lease.fence
+    whose = (now, job.tenant_id or batch.tenant_id, job.user_id or batch.user_id)
+    stream = batch.stream or job.stream
+    return [
+        (stream, key, moment and to_text(moment), *whose, data, content_hash, deleted, execution_id, fence)
+        for key, moment, data, content_hash, deleted in new
+    ]
 
 
 def _changed_row(lease: Lease, stream: str, item: Packed, now: str) -> tuple[Any, ...]:
