@@ -69,8 +69,10 @@ INSERT INTO blobs (sha256, media_type, size, content, kept_at) VALUES (?, ?, ?, 
 ON CONFLICT (sha256) DO UPDATE SET kept_at = excluded.kept_at
 """
 
-# Rows that one statement inserts: ours are pages of a hundred, and SQLite takes no more than 32,766 values.
+# Rows that one statement inserts: a few pages of posts. SQLite takes no more than 32,766 values.
 _AT_ONCE = 500
+# What is known of an item that is not: its hash and its revision.
+_NEW = ("", 0)
 
 # Committed one after the other, so `seq` is already the order in which readers may see events.
 _UNSENT = """
@@ -110,15 +112,13 @@ class SqliteKeeping:
             _insert(connection, _INSERT, _new_rows(lease, batch, new, now))
             connection.executemany(_ARCHIVE, [(stream, item.key) for item in changed])
             connection.executemany(_CHANGE, [_changed_row(lease, stream, item, now) for item in changed])
-            if known:
-                touched = {item.key for item in new} | {item.key for item in changed}
-                told = [item.key for item in packed if item.key in touched]
-                revisions = [known[key][1] + 1 if key in known else 1 for key in told]
-                connection.executemany(
-                    _TELL, [(stream, *event, now, lease.traceparent) for event in zip(told, revisions, strict=True)]
-                )
-            elif packed:
-                connection.execute(_TELL_NEW, (stream, now, lease.traceparent, keys))
+            if changed:
+                touched = {item.key for item in (*new, *changed)}
+                revisions = [(item.key, known.get(item.key, _NEW)[1] + 1) for item in packed if item.key in touched]
+                connection.executemany(_TELL, [(stream, *event, now, lease.traceparent) for event in revisions])
+            elif new:
+                told = keys if not known else encode_json([item.key for item in new])
+                connection.execute(_TELL_NEW, (stream, now, lease.traceparent, told))
             if batch.pages:
                 _insert(connection, _PAGES, _page_rows(lease.job.stream, batch.pages, now))
             connection.executemany(
