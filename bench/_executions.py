@@ -150,8 +150,7 @@ async def ours(place: Place) -> Round:
         with enqueue.running():
             while await scheduler.step() == timedelta():
                 pass
-        with draining.running():
-            await drain(parts, count)
+        await drain(parts, count, draining)
         await _check(parts, count)
     return Round(count, count / enqueue.wall, draining)
 
@@ -174,8 +173,8 @@ async def given_jobs(parts: Parts, count: int) -> None:
             await connection.execute(text("VACUUM ANALYZE"))
 
 
-async def drain(parts: Parts, count: int) -> None:
-    """One worker, until it has run so many executions."""
+async def drain(parts: Parts, count: int, watch: Watch) -> None:
+    """One worker, until it has settled so many executions. That it then leaves, which may take a second, is no work."""
     sources = {"python": PythonSource({"nothing": Collector(function=nothing)})}
     retries = Retries(base=timedelta(seconds=1), longest=timedelta(seconds=10))
     executor = Executor(sources, SqlSink(parts.keeping, parts.events), retries, asyncio.Event())
@@ -189,16 +188,20 @@ async def drain(parts: Parts, count: int) -> None:
         batch=settings.scheduler_queue_batch_size,
         ttl=settings.execution_lease,
     )
-    done = 0
+    done, over = 0, asyncio.Event()
 
     def settled(event: ExecutionSettled) -> None:
         nonlocal done
         done += 1
         if done == count:
-            worker.stop()
+            over.set()
 
     parts.events.listen(ExecutionSettled, settled)
-    await worker.run()
+    with watch.running():
+        running = asyncio.create_task(worker.run())
+        await over.wait()
+    worker.stop()
+    await running
 
 
 async def _check(parts: Parts, count: int) -> None:

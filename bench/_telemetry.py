@@ -67,8 +67,7 @@ async def worked(place: Place, events: Events) -> Cost:
         scheduler = Scheduler(parts.firing, parts.queue, leader, parts.events)
         while await scheduler.step() == timedelta():
             pass
-        with watch.running():
-            await drain(parts, place.count)
+        await drain(parts, place.count, watch)
     return Cost(place.count, watch.cpu)
 
 
