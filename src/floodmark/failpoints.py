@@ -39,6 +39,8 @@ POINTS = (
 )
 # Between a change that someone asked for and its entry in the audit.
 OFFICE_POINT = "office.changed"
+# Between sending a notification and striking it off.
+NOTIFY_POINT = "notify.sent"
 _ARMED = re.compile(r"(?P<point>[a-z.]+):(?P<action>kill|stop|raise)(?:@(?P<hit>[1-9]\d*))?")
 
 
@@ -67,7 +69,7 @@ _hits: Counter[str] = Counter()
 
 def arm(text: str) -> None:
     """What shall happen where, in place of what was armed before. Counting starts anew."""
-    armed, known = {}, (*POINTS, OFFICE_POINT)
+    armed, known = {}, (*POINTS, OFFICE_POINT, NOTIFY_POINT)
     for word in filter(None, (part.strip() for part in text.split(","))):
         found = _ARMED.fullmatch(word)
         if found is None or found["point"] not in known:

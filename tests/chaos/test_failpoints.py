@@ -90,6 +90,8 @@ class Stores:
             "scheduler_leader_key": f"{name}-leader",
             "scheduler_queue_prefix": name,
             "execution_retry_base": "0.1",
+            # A busy machine may let a lease of one second run out again and again.
+            "execution_rescue_max": 100,
             "job_coalesce": False,
             "job_catch_up": "all",
         }

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,10 @@ from pydantic import SecretStr
 from sqlalchemy import insert, update
 
 from certificates import self_signed
+from chaos.fleet import Fleet, Zygote
+from chaos.process import Order
 from command_line import CommandLine
+from floodmark.failpoints import NOTIFY_POINT
 from floodmark.incoming.webhooks import Webhook, judge
 from floodmark.notifying.making import notifier_of
 from floodmark.notifying.notifier import MOST_ATTEMPTS, MOST_PENDING, Notifier
@@ -188,6 +192,33 @@ async def test_what_was_sent_and_not_struck_off_is_sent_again_under_the_same_id(
     assert first == again
     assert len(slack(receiver)) == 2
     assert len({letter["Message-ID"] for letter in letterbox.letters}) == 1
+
+
+async def test_a_leader_that_is_killed_after_sending_tells_once_more_and_then_no_more(
+    sqlite: Opened, receiver: Receiver, tmp_path: Path
+) -> None:
+    """`kill -9` between sending and striking off."""
+    settings = {"notify_webhook_url": f"{receiver.url}/hook", "notify_debounce": "0s", "notify_group_wait": "0s"}
+    async with sqlite() as parts:
+        settings["database_url"] = str(parts.settings.database_url)
+        # The first look finds where things stand.
+        async with sqlite(**channels(receiver)) as before:
+            await notifier_of(before, LEADER).step()
+        await dies(parts, "news")
+        with Zygote() as zygote:
+            fleet = Fleet(zygote, tmp_path / "processes")
+            process = partial(Order, settings=settings, folder=str(fleet.folder), scheduler=True, worker=False)
+            fleet.start(process(name="victim", failpoint=f"{NOTIFY_POINT}:kill"))
+            assert await fleet.ended("victim", 60) == -9, fleet.tails()
+            fleet.start(process(name="survivor"))
+            await eventually(lambda: len(hooks(receiver)) == 2, within=60)
+            await dies(parts, "tides")
+            await eventually(lambda: len(hooks(receiver)) > 2, within=60)
+            fleet.stop_all()
+
+    first, again, other = hooks(receiver)
+    assert first == again
+    assert [told["title"].partition(" ")[0] for told in (first, other)] == ["news", "tides"]
 
 
 async def test_a_process_that_leaves_does_not_wait_for_a_silent_receiver(

@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from floodmark.failpoints import NOTIFY_POINT, failpoint
 from floodmark.http.client import Http
 from floodmark.store.noticing import MOST_AT_ONCE, Noticing, without
 from floodmark.store.staleness import StaleJob
@@ -151,6 +152,7 @@ class Notifier:
             except NotSent as error:
                 await self._failed(channel, pending, error)
                 return
+            failpoint(NOTIFY_POINT)
             self._events.emit(NotificationSent(channel.name, "sent"))
             if not await self._change(partial(self._strike_off, pending, channel.name)):
                 return
