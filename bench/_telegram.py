@@ -19,7 +19,7 @@ from pydantic import SecretStr
 from sqlalchemy import text
 
 from floodmark import Floodmark
-from floodmark.job import ScheduleType, When
+from floodmark.job import Job
 from floodmark.parts import Parts
 from floodmark.settings import Settings
 from floodmark.spec import JobSpec
@@ -30,7 +30,7 @@ from floodmark.telemetry.logs import LogListener, configure
 from floodmark.testing.serving import served
 from floodmark.vault import Vault
 
-from ._measuring import Watch, in_a_process, migrated, resident_megabytes, run, tell
+from ._measuring import EVENT, Watch, in_a_process, migrated, resident_megabytes, run, tell
 
 SECRET = SecretStr("the secret key of a benchmark, long enough")
 # Read before the clock starts: whoever is measured is connected and has imported everything.
@@ -142,20 +142,23 @@ async def worker(wanted: Reading) -> None:
     LogListener(structlog.get_logger()).attach(app.events)
     async with served(app, scheduler=False) as (parts, _):
         await given_account(parts, wanted.session)
-        await _execution(parts, WARM_UP)
-        before = await _count(parts)
+        await _execution(parts, await _job(parts, WARM_UP))
+        before, job = await _count(parts), await _job(parts, wanted.channel)
         parts.events.listen(BatchKept, samples.kept)
         with watch.running():
-            await _execution(parts, wanted.channel)
+            await _execution(parts, job)
         messages = await _count(parts) - before
     tell(Read(messages=messages, wall=watch.wall, cpu=watch.cpu, megabytes=samples.megabytes))
 
 
-async def _execution(parts: Parts, channel: str) -> None:
+async def _job(parts: Parts, channel: str) -> Job:
+    spec = JobSpec(source="telegram", target=f"@{channel}", when=EVENT, params={"history": "all"})
+    return await Jobs(parts.database, parts.clock).add(spec)
+
+
+async def _execution(parts: Parts, job: Job) -> None:
     """One execution over a channel's whole history, from being asked for to being settled."""
     jobs, over = Jobs(parts.database, parts.clock), asyncio.get_running_loop().create_future()
-    when = When(schedule_type=ScheduleType.EVENT)
-    job = await jobs.add(JobSpec(source="telegram", target=f"@{channel}", when=when, params={"history": "all"}))
 
     def settled(event: ExecutionSettled) -> None:
         if event.job_name == job.name:

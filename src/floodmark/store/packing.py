@@ -90,7 +90,8 @@ def _encode(data: Any) -> bytes:
 def clean(value: Any) -> Any:
     """The same value with NUL shown as U+2400 and lone surrogates as U+FFFD."""
     if isinstance(value, str):
-        return _whole(value.replace("\0", "\u2400"))
+        # Most texts need nothing, and that is quickly seen of most.
+        return value if value.isascii() and "\0" not in value else _whole(value.replace("\0", "\u2400"))
     if isinstance(value, dict):
         return {clean(key): clean(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
