@@ -1,16 +1,21 @@
 """The leader hears of an outcome from the store, and may act on it before the worker has told Redis."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
 from redis.asyncio import Redis
 
-from floodmark.execution import Lease
-from floodmark.outcome import Done, Snooze
+from floodmark.errors import NotFound
+from floodmark.execution import Lease, Queued
+from floodmark.office.local import LocalOffice
+from floodmark.office.port import Letters
+from floodmark.outcome import Dead, Done, Released, Snooze
 from floodmark.parts import Parts
 from floodmark.queue.redis_streams import GROUP, RedisStreamsQueue
 from floodmark.queue.sql import SqlQueue
+from floodmark.store.audit import Actor
 from floodmark.store.port import Extended, Leasing, Settlement
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import AT_ONCE, TTL, Opened, given_executions, given_job, given_queued, settle, take
@@ -124,6 +129,46 @@ async def test_one_that_is_parked_and_woken_at_once_can_be_taken(parts: Parts, r
 
     [lease] = await take(parts)
     assert lease.execution_id == second
+    assert await settle(parts, lease, Done())
+    assert await redis.xlen(NORMAL) == 0
+    assert await redis.hlen(KNOWN) == 0
+
+
+@pytest.mark.spec("G2", "T13")
+async def test_a_dead_letter_that_is_retried_before_its_entry_is_gone_can_be_taken(parts: Parts, redis: Redis) -> None:
+    office = LocalOffice(parts, Actor(who="test"))
+    [execution_id] = await given_queued(parts)
+
+    async def meanwhile() -> None:
+        with suppress(NotFound):
+            await office.retry_letters(Letters(ids=(execution_id,)))
+
+    worker = slow(parts, meanwhile)
+    [lease] = await worker.lease(1, worker="a", ttl=TTL, wait=AT_ONCE)
+    assert await worker.settle([Settlement(lease=lease, outcome=Dead(error="gone"), duration=0.1)]) == [True]
+
+    [again] = await take(parts)
+    assert again.execution_id == execution_id
+    assert await settle(parts, again, Done())
+    assert await redis.xlen(NORMAL) == 0
+
+
+@pytest.mark.spec("G2", "G7")
+async def test_one_that_is_handed_back_while_another_worker_finds_it_taken_can_be_taken(
+    parts: Parts, redis: Redis
+) -> None:
+    """Two entries of one execution: the leader put it again after all, as one may that was slow."""
+    [execution_id] = await given_queued(parts)
+    [running] = await take(parts, 1)
+    await parts.queue.put([Queued(execution_id)], again=True)
+
+    async def meanwhile() -> None:
+        await settle(parts, running, Released())
+
+    assert await slow(parts, meanwhile).lease(1, worker="b", ttl=TTL, wait=AT_ONCE) == []
+
+    [lease] = await take(parts)
+    assert lease.execution_id == execution_id
     assert await settle(parts, lease, Done())
     assert await redis.xlen(NORMAL) == 0
     assert await redis.hlen(KNOWN) == 0

@@ -291,7 +291,8 @@ class LocalOffice:
             queued = await self._letters.retry(which.ids, group=which.group, job=await self._job_id(which.job))
             retried = [one.execution_id for one in queued]
             await self.note("letters.retried", _letters_of(which), after={"executions": retried})
-        await self.parts.queue.put(queued)
+        # Again: the worker that gave it up may not have taken its old entry away yet.
+        await self.parts.queue.put(queued, again=True)
         return len(queued)
 
     async def drop_letters(self, which: Letters) -> int:

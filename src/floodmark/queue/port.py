@@ -15,8 +15,8 @@ class Publisher(Protocol):
     async def put(self, executions: Sequence[Queued], *, again: bool = False) -> int:
         """Make them available; how many the queue did not know. Putting the same id again changes nothing.
 
-        `again` is for executions taken back from a silent worker, and for those woken: what was delivered before no
-        longer counts, and may not be gone yet.
+        `again` is for executions that were in the hands of a worker before (taken back, handed back, woken, retried):
+        what was delivered then no longer counts, and may not be gone yet.
         Never raises because the queue is away: what could not be put is found by the requeuer.
         """
         ...

@@ -149,8 +149,9 @@ class RedisStreamsQueue:
             if is_mine and isinstance(settlement.outcome, Released):
                 released.append(Queued(lease.execution_id, lease.job.priority, lease.traceparent))
         await self._acknowledge(entries)
-        # Another worker can have them now; the requeuer would find them only after a while.
-        await self.put(released)
+        # Another worker can have them now; the requeuer would find them only after a while. Again: an entry that is not
+        # the one we read may be in the hands of a worker that found them taken, and will take it away.
+        await self.put(released, again=True)
         return settled
 
     async def leave(self, worker: str) -> None:
