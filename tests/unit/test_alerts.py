@@ -28,7 +28,10 @@ def test_rules_fire_and_are_quiet() -> None:
 @pytest.mark.parametrize(
     ("alert", "text"),
     [
-        ("FloodmarkHwmOld", "min by (channel_id) (parser_hwm_age_seconds) > 86400"),
+        (
+            "FloodmarkHwmOld",
+            "min by (channel_id) (parser_hwm_age_seconds unless on (job, instance) floodmark:gone) > 86400",
+        ),
         ("FloodmarkSchedulerStale", "time() - max(scheduler_last_tick_ts_seconds) > 2 * 60"),
         (
             "FloodmarkParsingSlow",

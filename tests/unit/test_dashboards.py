@@ -9,8 +9,8 @@ import yaml
 from floodmark.telemetry.metrics.catalogue import CATALOGUE
 from watching import DEPLOY, alert_queries, dashboards, names_in, panel_queries, panels, tool
 
-# Not ours: how Prometheus itself fares with its targets.
-OF_PROMETHEUS = {"FloodmarkDown"}
+# Not ours: how Prometheus fares with its targets, and when the Pushgateway last heard of one.
+OF_PROMETHEUS = {"FloodmarkDown", "floodmark:gone"}
 KNOWN = frozenset(CATALOGUE) | {"floodmark:queue_depth:sum"}
 
 
