@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from floodmark.execution import State
+from floodmark.execution import Lease, State
 from floodmark.job import Priority
 from floodmark.outcome import Done
 from floodmark.parts import Parts, open_parts
@@ -203,6 +203,24 @@ class TestRedisStreamsItself:
 
         assert {lease.execution_id for lease in leases} == set(ids)
 
+    @pytest.mark.spec("V2", "G2")
+    async def test_what_is_in_good_hands_does_not_hide_what_is_to_be_swept_up(self, parts: Parts, redis: Redis) -> None:
+        """Redis looks at ten entries for one that is wanted, from the oldest on."""
+        brief = timedelta(milliseconds=400)
+        await given_queued(parts, 25)
+        leases = await take(parts)
+        [left] = await given_queued(parts)
+        await redis.xreadgroup(GROUP, "dead", {NORMAL: ">"})
+
+        async def swept() -> list[Lease]:
+            await parts.queue.extend(leases, ttl=TTL)
+            return await take(parts, 1, worker="b", ttl=brief)
+
+        [lease] = await eventually(swept)
+
+        assert lease.execution_id == left
+        assert await redis.xlen(NORMAL) == 26
+
     async def test_what_a_live_consumer_works_on_is_not_swept_up(self, redis_on_sqlite: Opened) -> None:
         """Its heartbeat says so to Redis, too."""
         brief = timedelta(milliseconds=400)
@@ -305,6 +323,31 @@ class TestRedisStreamsItself:
                     assert await settle(parts, lease, Done())
                 # Once each, not with every call that failed.
                 assert (told.count("degraded"), told.count("restored")) in {(1, 1), (2, 2)}
+
+    @pytest.mark.spec("E9")
+    async def test_a_scheduler_tells_each_time_that_redis_is_away_and_back(
+        self, sqlite_copy: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It only puts: there is no reading that could find Redis again."""
+        monkeypatch.setattr("floodmark.queue.redis_streams._AWAY_SECONDS", 0.05)
+        events, told = Events(), list[str]()
+        events.listen(QueueDegraded, lambda event: told.append("degraded"))
+        events.listen(QueueRestored, lambda event: told.append("restored"))
+        with Valkey.start(own=True) as valkey:
+            settings = Settings(database_url=sqlite_copy, redis_url=valkey.url, hostname="test")
+            async with open_parts(settings, events=events) as parts:
+
+                async def heard(word: str) -> bool:
+                    await given_queued(parts)
+                    return told[-1:] == [word]
+
+                for _ in range(2):
+                    valkey.kill()
+                    await eventually(lambda: heard("degraded"))
+                    valkey.start_again()
+                    await eventually(lambda: heard("restored"))
+
+        assert told == ["degraded", "restored"] * 2
 
     @pytest.mark.spec("G2")
     async def test_a_full_redis_loses_nothing(self, sqlite_copy: str) -> None:

@@ -87,6 +87,7 @@ class RedisStreamsQueue:
         except _AWAY as error:
             self._lost(error)
             return None
+        self._found()
         self._events.emit(ExecutionsEnqueued(+added))
         return added.total()
 

@@ -4,10 +4,16 @@
 -- returns: execution id, "<priority>:<entry>", ... flat
 local group, consumer, silence, wanted = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local result = {}
+-- One script call must not block Redis for long.
+local MOST_ROUNDS = 1000
 for priority = 1, 3 do
-    local key = KEYS[priority + 1]
-    local claimed = redis.pcall('XAUTOCLAIM', key, group, consumer, silence, '0-0', 'COUNT', wanted)
-    if not claimed.err then
+    local key, from, rounds = KEYS[priority + 1], '0-0', 0
+    -- One call looks at ten times as many entries as it is to claim, those in good hands included: on from there.
+    repeat
+        local claimed = redis.pcall('XAUTOCLAIM', key, group, consumer, silence, from, 'COUNT', wanted)
+        -- No such stream or group.
+        if claimed.err then break end
+        from, rounds = claimed[1], rounds + 1
         for _, entry in ipairs(claimed[2]) do
             local reference = priority .. ':' .. entry[1]
             local id = entry[2] and entry[2][2]
@@ -20,6 +26,8 @@ for priority = 1, 3 do
                 redis.call('XDEL', key, entry[1])
             end
         end
+    until from == '0-0' or wanted < 1 or rounds >= MOST_ROUNDS
+    if rounds > 0 then
         for _, fields in ipairs(redis.call('XINFO', 'CONSUMERS', key, group)) do
             local info = {}
             for i = 1, #fields, 2 do info[fields[i]] = fields[i + 1] end
