@@ -158,7 +158,7 @@ async def collect_some(desk: Desk, job: Job, *, batches: int) -> Lease:
     await desk.ask(job)
     [lease] = await take(desk.parts)
     source = TelegramSource(desk.parts.settings, desk.ports)
-    async with source, aclosing(_reading(source, job, lease, lease.watermark)) as read:
+    async with source, aclosing(reading(source, job, lease, lease.watermark)) as read:
         for _ in range(batches):
             await desk.parts.keeping.keep(lease, await anext(read))
     return lease
@@ -168,14 +168,14 @@ async def collect_all(
     desk: Desk, source: TelegramSource, job: Job, lease: Lease, since: Watermark | None
 ) -> Watermark | None:
     """Run a job here to its end; the watermark that it leaves."""
-    async with aclosing(_reading(source, job, lease, since)) as read:
+    async with aclosing(reading(source, job, lease, since)) as read:
         async for batch in read:
             await desk.parts.keeping.keep(lease, batch)
             since = batch.watermark or since
     return since
 
 
-def _reading(source: TelegramSource, job: Job, lease: Lease, since: Watermark | None) -> Any:
+def reading(source: TelegramSource, job: Job, lease: Lease, since: Watermark | None) -> Any:
     target = Target(name=job.target, stream=job.stream, params=job.params, account=job.account)
     context = Context(
         execution_id=lease.execution_id,
