@@ -366,6 +366,43 @@ class SinkContract:
         assert [event.key for event in events] == keys
         assert [event.position for event in events] == list(range(35, 135))
 
+    @pytest.mark.spec("G3", "G4", "T7")
+    async def test_whatever_else_is_in_a_batch_each_new_item_is_told_once(self, parts: Parts, sink: SqlSink) -> None:
+        """Under its own key, whatever that looks like, and in the order of the batch, however long that is."""
+        lease = await given_lease(parts)
+        odd = [
+            "",
+            " ",
+            "1",
+            "1.0",
+            "01",
+            "null",
+            "true",
+            '"',
+            "\\",
+            "\\u0041",
+            "[1]",
+            "a\nb",
+            "ключ",
+            "👍",
+            "%s",
+            "$[0]",
+        ]
+        known = [f"known {n}" for n in range(1200)]
+        await sink.keep(lease, Batch([Item(key, "same") for key in known]))
+        assert [event.key for event in await relayed(parts, limit=2000)] == known
+
+        mixed = [*known[600:], *odd, *known[:600], *(f"new {n}" for n in range(700))]
+        batch = Batch([Item(key, "same") for key in mixed])
+        assert await sink.keep(lease, batch) == Kept(new=len(odd) + 700, known=1200)
+        told = [(event.kind, event.key, event.revision) for event in await relayed(parts, limit=2000)]
+        assert told == [("item.new", key, 1) for key in mixed if key not in known]
+
+        changed = Batch([Item(key, "other" if n % 2 else "same") for n, key in enumerate(["last", *odd, *known[:3]])])
+        assert await sink.keep(lease, changed) == Kept(new=1, changed=10, known=9)
+        told = [(event.kind, event.key, event.revision) for event in await relayed(parts, limit=2000)]
+        assert told == [("item.new", "last", 1)] + [("item.changed", key, 2) for key in [*odd, *known[:3]][::2]]
+
     @pytest.mark.spec("G4", "T7")
     async def test_an_event_tells_what_happened(self, parts: Parts, sink: SqlSink) -> None:
         """Each of its own revision, even if the item has changed since."""
