@@ -96,8 +96,10 @@ def side_by_side() -> list[str]:
 
 
 def is_about(arguments: list[str], *words: str) -> bool:
-    """Whether pytest is told to run tests of this kind; it runs all of them when it is told nothing."""
-    return not arguments or any(word in argument for word in words for argument in arguments)
+    """Whether pytest runs tests of this kind: it does, unless it is told of files and folders that hold none."""
+    paths = [path for argument in arguments if (path := ROOT / argument.partition("::")[0]).exists()]
+    is_named = any(word in argument for word in words for argument in arguments)
+    return is_named or not paths or any(True for path in paths for word in words for _ in path.rglob(word))
 
 
 def bring_programs(*, browser: bool, watchers: bool) -> None:

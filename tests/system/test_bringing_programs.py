@@ -133,5 +133,9 @@ def test_where_prometheus_cannot_be_had_it_says_so_loudly(machine: Machine, capf
 def test_only_what_is_wanted_is_looked_for(machine: Machine) -> None:
     is_about = machine.run.is_about
     assert is_about([], "seeing")
+    assert is_about(["-x", "-n", "2"], "cookies"), "that is all of them"
+    assert is_about(["-q", "tests"], "cookies"), "that is all of them too"
+    assert is_about(["tests/cookies/test_scans.py::test_one_execution_makes_one_item"], "cookies")
     assert is_about(["-k", "x", "tests/seeing"], "seeing", "alerts")
     assert not is_about(["tests/unit/test_cron.py"], "seeing", "alerts")
+    assert not is_about(["-x", "tests/contracts"], "cookies")
