@@ -145,8 +145,9 @@ async def test_nobody_there_and_a_bad_port_are_told(site: Site, http: Http) -> N
 
 
 async def test_tls_is_verified(http: Http, site: Site) -> None:
-    with pytest.raises(Transient, match="does not speak TLS"):
+    with pytest.raises(Transient, match="does not speak TLS") as told:
         await http.get(site.at("a.test", "/").replace("http:", "https:"))
+    assert told.value.hint == f"if it is a plain server, write {site.at('a.test', '/')}"
 
 
 async def test_an_answer_tells_what_came(site: Site, http: Http) -> None:

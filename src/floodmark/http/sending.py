@@ -157,9 +157,14 @@ def _said(error: aiohttp.ClientError, url: URL) -> SourceError:  # noqa: PLR0911
         case aiohttp.ClientConnectorError(os_error=RefusedSocketError(refused=refused)):
             return refused
         case aiohttp.ClientConnectorDNSError():
-            return Transient(f"the name {url.host} is not known ({_short(error.os_error)})")
+            return Transient(
+                f"the name {url.host} is not known ({_short(error.os_error)})", hint="is it written correctly?"
+            )
         case aiohttp.ClientConnectorSSLError():
-            return Transient(f"{url.host}:{url.port} does not speak TLS with us ({_short(error.os_error)})")
+            return Transient(
+                f"{url.host}:{url.port} does not speak TLS with us ({_short(error.os_error)})",
+                hint=f"if it is a plain server, write http://{url.authority}/",
+            )
         case aiohttp.ClientConnectorError():
             why = os.strerror(error.errno) if error.errno else _short(error.os_error)
             return Transient(f"nobody answers at {url.host}:{url.port} ({why})")
