@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.errors import Permanent, Transient, Unavailable
+from floodmark.errors import InvalidInput, Permanent, Transient, Unavailable
 from floodmark.http.client import Answer, Http
 from floodmark.http.connector import Names, RefusedSocketError, asked_for, guarded_connector
 from floodmark.http.guard import Guard, Refused, is_public
@@ -18,7 +18,9 @@ from floodmark.http.hosts import allowed_hosts
 from floodmark.http.proxy import GuardedProxy
 from floodmark.sync.fetching import Fetcher
 from floodmark.testing.web import Site, redirect
+from web_desk import working
 
+pytest_plugins = ("backends",)
 pytestmark = pytest.mark.spec("V12")
 
 # Each is an attempt to reach the server at 127.0.0.1, or another place that is nobody's business.
@@ -147,6 +149,31 @@ async def test_no_trick_gets_past_a_sync(victim: Site, http: Http) -> None:
     with pytest.raises(Unavailable, match="not a public address") as refused:
         await sync(victim.url)
     assert "HTTP_ALLOW_HOSTS=127.0.0.1" in refused.value.hint
+
+
+async def test_no_trick_gets_past_a_crawl_or_a_feed(victim: Site, outside: Site, sqlite_copy: str) -> None:
+    """Neither as the address of a job, nor where a site sends us for its rules, its lists, its feed or its pages."""
+    names = ", ".join(f"{name}=[{address}]" for name, addresses in NAMES.items() for address in addresses)
+    known = {"http_allow_hosts": "good.test", "http_resolve": f"good.test=127.0.0.1, {names}"}
+    async with working(outside, sqlite_copy, **known) as desk:
+
+        async def ended(target: str, source: str = "web") -> str:
+            told = await desk.run(await desk.job(target, source=source))
+            if told.state == "dead" and told.attempt == 1:
+                raise Refused(str(told.error_message))
+            return f"{told.state} {told.error_message} {told.result}"
+
+        assert await survivors(victim, ended, InvalidInput, Refused) == []
+        outside.always("/feed", redirect(f"http://inside.test:{victim.port}/"))
+        with pytest.raises(Refused, match=r"inside\.test leads to 127\.0\.0\.1"):
+            await ended(outside.at("good.test", "/feed"), "feed")
+        outside.robots(f"Sitemap: {victim.url}/map.xml")
+        outside.always("/away", redirect(victim.url))
+        outside.page("/", "Welcome", links=["/away", victim.url, f"http://inside.test:{victim.port}/"])
+        assert (await ended(outside.at("good.test", "/"))).startswith("done")
+        outside.always("/robots.txt", redirect(victim.url))
+        with pytest.raises(Refused, match="is not a public address"):
+            await ended(outside.at("good.test", "/again"))
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
