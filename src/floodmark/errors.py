@@ -2,6 +2,9 @@
 
 from datetime import timedelta
 
+# Servers say all sorts of things; no length of time holds them all.
+_LONGEST_WAIT_SECONDS = 10**9
+
 
 class FloodmarkError(Exception):
     """Something a person can put right. `hint` is what to type or change next."""
@@ -36,9 +39,13 @@ class SourceError(FloodmarkError):
 
 
 class SlowDown(SourceError):
-    """The source asks us to wait. Costs no attempt; holds for everything under `key`, or for this execution alone."""
+    """The source asks us to wait. Costs no attempt; holds for everything under `key`, or for this execution alone.
 
-    def __init__(self, after: timedelta, key: str | None, reason: str = "asked to slow down") -> None:
+    A bare number is seconds, as in `Retry-After`.
+    """
+
+    def __init__(self, after: timedelta | float, key: str | None = None, reason: str = "asked to slow down") -> None:
+        after = after if isinstance(after, timedelta) else timedelta(seconds=min(after, _LONGEST_WAIT_SECONDS))
         super().__init__(f"{reason}: wait {after.total_seconds():g} s")
         self.after, self.key, self.reason = after, key, reason
 

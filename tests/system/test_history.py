@@ -63,8 +63,9 @@ async def test_an_unknown_execution_is_told(history: History, database: AnyDatab
     with pytest.raises(NotFound, match="no execution 'cd'") as missing:
         await history.get_execution("cd")
     assert "floodmark history" in missing.value.hint
-    with pytest.raises(InvalidInput, match="several"):
+    with pytest.raises(InvalidInput, match="several") as ambiguous:
         await history.get_execution("abab")
+    assert "ab" * 15 + "cc" in ambiguous.value.hint
     with pytest.raises(NotFound):
         await history.get_execution("")
 

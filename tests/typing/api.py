@@ -81,6 +81,8 @@ def told_to_wait(topic: str) -> Iterator[dict[str, str]]:
         raise Gone("404", hint="Look for its new address") from error
     except ValueError as error:
         raise Permanent("not JSON") from error
+    if topic == "busy":
+        raise SlowDown(30)
     raise SlowDown(timedelta(seconds=30), key="feed.example", reason="429 Too Many Requests")
 
 

@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from floodmark.cli.history import digits_shown
 from floodmark.cli.parsing import json_or_text, params_of
 from floodmark.cli.root import hoisted
 from floodmark.cli.showing import counted, plain, safe, short
@@ -102,3 +103,16 @@ def test_what_comes_from_elsewhere_cannot_steer_the_terminal() -> None:
 
 def test_numbers_and_nouns_agree() -> None:
     assert [counted(n, "job") for n in (0, 1, 12_000)] == ["0 jobs", "1 job", "12,000 jobs"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "digits"),
+    [
+        ([], 13),
+        (["01a1e3b9db2571148bf4"], 13),
+        (["01a1e3b9db2571148bf4", "01a1e3ba06f87ae18b9f"], 13),
+        (["01a1e3b9db2571148bf4", "01a1e3ba06f87ae18b9f", "01a1e3b9db257a9b928d", "01a1e3b9db257113903b"], 16),
+    ],
+)
+def test_what_fired_in_the_same_moment_is_told_apart(ids: list[str], digits: int) -> None:
+    assert digits_shown(ids) == digits

@@ -124,17 +124,20 @@ async def test_being_told_to_wait_is_a_snooze(parts: Parts, runner: Runner) -> N
     [
         (timedelta.max, timedelta(days=1)),
         (timedelta(hours=30), timedelta(days=1)),
+        (33, timedelta(seconds=33)),
+        (2.5, timedelta(seconds=2.5)),
+        (10**30, timedelta(days=1)),
         (timedelta(), SECOND),
         (-SECOND, SECOND),
         (timedelta(hours=24), timedelta(hours=24)),
     ],
 )
-async def test_a_wait_is_bounded(parts: Parts, runner: Runner, told: timedelta, waits: timedelta) -> None:
+async def test_a_wait_is_bounded(parts: Parts, runner: Runner, told: timedelta | float, waits: timedelta) -> None:
     """Whatever a server says: it can be written down, and it ends."""
 
     async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         yield Batch([])
-        raise SlowDown(told, "k")
+        raise SlowDown(told)
 
     outcome = await runner.run(await given_lease(parts), collect)
     assert isinstance(outcome, Snooze)

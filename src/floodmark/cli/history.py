@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -117,11 +117,21 @@ def _attempt(told: Any) -> str:
 
 def executions_table(executions: Sequence[Execution], now: datetime, *, with_job: bool = True) -> Table:
     """Executions, one a line."""
-    rows = [[*([e.job_name] if with_job else []), *_cells(e, now)] for e in executions]
+    digits = digits_shown([e.execution_id for e in executions])
+    rows = [[*([e.job_name] if with_job else []), *_cells(e, now, digits)] for e in executions]
     return table(*(["job"] if with_job else []), "state", "due", "took", "items", "id", "what", rows=rows)
 
 
-def _cells(execution: Execution, now: datetime) -> list[object]:
+def digits_shown(ids: Sequence[str]) -> int:
+    """How much of each id is shown: what fired in the same moment begins alike, and has to be told apart."""
+    alike = (
+        sum(1 for _ in takewhile(lambda two: two[0] == two[1], zip(*pair, strict=False)))
+        for pair in pairwise(sorted(ids))
+    )
+    return max(_ID_SHOWN, 1 + max(alike, default=0))
+
+
+def _cells(execution: Execution, now: datetime, digits: int) -> list[object]:
     took = execution.duration_seconds
     trigger = "" if execution.trigger == "schedule" else execution.trigger
     what = execution.error_message or execution.reason or summary_of(execution) or trigger
@@ -130,7 +140,7 @@ def _cells(execution: Execution, now: datetime) -> list[object]:
         both(execution.scheduled_for, now),
         "-" if took is None else format_duration(timedelta(seconds=took)),
         items_words(execution),
-        Text(execution.execution_id[:_ID_SHOWN], style="dim"),
+        Text(execution.execution_id[:digits], style="dim"),
         short(what, 60),
     ]
 

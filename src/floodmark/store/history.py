@@ -33,6 +33,8 @@ from .tables import job_executions, jobs
 MOST_SHOWN = 1000
 # Rows deleted in one transaction: enough to be quick, few enough to keep nobody waiting.
 _FORGOTTEN_AT_ONCE = 5000
+# How many executions that a few digits fit are told.
+_NAMED = 5
 
 _e = job_executions.c
 
@@ -48,12 +50,16 @@ class History:
         typed = execution_id.strip().replace("-", "").lower()
         # A range, so that the primary key finds it: ids are hexadecimal, and "g" sorts after all of them.
         begins = and_(_e.execution_id >= typed, _e.execution_id < typed + "g")
-        found = await self._read(SELECT_EXECUTION.where(or_(_e.execution_id == execution_id, begins)).limit(2))
+        found = await self._read(SELECT_EXECUTION.where(or_(_e.execution_id == execution_id, begins)).limit(1 + _NAMED))
         exact = [execution for execution in found if execution.execution_id in (execution_id, typed)]
         if exact or (typed and len(found) == 1):
             return (exact or found)[0]
         if typed and found:
-            raise InvalidInput(f"{execution_id!r} fits several executions", hint="write more of the id")
+            fitting = ", ".join(f"{execution.execution_id} ({execution.job_name})" for execution in found[:_NAMED])
+            more = " and others" if len(found) > _NAMED else ""
+            raise InvalidInput(
+                f"{execution_id!r} fits several executions", hint=f"write more of the id: {fitting}{more}"
+            )
         raise NotFound(f"there is no execution {execution_id[:60]!r}", hint="see what there is with: floodmark history")
 
     async def get_recent_executions(self, hours: float, limit: int = MOST_SHOWN) -> list[Execution]:
