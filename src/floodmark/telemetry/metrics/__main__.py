@@ -30,8 +30,9 @@ Where Prometheus cannot reach the processes, they push to a Pushgateway:
 Each process pushes everything it exports, as `job="floodmark"` and `instance="<its name>"`, the name that
 `floodmark workers` shows. With `--processes N` only the supervisor pushes: the sum. A process that leaves in good order
 deletes its group; one that was killed cannot, and its group stays in the gateway until someone deletes it there:
-`push_time_seconds` tells how old it is. A push that fails is tried again, with longer and longer pauses up to the
-interval, and never keeps work waiting: `floodmark_pushes_total` counts, and the first failure is in the log.
+`push_time_seconds` tells how old it is, and our [alerts](watching.md) leave it out. A push that fails is tried again,
+with longer and longer pauses up to the interval, and never keeps work waiting: `floodmark_pushes_total` counts, and the
+first failure is in the log.
 Scrape the gateway with `honor_labels: true`.
 
 With `METRICS_MODE=push` there is no `/metrics`: it answers 404 and says so.
