@@ -11,13 +11,15 @@ from floodmark.calls.breaker import Breaker, BreakerState, Thresholds, admitted,
 from floodmark.calls.caller import CallKey
 from floodmark.clock import SystemClock
 from floodmark.errors import NotFound, SlowDown, Transient
+from floodmark.outcome import Snooze
 from floodmark.parts import Parts, open_parts
 from floodmark.settings import Settings
 from floodmark.store.breakers import Breakers
+from floodmark.store.jobs import Jobs
 from floodmark.telemetry.events import BreakerMoved, Events
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened
-from system.stores import AnyDatabase
+from system.stores import AnyDatabase, Crew, a_spec
 
 pytest_plugins = ("backends",)
 
@@ -88,6 +90,21 @@ async def test_one_can_be_closed_by_hand(breakers: Breakers) -> None:
     with pytest.raises(NotFound) as caught:
         await breakers.reset("unknown")
     assert KEY.scope in caught.value.hint
+
+
+async def test_what_waits_for_a_breaker_goes_on_when_it_is_closed_by_hand(
+    migrated_url: str, breakers: Breakers, jobs: Jobs, crew: Crew
+) -> None:
+    await fail(breakers, 5)
+    async with open_parts(Settings(database_url=migrated_url)) as parts:
+        refused = await parts.caller.wait_of(KEY.scope, KEY.method)
+    assert refused is not None
+    job, other = [await jobs.add(a_spec(name, name=name)) for name in ("job", "other")]
+    await crew.run(jobs, other, Snooze(after=refused.after, reason=refused.reason.replace("reader1", "reader11")))
+    waiting = await crew.run(jobs, job, Snooze(after=refused.after, reason=refused.reason))
+    assert await crew.upkeep.wake(limit=10) == []
+    await breakers.reset(KEY.scope)
+    assert [queued.execution_id for queued in await crew.upkeep.wake(limit=10)] == [waiting.execution_id]
 
 
 # Two processes on one PostgreSQL

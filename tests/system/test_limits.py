@@ -87,6 +87,20 @@ async def test_a_limit_can_be_lifted(limits: Limits) -> None:
         await limits.clear(KEY)
 
 
+@pytest.mark.spec("T4")
+async def test_what_waits_for_a_limit_goes_on_when_it_is_lifted(limits: Limits, jobs: Jobs, crew: Crew) -> None:
+    """Those who were told themselves, and those of the same key who came later; nobody who waits for something else."""
+    told, later, other = [await jobs.add(a_spec(name, name=name, limit_key=KEY)) for name in ("told", "later", "other")]
+    await crew.run(jobs, other, Snooze(after=MINUTE, key="another", reason="another reason"))
+    first = await crew.run(jobs, told, Snooze(after=2 * MINUTE, key=KEY, reason="FloodWait"))
+    second = await jobs.force_run(later)
+    assert await crew.leasing.claim_next(10, worker="w1", ttl=MINUTE) == []
+    assert await crew.upkeep.wake(limit=10) == []
+    await limits.clear(KEY)
+    woken = {queued.execution_id for queued in await crew.upkeep.wake(limit=10)}
+    assert woken == {first.execution_id, second.execution_id}
+
+
 async def test_a_limit_among_a_thousand_can_be_lifted(limits: Limits, database: AnyDatabase) -> None:
     now = SystemClock().now()
     others = [{"key": f"k{n}", "until": now + MINUTE, "reason": "wait", "updated_at": now} for n in range(1000)]

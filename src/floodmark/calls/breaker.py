@@ -97,6 +97,11 @@ def closed(breaker: Breaker) -> Breaker:
     return Breaker(trips=breaker.trips)
 
 
+def refusal_of(key: str) -> str:
+    """How every reason begins that a breaker gives to those it does not let through."""
+    return f"breaker {key} is "
+
+
 def recent(breaker: Breaker, now: datetime, thresholds: Thresholds) -> tuple[datetime, ...]:
     """The failures that count."""
     if thresholds.window is None:

@@ -243,7 +243,7 @@ class Caller:
             return None
         what = f"open until {until:%H:%M:%S} UTC" if scope.breaker.state is BreakerState.OPEN else "being probed"
         because = f" ({scope.breaker.reason})" if scope.breaker.reason else ""
-        return SlowDown(until - now - scope.ahead, None, f"breaker {scope.name} is {what}{because}")
+        return SlowDown(until - now - scope.ahead, None, f"{breakers.refusal_of(scope.name)}{what}{because}")
 
     def _take_turn(self, scope: _Scope, key: CallKey, now: datetime) -> float:
         """How many seconds to wait for our turn, which is taken by asking."""
@@ -274,7 +274,7 @@ class Caller:
         if moved.after.probe_until != moved.before.probe_until:
             return moved.after.probe_until
         refusal = self._broken(scope, self._clock.now())
-        raise refusal or SlowDown(timedelta(seconds=1), None, f"breaker {scope.name} is being probed")
+        raise refusal or SlowDown(timedelta(seconds=1), None, f"{breakers.refusal_of(scope.name)}being probed")
 
     # What follows from it?
 

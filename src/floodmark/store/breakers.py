@@ -9,7 +9,7 @@ from msgspec import Struct
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from floodmark.calls.breaker import Breaker, BreakerState, closed
+from floodmark.calls.breaker import Breaker, BreakerState, closed, refusal_of
 from floodmark.calls.port import Move, Moved
 from floodmark.clock import Clock
 from floodmark.errors import NotFound
@@ -17,8 +17,9 @@ from floodmark.errors import NotFound
 from .database import Database
 from .dialects import insert_into, present, present_moment
 from .packing import clean
-from .tables import breakers
+from .tables import breakers, job_executions
 from .types import from_text, to_text
+from .waking import wake_those
 
 MOST_SHOWN = 500
 
@@ -101,9 +102,15 @@ class Breakers:
         return BreakerRow(**row)
 
     async def reset(self, key: str) -> BreakerRow:
-        """Close one, whatever state it is in; running processes notice within a second. What it was before."""
-        before = await self.show(key)
-        await self.change(key, lambda breaker, _: closed(breaker))
+        """Close one, whatever state it is in; running processes notice within a second. What it was before.
+
+        What waits for it goes on.
+        """
+        before, now = await self.show(key), present(self._database, self._clock)
+        async with self._database.writing() as connection:
+            await self.change(key, lambda breaker, _: closed(breaker))
+            refused = job_executions.c.reason.startswith(refusal_of(key), autoescape=True)
+            await wake_those(connection, refused, now)
         return before
 
 

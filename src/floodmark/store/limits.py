@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from msgspec import Struct
-from sqlalchemy import delete, func, or_, select
+from sqlalchemy import and_, delete, func, or_, select
 
 from floodmark.calls.port import HeldLimit
 from floodmark.clock import Clock
@@ -15,11 +15,14 @@ from floodmark.errors import NotFound
 from .database import Database
 from .dialects import insert_into, present, present_moment
 from .packing import clean
-from .tables import limits
+from .tables import job_executions, limits
+from .waking import wake_those
 
 MOST_SHOWN = 500
 # Servers tell all sorts of things; a limit that holds for longer than this is a mistake of theirs or ours.
 _LONGEST = timedelta(days=30)
+# Clocks of machines that say the same moment differ by less.
+_ALIKE = timedelta(seconds=5)
 
 
 class LimitRow(Struct, frozen=True, kw_only=True):
@@ -102,9 +105,12 @@ class Limits:
     async def clear(self, key: str) -> LimitRow:
         """Lift one, and forget the pace it was slowed down to; running processes notice within a second.
 
-        Returns what it was.
+        What waits for it goes on. Returns what it was.
         """
-        before = await self.show(key)
+        before, now = await self.show(key), present(self._database, self._clock)
+        # Whoever met it later has the same reason, and waits until the same moment.
+        same = (job_executions.c.reason == before.reason, job_executions.c.not_before <= before.until + _ALIKE)
         async with self._database.writing() as connection:
             await connection.execute(delete(limits).where(limits.c.key == key))
+            await wake_those(connection, and_(*same), now)
         return before

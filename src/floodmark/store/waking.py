@@ -1,0 +1,21 @@
+"""Ends the wait of executions when a person has lifted what they wait for. Table: `job_executions`.
+
+They remember how long and why, not under which key. One that is woken although something else still holds it meets
+that at once, without a call, and waits again.
+"""
+
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from floodmark.execution import State
+
+from .tables import job_executions
+
+
+async def wake_those(connection: AsyncConnection, which: ColumnElement[bool], now: ColumnElement[datetime]) -> None:
+    """Let those of the executions that wait for a time wait no longer; the leader queues them with its next look."""
+    cell = job_executions.c
+    waiting = update(job_executions).where(cell.state == State.WAITING, cell.hold.is_(None), cell.not_before > now)
+    await connection.execute(waiting.where(which).values(not_before=now))
