@@ -7,12 +7,15 @@ import pytest
 from floodmark.calls.breaker import Breaker, BreakerState
 from floodmark.errors import Conflict, NotFound
 from floodmark.execution import State
+from floodmark.job import Priority
 from floodmark.office.local import LocalOffice
 from floodmark.office.port import JobFilter, Letters
+from floodmark.outcome import Dead
 from floodmark.parts import open_parts
 from floodmark.settings import Settings
 from floodmark.store.audit import Actor
 from floodmark.store.breakers import Breakers
+from floodmark.testing.factories import settle, take
 from system.stores import a_spec
 
 
@@ -101,6 +104,24 @@ async def test_dead_letters_that_are_not_there_are_told(office: LocalOffice) -> 
     with pytest.raises(NotFound, match="no such dead letters"):
         await office.retry_letters(Letters(job="news"))
     assert await office.audit() == []
+
+
+@pytest.mark.parametrize("priority", Priority)
+async def test_what_a_person_asks_for_is_not_said_to_have_waited(office: LocalOffice, priority: Priority) -> None:
+    """Neither is what was forced to the front nor what is retried in its place."""
+    await office.add_job(a_spec(name="news", priority=priority))
+    asked = await office.run_job("news")
+    [forced] = await take(office.parts)
+    await settle(office.parts, forced, Dead(error="boom"))
+    assert await office.retry_letters(Letters(ids=(asked.execution_id,))) == 1
+
+    [retried] = await take(office.parts)
+
+    patience = office.parts.settings.queue_patience.total_seconds()
+    assert forced.waited is not None
+    assert forced.waited < patience / 2
+    assert retried.waited is not None
+    assert retried.waited < patience / 2
 
 
 async def test_a_breaker_that_is_closed_leaves_a_trace_of_what_it_was(office: LocalOffice) -> None:

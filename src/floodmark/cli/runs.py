@@ -82,8 +82,9 @@ async def _watched(desk: Desk, office: "Office", job: Job, execution_id: str, *,
 def _show_end(desk: Desk, execution: Execution) -> None:
     took = f" in {format_duration(timedelta(seconds=execution.duration_seconds or 0))}"
     if execution.state is State.DONE:
-        found = items_words(execution)
-        told = summary_of(execution) or ("nothing new" if found == "-" else f"{found} items")
+        count = execution.items_new + execution.items_changed + execution.items_known
+        found = f"{items_words(execution)} {'item' if count == 1 else 'items'}" if count else "nothing new"
+        told = summary_of(execution) or found
         desk.out.print(f"[green]Done[/]{took}: {plain(told)}", highlight=False)
         return
     why = execution.error_message or execution.reason or execution.state

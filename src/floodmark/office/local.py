@@ -288,7 +288,8 @@ class LocalOffice:
     async def retry_letters(self, which: Letters) -> int:
         """Run dead letters again; how many."""
         async with self.changing():
-            queued = await self._letters.retry(which.ids, group=which.group, job=await self._job_id(which.job))
+            job, patience = await self._job_id(which.job), self.parts.settings.queue_patience
+            queued = await self._letters.retry(which.ids, group=which.group, job=job, patience=patience)
             retried = [one.execution_id for one in queued]
             await self.note("letters.retried", _letters_of(which), after={"executions": retried})
         # Again: the worker that gave it up may not have taken its old entry away yet.

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
@@ -70,12 +70,18 @@ class DeadLetters:
         return sorted((_group(*entry) for entry in by_error.items()), key=lambda group: -group.count)
 
     async def retry(
-        self, ids: Sequence[str] | None = None, *, group: str | None = None, job: str | None = None
+        self,
+        ids: Sequence[str] | None = None,
+        *,
+        group: str | None = None,
+        job: str | None = None,
+        patience: timedelta = timedelta(),
     ) -> list[Queued]:
         """dead -> queued with all attempts ahead, for these ids, one error's fingerprint, or one job.
 
         The error stays readable in `error_details`. Letters of deleted jobs are left. A job that is paused runs
-        its letters when it is resumed. Put what is returned on the queue.
+        its letters when it is resumed. Put what is returned on the queue. `patience` is what one step of priority is
+        worth there.
         """
         async with self._database.writing() as connection:
             letters = [letter for letter in await self._chosen(connection, ids, group, job) if letter["has_job"]]
@@ -84,16 +90,21 @@ class DeadLetters:
                     "the jobs of these dead letters have been deleted",
                     hint="clear them away with: floodmark dlq drop",
                 )
-            statement = _THIS.values(
-                state=State.QUEUED,
-                queue_rank=present(self._database, self._clock),
-                reason="retried by operator",
-                error_details=bindparam("details"),
-                **dict.fromkeys(("attempt", "rescues"), 0),
-                **dict.fromkeys(_CLEARED),
-            )
-            rows = [{"letter": letter["execution_id"], "details": _details(letter)} for letter in letters]
-            await connection.execute(statement, rows)
+            for priority in sorted({letter["priority"] for letter in letters}):
+                statement = _THIS.values(
+                    state=State.QUEUED,
+                    queue_rank=present(self._database, self._clock, (priority - 1) * patience),
+                    reason="retried by operator",
+                    error_details=bindparam("details"),
+                    **dict.fromkeys(("attempt", "rescues"), 0),
+                    **dict.fromkeys(_CLEARED),
+                )
+                rows = [
+                    {"letter": letter["execution_id"], "details": _details(letter)}
+                    for letter in letters
+                    if letter["priority"] == priority
+                ]
+                await connection.execute(statement, rows)
         return [Queued(letter["execution_id"], Priority(letter["priority"])) for letter in letters]
 
     async def drop(

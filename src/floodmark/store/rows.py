@@ -213,6 +213,9 @@ def work_from_row(row: Sequence[Any]) -> Work:
     )
 
 
-def waited(since_rank: float, priority: Priority, patience: timedelta) -> float:
-    """Seconds in line, from the age of a rank, which is later than that by one `patience` a step of priority."""
-    return max(0.0, since_rank + (priority - 1) * patience.total_seconds())
+def waited(since_rank: float, age: float, priority: Priority, patience: timedelta) -> float:
+    """Seconds in line, from the age of a rank, which is later than that by one `patience` a step of priority.
+
+    Not so if a person asked for it, who need not wait that long; but nothing has waited since before it was there.
+    """
+    return max(0.0, min(age, since_rank + (priority - 1) * patience.total_seconds()))

@@ -17,7 +17,7 @@ from floodmark.store.port import Extended, Settlement
 from floodmark.store.rows import STREAM, WORK_SELECT, decoded, waited, work_from_row
 from floodmark.store.settling import settled_row, storable
 
-_EXECUTION_COLUMNS = 9
+_EXECUTION_COLUMNS = 10
 _SETTLE_ARRAYS = 14
 
 _MAY_START = """(e.trigger = 'manual' OR NOT j.paused)
@@ -37,10 +37,12 @@ WITH {{startable}}, taken AS (
            not_before = NULL, started_at = clock_timestamp(), lease_until = clock_timestamp() + $1::interval
       FROM taken t WHERE e.execution_id = t.holder AND e.state || '' = 'queued'
     RETURNING e.execution_id, e.job_id, e.scheduled_for, e.attempt, e.fence, e.trigger, e.params, e.traceparent,
-              t.value, EXTRACT(EPOCH FROM clock_timestamp() - e.queue_rank)::float8 AS since_rank
+              t.value, EXTRACT(EPOCH FROM clock_timestamp() - e.queue_rank)::float8 AS since_rank,
+              EXTRACT(EPOCH FROM clock_timestamp() - e.created_at)::float8 AS age
 )
 SELECT {{found}}, claimed.scheduled_for, claimed.attempt, claimed.fence, claimed.trigger, claimed.params,
-       claimed.traceparent, claimed.value, claimed.since_rank, {WORK_SELECT}
+       claimed.traceparent, claimed.value, claimed.since_rank, claimed.age,
+       {WORK_SELECT}
   FROM {{origin}} LEFT JOIN jobs j ON j.job_id = claimed.job_id {{order}}
 """
 _SEVERAL = {"one_each": "DISTINCT ON (s.stream)", "in_order": "ORDER BY s.stream, s.queue_rank"}
@@ -260,7 +262,7 @@ async def _follow_up(
 def _lease(row: Any, worker: str, patience: timedelta) -> Lease:
     columns = tuple(row)
     (
-        execution_id, scheduled_for, attempt, fence, trigger, params, traceparent, watermark, since_rank,
+        execution_id, scheduled_for, attempt, fence, trigger, params, traceparent, watermark, since_rank, age,
     ) = columns[:_EXECUTION_COLUMNS]  # fmt: skip
     job = work_from_row(columns[_EXECUTION_COLUMNS:])
     return Lease(
@@ -273,6 +275,6 @@ def _lease(row: Any, worker: str, patience: timedelta) -> Lease:
         watermark=decoded(watermark),
         trigger=trigger,
         params=decoded(params),
-        waited=waited(since_rank, job.priority, patience),
+        waited=waited(since_rank, age, job.priority, patience),
         traceparent=traceparent,
     )

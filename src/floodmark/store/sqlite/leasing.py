@@ -19,13 +19,13 @@ from floodmark.store.rows import STREAM, WORK_SELECT, decoded, waited, work_from
 from floodmark.store.settling import settled_row, state_of, storable
 from floodmark.store.types import from_text, to_text
 
-_EXECUTION_COLUMNS = 14
+_EXECUTION_COLUMNS = 15
 _ENDING = (Dead, Cancelled)
 
 # With everything that could stand in the way of a start: the job gone or paused, a limit, the target leased.
 _CANDIDATES = f"""
 SELECT e.execution_id, e.scheduled_for, e.attempt, e.trigger, e.params, {STREAM}, l.until, l.reason,
-       w.lease_until > :now, w.fence, w.value, j.paused, e.queue_rank, e.traceparent,
+       w.lease_until > :now, w.fence, w.value, j.paused, e.queue_rank, e.traceparent, e.created_at,
        {WORK_SELECT}
   FROM job_executions e
   LEFT JOIN jobs j ON j.job_id = e.job_id
@@ -225,7 +225,7 @@ def _sorted(
     for row in rows:
         (
             execution_id, scheduled_for, attempt, trigger, params, stream, until, limit, busy, fence, value, paused,
-            rank, traceparent,
+            rank, traceparent, created_at,
         ) = row[:_EXECUTION_COLUMNS]  # fmt: skip
         if row[_EXECUTION_COLUMNS] is None:
             parked.append(("cancelled", to_text(now), None, None, "the job was deleted", execution_id))
@@ -240,7 +240,7 @@ def _sorted(
         else:
             taken.add(stream)
             job = work_from_row(row[_EXECUTION_COLUMNS:])
-            since_rank = (now - from_text(rank)).total_seconds()
+            since_rank, age = ((now - from_text(moment)).total_seconds() for moment in (rank, created_at))
             leases.append(
                 Lease(
                     execution_id=execution_id,
@@ -252,7 +252,7 @@ def _sorted(
                     watermark=decoded(value),
                     trigger=trigger,
                     params=decoded(params),
-                    waited=waited(since_rank, job.priority, patience),
+                    waited=waited(since_rank, age, job.priority, patience),
                     traceparent=traceparent,
                 )
             )
