@@ -14,8 +14,8 @@ series. `floodmark metrics list` prints this page's tables in a terminal, with `
 What the leader measures is 0 on everyone else: take the largest value, as in `max(floodmark_dead_letters)`.
 
 Labels in *italics* can grow. Each takes at most `METRICS_MAX_LABEL_VALUES` values; what comes later is counted as
-`other`. `reason` is the name of an error's class or one word of ours, never a sentence. There are no labels for jobs,
-items or URLs.
+`other`; a gauge shows there what was set last, so allow more values than one process has channels. `reason` is the
+name of an error's class or one word of ours, never a sentence. There are no labels for jobs, items or URLs.
 
 """
 
