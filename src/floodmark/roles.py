@@ -277,7 +277,14 @@ class WorkerRole:
             bell=self._parts.signals.bell(Topic.CANCEL),
         )
         presence = Loop("presence", self._present, interval=_PRESENCE, events=self._parts.events)
-        loops = [asyncio.create_task(loop.run(), name=loop.name) for loop in (beat, presence)]
+        orders = Loop(
+            "orders",
+            self._obey,
+            interval=_PRESENCE,
+            events=self._parts.events,
+            bell=self._parts.signals.bell(Topic.WORKERS),
+        )
+        tasks = [asyncio.create_task(loop.run(), name=loop.name) for loop in (beat, orders, presence)]
         working = asyncio.create_task(self.worker.run(), name="worker")
         stopped = asyncio.create_task(stop.wait(), name="stop")
         await asyncio.wait([stopped, working], return_when=asyncio.FIRST_COMPLETED)
@@ -287,9 +294,9 @@ class WorkerRole:
         try:
             await self._leave(working)
         finally:
-            beat.stop()
-            presence.stop()
-            await asyncio.gather(*loops)
+            for loop in (beat, orders, presence):
+                loop.stop()
+            await asyncio.gather(*tasks)
             await _politely(self._fleet.left(self._parts.name), self._parts.events)
 
     async def _leave(self, working: "asyncio.Task[None]") -> None:
@@ -309,12 +316,18 @@ class WorkerRole:
         await asyncio.wait([working])
         return None
 
-    async def _present(self) -> None:
+    async def _obey(self) -> None:
+        """Drain or resume, if asked to. Nothing is written otherwise: on SQLite any write rings the others."""
         is_draining = await self._fleet.is_draining()
-        if is_draining and not self.worker.is_draining:
+        if is_draining == self.worker.is_draining:
+            return
+        if is_draining:
             self.worker.drain()
-        elif not is_draining and self.worker.is_draining:
+        else:
             self.worker.resume()
+        await self._present()
+
+    async def _present(self) -> None:
         await self._fleet.seen(
             worker=self._parts.name,
             role="worker",

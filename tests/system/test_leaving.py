@@ -7,12 +7,17 @@ from datetime import timedelta
 
 import pytest
 
+from floodmark import roles
 from floodmark.app import Floodmark
+from floodmark.office.local import LocalOffice
+from floodmark.parts import open_parts
 from floodmark.settings import Settings
+from floodmark.store.audit import Actor
 from floodmark.store.database import open_database
 from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
 from floodmark.telemetry.events import Events, ExecutionStarted, StepFailed
+from floodmark.testing.eventually import eventually
 from floodmark.worker.worker import Worker
 from servers import Postgres
 
@@ -91,3 +96,25 @@ async def test_a_worker_that_fails_takes_its_process_along(sqlite_url: str, monk
 
     with pytest.raises(RuntimeError, match="a fault of our own"):
         await asyncio.wait_for(Floodmark(Settings(database_url=sqlite_url)).serve(port=0), 30)
+
+
+@pytest.mark.spec("V8")
+async def test_a_worker_is_told_to_drain_before_it_looks_by_itself(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roles, "_PRESENCE", timedelta(hours=1))
+    settings, stop = Settings(database_url=migrated_url), asyncio.Event()
+    async with open_parts(settings) as here, open_parts(settings) as elsewhere:
+        role, office = roles.WorkerRole(here, {}), LocalOffice(elsewhere, Actor(who="ada", via="api"))
+        running = asyncio.create_task(role.run(stop))
+        await eventually(office.workers)
+        for tell, is_draining in ((office.drain, True), (office.undrain, False)):
+            await tell()
+
+            async def is_shown(wanted: bool = is_draining) -> bool:
+                [worker] = await office.workers()
+                return role.worker.is_draining is worker.draining is wanted
+
+            await eventually(is_shown)
+        stop.set()
+        await running

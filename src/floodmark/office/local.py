@@ -350,12 +350,14 @@ class LocalOffice:
         async with self.changing():
             await self._fleet.drain()
             await self.note("workers.drained", "workers", after={"draining": True})
+        await self.parts.signals.notify(Topic.WORKERS)
 
     async def undrain(self) -> None:
         """Let them work again."""
         async with self.changing():
             await self._fleet.resume()
             await self.note("workers.resumed", "workers", after={"draining": False})
+        await self.parts.signals.notify(Topic.WORKERS)
 
     def changing(self) -> AbstractAsyncContextManager[object]:
         """What is changed and noted within is committed together, or not at all. Tell others of it behind the block."""

@@ -14,6 +14,7 @@ class Topic(StrEnum):
     JOBS = "jobs"
     QUEUE = "queue"
     CANCEL = "cancel"
+    WORKERS = "workers"
 
 
 class Signals(Protocol):
