@@ -199,6 +199,8 @@ async def test_a_leader_that_is_killed_after_sending_tells_once_more_and_then_no
 ) -> None:
     """`kill -9` between sending and striking off."""
     settings = {"notify_webhook_url": f"{receiver.url}/hook", "notify_debounce": "0s", "notify_group_wait": "0s"}
+    # How long the survivor waits for the lease of the dead.
+    settings["scheduler_leader_ttl"] = "1"
     async with sqlite() as parts:
         settings["database_url"] = str(parts.settings.database_url)
         # The first look finds where things stand.
