@@ -173,7 +173,7 @@ async def test_oddities_end_in_a_note_and_traps_have_an_end(site: Site, sqlite_c
         assert found["/none"]["data"]["text"] == "Größe"
         notes = await desk.notes(job)
         assert notes["/moved"] == f"redirects to {site.url}/there"
-        assert notes["/pool"] == f"redirects to {site.url}/loop"
+        assert notes["/pool"] == f"redirects on to {site.url}/loop"
         assert notes["/twin"] == f"the same as {site.url}/"
         assert notes["/soft"].startswith("says that it is not there")
         assert notes["/outside"] == "redirects to http://elsewhere.example/"
@@ -227,6 +227,24 @@ async def test_each_host_of_a_site_is_asked_for_its_own_rules(site: Site, sqlite
         assert set(again.result["troubles"].values()) == {
             "robots.txt cannot be had: www.a.test answers with status 500"
         }
+
+
+@pytest.mark.spec("V12", "G6")
+async def test_redirects_that_lead_elsewhere_each_time_do_not_pile_up(site: Site, sqlite_copy: str) -> None:
+    site.page("/", "Welcome", links=["/trap", "/old"], has_etag=True)
+    site.always("/trap*", redirect("/trap?{n}"))
+    site.always("/old", redirect("/newer"))
+    site.always("/newer", redirect("/newest"))
+    site.page("/newest", "News", has_etag=True)
+    async with working(site, sqlite_copy) as desk:
+        job = await desk.job(max_depth=4)
+        await desk.run(job)
+        # The two that are linked, three new steps of the trap, and what the other one leads to.
+        assert [(await desk.run(job)).result["summary"] for _ in range(6)] == ["visited 8, unchanged 2, skipped 6"] * 6
+        # A step that is led to still, and is a page now.
+        site.page("/newer", "This is it")
+        assert (await desk.run(job)).result["new"] == 1
+        assert await desk.collected(job) == {"/", "/newer", "/newest"}
 
 
 @pytest.mark.spec("V12", "G3")

@@ -30,7 +30,7 @@ from .difference import difference
 from .marks import Mark
 from .params import PATIENCE, Params
 from .port import Ports
-from .reading import SITEMAP, Kind, Seen, failed, is_file, is_index, read, skipped
+from .reading import LED_TO, SITEMAP, Kind, Seen, failed, is_between, is_file, is_index, read, skipped
 from .robots import FORBIDDEN
 from .rules import Rules
 from .urls import Scope, host_of, origin_of
@@ -82,6 +82,9 @@ class Crawl:
         self._texts = 0
         self._found: list[Page] = []
         self._remembered: set[str] = set()
+        # Where redirects have led in this run, and pages that are of interest only if one does.
+        self._led_to: set[str] = set()
+        self._aside: dict[str, Page] = {}
         self._wake = asyncio.Event()
         self._put_off: SlowDown | None = None
         self._fault: BaseException | None = None
@@ -176,17 +179,24 @@ class Crawl:
 
     async def _read_on(self, count: int, *, visited: bool = False) -> bool:
         """Put up to so many pages in the queue; whether there were as many, or any that were `visited` before."""
-        limit = count + len(self._taken)
-        waiting = await self._ports.frontier.waiting(self._stream, self._mark.crawl, limit=limit, visited=visited)
-        new = [page for page in waiting if page.url not in self._taken][:count]
-        for page in new:
-            self._take(page)
-        return bool(new) if visited else len(waiting) == limit
+        before = len(self._queue)
+        while True:
+            limit = count + len(self._taken)
+            waiting = await self._ports.frontier.waiting(self._stream, self._mark.crawl, limit=limit, visited=visited)
+            for page in [page for page in waiting if page.url not in self._taken][:count]:
+                self._take(page)
+            # All that was read may have been put aside.
+            if len(waiting) < limit or self._queue:
+                return len(self._queue) > before if visited else len(waiting) == limit
 
     def _take(self, page: Page) -> None:
         self._taken[page.url] = page
         self._remembered.add(page.url)
-        self._queue.append(page)
+        if is_between(page) and page.url not in self._led_to:
+            # A site that makes up an address with every redirect would have us ask for all it ever made up.
+            self._aside[page.url] = page
+        else:
+            self._queue.append(page)
 
     def _is_over(self) -> bool:
         return self._budget <= 0 or self._context.stopping.is_set() or self._rest() is not None
@@ -329,9 +339,15 @@ class Crawl:
             is_wanted = self._params.sitemaps if note == SITEMAP else self._params.feeds
             if is_wanted and self._scope.is_inside(address):
                 self._find(address, depth, note)
+        if seen.is_redirect:
+            self._lead_to(seen.follow)
         for address in seen.follow:
             if address not in self._remembered and not is_file(address):
-                self._find(address, depth, None)
+                self._find(address, depth, LED_TO if seen.is_redirect else None)
+
+    def _lead_to(self, addresses: list[str]) -> None:
+        self._led_to.update(addresses)
+        self._queue.extend(self._aside.pop(address) for address in addresses if address in self._aside)
 
     def _find(self, url: str, depth: int, note: str | None) -> None:
         if url in self._remembered or self._room <= 0:

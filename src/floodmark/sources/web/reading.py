@@ -21,6 +21,8 @@ from .urls import Scope, is_same_page
 
 SITEMAP, FEED = "sitemap", "feed"
 """The notes of pages that list others."""
+LED_TO, _LEADS_ON = "led to by a redirect", "redirects on to "
+"""The notes of a page that was found by a redirect: before it is visited, and when it does nothing but redirect too."""
 
 _NOTE = 300
 _HTML = ("text/html", "application/xhtml+xml")
@@ -58,6 +60,8 @@ class Seen(Struct, kw_only=True):
     near: str | None = None
     """A page that is this one under another address: it is as far from the start."""
     data: dict[str, Any] | None = None
+    is_redirect: bool = False
+    """Whether `follow` is where it redirects to."""
     reason: str | None = None
     """Why it could not be had. The note of a list of pages says that it is one."""
     is_asked: bool = True
@@ -72,6 +76,11 @@ class Seen(Struct, kw_only=True):
 def is_index(page: Page) -> bool:
     """Whether it is a list of pages rather than a page."""
     return page.note in {SITEMAP, FEED}
+
+
+def is_between(page: Page) -> bool:
+    """Whether it is known only as a step from one redirect to the next."""
+    return page.note is not None and page.note.startswith(_LEADS_ON)
 
 
 def is_file(url: str) -> bool:
@@ -132,11 +141,12 @@ def _redirected(page: Page, after: Page, answer: Answer, scope: Scope) -> Seen:
     if answer.status in _FOR_GOOD and page.content_hash is not None:
         seen = _missing(page, after, f"moved to {where}")
     else:
-        seen = _noted(page, after, f"redirects to {where}")
+        is_led_to = page.note == LED_TO or is_between(page)
+        seen = _noted(page, after, f"{_LEADS_ON if is_led_to else 'redirects to '}{where}")
     if to is not None and is_index(page):
         seen.indexes = [(to, page.note or FEED)]
     elif to is not None and scope.holds(to):
-        seen.follow = [to]
+        seen.follow, seen.is_redirect = [to], True
         seen.near = to if is_same_page(to, page.url) else None
     return seen
 
