@@ -445,3 +445,32 @@ async def test_a_run_that_may_make_but_one_call_still_gets_on(
                 assert list(await desk.posts(stream_of(channel))) == expected(channel)
                 assert len(asked(server)) == most
                 await settle(desk.parts, lease, Done())
+
+
+@pytest.mark.spec("T3", "F3")
+@pytest.mark.parametrize("calls", [1, 2])
+async def test_a_day_of_which_one_call_at_a_time_may_be_made_is_read_to_its_end(
+    server: LoopbackTelegram, channel: Channel, sqlite_copy: str, calls: int
+) -> None:
+    """Where the day begins is found out once, though that takes a call and brings no post."""
+    yesterday = (datetime.now(UTC) - timedelta(days=1)).date()
+    wanted = [n for n in expected(channel) if date_of(channel, n).date() == yesterday]
+    async with opened(server, sqlite_copy) as desk:
+        await desk.account()
+        job = await desk.job(params={"day": yesterday.isoformat()})
+        grudging = _Grudging(desk.parts.caller)
+        async with TelegramSource(desk.parts.settings, replace(desk.ports, calls=grudging)) as source:
+            await desk.ask(job)
+            [lease] = await take(desk.parts)
+            watermark = lease.watermark
+            for _ in range(10):
+                grudging.left = calls
+                try:
+                    watermark = await collect_all(desk, source, job, lease, watermark)
+                    break
+                except SlowDown:
+                    watermark = (await desk.watermark(job))["value"]
+        assert watermark is not None
+        assert watermark["complete"] is True
+        assert "run" not in watermark
+        assert list(await desk.posts(stream_of(channel))) == wanted

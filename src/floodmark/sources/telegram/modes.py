@@ -134,8 +134,11 @@ def _first(mode: Mode, forced: str | None, params: Params, rules: Rules, now: da
 def _plan_of_day(mark: Mark, params: Params) -> Plan:
     assert params.day is not None
     begin, end = bounds_of(params.day)
+    if mark.run is not None:
+        # Also if it has read nothing yet: where the day begins is known.
+        return Plan(mode="historical", after=mark.run.at, until=end, is_resumed=True)
     if mark.id is not None:
-        return Plan(mode="historical", after=mark.id, until=end, is_resumed=mark.run is not None)
+        return Plan(mode="historical", after=mark.id, until=end)
     return Plan(mode="historical", since=begin, until=end)
 
 
