@@ -143,6 +143,7 @@ def test_all_bad_values_are_told_at_once(tmp_path: Path) -> None:
         'JOB_CATCH_UP="some" (from environment) is not one of none, one, all',
     }
     assert "Did you mean LOG_LEVEL?" in error.hint
+    assert "Correct it there" in error.hint
 
 
 @pytest.mark.spec("G9")

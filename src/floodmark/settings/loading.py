@@ -13,7 +13,8 @@ from floodmark.errors import InvalidInput
 from .keys import Origin, Settings
 from .showing import allowed, quoted, shown, shown_wrong
 
-_HINT = "`floodmark settings` lists every key, its value and where it came from."
+# Not by itself what to type next: it reads the same values, and would say the same.
+_HINT = "Correct it there; then `floodmark settings` lists every key, its value and where it came from."
 
 
 def load(cli: Mapping[str, str], *, folder: Path, environ: Mapping[str, str]) -> Settings:
