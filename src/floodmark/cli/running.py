@@ -9,13 +9,17 @@ from .root import AppOption, Desk
 Port = Annotated[
     int | None, typer.Option(min=0, max=65535, help="For /health and /metrics (default: a setting); 0: any free one.")
 ]
+ApiPort = Annotated[
+    int | None,
+    typer.Option(min=0, max=65535, help="For the API, /health and /metrics (default: PORT); 0: any free one."),
+]
 Seconds = Annotated[float | None, typer.Option(metavar="N", min=0, help="End by itself after so many seconds.")]
 
 
 def up(
     context: typer.Context,
     *,
-    port: Port = None,
+    port: ApiPort = None,
     app: AppOption = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Executions at the same time.")] = None,
     seconds: Seconds = None,

@@ -113,7 +113,7 @@ def _list(desk: Desk, status: "TriggersStatus") -> None:
         [
             of.kind,
             Text(safe(of.pattern), style="bold"),
-            f"{counted(of.jobs, 'job')} that name it",
+            f"{counted(of.jobs, 'job')} that {'names' if of.jobs == 1 else 'name'} it",
             *[""] * 5,
             "yes" if of.listening else "no",
         ]

@@ -68,7 +68,8 @@ class Sync:
         url = self._settings.api_url
         if url is None:
             raise InvalidInput(
-                "there is no API to read schedules from", hint="set API_URL, for example --set API_URL=https://..."
+                "there is no API to read schedules from",
+                hint="set API_URL where Floodmark runs, for example --set API_URL=https://...",
             )
         try:
             return await self._run(url, dry_run=dry_run, force=force)
