@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.table import Column
 from rich.text import Text
 
 from floodmark.app import Floodmark
@@ -162,7 +163,9 @@ class _Board:
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TextColumn("days  {task.fields[messages]}", markup=False),
-            TextColumn("{task.fields[note]}", markup=False, style="yellow"),
+            # Where there is little room this is what is shortened: how far it is must be read in any case.
+            TextColumn("{task.fields[note]}", markup=False, style="yellow", table_column=Column(no_wrap=True, ratio=1)),
+            expand=True,
             console=self._err,
             transient=True,
             disable=not self._err.is_terminal or desk.is_quiet,
