@@ -51,6 +51,13 @@ class SlowToTell:
         return settled
 
 
+class OutOfReach(SlowToTell):
+    """The store, of which this worker gets no answer."""
+
+    async def claim(self, ids: Sequence[str], *, worker: str, ttl: timedelta) -> list[Lease]:
+        raise ConnectionError("the database is restarting")
+
+
 @pytest.fixture
 async def parts(redis_on_sqlite: Opened) -> AsyncIterator[Parts]:
     async with redis_on_sqlite() as parts:
@@ -63,10 +70,12 @@ def redis(parts: Parts) -> Redis:
     return parts.redis
 
 
-def slow(parts: Parts, meanwhile: Callable[[], Awaitable[object]]) -> RedisStreamsQueue:
+def slow(
+    parts: Parts, meanwhile: Callable[[], Awaitable[object]], store: type[SlowToTell] = SlowToTell
+) -> RedisStreamsQueue:
     """The queue of a worker that is slow to tell Redis what it told the store."""
     assert parts.redis is not None
-    leasing, patience = SlowToTell(parts.leasing, meanwhile), parts.settings.queue_patience
+    leasing, patience = store(parts.leasing, meanwhile), parts.settings.queue_patience
     fallback = SqlQueue(parts.database, leasing, parts.signals, parts.events)
     prefix = parts.settings.scheduler_queue_prefix
     return RedisStreamsQueue(parts.redis, leasing, fallback, parts.events, prefix=prefix, patience=patience)
@@ -170,5 +179,22 @@ async def test_one_that_is_handed_back_while_another_worker_finds_it_taken_can_b
     [lease] = await take(parts)
     assert lease.execution_id == execution_id
     assert await settle(parts, lease, Done())
+    assert await redis.xlen(NORMAL) == 0
+    assert await redis.hlen(KNOWN) == 0
+
+
+@pytest.mark.spec("G2")
+async def test_what_was_read_but_could_not_be_claimed_can_be_taken(parts: Parts, redis: Redis) -> None:
+    """By whoever asks next, not only when it has lain there for the length of a lease."""
+    ids = await given_queued(parts, 3)
+    worker = slow(parts, parts.leasing.prepare, OutOfReach)
+    with pytest.raises(ConnectionError):
+        await worker.lease(5, worker="a", ttl=TTL, wait=AT_ONCE)
+
+    leases = await take(parts, worker="b")
+
+    assert {lease.execution_id for lease in leases} == set(ids)
+    for lease in leases:
+        assert await settle(parts, lease, Done())
     assert await redis.xlen(NORMAL) == 0
     assert await redis.hlen(KNOWN) == 0

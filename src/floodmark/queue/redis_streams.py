@@ -116,7 +116,12 @@ class RedisStreamsQueue:
         if not entries:
             return []
         failpoint("queue.read")
-        leases = await self._leasing.claim(list(entries), worker=worker, ttl=ttl)
+        try:
+            leases = await self._leasing.claim(list(entries), worker=worker, ttl=ttl)
+        except Exception:
+            # Nobody reads them again as long as they are ours; they would lie here until they are swept up.
+            await self.put([Queued(i, Priority(int(entry[0]))) for i, entry in entries.items()], again=True)
+            raise
         held = {lease.execution_id for lease in leases}
         self._entries.update((_key(lease), entries[lease.execution_id]) for lease in leases)
         await self._acknowledge({i: entry for i, entry in entries.items() if i not in held})
