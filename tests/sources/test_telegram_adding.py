@@ -59,6 +59,7 @@ def test_without_an_account_it_says_what_to_type_next(cli: CommandLine) -> None:
         (("t.me/+AbCdEf",), "is an invitation"),
         (("+491701234567",), "is not a channel"),
         (("no such name",), "is not the name of a channel"),
+        (("-1001234567890",), "put -- before what begins with a minus: floodmark add telegram -- -1001234567890"),
         (("@harbour", "--history", "0"), "is not a number of posts"),
         (("@harbour", "--since", "yesterday"), "is not a date"),
         (("@harbour", "--revisit", "soon"), "is not a length of time"),

@@ -210,7 +210,12 @@ def _tell(message: str, hint: str) -> None:
 
 def _help_for(error: TyperException) -> str:
     context = getattr(error, "ctx", None)
-    return f"{context.command_path} --help" if context is not None else ""
+    if context is None:
+        return ""
+    if str(getattr(error, "option_name", "")).removeprefix("-").isdecimal():
+        # The number of a channel, as bots write it.
+        return f"put -- before what begins with a minus: {context.command_path} -- -1001234567890"
+    return f"{context.command_path} --help"
 
 
 def _surprised(error: Exception, *, is_debugging: bool) -> int:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 def telegram(
     context: typer.Context,
     *,
-    target: Annotated[str, typer.Argument(metavar="CHANNEL", help="@channel, or a t.me link.")],
+    target: Annotated[
+        str, typer.Argument(metavar="CHANNEL", help="@channel, a t.me link, or its number (-- -100... with a minus).")
+    ],
     history: Annotated[
         str | None, typer.Option(metavar="N", help="How many of the newest posts to begin with, or all (1000).")
     ] = None,
