@@ -637,11 +637,13 @@ async def test_on_the_command_line_it_is_told_row_by_row(
         a_row(2, schedule={"frequency": "daily", "time": {"hour": 25}}),
         a_row(3),
     ]
-    tried = await said("--dry-run")
-    assert "params.description: - -> x; params.maxPages: - -> 7" in tried
-    assert "hour is 25 (hour is a whole number from 0 to 23)" in tried
-    assert "It would be refused: it would disable 2 of 5 jobs, and 20% are allowed at once." in tried
+    shown = await said("--dry-run")
+    assert "params.description: - -> x; params.maxPages: - -> 7" in shown
+    assert "hour is 25 (hour is a whole number from 0 to 23)" in shown
+    assert "It would be refused: it would disable 2 of 5 jobs, and 20% are allowed at once." in shown
     await asyncio.to_thread(lambda: cli.refused("sync", says="would disable 2 of 5 jobs"))
+    tried = await asyncio.to_thread(cli.good, "sync", "--dry-run", "--force")
+    assert "Do it with: floodmark sync --force" in tried.out + tried.err
     assert "1 updated, 1 skipped, 2 disabled, 1 error." in await said("--force")
 
     publisher.handler = says(b"")(publisher)

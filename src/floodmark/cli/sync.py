@@ -49,10 +49,10 @@ def sync(
         return print_json(told) if as_json else _show_status(desk, told)
     with desk.busy("Reading schedules"):
         report = desk.work(lambda office: _verbs(office).run(dry_run=dry_run, force=force))
-    return print_json(report) if as_json else _show(desk, report)
+    return print_json(report) if as_json else _show(desk, report, force)
 
 
-def _show(desk: Desk, report: "Report") -> None:
+def _show(desk: Desk, report: "Report", is_forced: bool) -> None:
     changes = report.changes if report.dry_run else report.changes[:_LISTED]
     rows = [_row(change) for change in changes]
     rows += [[_word("error"), error.domain, error.domain_config_id, _wrong(error)] for error in report.errors]
@@ -69,7 +69,7 @@ def _show(desk: Desk, report: "Report") -> None:
         desk.out.print(f"[yellow]It would be refused:[/] {plain(report.refused)}.", highlight=False)
         desk.note("[dim]If it is right, do it with: floodmark sync --force[/]")
     elif report.dry_run:
-        desk.note("[dim]Nothing was changed. Do it with: floodmark sync[/]")
+        desk.note(f"[dim]Nothing was changed. Do it with: floodmark sync{' --force' if is_forced else ''}[/]")
 
 
 def _row(change: "Change") -> list[object]:
