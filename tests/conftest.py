@@ -28,7 +28,7 @@ from skipping import not_tested
 
 pytest_plugins = ("spec_coverage", "backends")
 # Properties are tried with so many examples, unless a test says otherwise; every run draws others.
-settings.register_profile("suite", max_examples=40)
+settings.register_profile("suite", max_examples=25)
 settings.load_profile("suite")
 # Of the terminal that the tests were started from, which is none of theirs.
 os.environ.pop("COLUMNS", None)

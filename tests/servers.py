@@ -300,7 +300,8 @@ class Pushgateway(Watcher):
     @classmethod
     def start(cls) -> Pushgateway:
         """Nothing has been pushed to it."""
-        return cls._start(("prometheus-pushgateway", "pushgateway"), lambda _: ())
+        # Debian's writes to a file of the machine's and reads it again, unless it is told otherwise.
+        return cls._start(("prometheus-pushgateway", "pushgateway"), lambda _: ("--persistence.file=",))
 
 
 class Alertmanager(Watcher):
