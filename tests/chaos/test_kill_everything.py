@@ -323,13 +323,14 @@ class Chaos:
 
     async def _freeze_worker(self) -> None:
         """SIGSTOP a worker with a batch in its hands, let another take over, SIGCONT: the batch is refused."""
-        child = self._start(FROZEN, failpoint="keep.begun:stop@2")
+        self._start(FROZEN, failpoint="keep.begun:stop@2")
+        # Not necessarily the process we started: that may have fallen before, and been started again.
         note = await self._fleet.stopped(FROZEN, 60)
         await passed_on(self._probe, note["worker"], seconds=60)
         self._fleet.send(FROZEN, signal.SIGCONT)
 
         async def told() -> list[str]:
-            return [found["kind"] for found in self._fleet.happened(child=child) if found["kind"] in _REPLACED]
+            return [found["kind"] for found in self._fleet.happened(child=note["child"]) if found["kind"] in _REPLACED]
 
         if "BatchRefused" in await eventually(told, bool, seconds=60, what=f"{FROZEN} learns that it was replaced"):
             refused = await asyncio.to_thread(_metric, note["port"], "floodmark_stale_commits_refused_total")

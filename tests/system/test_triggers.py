@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
-from sqlalchemy import insert, select, update
+from sqlalchemy import TextClause, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from floodmark.errors import Conflict, InvalidInput, NotFound
@@ -312,6 +312,28 @@ async def test_two_processes_debounce_together(migrated_url: str) -> None:
         rows = await one.executions()
         assert [row.state for row in rows] == ["queued", "waiting"]
         assert rows[1].coalesced == 8
+
+
+async def test_a_delivery_that_had_to_wait_for_another_is_the_later_one(pg_clean: str) -> None:
+    """Else it would fall between the two: too early to rest with those to come, and never folded."""
+    async with opened(pg_clean) as house:
+        await house.job("news")
+        await house.add("webhook", "/a", "news", debounce=timedelta(seconds=60))
+        await house.hook("/a")
+        async with house.office.parts.database.engine.begin() as other:
+            await other.execute(text("SELECT * FROM triggers FOR UPDATE"))
+            coming = asyncio.create_task(house.hook("/a"))
+            waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+            await eventually(lambda: _is_any(house, waiting))
+            await other.execute(text("UPDATE trigger_deliveries SET fires_at = clock_timestamp()"))
+        until = (await coming).debounced_until
+        assert until is not None
+        assert until > datetime.now(UTC) + timedelta(seconds=30)
+
+
+async def _is_any(house: House, query: TextClause) -> bool:
+    async with house.office.parts.database.engine.connect() as connection:
+        return bool((await connection.execute(query)).scalar_one())
 
 
 # Registering

@@ -136,9 +136,11 @@ class Deliveries:
         """
         named = clean(delivery_id or new_id())
         async with self._database.writing() as connection:
+            there = [shot for shot in sorted(shots, key=lambda shot: shot.scope) if await _is_there(connection, shot)]
+            # Not before it is our turn: else one that comes second could be the earlier one.
             now = await present_moment(self._database, self._clock, connection)
             parts: list[_Part] = []
-            for shot in sorted(shots, key=lambda shot: shot.scope):
+            for shot in there:
                 row = {
                     "trigger_id": shot.scope,
                     "delivery_id": named,
@@ -147,9 +149,7 @@ class Deliveries:
                     "received_at": now,
                     "answer": {},
                 }
-                part = await self._begin(connection, shot, row)
-                if part is not None:
-                    parts.append(part)
+                parts.append(await self._begin(connection, shot, row))
             queued = await self._fire(connection, [part for part in parts if not part.is_old], now, traceparent)
             await self._end(connection, [part for part in parts if not part.is_old], named, now)
         return _outcome(named, parts, queued)
@@ -172,12 +172,8 @@ class Deliveries:
 
     # A delivery
 
-    async def _begin(self, connection: AsyncConnection, shot: Shot, row: Mapping[str, Any]) -> _Part | None:
-        """Claim the delivery for one trigger; None if the trigger is gone."""
-        if shot.is_registered:
-            query = select(triggers.c.trigger_id).where(triggers.c.trigger_id == shot.scope).with_for_update()
-            if (await connection.execute(query)).scalar() is None:
-                return None
+    async def _begin(self, connection: AsyncConnection, shot: Shot, row: Mapping[str, Any]) -> _Part:
+        """Claim the delivery for one trigger."""
         statement = insert_into(self._database, trigger_deliveries).values(**row).on_conflict_do_nothing()
         if (await connection.execute(statement.returning(trigger_deliveries.c.trigger_id))).scalar() is None:
             return await self._seen(connection, shot, row["delivery_id"])
@@ -325,6 +321,14 @@ class Deliveries:
             made = await connection.execute(statement.returning(job_executions.c.execution_id))
             written += [left.pop(execution_id) for execution_id in made.scalars().all()]
         return written
+
+
+async def _is_there(connection: AsyncConnection, shot: Shot) -> bool:
+    """Whether the trigger still exists; from here on it is ours alone, until we are done with the delivery."""
+    if not shot.is_registered:
+        return True
+    query = select(triggers.c.trigger_id).where(triggers.c.trigger_id == shot.scope).with_for_update()
+    return (await connection.execute(query)).scalar() is not None
 
 
 def _wanted(parts: Sequence[_Part]) -> dict[str, tuple[_Part, Mapping[str, Any]]]:
