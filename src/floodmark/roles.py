@@ -94,10 +94,10 @@ class SchedulerRole:
             retry=call_policy(settings).retry,
             tracing=parts.tracing,
         )
-        projectors = [] if settings.artifacts_dir is None else [self._loop("files", self._files(), _FILES)]
+        projectors = [] if settings.artifacts_dir is None else [self._led("files", self._files(), _FILES)]
         self._fire_bell, self._measure_bell = parts.signals.bell(Topic.JOBS), Bell()
         # Only Redis can forget; where the database is the queue, the rows are all there is.
-        forgetful = [] if parts.redis is None else [self._loop("requeuer", requeuer.step, _FORGOTTEN)]
+        forgetful = [] if parts.redis is None else [self._led("requeuer", requeuer.step, _FORGOTTEN)]
         self._intake = Intake(parts)
         self._channels = None if parts.redis is None else ChannelListener(parts, self._intake, self.leader)
         age = timedelta(hours=settings.lpa_max_age_hours)
@@ -110,19 +110,19 @@ class SchedulerRole:
         self._loops = [
             *forgetful,
             *self._listeners(),
-            self._loop("scheduler", self.scheduler.step, settings.schedule_check_interval, self._fire_bell),
+            self._led("scheduler", self.scheduler.step, settings.schedule_check_interval, self._fire_bell),
             self._loop("waker", waker.step, _SOON),
             self._loop("rescuer", rescuer.step, _SOON),
             self._loop("relay", self._relay.step, _SOON),
             *projectors,
-            self._loop("pruner", pruner.step, timedelta(minutes=5)),
-            self._loop("deliveries", self._forget_deliveries, timedelta(minutes=5)),
-            self._loop("leftovers", self._forget_leftovers, timedelta(minutes=5)),
-            *([] if self._syncer is None else [self._loop("sync", self._syncer.step, settings.sync_interval)]),
-            *([] if self._notifier is None else [self._loop("notifier", self._notifier.step, _NOTIFY)]),
-            self._loop("shadow", self._record_shadow, _SHADOW),
+            self._led("pruner", pruner.step, timedelta(minutes=5)),
+            self._led("deliveries", self._forget_deliveries, timedelta(minutes=5)),
+            self._led("leftovers", self._forget_leftovers, timedelta(minutes=5)),
+            *([] if self._syncer is None else [self._led("sync", self._syncer.step, settings.sync_interval)]),
+            *([] if self._notifier is None else [self._led("notifier", self._notifier.step, _NOTIFY)]),
+            self._led("shadow", self._record_shadow, _SHADOW),
             self._loop("tick", self.tick, _TICK),
-            self._loop("measure", self._measure_within_reason, _MEASURE, self._measure_bell),
+            self._led("measure", self._measure_within_reason, _MEASURE, self._measure_bell),
         ]
 
     def _listeners(self) -> list[Loop]:
@@ -137,8 +137,6 @@ class SchedulerRole:
         ]
 
     async def _forget_leftovers(self) -> timedelta | None:
-        if not self.leader.is_leader:
-            return None
         settings = self._parts.settings
         gone = await Leftovers(self._parts.database, self._parts.clock).forget(
             pages=timedelta(days=settings.history_keep_days),
@@ -148,12 +146,9 @@ class SchedulerRole:
         return timedelta(seconds=1) if gone >= _LEFTOVERS else None
 
     async def _forget_deliveries(self) -> None:
-        if self.leader.is_leader:
-            await self._intake.deliveries.forget(max(_DELIVERIES_KEPT, 2 * self._parts.settings.webhook_window))
+        await self._intake.deliveries.forget(max(_DELIVERIES_KEPT, 2 * self._parts.settings.webhook_window))
 
     async def _record_shadow(self) -> timedelta | None:
-        if not self.leader.is_leader:
-            return _SOON
         recorded = await self._shadow.step()
         return timedelta() if recorded is not None and recorded.is_behind else None
 
@@ -180,6 +175,18 @@ class SchedulerRole:
 
     def _loop(self, name: str, step: Step, interval: timedelta, bell: Bell | None = None) -> Loop:
         return Loop(name, step, interval=interval, events=self._parts.events, bell=bell)
+
+    def _led(self, name: str, step: Step, interval: timedelta, bell: Bell | None = None) -> Loop:
+        """A step that only the leader takes. Who is not the leader looks again soon, however long the interval is:
+        while a renewal is slow, leadership lapses, and comes back without anybody being told."""
+
+        async def led() -> timedelta | None:
+            if not self.leader.is_leader:
+                return _SOON
+            asked = await step()
+            return asked if self.leader.is_leader else _SOON
+
+        return self._loop(name, led, interval, bell)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`; then let another take over at once."""
