@@ -181,9 +181,7 @@ class SchedulerRole:
         while a renewal is slow, leadership lapses, and comes back without anybody being told."""
 
         async def led() -> timedelta | None:
-            if not self.leader.is_leader:
-                return _SOON
-            asked = await step()
+            asked = await step() if self.leader.is_leader else None
             return asked if self.leader.is_leader else _SOON
 
         return self._loop(name, led, interval, bell)
