@@ -13,14 +13,14 @@ Watermark = dict[str, Any]
 class Item(Struct, frozen=True, gc=False):
     """One thing that was collected. `key` is its identity within the stream, for ever.
 
-    `fingerprint` decides whether a second sighting is a change; without it the whole of `data` does.
+    `fingerprint`, any plain data, decides whether a second sighting is a change; without it the whole of `data` does.
     `deleted` marks a tombstone: the item is gone upstream, what was kept of it stays.
     """
 
     key: str
     data: Any
     occurred_at: datetime | None = None
-    fingerprint: str | None = None
+    fingerprint: Any = None
     deleted: bool = False
 
 

@@ -18,6 +18,7 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 Described = tuple[dict[str, Any], str]
 _EMPTY = types.MessageEmpty
 _SERVICE = types.MessageService
+_EMOJI = types.ReactionEmoji
 
 
 def items_of(messages: Iterable[Any], channel_id: int, username: str | None) -> list[Item]:
@@ -38,18 +39,19 @@ def item_of(message: Any, channel_id: int, username: str | None) -> Item:
         "id": message.id,
         "channel_id": channel_id,
         "channel": username,
-        "date": date.isoformat()[:19] + "Z",
+        # Written by whoever stores it, as text in UTC.
+        "date": date,
         "text": text,
         "kind": "message",
     }
-    fingerprint = text
+    fingerprint: list[Any] = [text]
     if message.entities:
-        data["entities"] = marks = [_entity(entity) for entity in message.entities]
-        fingerprint += f"\0{marks}"
+        data["entities"] = entities = [_entity(entity) for entity in message.entities]
+        fingerprint.append(entities)
     if message.media is not None:
         data["media"], identity = _media(message.media)
         if identity:
-            fingerprint += f"\0{identity}"
+            fingerprint.append(identity)
     if message.views is not None:
         data["views"] = message.views
     if message.forwards is not None:
@@ -61,29 +63,28 @@ def item_of(message: Any, channel_id: int, username: str | None) -> Item:
     if message.grouped_id is not None:
         data["grouped_id"] = str(message.grouped_id)
     if message.edit_date is not None:
-        fingerprint += _edit(message, data)
+        _edit(message, data, fingerprint)
     if type(message) is _SERVICE:
-        fingerprint += _service(message, data)
+        _service(message, data, fingerprint)
     _rarer(message, data)
     return Item(f"{channel_id}:{message.id}", data, date, fingerprint)
 
 
-def _edit(message: Any, data: dict[str, Any]) -> str:
+def _edit(message: Any, data: dict[str, Any], fingerprint: list[Any]) -> None:
     edited = _time(message.edit_date)
     if message.edit_hide:
         # Telegram moves the date of an edit for reactions and the like, and shows it to nobody.
         data["hidden_edit_date"] = edited
-        return ""
-    data["edit_date"] = edited
-    return f"\0{edited}"
+    else:
+        data["edit_date"] = edited
+        fingerprint.append(edited)
 
 
-def _service(message: Any, data: dict[str, Any]) -> str:
+def _service(message: Any, data: dict[str, Any], fingerprint: list[Any]) -> None:
     data["kind"] = "service"
-    if message.action is None:
-        return ""
-    data["action"] = action = _plain(message.action, "MessageAction")
-    return f"\0{action}"
+    if message.action is not None:
+        data["action"] = action = _plain(message.action, "MessageAction")
+        fingerprint.append(action)
 
 
 def _rarer(message: Any, data: dict[str, Any]) -> None:
@@ -134,18 +135,23 @@ _IDS: dict[type, str] = {
 }
 
 
+_WITH_MORE = {*_TEXTS, *_IDS, types.MessageEntityBlockquote, types.MessageEntityFormattedDate}
+
+
 def _entity(entity: Any) -> dict[str, Any]:
     kind = type(entity)
     made = {"type": _KINDS.get(kind) or _snake(kind.__name__), "offset": entity.offset, "length": entity.length}
+    return made | _more(entity, kind) if kind in _WITH_MORE else made
+
+
+def _more(entity: Any, kind: type) -> dict[str, Any]:
     if kind in _TEXTS:
-        made[_TEXTS[kind]] = getattr(entity, _TEXTS[kind])
-    elif kind in _IDS:
-        made[_IDS[kind]] = str(getattr(entity, _IDS[kind]))
-    elif kind is types.MessageEntityBlockquote and entity.collapsed:
-        made["collapsed"] = True
-    elif kind is types.MessageEntityFormattedDate and entity.date is not None:
-        made["date"] = _time(entity.date)
-    return made
+        return {_TEXTS[kind]: getattr(entity, _TEXTS[kind])}
+    if kind in _IDS:
+        return {_IDS[kind]: str(getattr(entity, _IDS[kind]))}
+    if kind is types.MessageEntityBlockquote:
+        return {"collapsed": True} if entity.collapsed else {}
+    return {} if entity.date is None else {"date": _time(entity.date)}
 
 
 # -- who and where from
@@ -197,7 +203,7 @@ def _origin(header: Any) -> dict[str, Any]:
 
 def _reaction(result: Any) -> dict[str, Any]:
     kind = result.reaction
-    if isinstance(kind, types.ReactionEmoji):
+    if type(kind) is _EMOJI:
         return {"emoji": kind.emoticon, "count": result.count}
     if isinstance(kind, types.ReactionCustomEmoji):
         return {"custom_emoji": str(kind.document_id), "count": result.count}

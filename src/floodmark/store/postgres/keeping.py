@@ -23,7 +23,7 @@ WITH moved AS (
      WHERE stream = $13 AND fence = $2
     RETURNING 1
 ), incoming AS (
-    SELECT n.* FROM unnest($5::text[], $6::timestamptz[], $7::text[], $8::text[], $9::bool[])
+    SELECT n.* FROM unnest($5::text[], $6::timestamptz[], $7::bytea[], $8::text[], $9::bool[])
       WITH ORDINALITY AS n(key, occurred_at, data, content_hash, deleted, place)
      WHERE EXISTS (SELECT 1 FROM moved)
 ), archived AS (
@@ -41,7 +41,8 @@ WITH moved AS (
 ), kept AS (
     INSERT INTO items AS i (stream, key, occurred_at, collected_at, tenant_id, user_id, data, content_hash,
                             deleted, execution_id, fence)
-    SELECT $1, n.key, n.occurred_at, clock_timestamp(), $10, $11, n.data::jsonb, n.content_hash, n.deleted, $12, $2
+    SELECT $1, n.key, n.occurred_at, clock_timestamp(), $10, $11, convert_from(n.data, 'UTF8')::jsonb, n.content_hash,
+           n.deleted, $12, $2
       FROM incoming n ORDER BY n.place
     ON CONFLICT (stream, key) DO UPDATE
        SET revision = i.revision + 1, occurred_at = excluded.occurred_at, collected_at = excluded.collected_at,

@@ -27,11 +27,13 @@ SELECT key, content_hash, revision FROM items
  WHERE stream = ? AND key IN (SELECT value FROM json_each(?))
 """
 
+# What all rows have in common is bound once.
 _INSERT = """
-INSERT INTO items (stream, key, occurred_at, collected_at, tenant_id, user_id, data, content_hash, deleted,
-                   execution_id, fence)
+INSERT INTO items (stream, collected_at, tenant_id, user_id, execution_id, fence,
+                   key, occurred_at, data, content_hash, deleted)
 VALUES {rows}
 """
+_NEW_ROW = "(?1, ?2, ?3, ?4, ?5, ?6, ?, ?, CAST(? AS TEXT), ?, ?)"
 
 _ARCHIVE = """
 INSERT INTO item_revisions (stream, key, revision, occurred_at, collected_at, data, content_hash, deleted,
@@ -41,8 +43,8 @@ SELECT stream, key, revision, occurred_at, collected_at, data, content_hash, del
 """
 
 _CHANGE = """
-UPDATE items SET revision = revision + 1, occurred_at = ?, collected_at = ?, data = ?, content_hash = ?, deleted = ?,
-       execution_id = ?, fence = ?
+UPDATE items SET revision = revision + 1, occurred_at = ?, collected_at = ?, data = CAST(? AS TEXT), content_hash = ?,
+       deleted = ?, execution_id = ?, fence = ?
  WHERE stream = ? AND key = ?
 """
 
@@ -68,6 +70,8 @@ _BLOBS = """
 INSERT INTO blobs (sha256, media_type, size, content, kept_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (sha256) DO UPDATE SET kept_at = excluded.kept_at
 """
+
+_PAGE_ROW = f"(?1, {', '.join('?' * 11)})"
 
 # Rows that one statement inserts: a few pages of posts. SQLite takes no more than 32,766 values.
 _AT_ONCE = 500
@@ -109,10 +113,11 @@ class SqliteKeeping:
             known = _known(connection, stream, keys) if packed else {}
             new = [item for item in packed if item.key not in known] if known else packed
             changed = [item for item in packed if item.key in known and known[item.key][0] != item.content_hash]
-            _insert(connection, _INSERT, _new_rows(lease, batch, new, now))
-            connection.executemany(_ARCHIVE, [(stream, item.key) for item in changed])
-            connection.executemany(_CHANGE, [_changed_row(lease, stream, item, now) for item in changed])
+            shared = _shared(lease, batch, now)
+            _insert(connection, _INSERT, _NEW_ROW, [_new_row(item) for item in new], shared)
             if changed:
+                connection.executemany(_ARCHIVE, [(stream, item.key) for item in changed])
+                connection.executemany(_CHANGE, [_changed_row(lease, stream, item, now) for item in changed])
                 touched = {item.key for item in (*new, *changed)}
                 revisions = [(item.key, known.get(item.key, _NEW)[1] + 1) for item in packed if item.key in touched]
                 connection.executemany(_TELL, [(stream, *event, now, lease.traceparent) for event in revisions])
@@ -120,10 +125,10 @@ class SqliteKeeping:
                 told = keys if not known else encode_json([item.key for item in new])
                 connection.execute(_TELL_NEW, (stream, now, lease.traceparent, told))
             if batch.pages:
-                _insert(connection, _PAGES, _page_rows(lease.job.stream, batch.pages, now))
-            connection.executemany(
-                _BLOBS, [(blob.sha256, blob.media_type, len(blob.content), blob.content, now) for blob in batch.blobs]
-            )
+                _insert(connection, _PAGES, _PAGE_ROW, _page_rows(batch.pages, now), (lease.job.stream,))
+            if batch.blobs:
+                rows = [(blob.sha256, blob.media_type, len(blob.content), blob.content, now) for blob in batch.blobs]
+                connection.executemany(_BLOBS, rows)
             failpoint("keep.written")
             return Kept(len(new), len(changed), len(batch.items) - len(new) - len(changed))
 
@@ -150,17 +155,23 @@ class SqliteKeeping:
         return len(events)
 
 
-def _insert(connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+def _insert(
+    connection: sqlite3.Connection,
+    statement: str,
+    row: str,
+    rows: Sequence[tuple[Any, ...]],
+    shared: tuple[Any, ...],
+) -> None:
     """Insert many rows in few steps: between steps this thread has to wait for the event loop's to pause."""
     for start in range(0, len(rows), _AT_ONCE):
         some = rows[start : start + _AT_ONCE]
-        row = f"({', '.join('?' * len(some[0]))})"
-        connection.execute(statement.format(rows=", ".join([row] * len(some))), list(chain.from_iterable(some)))
+        values = [*shared, *chain.from_iterable(some)]
+        connection.execute(statement.format(rows=", ".join([row] * len(some))), values)
 
 
-def _page_rows(stream: str, pages: Sequence[Page], now: str) -> list[tuple[Any, ...]]:
+def _page_rows(pages: Sequence[Page], now: str) -> list[tuple[Any, ...]]:
     return [
-        (stream, now if crawl else None, url, depth, place, crawl, *seen)
+        (now if crawl else None, url, depth, place, crawl, *seen)
         for url, depth, place, crawl, *seen in pack_pages(pages)
     ]
 
@@ -170,14 +181,15 @@ def _known(connection: sqlite3.Connection, stream: str, keys: str) -> dict[str, 
     return {key: (content_hash, revision) for key, content_hash, revision in rows}
 
 
-def _new_rows(lease: Lease, batch: Batch, new: Sequence[Packed], now: str) -> list[tuple[Any, ...]]:
-    job, execution_id, fence = lease.job, lease.execution_id, lease.fence
-    whose = (now, job.tenant_id or batch.tenant_id, job.user_id or batch.user_id)
-    stream = batch.stream or job.stream
-    return [
-        (stream, key, moment and to_text(moment), *whose, data, content_hash, deleted, execution_id, fence)
-        for key, moment, data, content_hash, deleted in new
-    ]
+def _shared(lease: Lease, batch: Batch, now: str) -> tuple[Any, ...]:
+    job = lease.job
+    whose = (job.tenant_id or batch.tenant_id, job.user_id or batch.user_id)
+    return (batch.stream or job.stream, now, *whose, lease.execution_id, lease.fence)
+
+
+def _new_row(item: Packed) -> tuple[Any, ...]:
+    key, moment, data, content_hash, deleted = item
+    return (key, moment and to_text(moment), data, content_hash, deleted)
 
 
 def _changed_row(lease: Lease, stream: str, item: Packed, now: str) -> tuple[Any, ...]:
