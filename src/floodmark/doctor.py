@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
 from sqlalchemy import func, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -21,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from .clock import Clock
 from .errors import Unavailable
 from .leases.port import Leases
+from .redis_errors import redis_errors
 from .sources.cookies.browser import BrowserMissing, require_browser
 from .store.database import Database
 from .store.dialects import present_moment
@@ -30,6 +29,8 @@ from .store.migrate import current, newest
 from .store.tables import items, job_executions, jobs, outbox
 
 if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
     from .parts import Parts
 
 # An execution may lie for one lease, one round of upkeep (15 s) and one of the requeuer (60 s).
@@ -77,7 +78,7 @@ class Doctor:
         leases: Leases,
         leader_key: str = "scheduler-leader",
         execution_lease: timedelta = timedelta(seconds=15),
-        redis: Redis | None = None,
+        redis: "Redis | None" = None,
         prefix: str = "crawler",
         hostname: str = "",
         find_browser: Callable[[], Path] | None = None,
@@ -142,18 +143,18 @@ class Doctor:
         text = f"the clocks of {whose} and the database differ by {off.total_seconds():.1f} s"
         return Finding(code=code, ok=False, text=text, hint="set both by NTP; leases end early or late until then")
 
-    async def _redis_findings(self, redis: Redis) -> list[Finding]:
+    async def _redis_findings(self, redis: "Redis") -> list[Finding]:
         try:
             info = await redis.info()
             async with self._database.reading() as connection:
                 clocks = await self._compared_clocks("redis.clock", "Redis", connection, lambda: _redis_time(redis))
                 known = await self._known_to_redis(redis, connection)
-        except (RedisError, OSError, TimeoutError) as error:
+        except redis_errors() as error:
             text = f"Redis does not answer: {error}; the database serves instead"
             return [Finding(code="redis", ok=False, text=text, hint="check REDIS_URL with: floodmark settings")]
         return [Finding(code="redis", ok=True, text="Redis answers"), _version(info), _eviction(info), clocks, known]
 
-    async def _known_to_redis(self, redis: Redis, connection: AsyncConnection) -> Finding:
+    async def _known_to_redis(self, redis: "Redis", connection: AsyncConnection) -> Finding:
         """Redis first: what is put there was committed before, so nothing can be missing that is just new."""
         ids: list[str] = []
         async for key, _entry in redis.hscan_iter(self._known, count=1000):
@@ -244,7 +245,7 @@ def _eviction(info: dict[str, Any]) -> Finding:
     return Finding(code="redis.eviction", ok=is_safe, text=text, hint=hint)
 
 
-async def _redis_time(redis: Redis) -> datetime:
+async def _redis_time(redis: "Redis") -> datetime:
     seconds, microseconds = await redis.time()
     return datetime.fromtimestamp(seconds, UTC) + timedelta(microseconds=microseconds)
 

@@ -3,10 +3,9 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from redis.exceptions import RedisError
-
 from .errors import Unavailable
 from .parts import Parts
+from .redis_errors import redis_errors
 from .store.fleet import Fleet, Tick, WorkerInfo
 
 SchedulerStatus = Literal["ok", "stale", "down"]
@@ -82,6 +81,6 @@ async def _redis(parts: Parts) -> str:
         return "not configured"
     try:
         await parts.redis.ping()
-    except (RedisError, OSError, TimeoutError) as error:
+    except redis_errors() as error:
         return str(error) or type(error).__name__
     return "ok"

@@ -2,22 +2,24 @@
 
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from redis.asyncio import Redis
-from redis.exceptions import NoScriptError
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
 
 
 class Script:
     """One `.lua` file of a folder, sent to Redis once and then called by its digest."""
 
-    def __init__(self, redis: Redis, folder: str, name: str) -> None:
+    def __init__(self, redis: "Redis", folder: str, name: str) -> None:
         self._redis = redis
         self._text = (files("floodmark") / folder / "lua" / f"{name}.lua").read_text()
         self._digest: str | None = None
 
     async def __call__(self, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         """Run it; a Redis that was restarted or flushed is sent the text again."""
+        from redis.exceptions import NoScriptError  # noqa: PLC0415 - whoever calls has a Redis, see `redis_errors`
+
         if self._digest is None:
             self._digest = await self._redis.script_load(self._text)
         try:

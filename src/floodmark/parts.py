@@ -4,13 +4,11 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 from . import __version__
 from .calls.breaker import Thresholds
@@ -23,16 +21,13 @@ from .http.guard import Guard
 from .http.hosts import allowed_hosts, resolved_hosts
 from .http.polite import PoliteHttp
 from .leases.port import Leases
-from .leases.redis import RedisLeases
 from .leases.sql import SqlLeases
 from .queue.port import Queue
-from .queue.redis_streams import RedisStreamsQueue
 from .queue.sql import SqlQueue
 from .settings import Settings
 from .signals.local import LocalSignals
 from .signals.port import Signals
 from .signals.postgres import PostgresSignals
-from .signals.redis import RedisSignals
 from .store.breakers import Breakers
 from .store.database import Database, PostgresDatabase, SqliteDatabase, open_database
 from .store.limits import Limits
@@ -49,6 +44,9 @@ from .store.sqlite.upkeep import SqliteUpkeep
 from .telemetry.events import Events
 from .telemetry.metrics import Metrics
 from .telemetry.tracing import Tracing, tracing_of
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
 
 # A Redis that takes longer than this to answer is treated as away; blocking reads wait less than it.
 _REDIS_TIMEOUT_SECONDS = 4.0
@@ -68,7 +66,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     events: Events
     registry: CollectorRegistry
     database: Database
-    redis: Redis | None
+    redis: "Redis | None"
     signals: Signals
     leases: Leases
     queue: Queue
@@ -180,9 +178,14 @@ async def _prepare(database: Database) -> None:
         await require_newest(database)
 
 
-def _open_redis(settings: Settings) -> Redis | None:
+def _open_redis(settings: Settings) -> "Redis | None":
     if settings.redis is None:
         return None
+    # With whoever uses it: that takes a third of a second, and most begin without a Redis.
+    from redis.asyncio import Redis  # noqa: PLC0415
+    from redis.asyncio.retry import Retry  # noqa: PLC0415
+    from redis.backoff import NoBackoff  # noqa: PLC0415
+
     return Redis.from_url(
         settings.redis,
         max_connections=settings.redis_max_connections,
@@ -194,12 +197,14 @@ def _open_redis(settings: Settings) -> Redis | None:
     )
 
 
-def _signals(database: Database, redis: Redis | None, settings: Settings, events: Events) -> Signals:
+def _signals(database: Database, redis: "Redis | None", settings: Settings, events: Events) -> Signals:
     # PostgreSQL first: it alone tells of SQL typed by hand.
     if isinstance(database, PostgresDatabase):
         return PostgresSignals(database, events)
     assert isinstance(database, SqliteDatabase)
     if redis is not None:
+        from .signals.redis import RedisSignals  # noqa: PLC0415 - see `_open_redis`
+
         return RedisSignals(redis, settings.scheduler_queue_prefix, events)
     return LocalSignals(database)
 
@@ -213,7 +218,7 @@ def _wire(
     events: Events,
     registry: CollectorRegistry,
     database: Database,
-    redis: Redis | None,
+    redis: "Redis | None",
     signals: Signals,
     http: Http,
 ) -> Parts:
@@ -235,6 +240,9 @@ def _wire(
     leases: Leases = SqlLeases(database, clock)
     queue: Queue = SqlQueue(database, leasing, signals, events)
     if redis is not None:
+        from .leases.redis import RedisLeases  # noqa: PLC0415 - see `_open_redis`
+        from .queue.redis_streams import RedisStreamsQueue  # noqa: PLC0415
+
         leases = RedisLeases(redis, leases, events)
         queue = RedisStreamsQueue(
             redis, leasing, queue, events, prefix=settings.scheduler_queue_prefix, patience=patience

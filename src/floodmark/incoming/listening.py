@@ -12,15 +12,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from redis.asyncio import Redis
-from redis.asyncio.client import PubSub
-from redis.exceptions import RedisError, ResponseError
 
 from floodmark.errors import FloodmarkError, Unavailable
 from floodmark.parts import Parts
+from floodmark.redis_errors import redis_errors
 from floodmark.store.fleet import Fleet
 from floodmark.store.triggers import Rule
 from floodmark.telemetry.events import Events, StepFailed
@@ -28,6 +26,10 @@ from floodmark.triggers.matching import channel_matches, is_glob
 from floodmark.upkeep.leader import Leader
 
 from .intake import Arrival, Intake, read_message
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+    from redis.asyncio.client import PubSub
 
 CHANNELS, STREAMS = "triggers.channels", "triggers.streams"
 # One name for whoever leads: what one leader has read and not acknowledged, the next one finds.
@@ -107,7 +109,7 @@ class ChannelListener:
             return None
         try:
             return await self._listened()
-        except (RedisError, OSError):
+        except redis_errors():
             # A new connection next time; it subscribes anew.
             await self.close()
             raise
@@ -117,7 +119,7 @@ class ChannelListener:
         pubsub, self._pubsub, self._subscribed = self._pubsub, None, ()
         self._teller.forget()
         if pubsub is not None:
-            with suppress(RedisError, OSError):
+            with suppress(*redis_errors()):
                 await pubsub.aclose()  # type: ignore[no-untyped-call]
 
     async def _listened(self) -> timedelta | None:
@@ -250,6 +252,8 @@ class StreamListener:
     async def _is_ready(self, rule: Rule) -> bool:
         if rule.pattern in self._keys:
             return True
+        from redis.exceptions import ResponseError  # noqa: PLC0415 - see `redis_errors`
+
         try:
             last = await self._intake.deliveries.last_id(rule.trigger_id)
             await make_group(self._redis, rule.pattern, self._group, since=last or "$")
@@ -266,8 +270,10 @@ def group_of(prefix: str) -> str:
     return f"{prefix}:triggers"
 
 
-async def make_group(redis: Redis, key: str, group: str, *, since: str = "$") -> None:
+async def make_group(redis: "Redis", key: str, group: str, *, since: str = "$") -> None:
     """Let the group begin behind the entry `since`, or with what is new, unless it is already there."""
+    from redis.exceptions import ResponseError  # noqa: PLC0415 - see `redis_errors`
+
     try:
         await redis.xgroup_create(key, group, id=since, mkstream=True)
     except ResponseError as error:

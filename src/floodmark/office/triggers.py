@@ -5,10 +5,10 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
-from redis.exceptions import RedisError
 
 from floodmark.client import Client
 from floodmark.incoming.listening import CHANNELS, STREAMS, Hearing, group_of, heard, make_group
+from floodmark.redis_errors import redis_errors
 from floodmark.signals.port import Topic
 from floodmark.store.fleet import Fleet
 from floodmark.store.triggers import (
@@ -112,7 +112,7 @@ class TriggerOffice:
         """A stream counts from this moment on, not from when the leader notices."""
         if row.kind == "stream" and self._parts.redis is not None:
             # The leader tries again, and tells what is wrong with it.
-            with suppress(RedisError, OSError):
+            with suppress(*redis_errors()):
                 group = group_of(self._parts.settings.scheduler_queue_prefix)
                 await make_group(self._parts.redis, row.pattern, group)
 

@@ -9,12 +9,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from redis.asyncio import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from floodmark.calls.retrying import Retrying, RetryPolicy
 from floodmark.clock import Clock
@@ -25,10 +22,19 @@ from floodmark.telemetry.events import Events, EventsRelayed
 from floodmark.telemetry.tracing import Tracing
 from floodmark.upkeep.leader import Leader
 
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
 _AT_ONCE = 500
-_AWAY = (RedisConnectionError, RedisTimeoutError)
 
 _encoder = msgspec.json.Encoder()
+
+
+def _away() -> tuple[type[Exception], ...]:
+    from redis.exceptions import ConnectionError as NotReached  # noqa: PLC0415 - see `redis_errors`
+    from redis.exceptions import TimeoutError as NotInTime  # noqa: PLC0415
+
+    return NotReached, NotInTime
 
 
 class Relay:
@@ -41,7 +47,7 @@ class Relay:
         events: Events,
         clock: Clock,
         *,
-        redis: Redis | None = None,
+        redis: "Redis | None" = None,
         prefix: str = "crawler",
         maxlen: int = 100_000,
         retry: RetryPolicy | None = None,
@@ -51,7 +57,9 @@ class Relay:
         self._key, self._maxlen = f"{prefix}:events", maxlen
         self._publish_all = None if redis is None else Script(redis, "sinks", "publish")
         self._stopping, self._tracing = asyncio.Event(), tracing
-        self._retrying = Retrying(retry or RetryPolicy(), events, sleep=self._pause, passing=_AWAY)
+        self._retrying = Retrying(
+            retry or RetryPolicy(), events, sleep=self._pause, passing=() if redis is None else _away()
+        )
 
     def stop(self) -> None:
         """Try nothing again: what is left in the outbox is for the next leader."""
