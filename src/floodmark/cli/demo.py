@@ -33,10 +33,6 @@ def run_demo(desk: Desk, *, seconds: float | None, is_fresh: bool) -> int:
         configure(settings.log_level, "json", log)
         demo = Demo(folder)
         LogListener(structlog.get_logger()).attach(demo.app.events)
-        desk.note(
-            "[bold]Floodmark demo.[/] A Telegram on this machine: ten channels post, two accounts read them and are"
-        )
-        desk.note("told to wait now and then (FLOOD_WAIT), and sometimes it hangs up. Every post must arrive once.")
         desk.note(f"[dim]Folder {plain(folder)}; the log is in {plain(folder / 'demo.log')}. Ctrl-C ends it.[/]")
         told: list[Summary] = []
         screen: Screen = Table(desk) if desk.out.is_terminal else Lines(desk)

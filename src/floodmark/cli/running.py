@@ -63,6 +63,8 @@ def demo(
     """See it at work: a Telegram on this machine, of which every post is collected once."""
     desk = Desk.of(context)
     desk.refuse_url("demo")
+    desk.note("[bold]Floodmark demo.[/] A Telegram on this machine: ten channels post, two accounts read them and are")
+    desk.note("told to wait now and then (FLOOD_WAIT), and sometimes it hangs up. Every post must arrive once.")
     from .demo import run_demo  # noqa: PLC0415 - heavy
 
     raise typer.Exit(run_demo(desk, seconds=seconds, is_fresh=fresh))
