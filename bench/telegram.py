@@ -139,7 +139,7 @@ async def _fetch(served: Served, place: Path, day: datetime, at_once: int) -> fl
     return took
 
 
-async def main(messages: int = 10_000, rounds: int = 5) -> None:
+async def main(messages: int = 20_000, rounds: int = 7) -> None:
     report = Report(f"one channel of {messages:,} typical messages, median (range) of {rounds} interleaved rounds")
     await speed(report, messages, rounds)
     await memory(report)

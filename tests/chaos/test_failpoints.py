@@ -190,7 +190,7 @@ async def commit_late(fleet: Fleet, probe: Probe, settings: dict[str, Any]) -> N
         # Or, if its heartbeat was quicker, a lost lease: then it does not even try.
         return [found["kind"] for found in fleet.happened(child=note["child"]) if found["kind"] in REPLACED]
 
-    await eventually(told, bool, seconds=10, what="the victim learns that it was replaced")
+    await eventually(told, bool, seconds=PATIENCE, what="the victim learns that it was replaced")
 
 
 async def arrange(case: Case, settings: dict[str, Any], fleet: Fleet, probe: Probe) -> None:

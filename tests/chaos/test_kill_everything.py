@@ -305,7 +305,7 @@ class Chaos:
                 return [one for one, entry in ours.items() if client.hget(known, one) == entry]
 
             # A worker that has just found Redis away leaves it alone for a while.
-            await eventually(left, lambda ids: not ids, seconds=15, what="redeliveries taken from the queue")
+            await eventually(left, lambda ids: not ids, seconds=60, what="redeliveries taken from the queue")
         self._redelivered.update({one: await self._settled(one) for one in done})
         self.done["redeliveries dropped"] += len(done + other)
 

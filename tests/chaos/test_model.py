@@ -194,7 +194,8 @@ def _led(state: State, number: int, step: str) -> State:
 
 
 def _with(state: State, number: int, worker: Worker) -> State:
-    return state._replace(workers=(*state.workers[:number], worker, *state.workers[number + 1 :]))
+    # In order, for the workers are alike: what one can do, the other can, and half of the states say the same twice.
+    return state._replace(workers=tuple(sorted((*state.workers[:number], worker, *state.workers[number + 1 :]))))
 
 
 def _stored(state: State, item: int, protocol: Protocol) -> State:

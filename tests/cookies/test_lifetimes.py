@@ -138,5 +138,5 @@ def test_a_killed_worker_leaves_no_browser_behind(
         assert folders[0].exists()
         worker.kill()
         worker.wait()
-        eventually_outside(lambda: not alive(below), within=10)
+        eventually_outside(lambda: not alive(below), within=60)
     assert not [path for path in folders if path.exists()], "nor its profile"

@@ -109,7 +109,7 @@ def gateway() -> Iterator[Pushgateway]:
 
 
 @pytest.mark.spec("T9", "T10", "F6", "F7", "V9")
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 async def test_every_panel_and_every_alert_has_something_to_show(
     living: Living, gateway: Pushgateway, sqlite_copy: str
 ) -> None:
@@ -133,11 +133,12 @@ async def test_every_panel_and_every_alert_has_something_to_show(
             assert not left, "\n".join(f"{where}: {expr}" for where, expr in left)
             return True
 
-        await eventually(unanswered, within=30)
+        await eventually(unanswered, within=60)
         due = {"FloodmarkAccountLost", "FloodmarkDeadLetters"}
         # The leader counts them every fifteen seconds, and less often when counting takes long.
         await eventually(lambda: due <= prometheus.alerts(), within=60)
-        await check_names(prometheus)
+        # What was scraped is pushed a moment later.
+        await eventually(partial(names_are_right, prometheus), within=30)
 
 
 @asynccontextmanager
@@ -183,14 +184,14 @@ async def runs(desk: Desk, job: Job, count: int) -> None:
         found = await desk.history.get_executions_by_schedule(job.job_id)
         return sum(execution.state == "done" for execution in found) >= count
 
-    await eventually(ended, within=20)
+    await eventually(ended, within=60)
 
 
 async def told_to_wait(telegram: LoopbackTelegram) -> None:
     """A flood wait, and a connection that breaks, so that a call is made again."""
     telegram.flood(HISTORY, seconds=1, account="reader1")
     telegram.drop(method=HISTORY, after=1)
-    await eventually(lambda: {"FLOOD_WAIT_1", "drop"} <= {call.result for call in telegram.calls(HISTORY)}, within=20)
+    await eventually(lambda: {"FLOOD_WAIT_1", "drop"} <= {call.result for call in telegram.calls(HISTORY)}, within=60)
 
 
 async def forced(desk: Desk, job: Job) -> None:
@@ -204,7 +205,7 @@ async def broken_off(desk: Desk, telegram: LoopbackTelegram) -> None:
     """Telegram hangs up until the breaker opens, and is well again."""
     telegram.accept_and_close()
     telegram.disconnect()
-    await eventually(lambda: opened(desk, "telegram:reader1"), within=20)
+    await eventually(lambda: opened(desk, "telegram:reader1"), within=60)
     telegram.heal()
 
 
@@ -216,8 +217,8 @@ async def crawl(desk: Desk, site: Site) -> None:
         site.trouble(f"/{n}", status(503))
     office = LocalOffice(desk.parts, Actor(who="tester", via="test"))
     await office.add_job(JobSpec(source="web", target=site.at(HOST, "/"), when=when_of(every="1s")))
-    await eventually(lambda: opened(desk, f"web:{HOST}"), within=20)
-    await eventually(lambda: sum(e.counts.get("unchanged", 0) for e in desk.happened(PagesVisited)) > 0, within=20)
+    await eventually(lambda: opened(desk, f"web:{HOST}"), within=60)
+    await eventually(lambda: sum(e.counts.get("unchanged", 0) for e in desk.happened(PagesVisited)) > 0, within=60)
 
 
 async def be_triggered(desk: Desk) -> None:
@@ -235,13 +236,14 @@ def opened(desk: Desk, key: str) -> bool:
     return any(moved.domain == key and moved.state == "open" for moved in desk.happened(BreakerMoved))
 
 
-async def check_names(prometheus: Asker) -> None:
+async def names_are_right(prometheus: Asker) -> bool:
     """All of the catalogue is there, scraped as well as pushed, and nothing besides."""
     for job in ("floodmark", "floodmark-pushed"):
         exported = {name for name in await asyncio.to_thread(prometheus.names, job) if not OF_OTHERS.match(name)}
         described = {name for name, one in CATALOGUE.items() if exported & series_of(one)}
         assert sorted(set(CATALOGUE) - described - NOT_CAUSED) == [], f"{job}: described, but not there"
         assert sorted(exported.difference(*map(series_of, CATALOGUE.values()))) == [], f"{job}: not described"
+    return True
 
 
 def series_of(metric: Described) -> set[str]:

@@ -124,7 +124,7 @@ async def test_postgresql_tells_everyone_at_once(pg_url: str, statement: str) ->
     try:
         await listener.add_listener("floodmark", lambda *heard_: heard.put_nowait(heard_[-1]))
         await execute(database, statement)
-        assert await asyncio.wait_for(heard.get(), 10) == "jobs"
+        assert await asyncio.wait_for(heard.get(), 60) == "jobs"
     finally:
         await listener.close()
         await database.close()
@@ -140,7 +140,7 @@ async def test_postgresql_is_silent_about_everything_else(pg_url: str) -> None:
     try:
         await listener.add_listener("floodmark", lambda *heard_: heard.put_nowait(heard_[-1]))
         await execute(database, "UPDATE jobs SET next_run = now(), last_run = now()", "NOTIFY floodmark, 'the end'")
-        assert await asyncio.wait_for(heard.get(), 10) == "the end"
+        assert await asyncio.wait_for(heard.get(), 60) == "the end"
     finally:
         await listener.close()
         await database.close()

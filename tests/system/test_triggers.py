@@ -538,16 +538,16 @@ async def test_listening_goes_on_after_redis_was_away(migrated_url: str) -> None
                 async def said() -> int:
                     return int(await redis.publish("c", "x"))
 
-                await eventually(said, within=20)
+                await eventually(said, within=60)
                 await eventually(has_executions(house, 1, trigger="channel:c"))
 
                 async def is_group() -> Any:
                     return await redis.exists("s") and await redis.xinfo_groups("s")
 
                 # Everything Redis knew is gone; the group is made anew.
-                await eventually(is_group, within=20)
+                await eventually(is_group, within=60)
                 await redis.xadd("s", {"n": "1"})
-                await eventually(has_executions(house, 1, trigger="stream:s"), within=20)
+                await eventually(has_executions(house, 1, trigger="stream:s"), within=60)
                 await redis.aclose()
 
 

@@ -104,7 +104,7 @@ async def test_pushes_survive_a_reconnect(channel: Channel, server: LoopbackTele
     await client.get_messages("harbour")
     server.disconnect()
     await eventually(lambda: server.connections == 2)
-    await asyncio.wait_for(client.get_messages("harbour"), 5)
+    await asyncio.wait_for(client.get_messages("harbour"), 60)
 
     posted = channel.post("hello")
 
