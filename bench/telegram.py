@@ -17,7 +17,7 @@ from floodmark.settings import Settings
 from ._measuring import Report, both_servers, floodmark, folder, interleaved, ratio, run
 from ._telegram import SECRET, WARM_UP, Read, Reading, Served, Town, given_account, read, serving
 
-SAMPLES = (10_000, 50_000, 100_000)
+SAMPLES = (10_000, 50_000, 100_000, 200_000)
 CHATS = tuple(f"pier{number}" for number in range(8))
 
 
