@@ -65,7 +65,7 @@ Small things:
 
     clock.py ids.py durations.py when.py     time, names, lengths of time, and how people say when
     errors.py masking.py vault.py            what went wrong, what may be shown, what is kept secret
-    lua.py, redis_errors.py                  scripts for Redis; what its client raises, without importing it
+    lua.py redis_errors.py                   scripts for Redis; what its client raises, without importing it
 """
 
 from typing import TYPE_CHECKING
