@@ -41,12 +41,13 @@ _PRAGMAS = (
     "PRAGMA temp_store=MEMORY",
 )
 
-# A frozen or partitioned process must not hold row locks for longer than others can wait.
+# A frozen or partitioned process must not hold row locks for longer than others wait.
+_STANDING_STILL_SECONDS = LOCK_TIMEOUT_SECONDS - 2
 _SERVER_SETTINGS = {
     "application_name": "floodmark",
     "lock_timeout": f"{LOCK_TIMEOUT_SECONDS}s",
     "statement_timeout": "60s",
-    "idle_in_transaction_session_timeout": "30s",
+    "idle_in_transaction_session_timeout": f"{_STANDING_STILL_SECONDS}s",
     # Our statements are short and many: compiling them costs more than it can save.
     "jit": "off",
 }

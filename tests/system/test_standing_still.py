@@ -1,0 +1,46 @@
+"""A process that is frozen in the middle of a transaction holds its locks on PostgreSQL, but not for long."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from floodmark.parts import Parts
+from floodmark.store.database import PostgresDatabase
+from floodmark.store.jobs import Jobs
+from floodmark.telemetry.events import StoreRetried
+from floodmark.testing.factories import Opened, given_job
+
+pytest_plugins = ("backends",)
+
+
+@pytest.fixture
+async def parts(postgres_only: Opened) -> AsyncIterator[Parts]:
+    async with postgres_only() as parts:
+        yield parts
+
+
+@pytest.mark.spec("G8", "E1")
+async def test_others_wait_for_longer_than_it_can_keep_its_locks(parts: Parts) -> None:
+    """They get what they want, and its step is done again when it wakes up."""
+    await given_job(parts, name="news")
+    jobs, database = Jobs(parts.database, parts.clock), parts.database
+    assert isinstance(database, PostgresDatabase)
+    is_locked, wakes_up, retried = asyncio.Event(), asyncio.Event(), list[StoreRetried]()
+    parts.events.listen(StoreRetried, retried.append)
+
+    async def stand_still(connection: Any) -> str:
+        async with connection.transaction():
+            await connection.execute("SELECT 1 FROM jobs FOR UPDATE")
+            is_locked.set()
+            await wakes_up.wait()
+            return str(await connection.fetchval("SELECT name FROM jobs WHERE paused"))
+
+    standing = asyncio.create_task(database.hot("fire", stand_still))
+    await is_locked.wait()
+    await jobs.pause(await jobs.get("news"), "too many posts")
+    wakes_up.set()
+
+    assert await standing == "news"
+    assert [event.operation for event in retried] == ["fire"]
