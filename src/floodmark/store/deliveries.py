@@ -270,7 +270,7 @@ class Deliveries:
         queued: list[Queued] = []
         for some in _chunks(sorted(wanted)):
             found = await _locked(connection, some)
-            others, unmet = await _under_way(connection, some), await _unmet(connection, some)
+            others, unmet = await _under_way(connection, some), await _unmet(connection, found)
             rows: list[dict[str, Any]] = []
             for job_id in some:
                 part, params = wanted[job_id]
@@ -354,6 +354,7 @@ async def _locked(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[s
         cell.pause_reason,
         cell.schedule_enabled,
         cell.scheduler_version,
+        cell.last_run,
     )
     query = select(*columns).where(cell.job_id.in_(job_ids)).order_by(cell.job_id)
     rows = await connection.execute(query.with_for_update(key_share=True))
@@ -388,21 +389,24 @@ async def _under_way(connection: AsyncConnection, job_ids: Sequence[str]) -> dic
     return {row.job_id: row for row in rows}
 
 
-async def _unmet(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The names of the jobs that each job still has to wait for."""
-    needed = jobs.alias("needed")
+async def _unmet(connection: AsyncConnection, found: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The names of the jobs that each job still has to wait for.
+
+    Compared here: a join with `jobs` for both sides lets a planner that takes the table for empty pair every job with
+    every other.
+    """
     query = (
-        select(job_dependencies.c.job_id, needed.c.name)
-        .join(needed, needed.c.job_id == job_dependencies.c.depends_on)
-        .join(jobs, jobs.c.job_id == job_dependencies.c.job_id)
-        .where(job_dependencies.c.job_id.in_(job_ids))
-        .where(or_(needed.c.last_success.is_(None), needed.c.last_success <= jobs.c.last_run))
-        .order_by(needed.c.name)
+        select(job_dependencies.c.job_id, jobs.c.name, jobs.c.last_success)
+        .join(jobs, jobs.c.job_id == job_dependencies.c.depends_on)
+        .where(job_dependencies.c.job_id.in_(list(found)))
+        .order_by(jobs.c.name)
     )
-    found: dict[str, list[str]] = {}
-    for job_id, name in await connection.execute(query):
-        found.setdefault(job_id, []).append(name)
-    return found
+    unmet: dict[str, list[str]] = {}
+    for job_id, name, last_success in await connection.execute(query):
+        last_run = found[job_id].last_run
+        if last_success is None or (last_run is not None and last_success <= last_run):
+            unmet.setdefault(job_id, []).append(name)
+    return unmet
 
 
 def _held(row: dict[str, Any], other: Any, unmet: Sequence[str]) -> dict[str, Any]:

@@ -1,0 +1,61 @@
+"""PostgreSQL plans by what it counted last. A table that it takes for empty must not make a delivery quadratic."""
+
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from floodmark.incoming.intake import Arrival, Intake
+from floodmark.parts import Parts
+from floodmark.store.database import PostgresDatabase
+from floodmark.testing.eventually import eventually
+from floodmark.testing.factories import Opened
+
+pytest_plugins = ("backends",)
+
+JOBS = 600
+_JOBS = f"""
+INSERT INTO jobs (job_id, name, target, schedule_type, trigger_webhook)
+SELECT 'j' || n, 'n' || n, 't', 'event', '/everything' FROM generate_series(1, {JOBS}) n
+"""
+_CHAIN = f"INSERT INTO job_dependencies SELECT 'j' || n, 'j' || n + 1 FROM generate_series(1, {JOBS - 1}) n"
+_READ = "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'jobs'"
+
+
+@pytest.fixture
+async def parts(postgres_only: Opened) -> AsyncIterator[Parts]:
+    async with postgres_only() as parts:
+        yield parts
+
+
+@pytest.fixture
+async def typed(parts: Parts) -> AsyncIterator[asyncpg.Connection]:
+    """SQL by hand."""
+    assert isinstance(parts.database, PostgresDatabase)
+    url = parts.database.engine.url.set(drivername="postgresql")
+    connection = await asyncpg.connect(url.render_as_string(hide_password=False))
+    yield connection
+    await connection.close()
+
+
+@pytest.mark.spec("V4")
+async def test_a_delivery_reads_each_job_a_few_times(parts: Parts, typed: asyncpg.Connection) -> None:
+    """Jobs came and went, and the server looked while there were none."""
+    for statement in (_JOBS, _CHAIN, "DELETE FROM job_dependencies", "DELETE FROM jobs", "ANALYZE jobs", _JOBS):
+        await typed.execute(statement)
+    await typed.execute("SELECT pg_stat_force_next_flush()")
+    before = await typed.fetchval(_READ)
+    intake = Intake(parts)
+    arrival = Arrival(kind="webhook", subject="/everything", path=("everything",))
+
+    taken = await intake.take(arrival, await intake.matching(arrival))
+
+    assert len(taken.executions) == JOBS
+    await parts.database.engine.dispose()
+
+    async def read() -> int:
+        await typed.execute("SELECT pg_stat_clear_snapshot()")
+        return int(await typed.fetchval(_READ)) - int(before)
+
+    # What a session has read is counted when it ends, at the latest.
+    assert JOBS <= await eventually(read) < 20 * JOBS
