@@ -126,3 +126,5 @@ async def _ended(server: asyncio.Server) -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+    # They have let go of their sockets, which are closed a moment later.
+    await asyncio.sleep(0.05)
