@@ -1,11 +1,13 @@
 """The HTTP API: one FastAPI application over an open process."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute
 
 from floodmark.parts import Parts
 from floodmark.settings import Settings
@@ -78,19 +80,26 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        generate_unique_id_function=lambda route: route.name,
         lifespan=_living,
     )
     app.state.parts, app.state.sources = parts, sources
     app.state.live = None if parts is None else Live(parts)
     problems.install(app)
-    for router in _ROUTERS:
-        app.include_router(router, prefix=PREFIX)
-    app.include_router(health)
+    app.router.routes.extend(_routes())
     app.openapi = lambda: document(app)  # type: ignore[method-assign] # the way FastAPI has for it
     used = settings or (parts.settings if parts is not None else Settings())
     _surround(app, used, None if parts is None else parts.tracing)
     return app
+
+
+@cache
+def _routes() -> Sequence[BaseRoute]:
+    """The same for all applications of a process: to read the signatures of a hundred handlers takes a while."""
+    router = APIRouter(generate_unique_id_function=lambda route: route.name)
+    for some in _ROUTERS:
+        router.include_router(some, prefix=PREFIX)
+    router.include_router(health)
+    return router.routes
 
 
 @asynccontextmanager
