@@ -7,15 +7,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from typer import testing
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from floodmark.cli import app
 from floodmark.settings import keys
 
 T = TypeVar("T")
+
+# Else all hundred commands are made anew for each line that is typed.
+vars(testing)["_get_command"] = cache(get_command)
 
 COLLECTORS = '''
 """Collectors of the tests."""
