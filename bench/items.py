@@ -14,7 +14,7 @@ from floodmark.execution import Lease
 from floodmark.job import Work
 from floodmark.parts import Parts
 from floodmark.settings import Settings
-from floodmark.store.packing import Packed, pack
+from floodmark.store.packing import pack
 from floodmark.store.port import Keeping
 
 from ._measuring import Report, Watch, both_servers, floodmark, folder, interleaved, run
@@ -63,7 +63,8 @@ async def raw_postgres(parts: Parts, url: str, made: list[Batch]) -> float:
     with watch.running():
         for batch in made:
             keys, occurred, data, hashes, deleted = zip(*pack(batch.items), strict=True)
-            await connection.execute(statement, keys, occurred, [now] * BATCH, data, hashes, deleted)
+            texts = [json.decode() for json in data]
+            await connection.execute(statement, keys, occurred, [now] * BATCH, texts, hashes, deleted)
     await connection.close()
     return len(made) * BATCH / watch.wall
 
@@ -76,7 +77,7 @@ async def raw_sqlite(parts: Parts, made: list[Batch]) -> float:
     watch = Watch()
     with watch.running():
         for batch in made:
-            rows: list[Packed] = pack(batch.items)
+            rows = [(key, moment, data.decode(), *more) for key, moment, data, *more in pack(batch.items)]
             await hot("raw", lambda connection, rows=rows: connection.executemany(statement, rows).rowcount)
     return len(made) * BATCH / watch.wall
 
