@@ -12,18 +12,18 @@ class Script:
     """One `.lua` file of a folder, sent to Redis once and then called by its digest."""
 
     def __init__(self, redis: "Redis", folder: str, name: str) -> None:
-        self._redis = redis
+        from redis.exceptions import NoScriptError  # noqa: PLC0415 - whoever has a Redis has it, see `redis_errors`
+
+        self._redis, self._unknown = redis, NoScriptError
         self._text = (files("floodmark") / folder / "lua" / f"{name}.lua").read_text()
         self._digest: str | None = None
 
     async def __call__(self, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         """Run it; a Redis that was restarted or flushed is sent the text again."""
-        from redis.exceptions import NoScriptError  # noqa: PLC0415 - whoever calls has a Redis, see `redis_errors`
-
         if self._digest is None:
             self._digest = await self._redis.script_load(self._text)
         try:
             return await self._redis.evalsha(self._digest, len(keys), *keys, *arguments)
-        except NoScriptError:
+        except self._unknown:
             self._digest = await self._redis.script_load(self._text)
             return await self._redis.evalsha(self._digest, len(keys), *keys, *arguments)

@@ -29,7 +29,6 @@ _FIRST_REST, _LONGEST_REST = timedelta(seconds=5), timedelta(minutes=10)
 # If nothing else has changed, what was looked at is written down this often.
 _WRITTEN_AFTER = timedelta(minutes=5)
 _STALE_AFTER = timedelta(seconds=15)
-_SOON = timedelta(seconds=1)
 
 
 class Leading(Protocol):
@@ -68,7 +67,7 @@ class Notifier:
     async def step(self) -> timedelta | None:
         """One look, and whatever is to be sent. Who does not lead looks again soon: it may be about to."""
         if not self._leader.is_leader:
-            return _SOON
+            return None
         now = await self._noticing.now()
         if await self._look(now) and any(self._waiting(name, now) for name in self._channels):
             await self._send(now)

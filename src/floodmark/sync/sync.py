@@ -32,7 +32,6 @@ from .fetching import Fetcher
 from .format import Row, plain, rows_from, rows_of
 from .report import LastSync, Report, SyncStatus
 
-_SOON = timedelta(seconds=1)
 _ATTEMPTS = 3
 # Of the errors of a sync so many are remembered.
 _REMEMBERED = 20
@@ -223,7 +222,7 @@ class Syncer:
     async def step(self) -> timedelta | None:
         """Sync, if we lead."""
         if not self._leader.is_leader:
-            return _SOON
+            return None
         work, stop = asyncio.create_task(self._sync.run()), asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
