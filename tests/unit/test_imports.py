@@ -3,7 +3,6 @@
 import subprocess
 import sys
 
-
 _LOOK = "import sys, floodmark.app, floodmark.roles; print(*({} & set(sys.modules)))"
 
 
