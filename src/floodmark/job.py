@@ -99,6 +99,23 @@ class Work(Struct, frozen=True, kw_only=True, gc=False):
     url: str | None = None
     tenant_id: str | None = None
     user_id: str | None = None
+    unreadable: str | None = None  # what is wrong with its row, where someone has typed nonsense into it
+
+
+class DueJob(Struct, frozen=True, kw_only=True, gc=False):
+    """The part of a job that the scheduler needs: when it runs, and what is under way of it."""
+
+    job_id: str
+    name: str
+    source: str
+    when: When
+    policy: Policy = Policy()
+    priority: Priority = Priority.NORMAL
+    invalid_reason: str | None = None
+    planned_until: datetime | None = None
+    created_at: datetime = LONG_AGO
+    active: int = 0  # its unfinished executions
+    waits_for: tuple[str, ...] = ()  # the jobs it depends on that have not succeeded since its own last run
 
 
 class Job(Work, frozen=True, kw_only=True, gc=False):

@@ -14,7 +14,7 @@ from sqlalchemy import text
 
 from floodmark.batch import Batch, Item, Watermark
 from floodmark.errors import SlowDown
-from floodmark.execution import State
+from floodmark.execution import Queued, State
 from floodmark.job import Priority
 from floodmark.parts import Parts
 from floodmark.sinks.sql import SqlSink
@@ -225,6 +225,26 @@ async def test_what_fails_is_put_off_and_harms_nobody(parts: Parts) -> None:
         await given_queued(parts, name="hopeless-bad", retry_max=0)
         await given_queued(parts, 2)
         await until(parts, waiting=3, done=3)
+
+
+@pytest.mark.spec("E4", "G9")
+async def test_a_row_that_cannot_be_read_harms_nobody(parts: Parts) -> None:
+    """Someone has typed nonsense into a job that is queued already: those claimed with it run, and it says why not."""
+    nonsense = "'soon'" if parts.database.dialect == "sqlite" else "'NaN'"
+    [bad] = await given_queued(parts, name="bad", put=False)
+    await given_queued(parts, 3, put=False)
+    async with parts.database.writing() as connection:
+        await connection.execute(text(f"UPDATE jobs SET timeout_seconds = {nonsense} WHERE name = 'bad'"))
+
+    async with working(parts, nothing):
+        queued = [Queued(row["execution_id"], Priority.NORMAL) for row in await rows_of(parts, job_executions)]
+        await parts.queue.put(queued)
+        await until(parts, dead=1, done=3)
+
+    row = await execution_of(parts, bad)
+    assert (row["state"], row["attempt"]) == ("dead", 1)
+    assert row["error_message"].startswith("bad cannot be run: a column has a value of the wrong kind: ")
+    assert row["error_message"].endswith("correct it, then: floodmark run bad")
 
 
 # Draining and stopping

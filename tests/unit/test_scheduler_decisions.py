@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from floodmark.execution import Hold, State
-from floodmark.job import NEVER, CatchUp, Overlap, Policy, Priority, ScheduleType, When
+from floodmark.ids import new_id
+from floodmark.job import NEVER, CatchUp, DueJob, Overlap, Policy, Priority, ScheduleType, When
 from floodmark.scheduler.scheduler import decide_one
-from floodmark.store.port import Decision, DueJob, NewExecution
-from floodmark.testing.factories import a_job
+from floodmark.store.port import Decision, NewExecution
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
@@ -19,10 +19,21 @@ AT_ONCE = When(schedule_type=ScheduleType.IMMEDIATE)
 pytestmark = pytest.mark.spec("G1", "V1")
 
 
-def decided(now: datetime = NOON + MINUTE, *, active: int = 0, waits_for: tuple[str, ...] = (), **job: Any) -> Decision:
+def decided(now: datetime = NOON + MINUTE, **fields: Any) -> Decision:
     """About a job made at noon that runs every minute, unless told otherwise."""
-    usual = {"when": EVERY_MINUTE, "created_at": NOON, "planned_until": NOON}
-    return decide_one(DueJob(job=a_job(**{**usual, **job}), active=active, waits_for=waits_for), now)
+    return decide_one(a_due_job(**fields), now)
+
+
+def a_due_job(**fields: Any) -> DueJob:
+    usual = {
+        "job_id": new_id(),
+        "name": "job",
+        "source": "test",
+        "when": EVERY_MINUTE,
+        "created_at": NOON,
+        "planned_until": NOON,
+    }
+    return DueJob(**{**usual, **fields})
 
 
 def only(decision: Decision) -> NewExecution:

@@ -1,5 +1,6 @@
 """The leader's step: what is due is written down, then put on the queue."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -9,9 +10,9 @@ from floodmark.errors import InvalidInput
 from floodmark.execution import Hold, State
 from floodmark.failpoints import failpoint
 from floodmark.ids import new_id
-from floodmark.job import Job
+from floodmark.job import DueJob, Priority, ScheduleType
 from floodmark.queue.port import Publisher
-from floodmark.store.port import Decision, DueJob, Firing, NewExecution
+from floodmark.store.port import Decision, Firing, NewExecution
 from floodmark.telemetry.events import Events, ExecutionsFired, InvalidJob, SchedulerTicked
 from floodmark.telemetry.tracing import Started, Tracing
 from floodmark.triggers import trigger_of
@@ -70,15 +71,17 @@ class Scheduler:
         return None if fired.next_due is None else max(timedelta(), fired.next_due - fired.now)
 
     def _tell(self, decisions: Sequence[Decision], now: datetime) -> None:
+        lateness = defaultdict[tuple[ScheduleType, Priority], list[float]](list)
         for decision in decisions:
             job = decision.job
             if decision.invalid_reason is not None:
                 self._events.emit(InvalidJob(job.name, decision.invalid_reason))
             if decision.executions:
-                lateness = [(now - new.scheduled_for).total_seconds() for new in decision.executions]
-                self._events.emit(
-                    ExecutionsFired(job.when.schedule_type, job.priority, len(decision.executions), lateness)
-                )
+                lateness[job.when.schedule_type, job.priority] += [
+                    (now - new.scheduled_for).total_seconds() for new in decision.executions
+                ]
+        for (schedule_type, priority), seconds in lateness.items():
+            self._events.emit(ExecutionsFired(schedule_type, priority, len(seconds), seconds))
 
 
 def _traced(decision: Decision, now: datetime, tracing: Tracing, spans: dict[str, Started]) -> Decision:
@@ -93,9 +96,8 @@ def _traced(decision: Decision, now: datetime, tracing: Tracing, spans: dict[str
     return replace(decision, executions=tuple(map(traced, decision.executions)))
 
 
-def decide_one(due: DueJob, now: datetime) -> Decision:
+def decide_one(job: DueJob, now: datetime) -> Decision:
     """What becomes of one due job: pure, so that every rule can be tested without a database."""
-    job = due.job
     # A job never planned before counts from its very first moment: an interval job runs at once.
     since = job.planned_until or job.created_at - _INSTANT
     if job.invalid_reason is not None:
@@ -105,27 +107,27 @@ def decide_one(due: DueJob, now: datetime) -> Decision:
     except InvalidInput as error:
         reason = f"{error}. {error.hint}" if error.hint else str(error)
         return _invalid(job, since, reason)
-    planned = plan(trigger, job.policy, planned_until=since, now=now, active=due.active, seed=job.job_id)
+    planned = plan(trigger, job.policy, planned_until=since, now=now, active=job.active, seed=job.job_id)
     return Decision(
         job=job,
-        executions=tuple(_execution(job, fire, due.waits_for) for fire in planned.fires),
+        executions=tuple(_execution(job, fire) for fire in planned.fires),
         next_run=planned.next_run,
         planned_until=planned.planned_until,
         replace=any(fire.action is Action.REPLACE for fire in planned.fires),
     )
 
 
-def _invalid(job: Job, since: datetime, reason: str) -> Decision:
+def _invalid(job: DueJob, since: datetime, reason: str) -> Decision:
     """Left alone until someone changes it: the database then clears the reason."""
     return Decision(job=job, executions=(), next_run=None, planned_until=since, invalid_reason=reason)
 
 
-def _execution(job: Job, fire: Fire, waits_for: Sequence[str]) -> NewExecution:
+def _execution(job: DueJob, fire: Fire) -> NewExecution:
     state, hold, reason = _STATES[fire.action], None, fire.reason
     if fire.action in (Action.QUEUE, Action.REPLACE):
         hold = Hold.OVERLAP
-    elif state is State.QUEUED and waits_for:
-        state, hold, reason = State.WAITING, Hold.DEPENDENCY, f"waits for {', '.join(waits_for)} to succeed"
+    elif state is State.QUEUED and job.waits_for:
+        state, hold, reason = State.WAITING, Hold.DEPENDENCY, f"waits for {', '.join(job.waits_for)} to succeed"
     elif state is State.QUEUED and fire.not_before is not None:
         state, reason = State.WAITING, None
     return NewExecution(

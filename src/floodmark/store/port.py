@@ -12,17 +12,8 @@ from msgspec import Struct
 
 from floodmark.batch import Batch, Kept
 from floodmark.execution import Hold, Lease, Queued, State
-from floodmark.job import Job, Priority
+from floodmark.job import DueJob, Priority
 from floodmark.outcome import Outcome
-
-
-class DueJob(Struct, frozen=True, kw_only=True, gc=False):
-    """A job the scheduler has to look at, with what the planner needs to know about it."""
-
-    job: Job
-    active: int
-    waits_for: tuple[str, ...] = ()
-    """Names of the jobs it depends on that have not succeeded since its own last run."""
 
 
 class NewExecution(Struct, frozen=True, kw_only=True, gc=False):
@@ -43,7 +34,7 @@ class NewExecution(Struct, frozen=True, kw_only=True, gc=False):
 class Decision(Struct, frozen=True, kw_only=True, gc=False):
     """What the scheduler decided about one due job."""
 
-    job: Job
+    job: DueJob
     executions: tuple[NewExecution, ...]
     next_run: datetime | None
     planned_until: datetime

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from floodmark.job import LONG_AGO, CatchUp, Frequency, Job, Overlap, Policy, Priority, ScheduleType, When, Work
+from floodmark.job import LONG_AGO, CatchUp, DueJob, Frequency, Job, Overlap, Policy, Priority, ScheduleType, When, Work
 
 from .types import from_text
 
@@ -77,8 +78,29 @@ WORK_COLUMNS = (
     "tenant_id",
     "user_id",
 )
+# The order in which `due_job_from_row` expects them; behind them, how many are active and what it waits for.
+DUE_COLUMNS = (
+    "job_id",
+    "name",
+    "source",
+    "schedule_type",
+    "cron_expression",
+    "interval_seconds",
+    "frequency",
+    "time_config",
+    "timezone",
+    "overlap",
+    "max_instances",
+    "coalesce",
+    "misfire_grace_seconds",
+    "catch_up",
+    "jitter_seconds",
+    "priority",
+    "planned_until",
+    "created_at",
+)
 WORK_SELECT = ", ".join(f"j.{column}" for column in WORK_COLUMNS)
-JOB_SELECT = ", ".join(f"j.{column}" for column in JOB_COLUMNS)
+DUE_SELECT = ", ".join(f"j.{column}" for column in DUE_COLUMNS)
 STREAM = "COALESCE(j.stream, j.source || ':' || j.target)"
 
 _SCHEDULE_TYPES = {kind.value: kind for kind in ScheduleType}
@@ -88,6 +110,8 @@ _OVERLAPS = {o.value: o for o in Overlap}
 _CATCH_UPS = {c.value: c for c in CatchUp}
 
 
+# What a value of the wrong kind makes of the attempt to read it.
+_UNREADABLE = (KeyError, TypeError, ValueError)
 _TEN_YEARS = 315_360_000.0
 
 
@@ -106,12 +130,39 @@ def seconds(value: float) -> timedelta:
     return timedelta(seconds=min(max(value, 0.0), _TEN_YEARS))
 
 
+# Jobs have much in common, and reading it again for each of a thousand takes longer than all the rest.
+@lru_cache(maxsize=1024)
+def _when(columns: tuple[Any, ...]) -> When:
+    schedule_type, cron_expression, interval_seconds, frequency, time_config, timezone = columns
+    return When(
+        schedule_type=_SCHEDULE_TYPES[schedule_type],
+        cron_expression=cron_expression,
+        interval_seconds=interval_seconds,
+        # A frequency typed by hand may be wrong; the trigger says so when the job is planned.
+        frequency=_FREQUENCIES.get(frequency, frequency),
+        time_config=decoded(time_config),
+        timezone=timezone,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _policy(columns: tuple[Any, ...]) -> Policy:
+    overlap, max_instances, coalesce, grace, catch_up, jitter = columns
+    return Policy(
+        overlap=_OVERLAPS[overlap],
+        max_instances=max_instances,
+        coalesce=bool(coalesce),
+        misfire_grace=seconds(grace),
+        catch_up=_CATCH_UPS[catch_up],
+        jitter=seconds(jitter),
+    )
+
+
 def job_from_row(row: Sequence[Any]) -> Job:
     """A job from its columns, in the order of `JOB_COLUMNS`; one that cannot be read has the reason within it."""
     try:
         return _job(row)
-    except (KeyError, TypeError, ValueError) as error:
-        reason = f"a column has a value of the wrong kind: {type(error).__name__}: {error}"
+    except _UNREADABLE as error:
         job_id, name, source, target, stream = row[:5]
         return Job(
             job_id=job_id,
@@ -120,7 +171,7 @@ def job_from_row(row: Sequence[Any]) -> Job:
             target=target,
             stream=stream or f"{source}:{target}",
             when=When(schedule_type=ScheduleType.EVENT),
-            invalid_reason=reason,
+            invalid_reason=_told(error),
         )
 
 
@@ -139,23 +190,8 @@ def _job(row: Sequence[Any]) -> Job:
         source=source,
         target=target,
         stream=stream or f"{source}:{target}",
-        when=When(
-            schedule_type=_SCHEDULE_TYPES[schedule_type],
-            cron_expression=cron_expression,
-            interval_seconds=interval_seconds,
-            # A frequency typed by hand may be wrong; the trigger says so when the job is planned.
-            frequency=_FREQUENCIES.get(frequency, frequency),
-            time_config=decoded(time_config),
-            timezone=timezone,
-        ),
-        policy=Policy(
-            overlap=_OVERLAPS[overlap],
-            max_instances=max_instances,
-            coalesce=bool(coalesce),
-            misfire_grace=seconds(misfire_grace_seconds),
-            catch_up=_CATCH_UPS[catch_up],
-            jitter=seconds(jitter_seconds),
-        ),
+        when=_when((schedule_type, cron_expression, interval_seconds, frequency, time_config, timezone)),
+        policy=_policy((overlap, max_instances, coalesce, misfire_grace_seconds, catch_up, jitter_seconds)),
         params=decoded(params),
         tags=tuple(decoded(tags)),
         priority=_PRIORITIES[priority],
@@ -189,7 +225,25 @@ def _job(row: Sequence[Any]) -> Job:
 
 
 def work_from_row(row: Sequence[Any]) -> Work:
-    """What a worker needs of a job, from columns in the order of `WORK_COLUMNS`."""
+    """What a worker needs of a job, from columns in the order of `WORK_COLUMNS`.
+
+    One that cannot be read has the reason within it: those that were claimed with it must not suffer.
+    """
+    try:
+        return _work(row)
+    except _UNREADABLE as error:
+        job_id, name, source, target, stream = row[:5]
+        return Work(
+            job_id=job_id,
+            name=name,
+            source=source,
+            target=target,
+            stream=stream or f"{source}:{target}",
+            unreadable=_told(error),
+        )
+
+
+def _work(row: Sequence[Any]) -> Work:
     (
         job_id, name, source, target, stream, params, priority, timeout_seconds, retry_max, limit_key, account,
         source_id, url, tenant_id, user_id,
@@ -211,6 +265,40 @@ def work_from_row(row: Sequence[Any]) -> Work:
         tenant_id=tenant_id,
         user_id=user_id,
     )
+
+
+def due_job_from_row(row: Sequence[Any], active: int, waits_for: Sequence[str]) -> DueJob:
+    """What the scheduler needs of a job, from columns in the order of `DUE_COLUMNS`."""
+    try:
+        return _due_job(row, active, tuple(waits_for))
+    except _UNREADABLE as error:
+        job_id, name, source = row[:3]
+        when = When(schedule_type=ScheduleType.EVENT)
+        return DueJob(job_id=job_id, name=name, source=source, when=when, invalid_reason=_told(error))
+
+
+def _due_job(row: Sequence[Any], active: int, waits_for: tuple[str, ...]) -> DueJob:
+    (
+        job_id, name, source, schedule_type, cron_expression, interval_seconds, frequency, time_config, timezone,
+        overlap, max_instances, coalesce, misfire_grace_seconds, catch_up, jitter_seconds, priority, planned_until,
+        created_at,
+    ) = row  # fmt: skip
+    return DueJob(
+        job_id=job_id,
+        name=name,
+        source=source,
+        when=_when((schedule_type, cron_expression, interval_seconds, frequency, time_config, timezone)),
+        policy=_policy((overlap, max_instances, coalesce, misfire_grace_seconds, catch_up, jitter_seconds)),
+        priority=_PRIORITIES[priority],
+        planned_until=moment(planned_until),
+        created_at=moment(created_at) or LONG_AGO,
+        active=active,
+        waits_for=waits_for,
+    )
+
+
+def _told(error: Exception) -> str:
+    return f"a column has a value of the wrong kind: {type(error).__name__}: {error}"
 
 
 def waited(since_rank: float, age: float, priority: Priority, patience: timedelta) -> float:

@@ -274,7 +274,6 @@ class LogListener:
     def attach(self, events: Events) -> None:
         """Write from now on."""
         self._listen(events, ExecutionStarted, logging.DEBUG, "execution started")
-        self._listen(events, ExecutionsFired, logging.DEBUG, "executions fired")
         self._listen(events, BatchKept, logging.DEBUG, "batch kept")
         self._listen(events, EventsRelayed, logging.DEBUG, "events relayed")
         self._listen(events, FetchTimed, logging.DEBUG, "page fetched")
@@ -297,6 +296,8 @@ class LogListener:
         self._listen(events, InvalidJob, logging.ERROR, "invalid job")
         self._listen(events, StepFailed, logging.ERROR, "step failed")
         self._listen(events, AccountParked, logging.ERROR, "account parked")
+        if self._log.is_enabled_for(logging.DEBUG):
+            events.listen(ExecutionsFired, self._fired)
         events.listen(BreakerMoved, self._moved)
         events.listen(MetricsPushed, self._pushed)
         if self._log.is_enabled_for(logging.INFO):
@@ -307,6 +308,10 @@ class LogListener:
     def _listen(self, events: Events, event_type: type[Event], level: int, text: str) -> None:
         if self._log.is_enabled_for(level):
             events.listen(event_type, lambda e: self._log.log(level, text, **_fields(e)))
+
+    def _fired(self, event: ExecutionsFired) -> None:
+        fields = {"schedule_type": event.schedule_type, "priority": event.priority.name.lower(), "count": event.count}
+        self._log.debug("executions fired", **fields, latest_seconds=round(max(event.lateness, default=0.0), 3))
 
     def _moved(self, event: BreakerMoved) -> None:
         # The process that moved it says why; the others only that they have noticed.

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from floodmark.batch import Batch, Kept
 from floodmark.errors import InvalidInput, SlowDown
 from floodmark.execution import Lease
-from floodmark.job import Job
+from floodmark.job import DueJob
 from floodmark.masking import mask_text
 from floodmark.outcome import Dead, Outcome, Retry, Snooze
 from floodmark.threads import DaemonThreads
@@ -125,7 +125,7 @@ class Tracing:
 
     # Where executions begin
 
-    def fire(self, job: Job, execution_id: str, scheduled_for: datetime, now: datetime) -> Started:
+    def fire(self, job: DueJob, execution_id: str, scheduled_for: datetime, now: datetime) -> Started:
         """An instant of a job is due. Every execution has a trace of its own, also when many are fired at once."""
         attributes: dict[str, Any] = {
             "floodmark.job": job.name,

@@ -13,10 +13,10 @@ from sqlalchemy import Table, func, insert, select, update
 
 from floodmark.execution import Hold, Lease, Queued, State
 from floodmark.ids import new_id
-from floodmark.job import NEVER, Job, Priority, ScheduleType, When
+from floodmark.job import NEVER, DueJob, Job, Priority, ScheduleType, When
 from floodmark.outcome import Outcome
 from floodmark.parts import Parts
-from floodmark.store.port import Decision, DueJob, NewExecution, Settlement
+from floodmark.store.port import Decision, NewExecution, Settlement
 from floodmark.store.tables import job_executions, jobs, watermarks
 
 Opened = Callable[..., AbstractAsyncContextManager[Parts]]
@@ -82,9 +82,9 @@ async def given_executions(
     written: dict[str, str] = {}
 
     def decide(due: Sequence[DueJob], now: datetime) -> list[Decision]:
-        return [decision(entry.job, now) for entry in due if entry.job.job_id in job_ids]
+        return [decision(job, now) for job in due if job.job_id in job_ids]
 
-    def decision(job: Job, now: datetime) -> Decision:
+    def decision(job: DueJob, now: datetime) -> Decision:
         execution = NewExecution(
             execution_id=new_id(),
             # Never the same instant twice, even when the clock stands still.

@@ -115,6 +115,11 @@ class Executor:
         return self._retries.after(lease, error, kept)
 
     def _source(self, lease: Lease) -> Source:
+        if lease.job.unreadable is not None:
+            raise InvalidInput(
+                f"{lease.job.name} cannot be run: {lease.job.unreadable}",
+                hint=f"correct it, then: floodmark run {lease.job.name}",
+            )
         source = self._sources.get(lease.job.source)
         if source is None:
             raise InvalidInput(

@@ -5,13 +5,15 @@ Reads `jobs` under `FOR UPDATE SKIP LOCKED`, writes `job_executions` under its u
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from floodmark.execution import Queued, State
-from floodmark.job import Priority
+from floodmark.job import DueJob
 from floodmark.store.database import Connection, PostgresDatabase
-from floodmark.store.port import Decide, Decision, DueJob, Fired
-from floodmark.store.rows import JOB_COLUMNS, JOB_SELECT, job_from_row
+from floodmark.store.port import Decide, Decision, Fired
+from floodmark.store.rows import DUE_COLUMNS, DUE_SELECT, due_job_from_row
+
+T = TypeVar("T")
 
 _PLANNABLE = "j.schedule_enabled AND NOT j.paused AND j.invalid_reason IS NULL AND j.scheduler_version = 2"
 
@@ -24,8 +26,8 @@ SELECT {columns},
         AND (needed.last_success IS NULL OR needed.last_success <= j.last_run))
   FROM jobs j WHERE {which} AND {plannable} ORDER BY j.next_run LIMIT $1 FOR UPDATE OF j SKIP LOCKED
 """
-_UNPLANNED = _LOOK_AT.format(which="j.next_run IS NULL", plannable=_PLANNABLE, columns=JOB_SELECT)
-_DUE = _LOOK_AT.format(which="j.next_run <= $2", plannable=_PLANNABLE, columns=JOB_SELECT)
+_UNPLANNED = _LOOK_AT.format(which="j.next_run IS NULL", plannable=_PLANNABLE, columns=DUE_SELECT)
+_DUE = _LOOK_AT.format(which="j.next_run <= $2", plannable=_PLANNABLE, columns=DUE_SELECT)
 
 _INSERT = """
 INSERT INTO job_executions (execution_id, job_id, job_name, scheduled_for, state, priority, trigger, coalesced,
@@ -37,7 +39,7 @@ SELECT n.*, CASE n.state WHEN 'queued' THEN $13::timestamptz + (n.priority - 1) 
     AS n(execution_id, job_id, job_name, scheduled_for, state, priority, trigger, coalesced, reason, hold, not_before,
          traceparent)
 ON CONFLICT (job_id, scheduled_for) DO NOTHING
-RETURNING execution_id, state, priority, traceparent
+RETURNING execution_id
 """
 
 _ADVANCE = """
@@ -76,7 +78,8 @@ class PostgresFiring:
                     rows += await connection.fetch(_DUE, limit - len(rows), now)
                 decisions = decide([_due_job(row) for row in rows], now) if rows else ()
                 queued, written = await self._write(connection, decisions, now) if decisions else ([], 0)
-                next_due = await connection.fetchval(_NEXT_DUE)
+                # Whoever has taken all it may looks again at once.
+                next_due = await connection.fetchval(_NEXT_DUE) if len(rows) < limit else now
             return Fired(queued=queued, written=written, looked_at=len(rows), next_due=next_due, now=now)
 
         return await self._database.hot("fire", work)
@@ -85,7 +88,7 @@ class PostgresFiring:
         self, connection: Connection, decisions: Sequence[Decision], now: datetime
     ) -> tuple[list[Queued], int]:
         new = [(decision.job, execution) for decision in decisions for execution in decision.executions]
-        rows = []
+        written = set[str]()
         if new:
             rows = await connection.fetch(
                 _INSERT,
@@ -97,27 +100,38 @@ class PostgresFiring:
                 [n.priority for _, n in new],
                 [n.trigger for _, n in new],
                 [n.coalesced for _, n in new],
-                [n.reason for _, n in new],
-                [n.hold for _, n in new],
-                [n.not_before for _, n in new],
-                [n.traceparent for _, n in new],
+                _sparse([n.reason for _, n in new]),
+                _sparse([n.hold for _, n in new]),
+                _sparse([n.not_before for _, n in new]),
+                _sparse([n.traceparent for _, n in new]),
                 now,
                 self._patience,
             )
+            written = {row[0] for row in rows}
         replaced = [decision.job.job_id for decision in decisions if decision.replace]
         if replaced:
-            await connection.execute(_REPLACE, replaced, [row[0] for row in rows])
+            await connection.execute(_REPLACE, replaced, list(written))
         await connection.execute(
             _ADVANCE,
             [decision.job.job_id for decision in decisions],
-            [decision.next_run for decision in decisions],
+            _sparse([decision.next_run for decision in decisions]),
             [decision.planned_until for decision in decisions],
-            [decision.invalid_reason for decision in decisions],
+            _sparse([decision.invalid_reason for decision in decisions]),
         )
-        return [Queued(row[0], Priority(row[2]), row[3]) for row in rows if row[1] == State.QUEUED], len(rows)
+        queued = [
+            Queued(n.execution_id, n.priority, n.traceparent)
+            for _, n in new
+            if n.state is State.QUEUED and n.execution_id in written
+        ]
+        return queued, len(written)
+
+
+def _sparse(values: list[T | None]) -> list[T | None]:
+    """The same to `unnest`, which fills up short arrays with NULL, but nothing to send where there is no value."""
+    return [] if all(value is None for value in values) else values
 
 
 def _due_job(row: Any) -> DueJob:
     columns = tuple(row)
-    active, waits_for = columns[len(JOB_COLUMNS) :]
-    return DueJob(job=job_from_row(columns[: len(JOB_COLUMNS)]), active=active, waits_for=tuple(waits_for or ()))
+    active, waits_for = columns[len(DUE_COLUMNS) :]
+    return due_job_from_row(columns[: len(DUE_COLUMNS)], active, waits_for or ())

@@ -7,16 +7,16 @@ from typing import Any
 
 from floodmark.clock import Clock
 from floodmark.execution import Queued, State
-from floodmark.job import Priority
+from floodmark.job import DueJob, Priority
 from floodmark.store.database import SqliteDatabase
-from floodmark.store.port import Decide, Decision, DueJob, Fired, NewExecution
-from floodmark.store.rows import JOB_COLUMNS, JOB_SELECT, decoded, job_from_row, moment
+from floodmark.store.port import Decide, Decision, Fired, NewExecution
+from floodmark.store.rows import DUE_COLUMNS, DUE_SELECT, decoded, due_job_from_row, moment
 from floodmark.store.types import to_text
 
 _PLANNABLE = "j.schedule_enabled AND NOT j.paused AND j.invalid_reason IS NULL AND j.scheduler_version = 2"
 
 _LOOK_AT = f"""
-SELECT {JOB_SELECT},
+SELECT {DUE_SELECT},
     (SELECT count(*) FROM job_executions e
       WHERE e.job_id = j.job_id AND e.completed_at IS NULL),
     (SELECT json_group_array(needed.name)
@@ -120,5 +120,5 @@ def _advanced(decision: Decision) -> tuple[Any, ...]:
 
 
 def _due_job(row: Sequence[Any]) -> DueJob:
-    active, waits_for = row[len(JOB_COLUMNS) :]
-    return DueJob(job=job_from_row(row[: len(JOB_COLUMNS)]), active=active, waits_for=tuple(sorted(decoded(waits_for))))
+    active, waits_for = row[len(DUE_COLUMNS) :]
+    return due_job_from_row(row[: len(DUE_COLUMNS)], active, sorted(decoded(waits_for)))

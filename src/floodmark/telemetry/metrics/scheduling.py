@@ -20,7 +20,6 @@ from floodmark.telemetry.events import (
     LeaderChanged,
     LeaderElectionAttempted,
     LeaseLost,
-    SchedulerTicked,
     SlotsChanged,
     StepFailed,
     StoreRetried,
@@ -47,8 +46,7 @@ class SchedulingMetrics:
 
     def attach(self, events: Events) -> None:
         """Count what happens from now on."""
-        events.listen(ExecutionsFired, self._fires.put)
-        events.listen(SchedulerTicked, lambda _: self._fires.clear())
+        events.listen(ExecutionsFired, self._fired)
         events.listen(ExecutionsEnqueued, self._enqueued)
         events.listen(ExecutionsLeased, self._leased)
         events.listen(ExecutionStarted, self._starts.put)
@@ -71,7 +69,6 @@ class SchedulingMetrics:
     def _define_scheduling(self, make: Maker) -> None:
         self._scheduled = make.counters("crawler_scheduler_jobs_scheduled_total")
         self._lateness = make.histogram("floodmark_fire_lateness_seconds")
-        self._fires = make.pile(self._count_fired)
         self._put = make.counters("crawler_scheduler_queue_enqueued_total")
         self._taken = make.counters("crawler_scheduler_queue_dequeued_total")
         self._depths = make.gauges("crawler_scheduler_queue_depth")
@@ -109,13 +106,9 @@ class SchedulingMetrics:
         self._store_retries = make.counters("floodmark_store_retries_total")
         self._step_failures = make.counters("floodmark_step_failures_total")
 
-    def _count_fired(self, fired: list[ExecutionsFired]) -> None:
-        counts = Counter[tuple[str, str]]()
-        for event in fired:
-            counts[event.schedule_type, _LABELS[event.priority]] += event.count
-        for labels, count in counts.items():
-            self._scheduled.child(*labels).inc(count)
-        observe_all(self._lateness, [seconds for event in fired for seconds in event.lateness])
+    def _fired(self, event: ExecutionsFired) -> None:
+        self._scheduled.child(event.schedule_type, _LABELS[event.priority]).inc(event.count)
+        observe_all(self._lateness, event.lateness)
 
     def _enqueued(self, event: ExecutionsEnqueued) -> None:
         for priority, count in event.counts.items():
