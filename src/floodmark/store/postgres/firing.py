@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from floodmark.execution import Queued, State
 from floodmark.job import DueJob
 from floodmark.store.database import Connection, PostgresDatabase
-from floodmark.store.port import Decide, Decision, Fired
+from floodmark.store.port import Decide, Decision, Fired, NewExecution
 from floodmark.store.rows import DUE_COLUMNS, DUE_SELECT, due_job_from_row
 
 T = TypeVar("T")
@@ -88,26 +88,7 @@ class PostgresFiring:
         self, connection: Connection, decisions: Sequence[Decision], now: datetime
     ) -> tuple[list[Queued], int]:
         new = [(decision.job, execution) for decision in decisions for execution in decision.executions]
-        written = set[str]()
-        if new:
-            rows = await connection.fetch(
-                _INSERT,
-                [n.execution_id for _, n in new],
-                [job.job_id for job, _ in new],
-                [job.name for job, _ in new],
-                [n.scheduled_for for _, n in new],
-                [n.state for _, n in new],
-                [n.priority for _, n in new],
-                [n.trigger for _, n in new],
-                [n.coalesced for _, n in new],
-                _sparse([n.reason for _, n in new]),
-                _sparse([n.hold for _, n in new]),
-                _sparse([n.not_before for _, n in new]),
-                _sparse([n.traceparent for _, n in new]),
-                now,
-                self._patience,
-            )
-            written = {row[0] for row in rows}
+        written = await self._insert(connection, new, now) if new else frozenset()
         replaced = [decision.job.job_id for decision in decisions if decision.replace]
         if replaced:
             await connection.execute(_REPLACE, replaced, list(written))
@@ -124,6 +105,29 @@ class PostgresFiring:
             if n.state is State.QUEUED and n.execution_id in written
         ]
         return queued, len(written)
+
+    async def _insert(
+        self, connection: Connection, new: Sequence[tuple[DueJob, NewExecution]], now: datetime
+    ) -> frozenset[str]:
+        """Which of them are new indeed: an instant that another scheduler has written stays as it is."""
+        rows = await connection.fetch(
+            _INSERT,
+            [n.execution_id for _, n in new],
+            [job.job_id for job, _ in new],
+            [job.name for job, _ in new],
+            [n.scheduled_for for _, n in new],
+            [n.state for _, n in new],
+            [n.priority for _, n in new],
+            [n.trigger for _, n in new],
+            [n.coalesced for _, n in new],
+            _sparse([n.reason for _, n in new]),
+            _sparse([n.hold for _, n in new]),
+            _sparse([n.not_before for _, n in new]),
+            _sparse([n.traceparent for _, n in new]),
+            now,
+            self._patience,
+        )
+        return frozenset(row[0] for row in rows)
 
 
 def _sparse(values: list[T | None]) -> list[T | None]:
