@@ -125,6 +125,7 @@ def decoded(value: Any) -> Any:
     return msgspec.json.decode(value) if isinstance(value, str | bytes) else value
 
 
+@lru_cache(maxsize=1024)
 def seconds(value: float) -> timedelta:
     """A duration typed by hand may be absurd, but must not stop everyone else: it is cut at ten years."""
     return timedelta(seconds=min(max(value, 0.0), _TEN_YEARS))

@@ -18,6 +18,8 @@ def to_text(moment: datetime) -> str:
 def from_text(text: str) -> datetime:
     """Also reads what a person typed by hand: without a zone it is taken as UTC."""
     moment = datetime.fromisoformat(text)
+    if moment.tzinfo is UTC:
+        return moment
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 

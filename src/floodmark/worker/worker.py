@@ -143,6 +143,8 @@ class Worker:
             self._is_flowing = len(leases) == self._batch
             self._accept(leases)
             self._events.emit(SlotsChanged(self.slots, self._busy + min(len(leases), self.slots - self._busy)))
+            # What has come begins before more is asked for.
+            await asyncio.sleep(0)
 
     def _accept(self, leases: list[Lease]) -> None:
         if self._tracing is not None:

@@ -240,7 +240,8 @@ def _sorted(
         else:
             taken.add(stream)
             job = work_from_row(row[_EXECUTION_COLUMNS:])
-            since_rank, age = ((now - from_text(moment)).total_seconds() for moment in (rank, created_at))
+            since_rank = (now - from_text(rank)).total_seconds()
+            age = (now - from_text(created_at)).total_seconds()
             leases.append(
                 Lease(
                     execution_id=execution_id,
