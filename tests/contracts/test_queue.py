@@ -204,6 +204,20 @@ class TestRedisStreamsItself:
         assert {lease.execution_id for lease in leases} == set(ids)
 
     @pytest.mark.spec("V2", "G2")
+    async def test_all_that_a_dead_consumer_read_is_swept_up_at_once(self, parts: Parts, redis: Redis) -> None:
+        """Even by a worker with room for few at a time: the rest does not lie there for another lease, and another."""
+        brief = timedelta(seconds=1)
+        await take(parts)
+        ids = await given_queued(parts, 25)
+        await redis.xreadgroup(GROUP, "dead", {NORMAL: ">"})
+        found = await eventually(lambda: take(parts, 4, ttl=brief))
+
+        while some := await take(parts, 4, ttl=brief):
+            found += some
+
+        assert sorted(lease.execution_id for lease in found) == sorted(ids)
+
+    @pytest.mark.spec("V2", "G2")
     async def test_what_is_in_good_hands_does_not_hide_what_is_to_be_swept_up(self, parts: Parts, redis: Redis) -> None:
         """Redis looks at ten entries for one that is wanted, from the oldest on."""
         brief = timedelta(milliseconds=400)

@@ -176,10 +176,12 @@ class RedisStreamsQueue:
 
     async def _read(self, limit: int, worker: str, ttl: timedelta, wait: timedelta) -> dict[str, str]:
         if time.monotonic() - self._swept_at > ttl.total_seconds():
-            self._swept_at = time.monotonic()
-            swept = await self._sweep(self._keys, [GROUP, worker, int(ttl.total_seconds() * 1000), limit])
+            swept = _entries(await self._sweep(self._keys, [GROUP, worker, int(ttl.total_seconds() * 1000), limit]))
+            if len(swept) < limit:
+                # Otherwise there may be more, and they have lain there for long enough.
+                self._swept_at = time.monotonic()
             if swept:
-                return _entries(swept)
+                return swept
         found = await self._lease(self._keys, [GROUP, worker, limit, self._patience])
         self._found()
         if found or not wait:
