@@ -175,7 +175,8 @@ class RedisStreamsQueue:
             self._lost(error)
 
     async def _read(self, limit: int, worker: str, ttl: timedelta, wait: timedelta) -> dict[str, str]:
-        if time.monotonic() - self._swept_at > ttl.total_seconds():
+        # Three times in a lease: what a dead worker had read lies there for little longer than its leases last.
+        if time.monotonic() - self._swept_at > ttl.total_seconds() / 3:
             swept = _entries(await self._sweep(self._keys, [GROUP, worker, int(ttl.total_seconds() * 1000), limit]))
             if len(swept) < limit:
                 # Otherwise there may be more, and they have lain there for long enough.
