@@ -79,6 +79,19 @@ def test_sites_and_feeds_are_added_in_their_one_form(cli: CommandLine) -> None:
     cli.refused("add", "web", "https://a.example", "--delay", "2d", says="is too long")
 
 
+@pytest.mark.spec("V12", "G9")
+@pytest.mark.parametrize("kind", ["web", "feed"])
+def test_who_adds_a_private_address_is_told_what_will_come_of_it(cli: CommandLine, kind: str) -> None:
+    """Told, not refused: it is the workers who go there, and they may have been told to."""
+    answer = cli.good("add", kind, "http://10.0.0.1/")
+    told = " ".join((answer.out + answer.err).split())
+    assert "From this machine it cannot be collected: 10.0.0.1 is not a public address." in told
+    assert "If you trust it, allow it by name: HTTP_ALLOW_HOSTS=10.0.0.1" in told
+
+    allowed = cli.good("add", kind, "http://127.0.0.1/")
+    assert "cannot be collected" not in allowed.out + allowed.err
+
+
 @pytest.mark.spec("V7", "V8", "V12")
 async def test_sites_and_feeds_are_posted_like_any_job(sqlite_copy: str) -> None:
     app = Floodmark(Settings(database_url=sqlite_copy))

@@ -63,7 +63,7 @@ def web(
     add_job(context, "web", target, job, params=params, complete=in_one_form)
 
 
-async def in_one_form(office: "Office", _: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
+async def in_one_form(office: "Office", settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
     """A job for an address in its one form; a second one for it has to be asked for by name."""
     # Opened for these sources alone: the others need none of it.
     from floodmark.office.port import JobFilter  # noqa: PLC0415
@@ -77,4 +77,16 @@ async def in_one_form(office: "Office", _: "Settings", spec: JobSpec) -> tuple[J
                 f"{other.name} collects {spec.target} already",
                 hint=f"see it with: floodmark show {other.name}; a second job for it needs a --name and a --stream",
             )
-    return spec, None
+    return spec, None if settings.floodmark_url is not None else _not_public(settings, spec.target)
+
+
+def _not_public(settings: "Settings", url: str) -> str | None:
+    """Advice, not an error: the workers may have been told to allow what this machine has not."""
+    from floodmark.http.guard import Guard, Refused  # noqa: PLC0415 - as above
+    from floodmark.http.hosts import allowed_hosts  # noqa: PLC0415
+
+    try:
+        Guard(allowed_hosts(settings.http_allow_hosts)).check_url(url)
+    except Refused as refused:
+        return f"From this machine it cannot be collected: {refused}. {refused.hint[:1].upper()}{refused.hint[1:]}"
+    return None
