@@ -123,6 +123,8 @@ async def test_jobs_are_listed_in_pages_and_by_filter(api: Api) -> None:
     assert await names(enabled="false") == ["disabled"]
     assert await names(paused="false", enabled="false") == ["disabled"]
     assert "paused" not in await names(paused="false")
+    assert await names(stale="true", kind="python") == []
+    assert await names(stale="false", enabled="false") == ["disabled"]
     contradiction = await api.get("jobs", params={"state": "active", "paused": "true"})
     assert contradiction.status_code == 400
 

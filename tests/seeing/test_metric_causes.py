@@ -16,11 +16,14 @@ from floodmark import Floodmark, Permanent
 from floodmark.batch import Batch, Item
 from floodmark.errors import Fenced
 from floodmark.incoming.intake import Arrival, Intake
+from floodmark.office.local import LocalOffice
+from floodmark.office.port import JobFilter
 from floodmark.outcome import Dead
 from floodmark.parts import Parts
 from floodmark.roles import SchedulerRole, WorkerRole
 from floodmark.settings import Settings
 from floodmark.sinks.sql import SqlSink
+from floodmark.store.audit import Actor
 from floodmark.store.database import Connection, PostgresDatabase
 from floodmark.store.limits import Limits
 from floodmark.store.staleness import Staleness
@@ -323,6 +326,10 @@ async def test_what_stands_in_the_database_is_measured_by_the_leader(opened: Ope
         assert 0 < (lag or 0) < (found("floodmark_outbox_lag_seconds") or 0), "it grows while nothing is sent"
         staleness = Staleness(parts.database, parts.clock, telegram_max_age=timedelta(hours=24))
         assert [job.name for job in await staleness.page()] == names
+        office = LocalOffice(parts, Actor(who="ada", via="cli"))
+        everything = {job.name for job in await office.jobs()}
+        assert [job.name for job in await office.jobs(JobFilter(stale=True))] == sorted(names)
+        assert {job.name for job in await office.jobs(JobFilter(stale=False))} == everything - set(names)
 
         await role.leader.resign()
         assert unmoved(MEASURED, before, values(parts)) == list(MEASURED), "whoever leads now knows better"

@@ -145,6 +145,8 @@ def _leveled(text: str, moments: bool) -> str:
         ("ls", "--paused"),
         ("ls", "--not-paused", "--enabled", "--priority", "normal", "--json"),
         ("ls", "--disabled", "--json"),
+        ("ls", "--stale"),
+        ("ls", "--fresh", "--json"),
         ("ls", "--after", "news", "--limit", "1"),
         ("ls", "nothing-like-it"),
         ("show", "news"),

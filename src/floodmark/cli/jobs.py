@@ -41,6 +41,12 @@ def ls(
     enabled: Annotated[
         bool | None, typer.Option("--enabled/--disabled", help="Only with their schedule on, or off.")
     ] = None,
+    stale: Annotated[
+        bool | None,
+        typer.Option(
+            "--stale/--fresh", help="Only those not read to their end for much longer than usual, or the others."
+        ),
+    ] = None,
     after: Annotated[str | None, typer.Option(metavar="NAME", help="The page behind this job.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=_MOST_AT_ONCE, help="How many.")] = 100,
     as_json: AsJson = False,
@@ -54,6 +60,7 @@ def ls(
         "priority": None if priority is None else priority_of(priority),
         "paused": paused,
         "enabled": enabled,
+        "stale": stale,
         "text": text,
     }
 

@@ -123,6 +123,7 @@ class Client:
             "priority": None if which.priority is None else int(which.priority),
             "enabled": which.enabled,
             "paused": which.paused,
+            "stale": which.stale,
             "text": which.text,
         }
         return await self._page("/jobs", _job, query, cursor, limit)

@@ -28,6 +28,7 @@ from floodmark.store.jobs import Jobs
 from floodmark.store.limits import LimitRow, Limits
 from floodmark.store.overview import MOST_SHOWN, Glance, Overview
 from floodmark.store.port import Event
+from floodmark.store.staleness import Staleness
 from floodmark.store.views import Views
 from floodmark.store.watermarks import StreamState, Watermarks
 from floodmark.telemetry.tracing import triggered
@@ -50,13 +51,16 @@ class LocalOffice:
         self._watermarks, self._log, self._fleet = Watermarks(*given), EventLog(*given), Fleet(*given)
         self._limits, self._breakers, self._views = Limits(*given), Breakers(*given), Views(*given)
         self._audit, self._glance = AuditLog(*given), Glance(*given)
+        self._staleness = Staleness(*given, telegram_max_age=timedelta(hours=parts.settings.lpa_max_age_hours))
 
     # Asking
 
     async def jobs(self, which: JobFilter = _ANY, *, after: str | None = None, limit: int = 100) -> list[Job]:
         """In order of name. The next page is `after` the name of the last one."""
-        wanted = {name: getattr(which, name) for name in JobFilter.__struct_fields__}
-        return await self._jobs.find(**wanted, after=after, limit=limit)
+        wanted = asdict(which)
+        stale = wanted.pop("stale")
+        also = None if stale is None else self._staleness.condition(is_stale=stale)
+        return await self._jobs.find(**wanted, also=also, after=after, limit=limit)
 
     async def job(self, text: str) -> Job:
         """One job."""

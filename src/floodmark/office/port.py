@@ -24,7 +24,7 @@ from floodmark.store.watermarks import StreamState
 
 
 class JobFilter(Struct, frozen=True, kw_only=True):
-    """Which jobs. `text` is looked for in name, target and url."""
+    """Which jobs. `text` is looked for in name, target and url; `stale` is as in `store.staleness`."""
 
     source: str | None = None
     domain: str | None = None
@@ -33,6 +33,7 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     priority: Priority | None = None
     enabled: bool | None = None
     paused: bool | None = None
+    stale: bool | None = None
     text: str | None = None
 
 

@@ -120,10 +120,14 @@ class Jobs:
         enabled: bool | None = None,
         paused: bool | None = None,
         text: str | None = None,
+        also: ColumnElement[bool] | None = None,
         after: str | None = None,
         limit: int = 100,
     ) -> list[Job]:
-        """Jobs in order of name. The next page is `after` the name of the last one; at most 500 at once."""
+        """Jobs in order of name. The next page is `after` the name of the last one; at most 500 at once.
+
+        `also` is a condition that other stores know of.
+        """
         equal = {
             "source": source,
             "domain": domain,
@@ -137,6 +141,8 @@ class Jobs:
             where.append(json_has(self._database, jobs.c.tags, tag))
         if text is not None:
             where.append(_mentions(text))
+        if also is not None:
+            where.append(also)
         if after is not None:
             where.append(jobs.c.name > after)
         async with self._database.reading() as connection:

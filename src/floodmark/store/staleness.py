@@ -88,6 +88,11 @@ class Staleness:
         async with self._database.reading() as connection:
             return [SourceFreshness(**row) for row in (await connection.execute(query.limit(limit))).mappings()]
 
+    def condition(self, *, is_stale: bool) -> ColumnElement[bool]:
+        """Whether a job is one of them, to be asked within another query. Reads every job."""
+        found = self._stale(jobs.c.job_id).correlate(None)
+        return jobs.c.job_id.in_(found) if is_stale else jobs.c.job_id.not_in(found)
+
     def counting(self) -> Select[tuple[int]]:
         """The query that counts them, to be asked together with others."""
         return self._stale(func.count())

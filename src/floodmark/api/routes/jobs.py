@@ -82,6 +82,9 @@ async def list_jobs(
     state: Annotated[JobState | None, Query(description="`active`: enabled and not paused.")] = None,
     enabled: Annotated[Truth | None, Query(description="Whether their schedule is on.")] = None,
     paused: Annotated[Truth | None, Query(description="Whether they are paused.")] = None,
+    stale: Annotated[
+        Truth | None, Query(description="Whether they were not read to their end for much longer than usual.")
+    ] = None,
     priority: Annotated[Literal["1", "2", "3"] | None, Query(description="1 is high, 2 normal, 3 low.")] = None,
     kind: Annotated[Name | None, Query(description="The kind of source.", examples=["telegram"])] = None,
     domain: Annotated[Name | None, Query(description="The domain, exactly.")] = None,
@@ -98,6 +101,7 @@ async def list_jobs(
         domain_config_id=domain_config_id,
         tag=tag,
         priority=None if priority is None else Priority(int(priority)),
+        stale=None if stale is None else stale == "true",
         text=text,
         **_asked(state, enabled, paused),
     )
