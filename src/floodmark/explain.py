@@ -129,6 +129,8 @@ def _stopped(view: JobView) -> Explanation | None:
     if not job.schedule_enabled:
         sentence = f"its schedule is disabled (schedule_enabled is false); run it once with: floodmark run {job.name}"
         return Explanation(code="disabled", sentence=sentence)
+    if job.unreadable is not None:
+        return Explanation(code="invalid", sentence=f"its row in the database cannot be read: {_short(job.unreadable)}")
     if job.invalid_reason is not None:
         return Explanation(code="invalid", sentence=f"its schedule makes no sense: {_short(job.invalid_reason)}")
     return None

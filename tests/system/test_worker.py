@@ -15,11 +15,14 @@ from sqlalchemy import text
 from floodmark.batch import Batch, Item, Watermark
 from floodmark.errors import SlowDown
 from floodmark.execution import Queued, State
+from floodmark.explain import explain
 from floodmark.job import Priority
 from floodmark.parts import Parts
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.port import Context, Target
+from floodmark.store.jobs import Jobs
 from floodmark.store.tables import items, job_executions
+from floodmark.store.views import Views
 from floodmark.telemetry.events import ExecutionSettled, LeaseLost, StepFailed, WorkerDraining
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import (
@@ -243,8 +246,12 @@ async def test_a_row_that_cannot_be_read_harms_nobody(parts: Parts) -> None:
 
     row = await execution_of(parts, bad)
     assert (row["state"], row["attempt"]) == ("dead", 1)
-    assert row["error_message"].startswith("bad cannot be run: a column has a value of the wrong kind: ")
-    assert row["error_message"].endswith("correct it, then: floodmark run bad")
+    told = f"bad cannot be run: timeout_seconds has a value of the wrong kind, {nonsense.lower()}"
+    assert row["error_message"] == f"{told}. correct it, then: floodmark run bad"
+    seen = await Jobs(parts.database, parts.clock).get("bad")
+    assert explain(await Views(parts.database, parts.clock).load(seen, leader="x")).sentence.startswith(
+        "its row in the database cannot be read: timeout_seconds has a value of the wrong kind"
+    )
 
 
 # Draining and stopping

@@ -1,6 +1,6 @@
 """From rows to values: the columns of a job in one fixed order, whichever database they come from."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -159,6 +159,17 @@ def _policy(columns: tuple[Any, ...]) -> Policy:
     )
 
 
+_READERS: dict[str, Callable[[Any], object]] = {
+    **dict.fromkeys(("params", "tags", "time_config"), decoded),
+    **dict.fromkeys(("timeout_seconds", "misfire_grace_seconds", "jitter_seconds"), seconds),
+    **dict.fromkeys(("next_run", "planned_until", "last_run", "last_success", "created_at", "updated_at"), moment),
+    "schedule_type": _SCHEDULE_TYPES.__getitem__,
+    "priority": _PRIORITIES.__getitem__,
+    "overlap": _OVERLAPS.__getitem__,
+    "catch_up": _CATCH_UPS.__getitem__,
+}
+
+
 def job_from_row(row: Sequence[Any]) -> Job:
     """A job from its columns, in the order of `JOB_COLUMNS`; one that cannot be read has the reason within it."""
     try:
@@ -172,7 +183,8 @@ def job_from_row(row: Sequence[Any]) -> Job:
             target=target,
             stream=stream or f"{source}:{target}",
             when=When(schedule_type=ScheduleType.EVENT),
-            invalid_reason=_told(error),
+            invalid_reason=(reason := _told(JOB_COLUMNS, row, error)),
+            unreadable=reason,
         )
 
 
@@ -240,7 +252,7 @@ def work_from_row(row: Sequence[Any]) -> Work:
             source=source,
             target=target,
             stream=stream or f"{source}:{target}",
-            unreadable=_told(error),
+            unreadable=_told(WORK_COLUMNS, row, error),
         )
 
 
@@ -275,7 +287,9 @@ def due_job_from_row(row: Sequence[Any], active: int, waits_for: Sequence[str]) 
     except _UNREADABLE as error:
         job_id, name, source = row[:3]
         when = When(schedule_type=ScheduleType.EVENT)
-        return DueJob(job_id=job_id, name=name, source=source, when=when, invalid_reason=_told(error))
+        # A change of the schedule has it planned anew; so does resuming it, whatever was changed.
+        reason = f"{_told(DUE_COLUMNS, row, error)}; correct it, then pause and resume the job"
+        return DueJob(job_id=job_id, name=name, source=source, when=when, invalid_reason=reason)
 
 
 def _due_job(row: Sequence[Any], active: int, waits_for: tuple[str, ...]) -> DueJob:
@@ -298,7 +312,12 @@ def _due_job(row: Sequence[Any], active: int, waits_for: tuple[str, ...]) -> Due
     )
 
 
-def _told(error: Exception) -> str:
+def _told(columns: Sequence[str], row: Sequence[Any], error: Exception) -> str:
+    for name, value in zip(columns, row, strict=True):
+        try:
+            _READERS.get(name, str)(value)
+        except _UNREADABLE:
+            return f"{name} has a value of the wrong kind, {str(value)[:60]!r}"
     return f"a column has a value of the wrong kind: {type(error).__name__}: {error}"
 
 
