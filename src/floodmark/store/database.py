@@ -365,6 +365,8 @@ def _prepare(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
     for pragma in _PRAGMAS:
         cursor.execute(pragma)
+    # There are several of these, and each would fill a cache of its own.
+    cursor.execute("PRAGMA cache_size=-4000")
     cursor.close()
 
 
