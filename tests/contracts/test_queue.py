@@ -206,7 +206,8 @@ class TestRedisStreamsItself:
     @pytest.mark.spec("V2", "G2")
     async def test_all_that_a_dead_consumer_read_is_swept_up_at_once(self, parts: Parts, redis: Redis) -> None:
         """Even by a worker with room for few at a time: the rest does not lie there for another lease, and another."""
-        brief = timedelta(seconds=1)
+        # Long enough that what is taken here has not been silent for as long before the last of it is.
+        brief = timedelta(seconds=3)
         await take(parts)
         ids = await given_queued(parts, 25)
         await redis.xreadgroup(GROUP, "dead", {NORMAL: ">"})
