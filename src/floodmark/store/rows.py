@@ -175,17 +175,8 @@ def job_from_row(row: Sequence[Any]) -> Job:
     try:
         return _job(row)
     except _UNREADABLE as error:
-        job_id, name, source, target, stream = row[:5]
-        return Job(
-            job_id=job_id,
-            name=name,
-            source=source,
-            target=target,
-            stream=stream or f"{source}:{target}",
-            when=When(schedule_type=ScheduleType.EVENT),
-            invalid_reason=(reason := _told(JOB_COLUMNS, row, error)),
-            unreadable=reason,
-        )
+        when, reason = When(schedule_type=ScheduleType.EVENT), _told(JOB_COLUMNS, row, error)
+        return Job(**_what(row), when=when, invalid_reason=reason, unreadable=reason)
 
 
 def _job(row: Sequence[Any]) -> Job:
@@ -245,15 +236,7 @@ def work_from_row(row: Sequence[Any]) -> Work:
     try:
         return _work(row)
     except _UNREADABLE as error:
-        job_id, name, source, target, stream = row[:5]
-        return Work(
-            job_id=job_id,
-            name=name,
-            source=source,
-            target=target,
-            stream=stream or f"{source}:{target}",
-            unreadable=_told(WORK_COLUMNS, row, error),
-        )
+        return Work(**_what(row), unreadable=_told(WORK_COLUMNS, row, error))
 
 
 def _work(row: Sequence[Any]) -> Work:
@@ -310,6 +293,13 @@ def _due_job(row: Sequence[Any], active: int, waits_for: tuple[str, ...]) -> Due
         active=active,
         waits_for=waits_for,
     )
+
+
+def _what(row: Sequence[Any]) -> dict[str, Any]:
+    """The first columns of a job, which are text whatever was typed."""
+    job_id, name, source, target, stream = row[:5]
+    stream = stream or f"{source}:{target}"
+    return {"job_id": job_id, "name": name, "source": source, "target": target, "stream": stream}
 
 
 def _told(columns: Sequence[str], row: Sequence[Any], error: Exception) -> str:
