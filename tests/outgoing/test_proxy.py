@@ -1,7 +1,9 @@
 """The proxy between a browser and the web: what it carries, what it turns down, and that nobody can hold it."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -174,3 +176,15 @@ async def test_closing_it_ends_what_is_under_way(site: Site) -> None:
             await browser.reader.readuntil(b"\r\n\r\n")
         await browser.reader.read()
         await browser.__aexit__()
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_who_knocks_while_it_closes_sees_the_end(turns: int) -> None:
+    """However far the loop has come with letting it in."""
+    async with Http(Guard(), user_agent="test") as http:
+        async with GuardedProxy.of(http) as proxy:
+            browser = socket.create_connection(("127.0.0.1", proxy.port), timeout=10)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        with browser, suppress(ConnectionResetError):
+            assert await asyncio.to_thread(browser.recv, 1) == b""

@@ -22,6 +22,7 @@ from .guard import Guard, Refused
 if TYPE_CHECKING:
     from .client import Http
 
+_REST_SECONDS = 1.0
 _HEAD_BYTES = 64 * 1024
 _CHUNK = 64 * 1024
 _REMEMBERED = 100
@@ -60,7 +61,6 @@ class GuardedProxy:
 
     def __init__(self, guard: Guard, names: Names, limits: ProxyLimits | None = None) -> None:
         self._guard, self._names, self._limits = guard, names, limits or ProxyLimits()
-        self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
         self.refused: deque[str] = deque(maxlen=_REMEMBERED)
         """What the guard has refused, as it was told, newest last."""
@@ -77,25 +77,45 @@ class GuardedProxy:
         return f"http://127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> "GuardedProxy":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_HEAD_BYTES)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening.setblocking(False)
+        self.port = self._listening.getsockname()[1]
+        self._loop = asyncio.get_running_loop()
+        self._listen()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
+        self._loop.remove_reader(self._listening)
+        self._listening.close()
         # Who has just been let in begins first: a task that never ran would close nothing.
         await asyncio.sleep(0)
         for task in list(self._open):
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
-        await self._server.wait_closed()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _listen(self) -> None:
+        if self._listening.fileno() >= 0:
+            self._loop.add_reader(self._listening, self._knocked)
+
+    # Not asyncio's own server: closed between accepting a socket and having a transport for it, it loses the socket
+    # (Python 3.11), and a browser that is being closed may knock at any moment.
+    def _knocked(self) -> None:
+        try:
+            accepted, _ = self._listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError:
+            # No more sockets to be had: it would knock without end.
+            self._loop.remove_reader(self._listening)
+            self._loop.call_later(_REST_SECONDS, self._listen)
+            return
+        accepted.setblocking(False)
+        task = self._loop.create_task(self._serve(accepted))
         self._open.add(task)
-        browser = _Side(reader, writer)
+        task.add_done_callback(self._open.discard)
+
+    async def _serve(self, accepted: socket.socket) -> None:
+        browser = _Side(*await asyncio.open_connection(sock=accepted, limit=_HEAD_BYTES))
         try:
             await self._answer(browser)
         except _TurnedDownError as no:
@@ -107,7 +127,6 @@ class GuardedProxy:
             # We are closing: asyncio would report it as an error of the server.
             pass
         finally:
-            self._open.discard(task)
             await browser.close()
 
     async def _answer(self, browser: "_Side") -> None:
