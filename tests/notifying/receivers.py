@@ -4,7 +4,7 @@ import asyncio
 import json
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from email import message_from_bytes, policy
 from email.message import EmailMessage
@@ -104,27 +104,33 @@ class Letterbox:
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever)
         thread.start()
+        sessions: list[SMTP] = []
 
         def session() -> SMTP:
             login = None if tls is None else self.authenticate
-            return SMTP(self, tls_context=tls, authenticator=login, auth_required=tls is not None, loop=loop)
+            made = SMTP(self, tls_context=tls, authenticator=login, auth_required=tls is not None, loop=loop)
+            sessions.append(made)
+            return made
 
         listening = asyncio.run_coroutine_threadsafe(loop.create_server(session, "127.0.0.1", 0), loop)
         server = listening.result(20)
         try:
             yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         finally:
-            asyncio.run_coroutine_threadsafe(_ended(server), loop).result(20)
+            asyncio.run_coroutine_threadsafe(_ended(server, sessions), loop).result(20)
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()
 
 
-async def _ended(server: asyncio.Server) -> None:
+async def _ended(server: asyncio.Server, sessions: Iterable[SMTP]) -> None:
     server.close()
+    while still_open := [session.transport for session in sessions if session.transport is not None]:
+        for transport in still_open:
+            assert isinstance(transport, asyncio.WriteTransport)
+            transport.abort()
+        await asyncio.sleep(0)
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
-    # They have let go of their sockets, which are closed a moment later.
-    await asyncio.sleep(0.05)
