@@ -19,15 +19,10 @@ from floodmark.ids import new_id
 from floodmark.parts import Parts
 from floodmark.scheduler.scheduler import Scheduler
 from floodmark.settings import Settings
-from floodmark.sinks.sql import SqlSink
-from floodmark.sources.python import Collector, PythonSource
 from floodmark.telemetry.events import ExecutionSettled
 from floodmark.upkeep.leader import Leader
-from floodmark.worker.executor import Executor
-from floodmark.worker.retries import Retries
-from floodmark.worker.worker import Worker
 
-from ._measuring import Watch, floodmark, in_a_process, nothing, run, tell
+from ._measuring import Watch, a_worker, floodmark, in_a_process, nothing, run, tell
 
 PAYLOAD = {"id": "x" * 32, "data": "y" * 168}
 Role = Literal["batched", "single", "sqlite", "worker"]
@@ -175,19 +170,7 @@ async def given_jobs(parts: Parts, count: int) -> None:
 
 async def drain(parts: Parts, count: int, watch: Watch) -> None:
     """One worker, until it has settled so many executions. That it then leaves, which may take a second, is no work."""
-    sources = {"python": PythonSource({"nothing": Collector(function=nothing)})}
-    retries = Retries(base=timedelta(seconds=1), longest=timedelta(seconds=10))
-    executor = Executor(sources, SqlSink(parts.keeping, parts.events), retries, asyncio.Event())
-    settings = parts.settings
-    worker = Worker(
-        parts.queue,
-        executor,
-        parts.events,
-        name="bench",
-        slots=settings.scheduler_worker_pool_size,
-        batch=settings.scheduler_queue_batch_size,
-        ttl=settings.execution_lease,
-    )
+    worker = a_worker(parts, nothing)
     done, over = 0, asyncio.Event()
 
     def settled(event: ExecutionSettled) -> None:

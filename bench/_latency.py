@@ -3,11 +3,9 @@
 After every so many starts it prints when each of them was, as JSON, by a clock that all processes share.
 """
 
-import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from typing import Any, Literal
 
 import msgspec
@@ -16,13 +14,8 @@ from redis.asyncio import Redis
 
 from floodmark.parts import open_parts
 from floodmark.settings import Settings
-from floodmark.sinks.sql import SqlSink
-from floodmark.sources.python import Collector, PythonSource
-from floodmark.worker.executor import Executor
-from floodmark.worker.retries import Retries
-from floodmark.worker.worker import Worker
 
-from ._measuring import run, tell
+from ._measuring import a_worker, nothing, run, tell
 
 Role = Literal["raw", "worker"]
 
@@ -64,24 +57,13 @@ async def worker(place: Place) -> None:
         if len(starts.at) == place.count:
             tell(starts)
             starts.at.clear()
-        found: list[None] = []
-        for item in found:
-            yield item
+        async for found in nothing():
+            yield found
 
     settings = Settings(database_url=place.database, redis_url=place.redis)
     async with open_parts(settings) as parts:
-        sources = {"python": PythonSource({"nothing": Collector(function=begun)})}
-        retries = Retries(base=timedelta(seconds=1), longest=timedelta(seconds=10))
         tell(starts)
-        await Worker(
-            parts.queue,
-            Executor(sources, SqlSink(parts.keeping, parts.events), retries, asyncio.Event()),
-            parts.events,
-            name="bench",
-            slots=settings.scheduler_worker_pool_size,
-            batch=settings.scheduler_queue_batch_size,
-            ttl=settings.execution_lease,
-        ).run()
+        await a_worker(parts, begun).run()
 
 
 async def main(role: str, told: str) -> None:

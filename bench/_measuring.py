@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -23,11 +24,16 @@ from floodmark import eventloop
 from floodmark.job import Job, ScheduleType, When
 from floodmark.parts import Parts, open_parts
 from floodmark.settings import Settings
+from floodmark.sinks.sql import SqlSink
+from floodmark.sources.python import Collector, PythonSource
 from floodmark.spec import JobSpec
 from floodmark.store.database import open_database
 from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
 from floodmark.telemetry.events import Events
+from floodmark.worker.executor import Executor
+from floodmark.worker.retries import Retries
+from floodmark.worker.worker import Worker
 from servers import Postgres, Valkey
 
 T = TypeVar("T")
@@ -122,6 +128,22 @@ async def in_a_process(module: str, role: str, told: Struct, answer: type[T]) ->
 def tell(answer: Struct) -> None:
     """The answer to whoever started this process."""
     print(msgspec.json.encode(answer).decode(), flush=True)
+
+
+def a_worker(parts: Parts, function: Callable[..., AsyncIterator[None]]) -> Worker:
+    """One with default settings, for the collector `nothing`, which is this function."""
+    settings = parts.settings
+    sources = {"python": PythonSource({"nothing": Collector(function=function)})}
+    retries = Retries(base=timedelta(seconds=1), longest=timedelta(seconds=10))
+    return Worker(
+        parts.queue,
+        Executor(sources, SqlSink(parts.keeping, parts.events), retries, asyncio.Event()),
+        parts.events,
+        name="bench",
+        slots=settings.scheduler_worker_pool_size,
+        batch=settings.scheduler_queue_batch_size,
+        ttl=settings.execution_lease,
+    )
 
 
 async def nothing() -> AsyncIterator[None]:
