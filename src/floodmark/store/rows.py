@@ -11,6 +11,23 @@ from floodmark.job import LONG_AGO, CatchUp, DueJob, Frequency, Job, Overlap, Po
 
 from .types import from_text
 
+# The order in which `_when` and `_policy` expect them.
+_WHEN = (
+    "schedule_type",
+    "cron_expression",
+    "interval_seconds",
+    "frequency",
+    "time_config",
+    "timezone",
+)
+_POLICY = (
+    "overlap",
+    "max_instances",
+    "coalesce",
+    "misfire_grace_seconds",
+    "catch_up",
+    "jitter_seconds",
+)
 # The order in which `job_from_row` expects them.
 JOB_COLUMNS = (
     "job_id",
@@ -20,12 +37,7 @@ JOB_COLUMNS = (
     "stream",
     "params",
     "tags",
-    "schedule_type",
-    "cron_expression",
-    "interval_seconds",
-    "frequency",
-    "time_config",
-    "timezone",
+    *_WHEN,
     "schedule_enabled",
     "paused",
     "pause_reason",
@@ -34,12 +46,7 @@ JOB_COLUMNS = (
     "priority",
     "timeout_seconds",
     "retry_max",
-    "overlap",
-    "max_instances",
-    "coalesce",
-    "misfire_grace_seconds",
-    "catch_up",
-    "jitter_seconds",
+    *_POLICY,
     "limit_key",
     "account",
     "next_run",
@@ -83,18 +90,8 @@ DUE_COLUMNS = (
     "job_id",
     "name",
     "source",
-    "schedule_type",
-    "cron_expression",
-    "interval_seconds",
-    "frequency",
-    "time_config",
-    "timezone",
-    "overlap",
-    "max_instances",
-    "coalesce",
-    "misfire_grace_seconds",
-    "catch_up",
-    "jitter_seconds",
+    *_WHEN,
+    *_POLICY,
     "priority",
     "planned_until",
     "created_at",
