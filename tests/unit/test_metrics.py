@@ -66,7 +66,7 @@ PROMISED = {
 }
 
 HAPPENED: tuple[Event, ...] = (
-    ExecutionsFired("cron", Priority.HIGH, 2, (0.01, 0.2)),
+    ExecutionsFired("cron", Priority.HIGH, (0.01, 0.2)),
     ExecutionsEnqueued({Priority.HIGH: 2}),
     ExecutionsLeased({Priority.HIGH: 1, Priority.LOW: 1}),
     ExecutionStarted("a", "1", 1, 0.5),

@@ -81,7 +81,7 @@ class Scheduler:
                     (now - new.scheduled_for).total_seconds() for new in decision.executions
                 ]
         for (schedule_type, priority), seconds in lateness.items():
-            self._events.emit(ExecutionsFired(schedule_type, priority, len(seconds), seconds))
+            self._events.emit(ExecutionsFired(schedule_type, priority, seconds))
 
 
 def _traced(decision: Decision, now: datetime, tracing: Tracing, spans: dict[str, Started]) -> Decision:

@@ -23,8 +23,7 @@ class ExecutionsFired(Event, frozen=True, gc=False):
 
     schedule_type: str
     priority: Priority
-    count: int
-    lateness: Sequence[float] = ()
+    lateness: Sequence[float]
 
 
 class ExecutionsEnqueued(Event, frozen=True, gc=False):

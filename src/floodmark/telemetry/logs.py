@@ -310,8 +310,13 @@ class LogListener:
             events.listen(event_type, lambda e: self._log.log(level, text, **_fields(e)))
 
     def _fired(self, event: ExecutionsFired) -> None:
-        fields = {"schedule_type": event.schedule_type, "priority": event.priority.name.lower(), "count": event.count}
-        self._log.debug("executions fired", **fields, latest_seconds=round(max(event.lateness, default=0.0), 3))
+        self._log.debug(
+            "executions fired",
+            schedule_type=event.schedule_type,
+            priority=event.priority.name.lower(),
+            count=len(event.lateness),
+            latest_seconds=round(max(event.lateness), 3),
+        )
 
     def _moved(self, event: BreakerMoved) -> None:
         # The process that moved it says why; the others only that they have noticed.

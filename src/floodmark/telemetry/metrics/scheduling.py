@@ -107,7 +107,7 @@ class SchedulingMetrics:
         self._step_failures = make.counters("floodmark_step_failures_total")
 
     def _fired(self, event: ExecutionsFired) -> None:
-        self._scheduled.child(event.schedule_type, _LABELS[event.priority]).inc(event.count)
+        self._scheduled.child(event.schedule_type, _LABELS[event.priority]).inc(len(event.lateness))
         observe_all(self._lateness, event.lateness)
 
     def _enqueued(self, event: ExecutionsEnqueued) -> None:
