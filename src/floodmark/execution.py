@@ -70,6 +70,8 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):
     """Seconds it stood in line before this lease."""
     traceparent: str | None = None
     """What it goes on from in its trace, if it is traced."""
+    result: Any = None
+    """What its earlier slices and attempts reported."""
 
 
 class Execution(Struct, frozen=True, kw_only=True):

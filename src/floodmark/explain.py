@@ -5,11 +5,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from .durations import format_duration
 from .errors import InvalidInput
 from .execution import Execution, Hold, State
 from .job import NEVER, SCHEDULER_VERSION, Job, ScheduleType
+from .notes import notes_of
 from .triggers import zone_of
 
 _ERROR_SHOWN = 200
@@ -56,7 +58,16 @@ def explain(view: JobView) -> Explanation:
     in_order = sorted(view.active, key=_most_telling)
     if in_order:
         return _EXPLAIN_ACTIVE[in_order[0].state](view, in_order[0])
-    return _stopped(view) or _ended(view) or _to_come(view)
+    return _stopped(view) or _with_notes(view, _ended(view) or _to_come(view))
+
+
+def _with_notes(view: JobView, found: Explanation) -> Explanation:
+    """A job that is well may still have something to report of its last run."""
+    notes = [] if view.last is None or view.last.state is State.DEAD else notes_of(view.last.result)
+    if not notes or view.last is None:
+        return found
+    more = "" if len(notes) == 1 else f" ({len(notes) - 1} more: floodmark history --id {view.last.execution_id})"
+    return replace(found, sentence=f"{found.sentence}; note of the last run: {_short(notes[0])}{more}")
 
 
 def _most_telling(execution: Execution) -> tuple[int, datetime]:

@@ -1,4 +1,7 @@
-"""How an execution ended. The executor returns one of these; one place writes it down."""
+"""How an execution ended. The executor returns one of these; one place writes it down.
+
+`result` is what the source reported: the history shows it, whatever the outcome.
+"""
 
 from datetime import timedelta
 from typing import Any
@@ -22,6 +25,7 @@ class Snooze(Struct, frozen=True, kw_only=True, gc=False):
     reason: str
     key: str | None = None
     kept: Kept = Kept()
+    result: Any = None
 
 
 class Retry(Struct, frozen=True, kw_only=True, gc=False):
@@ -31,6 +35,7 @@ class Retry(Struct, frozen=True, kw_only=True, gc=False):
     error: str
     details: Any = None
     kept: Kept = Kept()
+    result: Any = None
 
 
 class Dead(Struct, frozen=True, kw_only=True, gc=False):
@@ -40,6 +45,7 @@ class Dead(Struct, frozen=True, kw_only=True, gc=False):
     details: Any = None
     pause: bool = False
     kept: Kept = Kept()
+    result: Any = None
 
 
 class Cancelled(Struct, frozen=True, kw_only=True, gc=False):
@@ -47,6 +53,7 @@ class Cancelled(Struct, frozen=True, kw_only=True, gc=False):
 
     reason: str
     kept: Kept = Kept()
+    result: Any = None
 
 
 class Released(Struct, frozen=True, kw_only=True, gc=False):
@@ -54,6 +61,7 @@ class Released(Struct, frozen=True, kw_only=True, gc=False):
 
     reason: str = "handed back by a leaving worker"
     kept: Kept = Kept()
+    result: Any = None
 
 
 Outcome = Done | Snooze | Retry | Dead | Cancelled | Released

@@ -6,13 +6,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from floodmark.cli.history import digits_shown
+from floodmark.cli.history import digits_shown, time_taken
 from floodmark.cli.parsing import json_or_text, params_of
 from floodmark.cli.root import hoisted
 from floodmark.cli.showing import counted, plain, safe, short
 from floodmark.cli.times import absolute, both, clock_changes, due, relative, upcoming
 from floodmark.errors import InvalidInput
-from floodmark.job import NEVER, Job, ScheduleType, When
+from floodmark.execution import Execution, State
+from floodmark.job import NEVER, Job, Priority, ScheduleType, When
 
 NOON = datetime(2026, 10, 1, 12, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -116,3 +117,22 @@ def test_numbers_and_nouns_agree() -> None:
 )
 def test_what_fired_in_the_same_moment_is_told_apart(ids: list[str], digits: int) -> None:
     assert digits_shown(ids) == digits
+
+
+def test_the_time_a_run_took_is_that_of_all_its_slices() -> None:
+    def run(worked: float, ended: datetime) -> Execution:
+        return Execution(
+            execution_id="e",
+            job_id="j",
+            job_name="site",
+            scheduled_for=NOON,
+            state=State.DONE,
+            priority=Priority.NORMAL,
+            attempt=1,
+            started_at=ended - timedelta(seconds=2),
+            completed_at=ended,
+            duration_seconds=worked,
+        )
+
+    assert time_taken(run(2.0, NOON + MINUTE)) == "2 s"
+    assert time_taken(run(41.0, NOON + 3 * MINUTE)) == "41 s of work, 3 min from due to end"

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from floodmark.batch import Batch, Item, Kept, Watermark
 from floodmark.errors import Gone, InvalidInput, SlowDown
 from floodmark.execution import Lease
+from floodmark.notes import notes_of
 from floodmark.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
 from floodmark.parts import Parts
 from floodmark.sinks.sql import SqlSink
@@ -327,3 +328,28 @@ async def test_a_source_need_not_be_a_generator(parts: Parts, runner: Runner) ->
             return self._left.pop()
 
     assert await runner.run(await given_lease(parts), lambda *_: Once()) == Done(kept=Kept(new=1))
+
+
+@pytest.mark.spec("G9")
+async def test_notes_are_kept_whatever_the_outcome_and_over_all_slices(parts: Parts, runner: Runner) -> None:
+    """A bound that was reached in the first slice is still known at the end; there are at most 50 notes, each once."""
+
+    async def put_off(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+        context.note("one page has no text")
+        yield ONE
+        raise SlowDown(timedelta(seconds=33), None, "flood wait")
+
+    async def ends(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+        for number in range(60):
+            context.note(f"note {number}")
+        context.note("one page has no text")
+        yield TWO
+
+    lease = await given_lease(parts)
+    first = await runner.run(lease, put_off)
+    assert isinstance(first, Snooze)
+    assert first.result == {"notes": ["one page has no text"]}
+    second = await runner.run(replace(lease, result=first.result), ends)
+    assert isinstance(second, Done)
+    assert notes_of(second.result)[:2] == ["one page has no text", "note 0"]
+    assert notes_of(second.result)[-1] == "and 11 more notes"

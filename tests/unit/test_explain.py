@@ -38,6 +38,7 @@ def told(*active: Execution, job: Job | None = None, **changes: Any) -> Explanat
 
 IMMEDIATE = When(schedule_type=ScheduleType.IMMEDIATE)
 DONE = run(State.DONE, completed_at=NOW - timedelta(minutes=1))
+NOTED = run(State.DONE, completed_at=NOW, result={"notes": ["a page has no text", "a sitemap is broken"]})
 DEAD = run(State.DEAD, completed_at=NOW - timedelta(minutes=1), error_message="channel is gone\ntrace")
 RETRY = run(State.WAITING, attempt=2, not_before=SOON, reason="boom", error_message="boom")
 SNOOZED = run(State.WAITING, not_before=SOON, reason="FloodWait on account 1", error_message="an older error")
@@ -62,6 +63,7 @@ SNOOZED = run(State.WAITING, not_before=SOON, reason="FloodWait on account 1", e
         (told(job=a_job(next_run=NOW)), "due", "due since 14:06:00 UTC"),
         (told(), "not_due", "not due: next run at 14:06:40 UTC, in 40 s"),
         (told(last=DONE), "not_due", "not due"),
+        (told(last=NOTED), "not_due", "note of the last run: a page has no text (1 more: floodmark history --id e)"),
         (told(RETRY), "retry", "attempt 2 of 4 failed: boom; tries again at 14:06:40 UTC, in 40 s"),
         (told(SNOOZED), "limit", "FloodWait on account 1; continues at 14:06:40 UTC, in 40 s"),
         (told(run(State.WAITING, not_before=SOON)), "jitter", "starts at 14:06:40 UTC"),

@@ -15,6 +15,7 @@ from floodmark.durations import format_duration
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.execution import Execution, State
 from floodmark.ids import floor_id
+from floodmark.notes import notes_of
 from floodmark.shapes import execution_shape
 
 from .asking import go_ahead
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from floodmark.store.dead_letters import Group
 
 _ID_SHOWN = 13
+# Start and length of an attempt are read from two clocks.
+_ROUNDING_SECONDS = 0.5
 JobFilter = Annotated[str | None, typer.Argument(metavar="JOB", help="Only of this job.")]
 
 dlq = typer.Typer(help="Executions that failed for good: look at them, retry them, drop them.")
@@ -75,16 +78,15 @@ def _one(desk: Desk, execution_id: str, *, as_json: bool) -> None:
     if as_json:
         return print_json(execution_shape(found))
     desk.out.print(Text.assemble((found.job_name, "bold"), "  ", state(found.state)))
-    length = None if found.duration_seconds is None else format_duration(timedelta(seconds=found.duration_seconds))
     desk.out.print(
         facts(
             [
                 ("id", found.execution_id),
                 ("due", both(found.scheduled_for, now)),
                 ("triggered by", found.trigger),
-                ("started", both(found.started_at, now) if found.started_at else None),
+                (_started_word(found), both(found.started_at, now) if found.started_at else None),
                 ("ended", both(found.completed_at, now) if found.completed_at else None),
-                ("took", length),
+                ("took", time_taken(found)),
                 ("attempt", str(found.attempt)),
                 ("worker", found.worker),
                 ("items", items_words(found)),
@@ -92,6 +94,7 @@ def _one(desk: Desk, execution_id: str, *, as_json: bool) -> None:
                 ("reason", found.reason),
                 ("error", found.error_message),
                 ("result", summary_of(found)),
+                *(("note", note) for note in notes_of(found.result)),
                 ("in full" if summary_of(found) else "result", _in_full(found.result)),
             ]
         )
@@ -100,6 +103,29 @@ def _one(desk: Desk, execution_id: str, *, as_json: bool) -> None:
         desk.out.print()
         desk.out.print(plain(_attempt(attempt)), highlight=False)
     return None
+
+
+def _started_word(execution: Execution) -> str:
+    return "last started" if _is_in_slices(execution) else "started"
+
+
+def time_taken(execution: Execution) -> str | None:
+    """The time it worked, over all slices and attempts; and how long it took with the waits between them."""
+    if execution.duration_seconds is None:
+        return None
+    worked = format_duration(timedelta(seconds=execution.duration_seconds))
+    if not _is_in_slices(execution) or execution.completed_at is None:
+        return worked
+    whole = format_duration(execution.completed_at - execution.scheduled_for)
+    return f"{worked} of work, {whole} from due to end"
+
+
+def _is_in_slices(execution: Execution) -> bool:
+    """Whether it worked longer than since its last start: it was put off or tried again in between."""
+    started, ended, worked = execution.started_at, execution.completed_at, execution.duration_seconds
+    if started is None or worked is None:
+        return False
+    return ended is None or worked > (ended - started).total_seconds() + _ROUNDING_SECONDS
 
 
 def _in_full(result: Any) -> str | None:
@@ -135,6 +161,8 @@ def _cells(execution: Execution, now: datetime, digits: int) -> list[object]:
     took = execution.duration_seconds
     trigger = "" if execution.trigger == "schedule" else execution.trigger
     what = execution.error_message or execution.reason or summary_of(execution) or trigger
+    if notes := notes_of(execution.result):
+        what = f"{short(what, 45)} ({counted(len(notes), 'note')})".strip()
     return [
         state(execution.state),
         both(execution.scheduled_for, now),

@@ -11,6 +11,7 @@ import typer
 from floodmark.durations import format_duration
 from floodmark.execution import ENDED, Execution, State
 from floodmark.job import Job
+from floodmark.notes import notes_of
 from floodmark.shapes import execution_shape
 from floodmark.triggers import instants, zone_of
 from floodmark.triggers.cron import cron
@@ -86,6 +87,8 @@ def _show_end(desk: Desk, execution: Execution) -> None:
         found = f"{items_words(execution)} {'item' if count == 1 else 'items'}" if count else "nothing new"
         told = summary_of(execution) or found
         desk.out.print(f"[green]Done[/]{took}: {plain(told)}", highlight=False)
+        for note in notes_of(execution.result):
+            desk.out.print(f"[yellow]Note[/]: {plain(note)}", highlight=False)
         return
     why = execution.error_message or execution.reason or execution.state
     desk.out.print(f"[bold red]{execution.state.capitalize()}[/]{took}: {plain(why)}", highlight=False)

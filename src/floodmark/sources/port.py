@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 
 from floodmark.batch import Batch, Watermark
+from floodmark.notes import add_note
 
 
 class Target(Struct, frozen=True, kw_only=True, gc=False):
@@ -33,7 +34,14 @@ class Context(Struct, frozen=True, kw_only=True, gc=False):
     tenant_id: str | None = None
     user_id: str | None = None
     result: dict[str, Any] = field(default_factory=dict)
-    """What the source wants to be read in the history of this execution, once it is done."""
+    """What the history of this execution shows: at its end, and after each slice of one that is put off."""
+
+    def note(self, text: str) -> None:
+        """Report something that people should know about this run: a bound that was reached, an input left out.
+
+        Notes are kept over all slices of an execution, in the order they were made, each once.
+        """
+        add_note(self.result, text)
 
 
 class Source(Protocol):

@@ -152,6 +152,7 @@ _CLEARED = (
     "started_at",
     "completed_at",
     "duration_seconds",
+    "result",
     "error_message",
 )
 _THIS = update(job_executions).where(_e.execution_id == bindparam("letter"))

@@ -59,7 +59,7 @@ def settled_row(settlement: Settlement) -> tuple[Any, ...]:
         _reason(outcome),
         error,
         _details(settlement) if error is not None else None,
-        encode_json(outcome.result) if isinstance(outcome, Done) and outcome.result is not None else None,
+        encode_json(outcome.result) if outcome.result is not None else None,
         outcome.kept.new,
         outcome.kept.changed,
         outcome.kept.known,

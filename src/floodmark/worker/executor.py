@@ -11,6 +11,7 @@ from floodmark.batch import Batch, Kept
 from floodmark.durations import format_duration
 from floodmark.errors import Fenced, InvalidInput, SlowDown
 from floodmark.execution import Lease
+from floodmark.notes import carry_notes
 from floodmark.outcome import Done, Outcome, Released, Snooze
 from floodmark.sinks.port import Sink
 from floodmark.sources.port import Context, Source, Target
@@ -74,10 +75,9 @@ class Executor:
 
     async def execute(self, lease: Lease, interrupt: Interrupt) -> Outcome | None:
         """Collect what is newer than the target's watermark and say how it went; None if the lease was lost."""
-        kept = Kept()
+        kept, context = Kept(), self._context(lease)
         interrupt.begin(lease.job.timeout.total_seconds())
         try:
-            context = self._context(lease)
             batches = self._source(lease).collect(_target(lease), lease.watermark, context)
             is_left = True
             try:
@@ -85,7 +85,7 @@ class Executor:
                     kept += await self._sink.keep(lease, batch)
                     if self._stopping.is_set():
                         # A good place to stop: everything so far is kept, the next worker goes on from here.
-                        return Released(kept=kept)
+                        return Released(kept=kept, result=context.result or None)
                 is_left = False
             finally:
                 if is_left:
@@ -95,9 +95,9 @@ class Executor:
         except asyncio.CancelledError as error:
             if not interrupt.close():
                 raise
-            return self._failed(lease, interrupt, error, kept)
+            return _with_result(self._failed(lease, interrupt, error, kept), context)
         except Exception as error:  # noqa: BLE001 - whatever a source raises becomes an outcome in the history
-            return self._failed(lease, interrupt, error, kept)
+            return _with_result(self._failed(lease, interrupt, error, kept), context)
         finally:
             interrupt.close()
         return Done(kept=kept, result=context.result or None)
@@ -138,7 +138,13 @@ class Executor:
             stopping=self._stopping,
             tenant_id=lease.job.tenant_id,
             user_id=lease.job.user_id,
+            result=carry_notes(lease.result),
         )
+
+
+def _with_result(outcome: Outcome | None, context: Context) -> Outcome | None:
+    """What the source has reported so far is worth reading above all when the run did not go through."""
+    return outcome if outcome is None or not context.result else replace(outcome, result=context.result)
 
 
 async def _close(batches: AsyncIterator[Batch]) -> None:

@@ -17,7 +17,7 @@ from floodmark.store.port import Extended, Settlement
 from floodmark.store.rows import STREAM, WORK_SELECT, decoded, waited, work_from_row
 from floodmark.store.settling import settled_row, storable
 
-_EXECUTION_COLUMNS = 10
+_EXECUTION_COLUMNS = 11
 _SETTLE_ARRAYS = 14
 
 _MAY_START = """(e.trigger = 'manual' OR NOT j.paused)
@@ -37,11 +37,12 @@ WITH {{startable}}, taken AS (
            not_before = NULL, started_at = clock_timestamp(), lease_until = clock_timestamp() + $1::interval
       FROM taken t WHERE e.execution_id = t.holder AND e.state || '' = 'queued'
     RETURNING e.execution_id, e.job_id, e.scheduled_for, e.attempt, e.fence, e.trigger, e.params, e.traceparent,
-              t.value, EXTRACT(EPOCH FROM clock_timestamp() - e.queue_rank)::float8 AS since_rank,
+              e.result, t.value, EXTRACT(EPOCH FROM clock_timestamp() - e.queue_rank)::float8 AS since_rank,
               EXTRACT(EPOCH FROM clock_timestamp() - e.created_at)::float8 AS age
 )
 SELECT {{found}}, claimed.scheduled_for, claimed.attempt, claimed.fence, claimed.trigger, claimed.params,
        claimed.traceparent, claimed.value, claimed.since_rank, claimed.age,
+       claimed.result,
        {WORK_SELECT}
   FROM {{origin}} LEFT JOIN jobs j ON j.job_id = claimed.job_id {{order}}
 """
@@ -122,13 +123,13 @@ WITH s AS (
            queue_rank = CASE WHEN {state} = 'queued' THEN clock_timestamp() + (e.priority - 1) * $15::interval END,
            started_at = clock_timestamp() - make_interval(secs => s.duration),
            completed_at = CASE WHEN {state} IN ('done', 'dead', 'cancelled') THEN clock_timestamp() END,
-           duration_seconds = s.duration,
+           duration_seconds = COALESCE(e.duration_seconds, 0) + s.duration,
            items_new = e.items_new + s.new, items_changed = e.items_changed + s.changed,
            items_known = e.items_known + s.known,
            error_message = COALESCE(s.error, e.error_message),
            error_details = CASE WHEN s.details IS NULL THEN e.error_details
                                 ELSE COALESCE(e.error_details, '[]') || s.details::jsonb END,
-           result = s.result::jsonb
+           result = COALESCE(s.result::jsonb, e.result)
       FROM s WHERE e.execution_id = s.execution_id AND e.state || '' = 'running' AND e.fence = s.fence
     RETURNING e.execution_id, e.job_id, e.state, e.started_at, e.completed_at, e.items_new + e.items_changed AS kept
 ), freed AS (
@@ -263,6 +264,7 @@ def _lease(row: Any, worker: str, patience: timedelta) -> Lease:
     columns = tuple(row)
     (
         execution_id, scheduled_for, attempt, fence, trigger, params, traceparent, watermark, since_rank, age,
+        result,
     ) = columns[:_EXECUTION_COLUMNS]  # fmt: skip
     job = work_from_row(columns[_EXECUTION_COLUMNS:])
     return Lease(
@@ -277,4 +279,5 @@ def _lease(row: Any, worker: str, patience: timedelta) -> Lease:
         params=decoded(params),
         waited=waited(since_rank, age, job.priority, patience),
         traceparent=traceparent,
+        result=decoded(result),
     )

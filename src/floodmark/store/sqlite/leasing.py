@@ -19,13 +19,14 @@ from floodmark.store.rows import STREAM, WORK_SELECT, decoded, waited, work_from
 from floodmark.store.settling import settled_row, state_of, storable
 from floodmark.store.types import from_text, to_text
 
-_EXECUTION_COLUMNS = 15
+_EXECUTION_COLUMNS = 16
 _ENDING = (Dead, Cancelled)
 
 # With everything that could stand in the way of a start: the job gone or paused, a limit, the target leased.
 _CANDIDATES = f"""
 SELECT e.execution_id, e.scheduled_for, e.attempt, e.trigger, e.params, {STREAM}, l.until, l.reason,
        w.lease_until > :now, w.fence, w.value, j.paused, e.queue_rank, e.traceparent, e.created_at,
+       e.result,
        {WORK_SELECT}
   FROM job_executions e
   LEFT JOIN jobs j ON j.job_id = e.job_id
@@ -70,19 +71,20 @@ _SETTLE_DONE = """
 WITH n(execution_id, fence, started_at, completed_at, duration, new, changed, known, result) AS ({rows})
 UPDATE job_executions AS e
    SET state = 'done', lease_until = NULL, started_at = n.started_at, completed_at = n.completed_at,
-       duration_seconds = n.duration, items_new = e.items_new + n.new, items_changed = e.items_changed + n.changed,
-       items_known = e.items_known + n.known, result = n.result
+       duration_seconds = COALESCE(e.duration_seconds, 0) + n.duration,
+       items_new = e.items_new + n.new, items_changed = e.items_changed + n.changed,
+       items_known = e.items_known + n.known, result = COALESCE(n.result, e.result)
   FROM n WHERE e.execution_id = n.execution_id AND e.fence = n.fence AND e.state = 'running'
 """
 
 _SETTLE = """
 UPDATE job_executions
    SET state = ?, attempt = attempt - ?, reason = ?, lease_until = NULL, not_before = ?, queue_rank = ?,
-       started_at = ?, completed_at = ?, duration_seconds = ?,
+       started_at = ?, completed_at = ?, duration_seconds = COALESCE(duration_seconds, 0) + ?,
        items_new = items_new + ?, items_changed = items_changed + ?, items_known = items_known + ?,
        error_message = COALESCE(?, error_message),
        error_details = COALESCE(json_insert(COALESCE(error_details, '[]'), '$[#]', json(?)), error_details),
-       result = ?
+       result = COALESCE(?, result)
  WHERE execution_id = ?
 """
 
@@ -225,7 +227,7 @@ def _sorted(
     for row in rows:
         (
             execution_id, scheduled_for, attempt, trigger, params, stream, until, limit, busy, fence, value, paused,
-            rank, traceparent, created_at,
+            rank, traceparent, created_at, result,
         ) = row[:_EXECUTION_COLUMNS]  # fmt: skip
         if row[_EXECUTION_COLUMNS] is None:
             parked.append(("cancelled", to_text(now), None, None, "the job was deleted", execution_id))
@@ -255,6 +257,7 @@ def _sorted(
                     params=decoded(params),
                     waited=waited(since_rank, age, job.priority, patience),
                     traceparent=traceparent,
+                    result=decoded(result),
                 )
             )
     return parked, leases
@@ -283,7 +286,11 @@ def _unless_cancelled(settlement: Settlement, cancel_requested: str | None) -> S
     """Someone wanted it to end: what would otherwise have gone on later does not."""
     if cancel_requested is None or not isinstance(settlement.outcome, Snooze | Retry | Released):
         return settlement
-    return replace(settlement, outcome=Cancelled(reason=cancel_requested, kept=settlement.outcome.kept))
+    return replace(settlement, outcome=_cancelled(settlement.outcome, cancel_requested))
+
+
+def _cancelled(outcome: Snooze | Retry | Released, reason: str) -> Cancelled:
+    return Cancelled(reason=reason, kept=outcome.kept, result=outcome.result)
 
 
 def _settle_done(connection: sqlite3.Connection, done: Sequence[tuple[Settlement, Done]], now: datetime) -> int:

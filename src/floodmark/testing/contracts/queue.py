@@ -385,13 +385,17 @@ class QueueContract:
         assert again.attempt == 1
 
     async def test_counts_of_all_attempts_add_up(self, parts: Parts) -> None:
-        """A run that was put off half-way has collected the sum of its parts."""
+        """A run that was put off half-way has collected, reported and taken the sum of its parts."""
         lease = await given_lease(parts)
-        await settle(parts, lease, Snooze(after=AT_ONCE, reason="wait", kept=Kept(2, 1, 0)))
+        told = {"notes": ["half of it"]}
+        await settle(parts, lease, Snooze(after=AT_ONCE, reason="wait", kept=Kept(2, 1, 0), result=told), duration=1.5)
+        assert (await execution_of(parts, lease))["result"] == told
         again = await self._woken(parts, lease.execution_id)
-        await settle(parts, again, Done(kept=Kept(3, 0, 4)))
+        assert again.result == told
+        await settle(parts, again, Done(kept=Kept(3, 0, 4)), duration=2.0)
 
         row = await execution_of(parts, lease)
+        assert (row["result"], row["duration_seconds"]) == (told, 3.5)
         assert (row["items_new"], row["items_changed"], row["items_known"]) == (5, 1, 4)
 
     @pytest.mark.spec("G5")
