@@ -9,6 +9,8 @@ from aiohttp import web
 from msgspec import Struct
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from floodmark.testing.web.serving import serve_app
+
 
 class SpanSeen(Struct, frozen=True, kw_only=True):
     """A span as it arrived. `process`: which one sent it, by its `service.instance.id`."""
@@ -69,16 +71,9 @@ async def collecting() -> AsyncIterator[Collector]:
     """A collector that listens while the block lasts."""
     collector, app = Collector(), web.Application()
     app.router.add_post("/v1/traces", collector.take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = runner.addresses[0][:2]
-        collector.url = f"http://{host}:{port}"
+    async with serve_app(app) as port:
+        collector.url = f"http://127.0.0.1:{port}"
         yield collector
-    finally:
-        await runner.cleanup()
 
 
 def _seen(span: Any, process: str) -> SpanSeen:

@@ -19,12 +19,14 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
 from certificates import self_signed
+from floodmark.testing.web.serving import serve_app
 
 _NAMES = ("shop", "tracker", "plain", "framed", "blocked", "maze", "stuck", "flaky", "once", "inside")
 HOSTS = tuple(f"{name}.test" for name in _NAMES)
@@ -77,7 +79,7 @@ class Shop:
         """Set when somebody waits for a page that does not end."""
         self._loop = asyncio.new_event_loop()
         self._release = asyncio.Event()
-        self._runner = web.AppRunner(self._app(), shutdown_timeout=0.1)
+        self._serving = AsyncExitStack()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def domain(self, host: str) -> str:
@@ -103,13 +105,12 @@ class Shop:
         return app
 
     async def _open(self) -> None:
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self_signed(self._folder, *HOSTS)[0]).start()
-        self.port = self._runner.addresses[0][1]
+        tls, _ = self_signed(self._folder, *HOSTS)
+        self.port = await self._serving.enter_async_context(serve_app(self._app(), tls=tls, shutdown_timeout=0.1))
 
     async def _close(self) -> None:
         self._release.set()
-        await self._runner.cleanup()
+        await self._serving.aclose()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         host = request.host.partition(":")[0]

@@ -115,7 +115,7 @@ async def test_a_tunnel_carries_both_ways_until_either_side_leaves(site: Site, p
     async with Browser(proxy) as browser:
         browser.writer.write(f"CONNECT a.test:{site.port} HTTP/1.1\r\n\r\n".encode())
         await browser.reader.readuntil(b"\r\n\r\n")
-    await eventually(lambda: not proxy._open)
+    await eventually(lambda: not proxy._listener.tasks)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ async def test_nobody_can_hold_it(site: Site, proxy: GuardedProxy) -> None:
         said = await browser.ask(f"GET {site.at('a.test')}/endless HTTP/1.1\n\n")
         assert 200_000 < len(said) <= 301_000
     browsers = [await Browser(proxy).__aenter__() for _ in range(5)]
-    await eventually(lambda: len(proxy._open) == 5)
+    await eventually(lambda: len(proxy._listener.tasks) == 5)
     async with Browser(proxy) as browser:
         assert (await browser.ask(""))[9:12] == b"503"
     for each in browsers:

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from conftest import started
 from floodmark.testing.eventually import eventually
+from floodmark.testing.web.serving import serve_app
 from servers import Alertmanager, Prometheus
 from watching import DEPLOY, RULES
 
@@ -57,15 +58,8 @@ async def outside() -> AsyncIterator[Outside]:
             web.post(PAGERDUTY, made.told_pagerduty),
         ]
     )
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    made.port = runner.addresses[0][1]
-    try:
+    async with serve_app(app) as made.port:
         yield made
-    finally:
-        await runner.cleanup()
 
 
 def alertmanager_config(folder: Path, port: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
@@ -15,6 +16,7 @@ from floodmark.sources.telegram.source import TelegramSource
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import take
 from floodmark.testing.telegram import Channel, LoopbackTelegram, World
+from floodmark.testing.telegram.faults import Answer, Hang
 from telegram_desk import Desk, asked, date_of, expected, opened, reading
 
 pytest_plugins = ("backends", "telegram_fixtures")
@@ -43,6 +45,17 @@ class Run:
     @property
     def ids(self) -> list[int]:
         return [item.data["id"] for batch in self.read for item in batch.items]
+
+
+@dataclass(kw_only=True)
+class HangAfter(Hang):
+    """Changes the world when its call arrives, then never answers it: whatever is asked next sees the change."""
+
+    change: Callable[[], None]
+
+    def answer(self) -> Answer:
+        self.change()
+        return super().answer()
 
 
 @pytest.fixture
@@ -134,12 +147,14 @@ async def test_a_channel_that_is_unknown_in_mid_history_is_looked_up_once_and_re
 async def test_a_channel_renamed_in_mid_history_is_read_on_under_its_new_name(
     desk: Desk, server: LoopbackTelegram, channel: Channel, world: World
 ) -> None:
-    """Each post is told under the name by which its page came, or a later one: never under that of another channel."""
-    server.hang(method=HISTORY, after=2)
-    async with running(desk) as run:
-        await run.next()
+    """Each post carries the name by which its page came, or a later one: never that of another channel."""
+
+    def rename() -> None:
         channel.rename("old_harbour")
         world.channel("harbour").fill(30)
+
+    server.add(HangAfter(method=HISTORY, after=2, change=rename))
+    async with running(desk) as run:
         await run.to_its_end()
         assert run.ids == expected(channel)
         items = [item for batch in run.read for item in batch.items]

@@ -33,6 +33,7 @@ from floodmark.sync.sync import Sync, Syncer
 from floodmark.telemetry.events import Events, SchedulesSynced, StepFailed
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import count_of, given_job, rows_of
+from floodmark.testing.web.serving import serve_app
 from system.stores import a_spec
 
 pytestmark = pytest.mark.spec("E6")
@@ -73,15 +74,9 @@ async def published() -> AsyncIterator[Publisher]:
     publisher = Publisher()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", publisher.handle)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    publisher.url = f"http://127.0.0.1:{runner.addresses[0][1]}/schedules"
-    try:
+    async with serve_app(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True) as port:
+        publisher.url = f"http://127.0.0.1:{port}/schedules"
         yield publisher
-    finally:
-        await runner.cleanup()
 
 
 @pytest.fixture

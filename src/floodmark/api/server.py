@@ -15,6 +15,8 @@ from floodmark.errors import Unavailable
 
 # Seconds for open requests when the server is told to leave.
 GRACE = 5
+# Turns of asyncio's loop from accepting a socket until its protocol knows of the connection: a task, then a callback.
+_TURNS_TO_CONNECT = 3
 
 
 class HttpServer:
@@ -125,6 +127,17 @@ def _config(app: Any) -> uvicorn.Config:
     )
 
 
+async def _stop_accepting(server: asyncio.Server) -> None:
+    """Let accepted connections become known before the server closes: asyncio (3.11) would lose those between."""
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, asyncio.SelectorEventLoop):
+        return
+    for listening in server.sockets:
+        loop.remove_reader(listening.fileno())
+    for _ in range(_TURNS_TO_CONNECT):
+        await asyncio.sleep(0)
+
+
 class _Server(uvicorn.Server):
     """Tells when it is ready, and keeps its hands off the signals: draining is the process's business."""
 
@@ -140,6 +153,11 @@ class _Server(uvicorn.Server):
             hint = "The log says why its startup failed."
             raise Unavailable("the HTTP application did not start", hint=hint) from None
         self.ready.set_result(None)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            await _stop_accepting(server)
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -18,11 +18,11 @@ from msgspec import Struct
 
 from .connector import Names, system_lookup
 from .guard import Guard, Refused
+from .listener import Listener
 
 if TYPE_CHECKING:
     from .client import Http
 
-_REST_SECONDS = 1.0
 _HEAD_BYTES = 64 * 1024
 _CHUNK = 64 * 1024
 _REMEMBERED = 100
@@ -61,10 +61,10 @@ class GuardedProxy:
 
     def __init__(self, guard: Guard, names: Names, limits: ProxyLimits | None = None) -> None:
         self._guard, self._names, self._limits = guard, names, limits or ProxyLimits()
-        self._open: set[asyncio.Task[None]] = set()
+        # A browser that is being closed may connect at any moment.
+        self._listener = Listener(self._serve, name="proxied connection")
         self.refused: deque[str] = deque(maxlen=_REMEMBERED)
         """What the guard has refused, as it was told, newest last."""
-        self.port = 0
 
     @classmethod
     def of(cls, http: "Http", limits: ProxyLimits | None = None) -> "GuardedProxy":
@@ -72,47 +72,21 @@ class GuardedProxy:
         return cls(http.guard, Names(http.guard, http.resolve, http.lookup or system_lookup), limits)
 
     @property
+    def port(self) -> int:
+        """Where it listens on 127.0.0.1."""
+        return self._listener.port
+
+    @property
     def url(self) -> str:
-        """Where it listens."""
+        """Its address."""
         return f"http://127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> "GuardedProxy":
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self._listening.setblocking(False)
-        self.port = self._listening.getsockname()[1]
-        self._loop = asyncio.get_running_loop()
-        self._listen()
+        self._listener.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._loop.remove_reader(self._listening)
-        self._listening.close()
-        # Who has just been let in begins first: a task that never ran would close nothing.
-        await asyncio.sleep(0)
-        for task in list(self._open):
-            task.cancel()
-        await asyncio.gather(*self._open, return_exceptions=True)
-
-    def _listen(self) -> None:
-        if self._listening.fileno() >= 0:
-            self._loop.add_reader(self._listening, self._knocked)
-
-    # Not asyncio's own server: closed between accepting a socket and having a transport for it, it loses the socket
-    # (Python 3.11), and a browser that is being closed may knock at any moment.
-    def _knocked(self) -> None:
-        try:
-            accepted, _ = self._listening.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return
-        except OSError:
-            # No more sockets to be had: it would knock without end.
-            self._loop.remove_reader(self._listening)
-            self._loop.call_later(_REST_SECONDS, self._listen)
-            return
-        accepted.setblocking(False)
-        task = self._loop.create_task(self._serve(accepted))
-        self._open.add(task)
-        task.add_done_callback(self._open.discard)
+        await self._listener.end()
 
     async def _serve(self, accepted: socket.socket) -> None:
         browser = _Side(*await asyncio.open_connection(sock=accepted, limit=_HEAD_BYTES))
@@ -130,7 +104,7 @@ class GuardedProxy:
             await browser.close()
 
     async def _answer(self, browser: "_Side") -> None:
-        if len(self._open) > self._limits.connections:
+        if len(self._listener.tasks) > self._limits.connections:
             raise _TurnedDownError(503, "too many connections at once")
         head = await _head(browser, self._limits.idle)
         method, _, rest = head[0].partition(b" ")

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import socket
 import threading
 import time
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 from telethon.tl import types
 
 from floodmark.errors import InvalidInput, Unavailable
+from floodmark.http.listener import Listener
 
 from . import sessions
 from .asking import Asker, Refusal
@@ -69,8 +71,8 @@ class LoopbackTelegram:
         self._faults = Faults(keep)
         self._closing_at_once = 0.0
         self._open: set[Connection] = set()
-        self._serving: set[asyncio.Task[None]] = set()
-        self._listening: socket.socket | None = None
+        # To be closed at any moment is what this server is for.
+        self._listener = Listener(self._serve, name="loopback telegram")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
 
@@ -83,11 +85,7 @@ class LoopbackTelegram:
     async def __aexit__(self, *_error: object) -> None:
         self.world.listeners.remove(self._happened)
         self._shut(drop=True)
-        # A task that has not begun would not close its socket.
-        await asyncio.sleep(0)
-        for task in self._serving:
-            task.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
+        await self._listener.end()
         self._loop = None
 
     @classmethod
@@ -289,28 +287,19 @@ class LoopbackTelegram:
 
     def _listen(self) -> None:
         """Bound at once: who connects from now on is not refused, even if nobody reads yet."""
-        assert self._loop is not None
-        if self._listening is not None:
+        if self._listener.is_open:
             return
-        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.setblocking(False)
         try:
-            made.bind((HOST, self.port))
-            made.listen(512)
+            self._listener.open(HOST, self.port)
         except OSError as error:
-            made.close()
             raise Unavailable(
-                f"port {self.port} cannot be had: {error.strerror}", hint="take another one, or 0 for any"
+                f"port {self.port} cannot be had: {os.strerror(error.errno or 0)}",
+                hint="take another one, or 0 for any",
             ) from error
-        self.port, self._listening = made.getsockname()[1], made
-        self._loop.add_reader(made, self._knocked, made)
+        self.port = self._listener.port
 
     def _shut(self, *, drop: bool) -> None:
-        if self._listening is not None and self._loop is not None:
-            self._loop.remove_reader(self._listening)
-            self._listening.close()
-            self._listening = None
+        self._listener.close()
         if drop:
             self._cut(None)
 
@@ -332,25 +321,13 @@ class LoopbackTelegram:
 
         return asyncio.run_coroutine_threadsafe(there(), loop).result()
 
-    # Not asyncio's own server: closed between accepting a socket and having a transport for it, it loses the socket
-    # (Python 3.11), and to be closed at any moment is what this one is for.
-    def _knocked(self, listening: socket.socket) -> None:
-        assert self._loop is not None
-        try:
-            accepted, _ = listening.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return
+    async def _serve(self, accepted: socket.socket) -> None:
         self._connections += 1
+        number = self._connections
         if self._closing_at_once > 0:
             self._closing_at_once -= 1
             accepted.close()
             return
-        accepted.setblocking(False)
-        task = self._loop.create_task(self._serve(self._connections, accepted))
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
-
-    async def _serve(self, number: int, accepted: socket.socket) -> None:
         connection = Connection(number, self, *await asyncio.open_connection(sock=accepted))
         self._open.add(connection)
         try:

@@ -3,11 +3,11 @@
 import asyncio
 import gzip
 import hashlib
-import os
 import ssl
 import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
 from typing import Any, Literal, TypeVar
@@ -15,9 +15,8 @@ from typing import Any, Literal, TypeVar
 from aiohttp import web
 from msgspec import Struct, field
 
-from floodmark.errors import Unavailable
-
 from .behaviours import Behaviour
+from .serving import serve_app
 from .writing import document
 
 HTML = "text/html; charset=utf-8"
@@ -80,30 +79,28 @@ class Site:
         self._troubles: dict[tuple[str | None, str], deque[tuple[Behaviour, float]]] = {}
         self._behaviours: dict[tuple[str | None, str], Behaviour] = {}
         self._inside = 0
-        self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> "Site":
         server = web.Application(client_max_size=64 * 1024 * 1024)
         server.router.add_route("*", "/{path:.*}", self._handle)
         server.on_response_prepare.append(_leave_unsaid)
-        runner = web.AppRunner(
-            server, access_log=None, shutdown_timeout=_BREATHE_SECONDS, handler_cancellation=True, max_line_size=65536
-        )
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", self.port, ssl_context=self._tls).start()
-        except OSError as error:
-            await runner.cleanup()
-            raise Unavailable(
-                f"port {self.port} cannot be had: {os.strerror(error.errno or 0)}",
-                hint="take another one, or 0 for any",
-            ) from error
-        self._runner, self.port = runner, runner.addresses[0][1]
+        async with AsyncExitStack() as opening:
+            self.port = await opening.enter_async_context(
+                serve_app(
+                    server,
+                    port=self.port,
+                    tls=self._tls,
+                    access_log=None,
+                    shutdown_timeout=_BREATHE_SECONDS,
+                    handler_cancellation=True,
+                    max_line_size=65536,
+                )
+            )
+            self._serving = opening.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._runner is not None
-        await self._runner.cleanup()
+        await self._serving.aclose()
 
     @property
     def url(self) -> str:

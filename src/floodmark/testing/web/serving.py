@@ -1,0 +1,46 @@
+"""An aiohttp application on loopback that leaves no connection open when it closes."""
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from floodmark.errors import Unavailable
+from floodmark.http.listener import Listener
+
+
+@asynccontextmanager
+async def serve_app(
+    app: web.Application, *, port: int = 0, tls: ssl.SSLContext | None = None, **options: Any
+) -> AsyncIterator[int]:
+    """Serve until the block ends; yields the port. `options` are those of `web.AppRunner`."""
+    runner = web.AppRunner(app, **options)
+    await runner.setup()
+    protocol = runner.server
+    assert protocol is not None
+
+    async def serve(accepted: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(protocol, accepted, ssl=tls)
+        except OSError:
+            # The client left during the TLS handshake, or does not speak TLS.
+            accepted.close()
+
+    listener = Listener(serve)
+    try:
+        listener.open("127.0.0.1", port)
+    except OSError as error:
+        await runner.cleanup()
+        raise Unavailable(
+            f"port {port} is not available: {os.strerror(error.errno or 0)}", hint="use another port, or 0 for any"
+        ) from error
+    try:
+        yield listener.port
+    finally:
+        await listener.end()
+        await runner.cleanup()
