@@ -89,5 +89,5 @@ def test_the_command_says_what_to_type_next(tmp_path: Path, monkeypatch: pytest.
 
 
 async def test_a_port_that_is_taken_is_told(town: Town) -> None:
-    with pytest.raises(Unavailable, match=f"port {town.site.port} cannot be had: Address already in use"):
+    with pytest.raises(Unavailable, match=f"port {town.site.port} is not available: Address already in use"):
         await Site(port=town.site.port).__aenter__()
