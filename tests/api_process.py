@@ -50,7 +50,7 @@ def api_process(database_url: str, **settings: str) -> Iterator[str]:
             yield url
         finally:
             process.stdin.close()
-            process.wait(20)
+            process.wait(120)
 
 
 if __name__ == "__main__":

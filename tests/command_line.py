@@ -156,7 +156,7 @@ class CommandLine:
             finally:
                 process.terminate()
                 try:
-                    process.wait(30)
+                    process.wait(120)
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()

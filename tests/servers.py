@@ -46,8 +46,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-START_TIMEOUT = 30.0
-STOP_TIMEOUT = 10.0
+START_TIMEOUT = 120.0
+STOP_TIMEOUT = 60.0
 
 
 class ServerMissingError(Exception):

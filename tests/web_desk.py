@@ -63,7 +63,7 @@ class Desk:
             assert seen.state in states, f"{seen.state}: {seen.reason or seen.error_message}"
             return seen
 
-        return await eventually(check, within=30)
+        return await eventually(check)
 
     async def items(self, job: Job) -> dict[str, dict[str, Any]]:
         """What is kept, by path."""

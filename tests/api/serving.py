@@ -109,6 +109,6 @@ async def served(parts: Parts, **options: Any) -> AsyncIterator[Api]:
     app = create_app(parts, **options)
     async with (
         HttpServer(app, leaving=app.state.live.close) as server,
-        httpx2.AsyncClient(base_url=server.url, timeout=20, trust_env=False) as client,
+        httpx2.AsyncClient(base_url=server.url, timeout=120, trust_env=False) as client,
     ):
         yield Api(parts, app, client)

@@ -216,7 +216,7 @@ def served_elsewhere(sqlite_url: str) -> Iterator[str]:
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
-    yield asyncio.run_coroutine_threadsafe(ready.get(), loop).result(30)
+    yield asyncio.run_coroutine_threadsafe(ready.get(), loop).result(120)
     loop.call_soon_threadsafe(stop.set)
     thread.join()
     loop.close()

@@ -27,7 +27,7 @@ class Reader:
 
     async def next(self) -> tuple[str, Any]:
         """The next event, or the next comment as ("", text)."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             return await self._next()
 
     async def of(self, kind: str) -> Any:

@@ -50,7 +50,7 @@ class Zygote:
         assert self._process.stdout
         self._process.stdin.close()
         try:
-            self._process.wait(10)
+            self._process.wait(120)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -75,7 +75,7 @@ class Zygote:
         self._process.stdin.write(msgspec.json.encode(request) + b"\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line, f"the zygote has ended with code {self._process.wait(10)}"
+        assert line, f"the zygote has ended with code {self._process.wait(120)}"
         answer = msgspec.json.decode(line, type=Answer)
         self._exited.update(answer.exited)
         return answer
@@ -143,7 +143,7 @@ class Fleet:
             ready = {note["child"] for note in self.happened("ready")}
             return {name for name in names if self.children[name] not in ready}
 
-        await eventually(waiting, lambda left: not left, seconds=40, what="processes ready")
+        await eventually(waiting, lambda left: not left, seconds=120, what="processes ready")
 
     async def stopped(self, name: str, seconds: float) -> dict[str, Any]:
         """Wait until a process stands still, by its own fail-point; what it told about itself when it was ready."""
@@ -234,18 +234,18 @@ class Probe:
         return value
 
     def _sqlite(self, statement: str) -> list[tuple[Any, ...]]:
-        connection = sqlite3.connect(self.url.removeprefix("sqlite:///"), isolation_level=None, timeout=10)
+        connection = sqlite3.connect(self.url.removeprefix("sqlite:///"), isolation_level=None, timeout=60)
         try:
             return connection.execute(statement).fetchall()
         finally:
             connection.close()
 
     async def _postgres(self, statement: str) -> list[tuple[Any, ...]]:
-        connection = await asyncpg.connect(self.url, timeout=5)
+        connection = await asyncpg.connect(self.url, timeout=60)
         try:
             return [tuple(row) for row in await connection.fetch(statement)]
         finally:
-            await connection.close(timeout=5)
+            await connection.close(timeout=60)
 
 
 async def eventually(

@@ -163,4 +163,4 @@ async def check_health(keys: Mapping[str, set[str]], settings: dict[str, Any]) -
             return [finding for finding in found if not finding.ok]
 
         # A process that has just been started may not have shown itself yet.
-        await eventually(ill, lambda found: not found, seconds=30, what="a clean bill of health")
+        await eventually(ill, lambda found: not found, seconds=120, what="a clean bill of health")

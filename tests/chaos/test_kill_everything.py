@@ -62,7 +62,7 @@ SETTINGS = {
 
 
 @pytest.mark.spec("G1", "G2", "G3", "G4", "G8", "T6")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 async def test_an_embedded_process_killed_again_and_again_loses_nothing(
     fleet: Fleet, chance: random.Random, sqlite_url: str
 ) -> None:
@@ -81,8 +81,8 @@ async def test_an_embedded_process_killed_again_and_again_loses_nothing(
             running_when_killed.append(await running(probe))
             fleet.kill("up")
             fleet.start_again("up")
-        await wait_for_items(probe, plan, seconds=60)
-        until = await come_to_rest(probe, seconds=40)
+        await wait_for_items(probe, plan, seconds=180)
+        until = await come_to_rest(probe, seconds=120)
         await check_all(probe, plan, until, settings)
         happened = fleet.counts()
         assert sum(map(bool, running_when_killed)) >= EMBEDDED_KILLS // 3, running_when_killed
@@ -91,7 +91,7 @@ async def test_an_embedded_process_killed_again_and_again_loses_nothing(
 
 
 @pytest.mark.spec("G1", "G2", "G3", "G4", "E1", "T6", "V2", "V6")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 async def test_workers_schedulers_and_servers_killed_at_random_lose_nothing(
     fleet: Fleet, chance: random.Random
 ) -> None:
@@ -137,8 +137,8 @@ class Chaos:
                     await self._forget()
                     await self._requeued()
             await late
-            await wait_for_items(self._probe, self._plan, seconds=60)
-            until = await come_to_rest(self._probe, seconds=40)
+            await wait_for_items(self._probe, self._plan, seconds=180)
+            until = await come_to_rest(self._probe, seconds=120)
             tending.cancel()
         await check_all(self._probe, self._plan, until, self._settings)
 
@@ -207,7 +207,9 @@ class Chaos:
             return [one for one in names if one in self._fleet.children]
 
         # Those that were killed a moment ago may not be back yet, on a busy machine none of them.
-        name = self._chance.choice(await eventually(alive, bool, seconds=60, what=f"one of {', '.join(names)} is back"))
+        name = self._chance.choice(
+            await eventually(alive, bool, seconds=180, what=f"one of {', '.join(names)} is back")
+        )
         under_load = await running(self._probe)
         self._fleet.kill(name)
         self._absent.add(name)
@@ -276,7 +278,7 @@ class Chaos:
             async def successor() -> str:
                 return await self._leader()
 
-            await eventually(successor, lambda name: name != leader, seconds=60, what=f"a leader other than {leader}")
+            await eventually(successor, lambda name: name != leader, seconds=180, what=f"a leader other than {leader}")
         assert self._fleet.children[leader] == child
         self.done["leaders frozen"] += 1
 
@@ -305,7 +307,7 @@ class Chaos:
                 return [one for one, entry in ours.items() if client.hget(known, one) == entry]
 
             # A worker that has just found Redis away leaves it alone for a while.
-            await eventually(left, lambda ids: not ids, seconds=60, what="redeliveries taken from the queue")
+            await eventually(left, lambda ids: not ids, seconds=180, what="redeliveries taken from the queue")
         self._redelivered.update({one: await self._settled(one) for one in done})
         self.done["redeliveries dropped"] += len(done + other)
 
@@ -326,13 +328,13 @@ class Chaos:
         self._start(FROZEN, failpoint="keep.begun:stop@2")
         # Not necessarily the process we started: that may have fallen before, and been started again.
         note = await self._fleet.stopped(FROZEN, 60)
-        await passed_on(self._probe, note["worker"], seconds=60)
+        await passed_on(self._probe, note["worker"], seconds=180)
         self._fleet.send(FROZEN, signal.SIGCONT)
 
         async def told() -> list[str]:
             return [found["kind"] for found in self._fleet.happened(child=note["child"]) if found["kind"] in _REPLACED]
 
-        if "BatchRefused" in await eventually(told, bool, seconds=60, what=f"{FROZEN} learns that it was replaced"):
+        if "BatchRefused" in await eventually(told, bool, seconds=180, what=f"{FROZEN} learns that it was replaced"):
             refused = await asyncio.to_thread(_metric, note["port"], "floodmark_stale_commits_refused_total")
             self.done["stale commits refused"] += int(refused)
         self._fleet.kill(FROZEN)
@@ -350,12 +352,12 @@ class Chaos:
                     return str(note["process"])
             return None
 
-        leader = await eventually(look, lambda name: name is not None, seconds=60, what="a leader")
+        leader = await eventually(look, lambda name: name is not None, seconds=180, what="a leader")
         assert leader is not None
         return leader
 
     async def _something_runs(self) -> None:
-        await eventually(lambda: running(self._probe), bool, seconds=60, what="a running execution", every=0.02)
+        await eventually(lambda: running(self._probe), bool, seconds=180, what="a running execution", every=0.02)
 
     @contextmanager
     def _stopped(self, names: Sequence[str]) -> Iterator[None]:
@@ -370,7 +372,7 @@ class Chaos:
                     self._fleet.send(name, signal.SIGCONT)
 
     def _client(self) -> redis.Redis:
-        return redis.Redis.from_url(self._valkey.url, decode_responses=True, socket_timeout=5)
+        return redis.Redis.from_url(self._valkey.url, decode_responses=True, socket_timeout=60)
 
 
 async def running(probe: Probe) -> int:
@@ -389,6 +391,6 @@ def _unread(client: redis.Redis) -> int:
 
 
 def _metric(port: int, name: str) -> float:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     return float(next(line.split()[1] for line in lines if line.startswith(f"{name} ")))

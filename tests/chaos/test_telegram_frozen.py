@@ -32,7 +32,7 @@ def server() -> Iterator[LoopbackTelegram]:
 
 
 @pytest.mark.spec("T6", "T7", "G3")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 async def test_a_process_that_wakes_up_after_its_lease_leaves_and_writes_nothing(
     fleet: Fleet, server: LoopbackTelegram, pg_url: str, redis_url: str
 ) -> None:
@@ -49,7 +49,7 @@ async def test_a_process_that_wakes_up_after_its_lease_leaves_and_writes_nothing
             [old] = server.connected("reader1")
 
             await town.start(OTHER)
-            await passed_on(town.probe, note["worker"], seconds=40)
+            await passed_on(town.probe, note["worker"], seconds=120)
             await town.reaches(execution_id, "done")
             assert [duplicate.connections[0] for duplicate in server.duplicates] == [old]
             asked = len(calls_on(server, old))
@@ -59,7 +59,7 @@ async def test_a_process_that_wakes_up_after_its_lease_leaves_and_writes_nothing
             async def connected() -> list[int]:
                 return server.connected("reader1")
 
-            await eventually(connected, lambda open_ones: old not in open_ones, seconds=60, what=f"{old} is closed")
+            await eventually(connected, lambda open_ones: old not in open_ones, seconds=180, what=f"{old} is closed")
             # What it had handed to its socket before it was stopped may still go out, and nothing else.
             assert len(calls_on(server, old)) <= asked + 1
 
@@ -67,7 +67,9 @@ async def test_a_process_that_wakes_up_after_its_lease_leaves_and_writes_nothing
                 return {found["kind"] for found in fleet.happened(child=fleet.children[FROZEN])}
 
             refused = {"BatchRefused", "LeaseLost"}
-            await eventually(told, lambda kinds: bool(kinds & refused), seconds=60, what="it learns of its replacement")
+            await eventually(
+                told, lambda kinds: bool(kinds & refused), seconds=180, what="it learns of its replacement"
+            )
             await town.comes_to_rest()
             await town.check()
 

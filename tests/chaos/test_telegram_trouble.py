@@ -49,7 +49,7 @@ async def jobs(town: Town) -> list[Job]:
 
 
 @pytest.mark.spec("T4", "F1", "G3", "G5")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 async def test_connections_that_break_in_mid_history_cost_nothing(town: Town, jobs: list[Job]) -> None:
     """Before, in the middle of and after an answer; and answers that never come."""
     server = town.server
@@ -70,7 +70,7 @@ async def test_connections_that_break_in_mid_history_cost_nothing(town: Town, jo
 
 
 @pytest.mark.spec("F1", "F2", "G5")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 async def test_a_server_that_is_not_there_is_asked_seldom_and_waited_for(town: Town, jobs: list[Job]) -> None:
     """The breakers open for the whole fleet and one probe at a time goes out; no execution fails for it."""
     server = town.server
@@ -108,7 +108,7 @@ async def breakers_opened(town: Town, *, times: int) -> int:
     async def opened() -> list[int]:
         return [trips for *_, trips in await breakers(town) if trips >= times]
 
-    trips = await eventually(opened, lambda rows: len(rows) == 2, seconds=40, what=f"both open for the {times}. time")
+    trips = await eventually(opened, lambda rows: len(rows) == 2, seconds=120, what=f"both open for the {times}. time")
     return sum(trips)
 
 

@@ -104,7 +104,7 @@ async def _visited(probe: Probe, count: int) -> None:
     async def visited() -> int:
         return int(await probe.value("SELECT count(*) FROM pages WHERE crawl = 1"))
 
-    await eventually(visited, lambda seen: seen >= count, seconds=60, what=f"{count} pages visited", every=0.01)
+    await eventually(visited, lambda seen: seen >= count, seconds=180, what=f"{count} pages visited", every=0.01)
 
 
 async def _kill_at_work(fleet: Fleet, probe: Probe) -> None:
@@ -120,7 +120,7 @@ async def _ended(probe: Probe, execution: str) -> None:
     async def state() -> Any:
         return await probe.rows(f"SELECT state, error_message FROM job_executions WHERE execution_id = '{execution}'")
 
-    await eventually(state, lambda rows: rows[0][0] == "done", seconds=60, what="the crawl is done")
+    await eventually(state, lambda rows: rows[0][0] == "done", seconds=180, what="the crawl is done")
 
 
 async def _check(desk: Desk, probe: Probe) -> None:
@@ -132,5 +132,5 @@ async def _check(desk: Desk, probe: Probe) -> None:
     async def unsent() -> int:
         return int(await probe.value("SELECT count(*) FROM outbox WHERE position IS NULL"))
 
-    await eventually(unsent, lambda count: count == 0, seconds=40, what="all events sent")
+    await eventually(unsent, lambda count: count == 0, seconds=120, what="all events sent")
     await check_events(probe)

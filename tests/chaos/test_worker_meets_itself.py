@@ -43,7 +43,7 @@ class Gated:
 
 
 @pytest.mark.spec("G3", "E1")
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(1200)
 async def test_what_was_rescued_from_a_worker_can_be_leased_by_it_again(sqlite_url: str) -> None:
     """The earlier run ends, whatever it does; the later one keeps its lease, its heartbeat and its slot."""
     source, happened = Gated(), list[object]()
@@ -79,7 +79,7 @@ async def test_what_was_rescued_from_a_worker_can_be_leased_by_it_again(sqlite_u
 
 
 @pytest.mark.spec("V3")
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(1200)
 async def test_a_long_execution_leaves_the_other_slots_to_others(sqlite_url: str) -> None:
     """A slot that is free takes what comes, however long its neighbour is busy."""
     source, events = Gated(), Events()

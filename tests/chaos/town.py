@@ -84,7 +84,7 @@ class Town:
 
     async def stores(self, count: int) -> None:
         """Wait until so many messages are stored."""
-        await eventually(self.stored, lambda stored: stored >= count, seconds=60, what=f"{count} messages stored")
+        await eventually(self.stored, lambda stored: stored >= count, seconds=180, what=f"{count} messages stored")
 
     async def reaches(self, execution_id: str, state: str, *, seconds: float = 60) -> None:
         """Wait until an execution is in this state."""
@@ -105,7 +105,7 @@ class Town:
             async def left(what: str = what) -> int:
                 return int(await self.probe.value(f"SELECT count(*) FROM {what}"))
 
-            await eventually(left, lambda count: count == 0, seconds=60, what=f"nothing in {what}")
+            await eventually(left, lambda count: count == 0, seconds=180, what=f"nothing in {what}")
 
     async def collected(self, channels: Sequence[Channel] | None = None, *, seconds: float = 60) -> None:
         """Wait until everything of these channels is stored."""

@@ -97,7 +97,7 @@ class Shop:
         self._loop.close()
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
 
     def _app(self) -> web.Application:
         app = web.Application()

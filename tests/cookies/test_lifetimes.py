@@ -78,7 +78,7 @@ def browsers(pids: Iterable[int]) -> list[int]:
 
 async def in_mid_scan(shop: Shop) -> list[int]:
     """Wait until the browser waits for a page; its processes then, without the servers of other tests."""
-    await eventually(shop.held.is_set, within=60)
+    await eventually(shop.held.is_set)
     keepers = [pid for pid in descendants(os.getpid()) if "cookies.keeper" in command(pid)]
     below = [pid for keeper in keepers for pid in (keeper, *descendants(keeper))]
     assert browsers(below)
@@ -130,7 +130,7 @@ def test_a_killed_worker_leaves_no_browser_behind(
     line = CommandLine(tmp_path, **settings)
     line.good("add", "cookies", shop.domain("stuck.test"), "--insecure", "--once")
     with line.running("up", "--port", "0") as worker:
-        assert eventually_outside(shop.held.is_set, within=60), line.said()
+        assert eventually_outside(shop.held.is_set), line.said()
         below = [pid for pid in descendants(worker.pid) if command(pid)]
         assert browsers(below)
         assert any("node" in command(pid) for pid in below)
@@ -138,5 +138,5 @@ def test_a_killed_worker_leaves_no_browser_behind(
         assert folders[0].exists()
         worker.kill()
         worker.wait()
-        eventually_outside(lambda: not alive(below), within=60)
+        eventually_outside(lambda: not alive(below))
     assert not [path for path in folders if path.exists()], "nor its profile"

@@ -42,7 +42,7 @@ class Receiver:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 receiver.posts.append(Post(self.path, {k.lower(): v for k, v in self.headers.items()}, body))
                 if receiver.held.is_set():
-                    receiver.released.wait(20)
+                    receiver.released.wait(120)
                     return
                 status, headers, text = receiver.answers.pop(0) if receiver.answers else (200, {}, "ok")
                 text = text.replace("PATH", f"{self.path} {self.path[-11:]}")
@@ -113,11 +113,11 @@ class Letterbox:
             return made
 
         listening = asyncio.run_coroutine_threadsafe(loop.create_server(session, "127.0.0.1", 0), loop)
-        server = listening.result(20)
+        server = listening.result(120)
         try:
             yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         finally:
-            asyncio.run_coroutine_threadsafe(_ended(server, sessions), loop).result(20)
+            asyncio.run_coroutine_threadsafe(_ended(server, sessions), loop).result(120)
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()

@@ -213,9 +213,9 @@ async def test_a_leader_that_is_killed_after_sending_tells_once_more_and_then_no
             fleet.start(process(name="victim", failpoint=f"{NOTIFY_POINT}:kill"))
             assert await fleet.ended("victim", 60) == -9, fleet.tails()
             fleet.start(process(name="survivor"))
-            await eventually(lambda: len(hooks(receiver)) == 2, within=60)
+            await eventually(lambda: len(hooks(receiver)) == 2)
             await dies(parts, "tides")
-            await eventually(lambda: len(hooks(receiver)) > 2, within=60)
+            await eventually(lambda: len(hooks(receiver)) > 2)
             fleet.stop_all()
 
     first, again, other = hooks(receiver)

@@ -183,7 +183,7 @@ async def test_who_knocks_while_it_closes_sees_the_end(turns: int) -> None:
     """However far the loop has come with letting it in."""
     async with Http(Guard(), user_agent="test") as http:
         async with GuardedProxy.of(http) as proxy:
-            browser = socket.create_connection(("127.0.0.1", proxy.port), timeout=10)
+            browser = socket.create_connection(("127.0.0.1", proxy.port), timeout=60)
             for _ in range(turns):
                 await asyncio.sleep(0)
         with browser, suppress(ConnectionResetError):

@@ -96,9 +96,9 @@ async def test_a_lost_account_is_told_to_slack_and_pagerduty(tmp_path: Path) -> 
         with await asyncio.to_thread(started, partial(Alertmanager.start, config)) as alertmanager:
             config = prometheus_config(there.port, alertmanager.url)
             with await asyncio.to_thread(started, partial(Prometheus.start, config)):
-                await eventually(lambda: there.slack and there.pagerduty, within=30)
+                await eventually(lambda: there.slack and there.pagerduty)
                 there.is_lost = False
-                await eventually(lambda: there.slack[-1]["attachments"][0]["color"] == "good", within=30)
+                await eventually(lambda: there.slack[-1]["attachments"][0]["color"] == "good")
 
     [message] = there.slack[0]["attachments"]
     assert message["title"] == "CRITICAL: FloodmarkAccountLost"

@@ -288,7 +288,7 @@ async def test_what_happens_at_work_moves_its_metrics(
                 assert not left, f"{cause.__name__} did not move {', '.join(left)}"
                 return True
 
-            await eventually(all_moved, within=60)
+            await eventually(all_moved)
             before = values(town.parts)
         assert not town.parts.events.failures
 

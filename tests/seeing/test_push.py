@@ -41,7 +41,7 @@ def gateway(running_gateway: Pushgateway) -> Pushgateway:
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return str(answer.read().decode())
 
 
@@ -84,11 +84,11 @@ async def test_a_process_pushes_survives_a_gateway_that_is_away_and_tidies_up(
         gateway._own().end(signal.SIGKILL)
         await eventually(lambda: seen[-1].error is not None)
         ended = len(settled)
-        await eventually(lambda: len(settled) > ended, within=60)
+        await eventually(lambda: len(settled) > ended)
         assert parts.registry.get_sample_value("floodmark_pushes_total", {"result": "failed"})
 
         await asyncio.to_thread(gateway.start_again)
-        await eventually(lambda: seen[-1].error is None, within=60)
+        await eventually(lambda: seen[-1].error is None)
         await eventually(lambda: total(gateway, "floodmark_pushes_total") > 0)
         assert total(gateway, "floodmark_last_push_timestamp_seconds") > 1.7e9
     assert pushed(gateway, "floodmark_info") == [], "a process that left is not shown any more"
@@ -116,7 +116,7 @@ def test_worker_processes_are_pushed_as_one(
         [page] = re.findall(r"metrics +(http\S+)/metrics", cli.said())
         assert "floodmark_pushes_total" in get(f"{page}/metrics")
         supervisor.terminate()
-        assert supervisor.wait(15) == 0, cli.said()
+        assert supervisor.wait(120) == 0, cli.said()
     assert pushed(gateway, "floodmark_info") == []
 
 

@@ -76,9 +76,9 @@ async def test_one_trace_goes_through_scheduler_queue_worker_and_relay(
         await jobs.add(JobSpec(name="feed", source="feed", target=f"{site.url}/feed", when=EVERY_HOUR))
         await jobs.add(JobSpec(name="chatty", source="python", target="chatty:chatty", when=EVERY_HOUR))
         with scheduler.running("scheduler", "--port", "0"):
-            carried = await eventually(lambda: _in_the_queue(parts, 2), within=60)
+            carried = await eventually(lambda: _in_the_queue(parts, 2))
             with worker.running("worker", "--port", "0"):
-                await eventually(lambda: len(collector.named("relay")) == 2, within=60)
+                await eventually(lambda: len(collector.named("relay")) == 2)
                 await eventually(lambda: len(collector.named("execution")) == 2)
         rows = {row["execution_id"]: row for row in await rows_of(parts, job_executions)}
         told = await _entries(parts, "crawler:events")
@@ -179,7 +179,7 @@ async def test_a_webhook_goes_on_with_its_senders_trace_through_every_attempt(
             headers = {"traceparent": f"00-{trace_id}-{sender}-01"}
             async with session.post(f"{url}/api/v2/triggers/webhook/news/here", headers=headers) as answer:
                 assert answer.status == 202
-        await eventually(lambda: _is_relayed(parts), within=60)
+        await eventually(lambda: _is_relayed(parts))
 
     assert {span.trace_id for span in collector.spans} == {trace_id}
     server = collector.named("POST /api/v2/triggers/webhook/{path}")[0]

@@ -423,7 +423,7 @@ class TestCommand:
             try:
                 eventually(lambda: "waits" in reader.said())
                 process.send_signal(signal.SIGINT)
-                assert process.wait(30) == 1
+                assert process.wait(120) == 1
             finally:
                 process.kill()
                 process.wait()

@@ -39,7 +39,7 @@ from floodmark.testing.eventually import eventually
 from floodmark.testing.telegram import LoopbackTelegram, World, trust_loopback
 
 APP = Application(1, "hash-of-the-application")
-PATIENCE = timedelta(seconds=20)
+PATIENCE = timedelta(seconds=120)
 IMPATIENCE = timedelta(seconds=0.3)
 PHONE, LOCKED = "+10000000001", "+10000000002"
 CODE, PASSWORD = "24680", "correct horse"

@@ -86,17 +86,17 @@ def cluster(postgres: Postgres, valkey: Valkey, tmp_path_factory: pytest.TempPat
         token = good(made, 201)["token"]
         headers = {"Authorization": f"Bearer {token}"}
         one, other = (
-            stack.enter_context(httpx2.Client(base_url=url, headers=headers, timeout=20, trust_env=False))
+            stack.enter_context(httpx2.Client(base_url=url, headers=headers, timeout=120, trust_env=False))
             for url in urls
         )
-        eventually(lambda: _is_complete(other), within=60)
+        eventually(lambda: _is_complete(other))
         yield Cluster(one, other, valkey.url)
     valkey.flush()
     postgres.drop_database(database)
 
 
 def _address(api: CommandLine) -> str:
-    found = eventually(lambda: re.findall(r"(http://[\w.]+:\d+)", api.said()), within=60)
+    found = eventually(lambda: re.findall(r"(http://[\w.]+:\d+)", api.said()))
     return f"{found[0]}/api/v2/"
 
 

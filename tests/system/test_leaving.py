@@ -41,7 +41,7 @@ async def test_a_worker_leaves_while_the_database_is_away() -> None:
             yield {"id": 1}
 
         serving = asyncio.create_task(app.serve(port=0, stop=stop))
-        await asyncio.wait_for(started.wait(), 20)
+        await asyncio.wait_for(started.wait(), 120)
         postgres.kill()
 
         stop.set()
@@ -95,7 +95,7 @@ async def test_a_worker_that_fails_takes_its_process_along(sqlite_url: str, monk
     monkeypatch.setattr(Worker, "run", broken)
 
     with pytest.raises(RuntimeError, match="a fault of our own"):
-        await asyncio.wait_for(Floodmark(Settings(database_url=sqlite_url)).serve(port=0), 30)
+        await asyncio.wait_for(Floodmark(Settings(database_url=sqlite_url)).serve(port=0), 120)
 
 
 @pytest.mark.spec("V8")

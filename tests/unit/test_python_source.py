@@ -352,7 +352,7 @@ async def test_a_blocked_function_does_not_block_its_end() -> None:
 
     def it() -> None:
         began.set()
-        let_go.wait(10)
+        let_go.wait(120)
 
     task = asyncio.ensure_future(anext(collecting(it)))
     await eventually(began.is_set)

@@ -14,7 +14,7 @@ _PAUSE_SECONDS = 0.01
 async def eventually(check: Callable[[], Awaitable[T]], *, within: float = ...) -> T: ...
 @overload
 async def eventually(check: Callable[[], T], *, within: float = ...) -> T: ...
-async def eventually(check: Callable[[], Any], *, within: float = 30.0) -> Any:
+async def eventually(check: Callable[[], Any], *, within: float = 120.0) -> Any:
     """Call `check` until what it returns is true, and return that. Fails with what was seen last.
 
     An `AssertionError` counts as not yet, so that a check may be written as an assertion that returns True.
