@@ -189,7 +189,7 @@ async def drain(parts: Parts, count: int, watch: Watch) -> None:
 
 async def _check(parts: Parts, count: int) -> None:
     async with parts.database.reading() as connection:
-        found = (await connection.execute(text("SELECT count(*) FROM job_executions WHERE state = 'done'"))).scalar()
+        found = (await connection.execute(text("SELECT count(*) FROM executions WHERE state = 'done'"))).scalar()
     if found != count:
         raise SystemExit(f"{found} of {count} executions are in the history")
 

@@ -76,7 +76,7 @@ async def _until(parts: Parts, done: int) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         async with parts.database.reading() as connection:
-            found = await connection.execute(text("SELECT count(*) FROM job_executions WHERE state = 'done'"))
+            found = await connection.execute(text("SELECT count(*) FROM executions WHERE state = 'done'"))
             if int(found.scalar_one()) >= done:
                 return
         await asyncio.sleep(0.05)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-LEDGER = {"T": 13, "F": 7, "E": 10, "V": 12, "G": 9}
+LEDGER = {"T": 16, "F": 8, "E": 11, "V": 13, "G": 9, "B": 17}
 ROWS = tuple(f"{letter}{number}" for letter, last in LEDGER.items() for number in range(1, last + 1))
 
 

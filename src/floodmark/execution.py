@@ -75,7 +75,7 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Execution(Struct, frozen=True, kw_only=True):
-    """One row of `job_executions`, as the history shows it."""
+    """One row of `executions`, as the history shows it."""
 
     execution_id: str
     job_id: str

@@ -47,7 +47,7 @@ async def test_a_job_is_made_shown_replaced_and_removed(api: Api) -> None:
     assert (await api.get("jobs/news")).status_code == 404
 
 
-@pytest.mark.spec("V8")
+@pytest.mark.spec("V8", "T13")
 async def test_a_job_is_paused_resumed_run_and_cancelled(api: Api) -> None:
     await api.job()
     paused = await api.post("jobs/news/pause", json={"reason": "too loud"})

@@ -13,9 +13,9 @@ from floodmark.store.database import open_database
 from floodmark.store.migrate import migrate
 from floodmark.telemetry.events import Events
 
-_UNFINISHED = "SELECT job_name, state, count(*) FROM job_executions WHERE state IN ({states}) GROUP BY 1, 2 ORDER BY 1"
+_UNFINISHED = "SELECT job_name, state, count(*) FROM executions WHERE state IN ({states}) GROUP BY 1, 2 ORDER BY 1"
 _FENCES_HELD = """
-SELECT w.stream, w.fence FROM watermarks w JOIN job_executions e ON e.execution_id = w.holder
+SELECT w.stream, w.fence FROM watermarks w JOIN executions e ON e.execution_id = w.holder
  WHERE e.worker = '{}' AND e.state = 'running' AND e.fence = w.fence
 """
 _ACTIVE = "'queued', 'waiting', 'running'"
@@ -124,7 +124,7 @@ async def check_events(probe: Probe) -> None:
 async def check_instants(probe: Probe, name: str, until: datetime) -> None:
     """From the anchor, second by second: each instant has one execution, and there are no others."""
     anchor = moment(await probe.value(f"SELECT created_at FROM jobs WHERE name = '{name}'"))
-    rows = await probe.rows(f"SELECT scheduled_for FROM job_executions WHERE job_name = '{name}' ORDER BY 1")
+    rows = await probe.rows(f"SELECT scheduled_for FROM executions WHERE job_name = '{name}' ORDER BY 1")
     fired = [moment(row[0]) for row in rows]
     assert len(fired) == len(set(fired)), f"{name}: an instant fired twice"
     step = timedelta(seconds=TICK_SECONDS)
@@ -137,7 +137,7 @@ async def check_instants(probe: Probe, name: str, until: datetime) -> None:
 
 async def check_ticks_kept(probe: Probe) -> None:
     """Each tick that fired ran, and kept the one item that is its instant's."""
-    fired = await probe.rows(f"SELECT scheduled_for FROM job_executions WHERE job_name = '{TICK}' AND state = 'done'")
+    fired = await probe.rows(f"SELECT scheduled_for FROM executions WHERE job_name = '{TICK}' AND state = 'done'")
     kept = await probe.rows(f"SELECT key FROM items WHERE stream = 'python:{TICK}'")
     assert {moment(row[0]) for row in fired} == {moment(row[0]) for row in kept}
     assert len(kept) == len(fired)

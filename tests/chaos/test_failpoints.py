@@ -39,7 +39,7 @@ HITS = {
     "settle.committed": 2,
 }
 
-UNFINISHED = "SELECT * FROM job_executions WHERE state NOT IN ('done', 'skipped')"
+UNFINISHED = "SELECT * FROM executions WHERE state NOT IN ('done', 'skipped')"
 SIGKILLED = -9
 REPLACED = ("BatchRefused", "LeaseLost")
 
@@ -201,7 +201,7 @@ async def arrange(case: Case, settings: dict[str, Any], fleet: Fleet, probe: Pro
     if case.point == "requeue.read":
         fleet.start(order("dead", settings, fleet, failpoint="fire.committed:kill", worker=False))
         assert await fleet.ended("dead", PATIENCE) == SIGKILLED, fleet.tails()
-        await probe.rows("UPDATE job_executions SET queue_rank = queue_rank - interval '20 s' WHERE state = 'queued'")
+        await probe.rows("UPDATE executions SET queue_rank = queue_rank - interval '20 s' WHERE state = 'queued'")
 
 
 def order(name: str, settings: dict[str, Any], fleet: Fleet, *, failpoint: str = "", worker: bool = True) -> Order:

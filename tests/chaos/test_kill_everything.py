@@ -293,7 +293,7 @@ class Chaos:
     async def _redeliver(self) -> None:
         """Deliver what is done or running once more."""
         await self._something_runs()
-        newest = "SELECT execution_id FROM job_executions WHERE state = '{}' ORDER BY execution_id DESC LIMIT 5"
+        newest = "SELECT execution_id FROM executions WHERE state = '{}' ORDER BY execution_id DESC LIMIT 5"
         done = [row[0] for row in await self._probe.rows(newest.format("done"))]
         other = [row[0] for row in await self._probe.rows(newest.format("running"))]
         known = f"{PREFIX}:jobs:known"
@@ -313,7 +313,7 @@ class Chaos:
 
     async def _settled(self, execution_id: str) -> tuple[Any, ...]:
         [row] = await self._probe.rows(
-            f"SELECT state, attempt, worker, completed_at FROM job_executions WHERE execution_id = '{execution_id}'"
+            f"SELECT state, attempt, worker, completed_at FROM executions WHERE execution_id = '{execution_id}'"
         )
         return row
 
@@ -377,7 +377,7 @@ class Chaos:
 
 async def running(probe: Probe) -> int:
     """How many executions run at this moment."""
-    return int(await probe.value("SELECT count(*) FROM job_executions WHERE state = 'running'"))
+    return int(await probe.value("SELECT count(*) FROM executions WHERE state = 'running'"))
 
 
 def _unread(client: redis.Redis) -> int:

@@ -53,7 +53,7 @@ async def test_names_and_doors_that_change_in_mid_history(town: Town) -> None:
     await town.reaches(executions[2], "done")
     assert "market is private" in await town.desk.explain(jobs[1])
     assert await paused(town) == {jobs[1].name}
-    assert await town.probe.value("SELECT count(*) FROM job_executions WHERE state = 'dead'") == 1
+    assert await town.probe.value("SELECT count(*) FROM executions WHERE state = 'dead'") == 1
 
     harbour.post("Still the same harbour")
     await town.reaches(await town.desk.ask(jobs[0]), "done")

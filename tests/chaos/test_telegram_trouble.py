@@ -99,7 +99,7 @@ async def test_a_server_that_is_not_there_is_asked_seldom_and_waited_for(town: T
     moves = {note["event"]["state"] for note in town.fleet.happened("BreakerMoved")}
     assert moves == {"open", "half-open", "closed"}
     # Whoever finds a breaker open is put off, which costs no attempt.
-    assert await town.probe.value("SELECT max(attempt) FROM job_executions") <= 2
+    assert await town.probe.value("SELECT max(attempt) FROM executions") <= 2
 
 
 async def breakers_opened(town: Town, *, times: int) -> int:

@@ -109,7 +109,7 @@ async def _visited(probe: Probe, count: int) -> None:
 
 async def _kill_at_work(fleet: Fleet, probe: Probe) -> None:
     """Kill whoever crawls, and start it again."""
-    running = {row[0] for row in await probe.rows("SELECT worker FROM job_executions WHERE state = 'running'")}
+    running = {row[0] for row in await probe.rows("SELECT worker FROM executions WHERE state = 'running'")}
     working = {note["process"] for note in fleet.happened("ready") if note["worker"] in running}
     name = next(name for name in (*working, "up", "worker-1") if name in fleet.children)
     fleet.kill(name)
@@ -118,7 +118,7 @@ async def _kill_at_work(fleet: Fleet, probe: Probe) -> None:
 
 async def _ended(probe: Probe, execution: str) -> None:
     async def state() -> Any:
-        return await probe.rows(f"SELECT state, error_message FROM job_executions WHERE execution_id = '{execution}'")
+        return await probe.rows(f"SELECT state, error_message FROM executions WHERE execution_id = '{execution}'")
 
     await eventually(state, lambda rows: rows[0][0] == "done", seconds=180, what="the crawl is done")
 

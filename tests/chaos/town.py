@@ -35,9 +35,9 @@ SETTINGS: dict[str, Any] = {
 }
 
 _AT_WORK = """
-SELECT DISTINCT e.worker FROM job_executions e JOIN accounts a ON a.holder = e.worker WHERE e.state = 'running'
+SELECT DISTINCT e.worker FROM executions e JOIN accounts a ON a.holder = e.worker WHERE e.state = 'running'
 """
-_UNENDED = "SELECT job_name, state, error_message FROM job_executions WHERE state NOT IN ('done', 'skipped')"
+_UNENDED = "SELECT job_name, state, error_message FROM executions WHERE state NOT IN ('done', 'skipped')"
 
 
 class Town:
@@ -76,7 +76,7 @@ class Town:
     async def left_running(self, child: int) -> int:
         """How many executions a process that is gone has not come to the end of."""
         [note] = self.fleet.happened("ready", child=child)
-        unfinished = f"SELECT count(*) FROM job_executions WHERE state = 'running' AND worker = '{note['worker']}'"
+        unfinished = f"SELECT count(*) FROM executions WHERE state = 'running' AND worker = '{note['worker']}'"
         return int(await self.probe.value(unfinished))
 
     async def stored(self) -> int:
@@ -88,9 +88,7 @@ class Town:
 
     async def reaches(self, execution_id: str, state: str, *, seconds: float = 60) -> None:
         """Wait until an execution is in this state."""
-        query = (
-            f"SELECT state, coalesce(error_message, reason) FROM job_executions WHERE execution_id = '{execution_id}'"
-        )
+        query = f"SELECT state, coalesce(error_message, reason) FROM executions WHERE execution_id = '{execution_id}'"
 
         async def look() -> tuple[Any, ...]:
             [row] = await self.probe.rows(query)
@@ -100,7 +98,7 @@ class Town:
 
     async def comes_to_rest(self) -> None:
         """Wait until every execution has ended and every event was sent."""
-        for what in ("job_executions WHERE completed_at IS NULL", "outbox WHERE position IS NULL"):
+        for what in ("executions WHERE completed_at IS NULL", "outbox WHERE position IS NULL"):
 
             async def left(what: str = what) -> int:
                 return int(await self.probe.value(f"SELECT count(*) FROM {what}"))

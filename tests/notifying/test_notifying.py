@@ -33,7 +33,7 @@ from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, change_jobs, given_job, given_lease, settle
 from notifying.receivers import PASSWORD, USER, Letterbox, Receiver
 
-pytestmark = pytest.mark.spec("T13")
+pytestmark = pytest.mark.spec("T16")
 
 LEADER = SimpleNamespace(is_leader=True)
 SECRET = "a secret that only two know"

@@ -88,7 +88,7 @@ def prometheus_config(scraped: int, alertmanager: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.spec("T10", "T13")
+@pytest.mark.spec("T10", "T16")
 async def test_a_lost_account_is_told_to_slack_and_pagerduty(tmp_path: Path) -> None:
     """And so is that it is over."""
     async with outside() as there:

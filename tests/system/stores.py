@@ -86,7 +86,7 @@ def a_spec(target: str = "one", **changes: Any) -> JobSpec:
 
 
 async def put_execution(database: AnyDatabase, **columns: Any) -> str:
-    """A row of `job_executions` with these columns, whatever they are."""
+    """A row of `executions` with these columns, whatever they are."""
     now = SystemClock().now()
     row = {
         "execution_id": new_id(),

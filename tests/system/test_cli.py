@@ -473,7 +473,7 @@ def test_the_doctor_fails_when_nothing_runs(cli: CommandLine) -> None:
 # Jobs, while `floodmark up` runs
 
 
-@pytest.mark.spec("G8", "E5")
+@pytest.mark.spec("G8", "E5", "T13")
 def test_a_run_is_waited_for_and_leaves_items_events_and_history(live: CommandLine) -> None:
     add(live, "news", name="paper")
     told = live.good("run", "paper", "--wait").out

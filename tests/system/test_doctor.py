@@ -119,14 +119,14 @@ async def test_a_database_that_does_not_answer_is_told() -> None:
         ("UPDATE items SET revision = 9 WHERE key = 'c'", "I2.items"),
         ("UPDATE outbox SET revision = 1 WHERE key = 'a'", "I2.once"),
         ("UPDATE watermarks SET fence = 0 WHERE stream = 'python:done'", "I3"),
-        ("UPDATE job_executions SET fence = 99 WHERE state = 'running'", "I4"),
-        ("UPDATE job_executions SET lease_until = '2020-01-01 00:00:00+00:00' WHERE state = 'running'", "I6.running"),
-        ("UPDATE job_executions SET not_before = '2020-01-01 00:00:00+00:00' WHERE hold IS NULL", "I6.waiting"),
+        ("UPDATE executions SET fence = 99 WHERE state = 'running'", "I4"),
+        ("UPDATE executions SET lease_until = '2020-01-01 00:00:00+00:00' WHERE state = 'running'", "I6.running"),
+        ("UPDATE executions SET not_before = '2020-01-01 00:00:00+00:00' WHERE hold IS NULL", "I6.waiting"),
         ("UPDATE outbox SET position = 1000 - position WHERE position IS NOT NULL", "I8.order"),
         ("UPDATE outbox SET position = 1000 + position WHERE position = 3", "I8.gapless"),
         ("UPDATE outbox SET created_at = '2020-01-01 00:00:00+00:00' WHERE position IS NULL", "I8.relayed"),
-        ("UPDATE job_executions SET completed_at = NULL WHERE state = 'done'", "states"),
-        ("UPDATE job_executions SET worker = NULL WHERE state = 'running'", "states"),
+        ("UPDATE executions SET completed_at = NULL WHERE state = 'done'", "states"),
+        ("UPDATE executions SET worker = NULL WHERE state = 'running'", "states"),
     ],
 )
 async def test_damage_is_found_by_the_rule_it_breaks(
@@ -141,7 +141,7 @@ async def test_damage_is_found_by_the_rule_it_breaks(
 async def test_a_queue_that_does_not_move_is_told(doctor: Doctor, jobs: Jobs, database: AnyDatabase) -> None:
     await jobs.force_run(await jobs.add(a_spec()))
     assert "I6.queued" not in bad(await doctor.check())
-    await execute(database, "UPDATE job_executions SET queue_rank = '2020-01-01 00:00:00+00:00'")
+    await execute(database, "UPDATE executions SET queue_rank = '2020-01-01 00:00:00+00:00'")
     assert "I6.queued" in bad(await doctor.check())
     await put_execution(
         database, job_id="x", state="running", completed_at=None, worker="w", fence=1,
@@ -153,10 +153,11 @@ async def test_a_queue_that_does_not_move_is_told(doctor: Doctor, jobs: Jobs, da
 @asynccontextmanager
 async def _firing_twice(database: AnyDatabase) -> AsyncIterator[None]:
     """Without the constraint that prevents it. PostgreSQL gets it back, since other tests use the same tables."""
-    changing = "ALTER TABLE job_executions"
+    changing = "ALTER TABLE executions"
     if database.dialect == "sqlite":
-        copying = "CREATE TABLE copied AS SELECT * FROM job_executions"
-        await execute(database, copying, "DROP TABLE job_executions", "ALTER TABLE copied RENAME TO job_executions")
+        copying = "CREATE TABLE copied AS SELECT * FROM executions"
+        dropping = ("DROP VIEW job_executions", "DROP TABLE executions")
+        await execute(database, copying, *dropping, "ALTER TABLE copied RENAME TO executions")
         yield
         return
     await execute(database, f"{changing} DROP CONSTRAINT {_ONCE}")
@@ -164,7 +165,7 @@ async def _firing_twice(database: AnyDatabase) -> AsyncIterator[None]:
         yield
     finally:
         again = f"{changing} ADD CONSTRAINT {_ONCE} UNIQUE (job_id, scheduled_for)"
-        await execute(database, "DELETE FROM job_executions", again)
+        await execute(database, "DELETE FROM executions", again)
 
 
 @pytest.mark.spec("G1")

@@ -71,7 +71,7 @@ async def _planned(typed: Typed, name: str) -> bool:
 
 
 async def _runs(typed: Typed, name: str) -> int:
-    rows = await typed(f"SELECT count(*) FROM job_executions WHERE job_name = '{name}'")
+    rows = await typed(f"SELECT count(*) FROM executions WHERE job_name = '{name}'")
     return int(rows[0][0])
 
 

@@ -26,7 +26,8 @@ SELECT type, name, tbl_name, sql FROM sqlite_master
 _POSTGRES_DUMPS = (
     """
     SELECT table_name, column_name, data_type, character_maximum_length, is_nullable, column_default, is_identity
-      FROM information_schema.columns WHERE table_schema = 'public' AND table_name NOT IN ('alembic_version', 'posts')
+      FROM information_schema.columns WHERE table_schema = 'public'
+       AND table_name NOT IN ('alembic_version', 'posts', 'schedules', 'job_executions')
      ORDER BY table_name, column_name
     """,
     """
@@ -35,7 +36,9 @@ _POSTGRES_DUMPS = (
     """,
     """
     SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
-     WHERE connamespace = 'public'::regnamespace AND conrelid::regclass::text <> 'alembic_version' ORDER BY 1, 2
+     WHERE connamespace = 'public'::regnamespace AND conrelid::regclass::text <> 'alembic_version'
+       AND contype <> 'n' -- NOT NULL: of the columns above; newer servers name it, by what the table was called first
+     ORDER BY 1, 2
     """,
 )
 
@@ -60,9 +63,12 @@ async def dump(database: AnyDatabase) -> list[Any]:
 
 def _tidied(cell: Any) -> Any:
     """White space apart, and of SQLite's CREATE TABLE the parts in any order: an added column comes last."""
-    if not isinstance(cell, str) or not cell.startswith("CREATE TABLE"):
+    if not isinstance(cell, str) or not cell.startswith("CREATE"):
         return cell
-    head, _, rest = cell.replace('"', "").partition("(")
+    cell = cell.replace('"', "")
+    if not cell.startswith("CREATE TABLE"):
+        return cell
+    head, _, rest = cell.partition("(")
     body, _, tail = rest.rpartition(")")
     return [head.strip(), *sorted(" ".join(part.split()) for part in re.split(r",(?![^(]*\))", body)), tail.strip()]
 

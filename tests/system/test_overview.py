@@ -142,7 +142,7 @@ async def test_it_is_read_by_indexes_only(parts: Parts, name: str) -> None:
     assert len(asked) >= (8 if name == "overview" else 1)
     plans = [await plan_of(parts, *one) for one in asked]
     for (statement, _), plan in zip(asked, plans, strict=True):
-        for table in ("job_executions", "jobs", "watermarks", "items"):
+        for table in ("executions", "jobs", "watermarks", "items"):
             whole = [f"Seq Scan on {table}"] if parts.database.dialect == "postgresql" else [f"SCAN {table}\n"]
             assert not any(words in plan for words in whole), f"{statement}\n{plan}"
 

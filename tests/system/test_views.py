@@ -74,5 +74,5 @@ async def test_those_ahead_in_the_queue_are_counted(jobs: Jobs, views: Views, da
         await jobs.force_run(job)
     assert [(await views.load(job, leader=None)).ahead for job in queue] == [0, 1, 2]
     async with database.writing() as connection:
-        await connection.execute(text("DELETE FROM job_executions"))
+        await connection.execute(text("DELETE FROM executions"))
     assert (await views.load(queue[2], leader=None)).ahead == 0

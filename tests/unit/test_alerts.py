@@ -73,7 +73,7 @@ def test_runbooks_tell_nothing_that_does_not_exist() -> None:
         assert set(re.findall(r"\]\(([a-z-]+\.md)\)", text)) <= known, page.name
 
 
-@pytest.mark.spec("T13")
+@pytest.mark.spec("T16")
 def test_alertmanager_takes_the_configuration() -> None:
     said = tool("amtool", "check-config", "alertmanager.yml", folder=ALERTMANAGER)
     assert "SUCCESS" in said

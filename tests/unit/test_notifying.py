@@ -24,7 +24,7 @@ from floodmark.notifying.port import Message, Subject
 from floodmark.notifying.slack import text_of
 from floodmark.notifying.wording import LONGEST_LINE, MOST_LINES, MOST_SUBJECTS, message_of
 
-pytestmark = pytest.mark.spec("T13")
+pytestmark = pytest.mark.spec("T16")
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)

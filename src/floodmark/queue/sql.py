@@ -1,4 +1,4 @@
-"""The database as the queue: `queued` rows of `job_executions` in order of `queue_rank`.
+"""The database as the queue: `queued` rows of `executions` in order of `queue_rank`.
 
 Nothing of its own is stored. A signal makes a put felt at once; looking again every `_LOOK_AGAIN` makes it sure.
 """

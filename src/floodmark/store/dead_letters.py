@@ -1,4 +1,4 @@
-"""Executions that failed for good, until someone retries or drops them. They are rows of `job_executions`."""
+"""Executions that failed for good, until someone retries or drops them. They are rows of `executions`."""
 
 import re
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Deliveries from outside, and the executions they become: one transaction for both.
 
-Tables: `trigger_deliveries` (forgotten after a while), `triggers` (its counts), `job_executions`. A delivery id counts
+Tables: `trigger_deliveries` (forgotten after a while), `triggers` (its counts), `executions`. A delivery id counts
 once for a trigger, and so does a signature, whatever process it reaches.
 
 Locks are taken in one order, that of workers and operators: triggers by id, executions, jobs by id.

@@ -1,4 +1,4 @@
-"""From rows of `job_executions` to the values the history shows."""
+"""From rows of `executions` to the values the history shows."""
 
 from typing import Any
 

@@ -42,7 +42,7 @@ class Window(Struct, frozen=True, kw_only=True):
 
 
 _RECENT_EVENTS = "(SELECT * FROM outbox ORDER BY seq DESC LIMIT :scanned)"
-_RECENT_EXECUTIONS = "(SELECT * FROM job_executions ORDER BY execution_id DESC LIMIT :scanned)"
+_RECENT_EXECUTIONS = "(SELECT * FROM executions ORDER BY execution_id DESC LIMIT :scanned)"
 _BUG = "this is a bug in Floodmark, or someone changed rows by hand: keep a copy of the database and report it"
 
 INVARIANTS = (
@@ -99,7 +99,7 @@ INVARIANTS = (
         broken="running executions with a fence that is not theirs",
         hint=_BUG,
         query=f"""
-        SELECT e.execution_id FROM job_executions e
+        SELECT e.execution_id FROM executions e
           JOIN jobs j ON j.job_id = e.job_id
           LEFT JOIN watermarks w ON w.stream = {STREAM}
          WHERE e.state = 'running'
@@ -115,7 +115,7 @@ INVARIANTS = (
         broken="executions that nobody has rescued from a silent worker",
         hint="is a scheduler running? start one with: floodmark up",
         query="""
-        SELECT e.execution_id FROM job_executions e
+        SELECT e.execution_id FROM executions e
          WHERE e.state = 'running' AND e.lease_until < :overdue LIMIT :examples
         """,
     ),
@@ -125,7 +125,7 @@ INVARIANTS = (
         broken="executions whose time to wait is over, but which nobody has queued",
         hint="is a scheduler running? start one with: floodmark up",
         query="""
-        SELECT e.execution_id FROM job_executions e
+        SELECT e.execution_id FROM executions e
          WHERE e.state = 'waiting' AND e.hold IS NULL AND e.not_before < :overdue LIMIT :examples
         """,
     ),
@@ -135,9 +135,9 @@ INVARIANTS = (
         broken="executions that are queued while nothing runs",
         hint="is a worker running, and not drained? start one with: floodmark up",
         query="""
-        SELECT e.execution_id FROM job_executions e
+        SELECT e.execution_id FROM executions e
          WHERE e.state = 'queued' AND e.queue_rank < :overdue
-           AND NOT EXISTS (SELECT 1 FROM job_executions r WHERE r.state = 'running' AND r.lease_until >= :now)
+           AND NOT EXISTS (SELECT 1 FROM executions r WHERE r.state = 'running' AND r.lease_until >= :now)
          LIMIT :examples
         """,
     ),

@@ -1,6 +1,6 @@
 """The jobs people make, change and remove.
 
-Tables: `jobs`, `job_dependencies`; of `job_executions` those that are forced or cancelled. A change of a
+Tables: `jobs`, `job_dependencies`; of `executions` those that are forced or cancelled. A change of a
 when-column fires the database trigger, which clears `next_run` and counts the version by itself; our own
 count says the same, so that every change of a job is one step of its version on both databases.
 """

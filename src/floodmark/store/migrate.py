@@ -9,12 +9,13 @@ from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
-from floodmark.errors import Unavailable
+from floodmark.errors import InvalidInput, Unavailable
 
 from .database import Database
 
 _FOLDER = Path(__file__).parent / "migrations"
 _TABLE = "alembic_version"
+_VIEWS = ("posts", "schedules", "job_executions")
 # Any number will do, so long as it is ours: two processes that start at once migrate one after the other.
 _MIGRATION_LOCK = 7_205_759_403
 
@@ -36,6 +37,21 @@ def _current(connection: Connection) -> str | None:
     return connection.execute(text(f"SELECT version_num FROM {_TABLE}")).scalar()
 
 
+def _require_free_names(connection: Connection) -> None:
+    """Refuse a database in which another program has tables of the names that ours will have."""
+    from .tables import metadata  # noqa: PLC0415 - only a first migration needs the names
+
+    inspector = inspect(connection)
+    there = {*inspector.get_table_names(), *inspector.get_view_names()}
+    taken = sorted(there.intersection({*metadata.tables, *_VIEWS}))
+    if taken:
+        rename = "; ".join(f"ALTER TABLE {name} RENAME TO old_{name}" for name in taken)
+        raise InvalidInput(
+            f"the database has tables of another program: {', '.join(taken)}",
+            hint=f"Use a database of its own for Floodmark, or rename those tables first: {rename}",
+        )
+
+
 async def migrate(database: Database, *, to: str = "head") -> tuple[str | None, str | None]:
     """Upgrade (or, given an older revision, downgrade); the revision before and after."""
 
@@ -49,6 +65,8 @@ async def migrate(database: Database, *, to: str = "head") -> tuple[str | None, 
         if to == "head" and before == newest():
             # Alembic's environment is global to the process, too: best left alone when not needed.
             return before, before
+        if before is None:
+            _require_free_names(connection)
         _change(connection, to, is_older=to == "base" or (to in _known() and before is not None and to < before))
         return before, _current(connection)
 

@@ -1,4 +1,4 @@
-"""What somebody should be told of, and what they were told. Tables: `job_executions`, `accounts`, `jobs`, `facts`.
+"""What somebody should be told of, and what they were told. Tables: `executions`, `accounts`, `jobs`, `facts`.
 
 Dead letters are read through `ix_job_executions_dead`, from a time on. What was told is one fact, `notifying`.
 """

@@ -1,6 +1,6 @@
 """The whole installation at a glance, cheap enough to be asked every second.
 
-Tables: `job_executions` by its partial indexes, `jobs` and `watermarks` by their keys, the newest rows of `outbox`, and
+Tables: `executions` by its partial indexes, `jobs` and `watermarks` by their keys, the newest rows of `outbox`, and
 `facts`: how fresh each source is stands in `freshness`. The leader writes that, since to count it is to read every job.
 """
 

@@ -44,6 +44,8 @@ _OLD = jobs.c.scheduler_version != SCHEDULER_VERSION
 # What databases take as parameters of one statement, with room to spare.
 _AT_ONCE = 500
 _MOST_RUNS = 500_000
+# The view in which an old scheduler that shares the database records its runs.
+OUR_RECORD = "job_executions"
 
 
 class Shadowing(Struct, frozen=True, kw_only=True):
@@ -56,7 +58,7 @@ class Shadowing(Struct, frozen=True, kw_only=True):
 class Record(Struct, frozen=True, kw_only=True):
     """Where the old scheduler writes down its runs. `job_column` holds the name or the id of a job."""
 
-    table: str = job_executions.name
+    table: str = OUR_RECORD
     job_column: str = "job_id"
     time_column: str = "scheduled_for"
 
@@ -159,7 +161,7 @@ class ShadowFires:
         ids = {key: job.job_id for job in of for key in (job.name, job.job_id)}
         async with self._database.reading() as connection:
             columns = [record.job_column, record.time_column]
-            is_ours = record.table == job_executions.name
+            is_ours = record.table in (OUR_RECORD, job_executions.name)
             if is_ours:
                 columns += [job_executions.c.trigger.name, job_executions.c.state.name]
             there = await find_table(connection, record.table, columns)

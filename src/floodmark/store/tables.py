@@ -1,7 +1,8 @@
 """The tables of Floodmark: one definition for SQLite and PostgreSQL.
 
 Every column a person may leave out when typing SQL by hand has a default in the database.
-The view `posts` over the items of Telegram channels stands in a migration only.
+Views stand in migrations only: `posts` over the items of Telegram channels, `schedules` and `job_executions` under the
+names and columns of other schedulers.
 `jobs.next_run` is cleared by a database trigger whenever a when-column changes (see `WHEN_COLUMNS`).
 """
 
@@ -12,6 +13,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Computed,
     Float,
     ForeignKey,
     Identity,
@@ -29,6 +31,7 @@ from sqlalchemy import (
     text,
     true,
 )
+from sqlalchemy.sql.elements import conv
 
 from .types import Json, Serial, UtcTime, new_id, now_text
 
@@ -117,6 +120,8 @@ jobs = Table(
     Column("version", Integer, nullable=False, server_default="1"),
     Column("created_at", UtcTime, nullable=False, server_default=now_text()),
     Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
+    # The name of `job_id` in other schedulers, for SQL that was written for them.
+    Column("id", String(36), Computed("job_id")),
     CheckConstraint("schedule_type IN ('cron', 'interval', 'calendar', 'immediate', 'event')", name="schedule_type"),
     CheckConstraint("priority IN (1, 2, 3)", name="priority"),
     CheckConstraint("overlap IN ('skip', 'queue', 'replace')", name="overlap"),
@@ -130,6 +135,18 @@ _partial("ix_jobs_domain_config_id", "domain_config_id IS NOT NULL", jobs.c.doma
 _partial("ix_jobs_trigger_webhook", "trigger_webhook IS NOT NULL", jobs.c.trigger_webhook)
 _partial("ix_jobs_trigger_channel", "trigger_channel IS NOT NULL", jobs.c.trigger_channel)
 
+# Named sets of params of cookie scans; those of a job itself win over those of the profile that `profile_id` names.
+scan_profiles = Table(
+    "scan_profiles",
+    metadata,
+    Column("profile_id", String(36), primary_key=True, server_default=new_id()),
+    Column("name", Text),
+    Column("description", Text),
+    Column("params", Json, nullable=False, server_default=text("'{}'")),
+    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
+    Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
+)
+
 job_dependencies = Table(
     "job_dependencies",
     metadata,
@@ -140,11 +157,12 @@ job_dependencies = Table(
     Index("ix_job_dependencies_depends_on", "depends_on"),
 )
 
-# No foreign key to `jobs`: the history outlives the job.
+# No foreign key to `jobs`: the history outlives the job. `job_executions` itself is a view, with the columns that
+# other schedulers know on top of these (see the migration 0006); its indexes and constraints keep the name.
 job_executions = Table(
-    "job_executions",
+    "executions",
     metadata,
-    Column("execution_id", String(36), primary_key=True),
+    Column("execution_id", String(36), nullable=False),
     Column("job_id", String(36), nullable=False),
     Column("job_name", Text, nullable=False),
     Column("scheduled_for", UtcTime, nullable=False),
@@ -176,10 +194,11 @@ job_executions = Table(
     Column("result", Json),
     Column("traceparent", Text),
     Column("created_at", UtcTime, nullable=False, server_default=now_text()),
-    UniqueConstraint("job_id", "scheduled_for"),
+    PrimaryKeyConstraint("execution_id", name="pk_job_executions"),
+    UniqueConstraint("job_id", "scheduled_for", name="uq_job_executions_job_id_scheduled_for"),
     # SQLite builds a table for every IN that it meets on the way of a row; a chain of comparisons costs nothing.
-    CheckConstraint(" OR ".join(f"state = '{state}'" for state in STATES), name="state"),
-    CheckConstraint("hold = 'overlap' OR hold = 'dependency' OR hold = 'paused'", name="hold"),
+    CheckConstraint(" OR ".join(f"state = '{state}'" for state in STATES), name=conv("ck_job_executions_state")),
+    CheckConstraint("hold = 'overlap' OR hold = 'dependency' OR hold = 'paused'", name=conv("ck_job_executions_hold")),
 )
 
 

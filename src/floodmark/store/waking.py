@@ -1,4 +1,4 @@
-"""Ends the wait of executions when a person has lifted what they wait for. Table: `job_executions`.
+"""Ends the wait of executions when a person has lifted what they wait for. Table: `executions`.
 
 They remember how long and why, not under which key. One that is woken although something else still holds it meets
 that at once, without a call, and waits again.

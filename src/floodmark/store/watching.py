@@ -1,4 +1,4 @@
-"""What has changed since the last look, for those who watch. Table: `job_executions`, read through its indexes only."""
+"""What has changed since the last look, for those who watch. Table: `executions`, read through its indexes only."""
 
 from collections.abc import Sequence
 from datetime import timedelta

@@ -7,7 +7,7 @@
           └─ batch          kept together with its watermark         worker
              └─ relay       its events left the outbox               scheduler
 
-Where a trace goes on elsewhere its context is written down, as a W3C `traceparent`: in the tables `job_executions` and
+Where a trace goes on elsewhere its context is written down, as a W3C `traceparent`: in the tables `executions` and
 `outbox`, in the entries of the queue, and in those of the stream of events. OpenTelemetry is imported with the first
 span, so who makes none pays nothing; and where tracing is off there is no `Tracing` at all.
 """

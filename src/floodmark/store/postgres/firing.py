@@ -1,6 +1,6 @@
 """The scheduler's transaction on PostgreSQL.
 
-Reads `jobs` under `FOR UPDATE SKIP LOCKED`, writes `job_executions` under its unique (job_id, scheduled_for).
+Reads `jobs` under `FOR UPDATE SKIP LOCKED`, writes `executions` under its unique (job_id, scheduled_for).
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _PLANNABLE = "j.schedule_enabled AND NOT j.paused AND j.invalid_reason IS NULL A
 
 _LOOK_AT = """
 SELECT {columns},
-    (SELECT count(*) FROM job_executions e WHERE e.job_id = j.job_id AND e.completed_at IS NULL),
+    (SELECT count(*) FROM executions e WHERE e.job_id = j.job_id AND e.completed_at IS NULL),
     (SELECT array_agg(needed.name ORDER BY needed.name)
        FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
       WHERE d.job_id = j.job_id
@@ -30,7 +30,7 @@ _UNPLANNED = _LOOK_AT.format(which="j.next_run IS NULL", plannable=_PLANNABLE, c
 _DUE = _LOOK_AT.format(which="j.next_run <= $2", plannable=_PLANNABLE, columns=DUE_SELECT)
 
 _INSERT = """
-INSERT INTO job_executions (execution_id, job_id, job_name, scheduled_for, state, priority, trigger, coalesced,
+INSERT INTO executions (execution_id, job_id, job_name, scheduled_for, state, priority, trigger, coalesced,
                             reason, hold, not_before, traceparent, queue_rank, completed_at)
 SELECT n.*, CASE n.state WHEN 'queued' THEN $13::timestamptz + (n.priority - 1) * $14::interval END,
        CASE n.state WHEN 'skipped' THEN $13::timestamptz END
@@ -50,7 +50,7 @@ UPDATE jobs j SET next_run = n.next_run, planned_until = n.planned_until, invali
 """
 
 _REPLACE = """
-UPDATE job_executions SET
+UPDATE executions SET
     cancel_requested = CASE state WHEN 'running' THEN 'replaced by a newer instant' END,
     state = CASE state WHEN 'running' THEN state ELSE 'cancelled' END,
     completed_at = CASE state WHEN 'running' THEN NULL ELSE clock_timestamp() END,

@@ -1,6 +1,6 @@
 """Claims, heartbeats and outcomes on PostgreSQL.
 
-Tables: `job_executions` (state, lease), `watermarks` (fence and lease of the target), `jobs` (last run),
+Tables: `executions` (state, lease), `watermarks` (fence and lease of the target), `jobs` (last run),
 `limits`. Rows of `watermarks` are locked in order of stream; should two workers wait for each other all the same,
 the server rolls one of them back and it is repeated.
 """
@@ -32,7 +32,7 @@ WITH {{startable}}, taken AS (
      WHERE w.lease_until IS NULL OR w.lease_until < clock_timestamp()
     RETURNING w.holder, w.fence, w.value
 ), claimed AS (
-    UPDATE job_executions e
+    UPDATE executions e
        SET state = 'running', attempt = e.attempt + 1, fence = t.fence, worker = $2, reason = NULL, hold = NULL,
            not_before = NULL, started_at = clock_timestamp(), lease_until = clock_timestamp() + $1::interval
       FROM taken t WHERE e.execution_id = t.holder AND e.state || '' = 'queued'
@@ -50,7 +50,7 @@ _SEVERAL = {"one_each": "DISTINCT ON (s.stream)", "in_order": "ORDER BY s.stream
 # Candidates that could not start are told too: they have to be parked, or they would stay first in line for ever.
 _CLAIM_NEXT = _CLAIM.format(
     startable=f"""candidate AS MATERIALIZED (
-    SELECT e.execution_id, e.job_id, e.queue_rank, e.trigger FROM job_executions e
+    SELECT e.execution_id, e.job_id, e.queue_rank, e.trigger FROM executions e
      WHERE e.state = 'queued' ORDER BY e.queue_rank LIMIT $3 FOR UPDATE SKIP LOCKED
 ), startable AS (
     SELECT e.execution_id, e.queue_rank, {STREAM} AS stream
@@ -63,7 +63,7 @@ _CLAIM_NEXT = _CLAIM.format(
 )
 # The detour around `state` keeps the planner from reading the index of everything queued to find a few ids.
 _NAMED = f"""startable AS MATERIALIZED (
-    SELECT e.execution_id, e.queue_rank, {STREAM} AS stream FROM job_executions e JOIN jobs j USING (job_id)
+    SELECT e.execution_id, e.queue_rank, {STREAM} AS stream FROM executions e JOIN jobs j USING (job_id)
      WHERE e.execution_id = {{which}} AND e.state || '' = 'queued' AND {_MAY_START}
        FOR UPDATE OF e SKIP LOCKED
 )"""
@@ -74,7 +74,7 @@ _CLAIM_ONE = _CLAIM.format(startable=_NAMED.format(which="$3"), one_each="", in_
 
 # Why a queued execution could not start, most lasting reason first.
 _PARK = f"""
-UPDATE job_executions e
+UPDATE executions e
    SET state = CASE WHEN why.job_id IS NULL THEN 'cancelled' ELSE 'waiting' END,
        completed_at = CASE WHEN why.job_id IS NULL THEN clock_timestamp() END,
        hold = CASE WHEN why.job_id IS NULL OR why.until IS NOT NULL THEN NULL
@@ -86,7 +86,7 @@ UPDATE job_executions e
                      ELSE 'another execution is collecting ' || why.stream END
   FROM (SELECT p.execution_id, j.job_id, {STREAM} AS stream, l.until, l.reason AS limit_reason,
                j.paused AND p.trigger <> 'manual' AS paused
-          FROM job_executions p LEFT JOIN jobs j USING (job_id)
+          FROM executions p LEFT JOIN jobs j USING (job_id)
           LEFT JOIN limits l ON l.key = j.limit_key AND l.until > clock_timestamp()
          WHERE p.execution_id = ANY($1)) why
  WHERE e.execution_id = why.execution_id AND e.state = 'queued'
@@ -95,7 +95,7 @@ UPDATE job_executions e
 _EXTEND = """
 WITH held AS (SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[]) AS h(execution_id, fence, stream)),
 extended AS (
-    UPDATE job_executions e SET lease_until = clock_timestamp() + $4::interval
+    UPDATE executions e SET lease_until = clock_timestamp() + $4::interval
       FROM held h WHERE e.execution_id = h.execution_id AND e.state || '' = 'running' AND e.fence = h.fence
     RETURNING e.execution_id, e.job_id, e.cancel_requested, h.stream, h.fence
 ), locked AS (
@@ -116,7 +116,7 @@ WITH s AS (
       AS s(execution_id, fence, stream, state, refund, after, reason, error, details, result,
            new, changed, known, duration)
 ), ended AS (
-    UPDATE job_executions e
+    UPDATE executions e
        SET state = {state}, attempt = e.attempt - s.refund, lease_until = NULL,
            reason = CASE WHEN {state} = 'cancelled' THEN COALESCE(e.cancel_requested, s.reason) ELSE s.reason END,
            not_before = CASE WHEN {state} = 'waiting' THEN clock_timestamp() + make_interval(secs => s.after) END,

@@ -20,18 +20,18 @@ SELECT 1 FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_o
 
 _WAKE = f"""
 WITH timed AS (
-    SELECT e.execution_id FROM job_executions e
+    SELECT e.execution_id FROM executions e
      WHERE e.state = 'waiting' AND e.hold IS NULL AND e.not_before <= clock_timestamp()
      ORDER BY e.not_before LIMIT $1 FOR UPDATE SKIP LOCKED
 ), held AS (
-    SELECT e.execution_id FROM job_executions e LEFT JOIN jobs j USING (job_id)
+    SELECT e.execution_id FROM executions e LEFT JOIN jobs j USING (job_id)
       WHERE e.state = 'waiting' AND e.hold IS NOT NULL AND (
             j.job_id IS NULL
          OR (e.hold = 'paused' AND NOT j.paused)
          OR (e.hold = 'overlap'
              AND NOT EXISTS (SELECT 1 FROM watermarks w
                               WHERE w.stream = {STREAM} AND w.lease_until > clock_timestamp())
-             AND NOT EXISTS (SELECT 1 FROM job_executions o
+             AND NOT EXISTS (SELECT 1 FROM executions o
                               WHERE o.job_id = e.job_id AND o.execution_id <> e.execution_id
                                 AND (o.state IN ('queued', 'running')
                                      OR (o.state = 'waiting'
@@ -41,7 +41,7 @@ WITH timed AS (
          OR (e.hold = 'dependency' AND NOT EXISTS ({_UNMET})))
       LIMIT $1 FOR UPDATE OF e SKIP LOCKED
 ), ready AS (SELECT execution_id FROM timed UNION ALL SELECT execution_id FROM held)
-UPDATE job_executions e
+UPDATE executions e
    SET state = 'queued', hold = NULL, not_before = NULL,
        queue_rank = clock_timestamp() + (e.priority - 1) * $2::interval
   FROM ready WHERE e.execution_id = ready.execution_id AND e.state = 'waiting'
@@ -52,7 +52,7 @@ _RESCUE = f"""
 WITH silent AS (
     SELECT e.execution_id,
            CASE WHEN w.moved_at > e.started_at THEN 0 ELSE e.rescues + 1 END AS rescues
-      FROM job_executions e LEFT JOIN jobs j USING (job_id)
+      FROM executions e LEFT JOIN jobs j USING (job_id)
       LEFT JOIN watermarks w ON w.stream = {STREAM} AND w.fence = e.fence
      WHERE e.state = 'running' AND e.lease_until < clock_timestamp()
      ORDER BY e.lease_until LIMIT $1 FOR UPDATE OF e SKIP LOCKED
@@ -61,9 +61,9 @@ WITH silent AS (
            CASE WHEN e.cancel_requested IS NOT NULL THEN 'cancelled' WHEN s.rescues > $2 THEN 'dead'
                 ELSE 'queued' END AS state,
            'its worker died ' || s.rescues || ' times in a row without progress' AS error
-      FROM silent s JOIN job_executions e USING (execution_id)
+      FROM silent s JOIN executions e USING (execution_id)
 ), rescued AS (
-    UPDATE job_executions e
+    UPDATE executions e
        SET state = n.state,
            completed_at = CASE WHEN n.state <> 'queued' THEN clock_timestamp() END,
            error_message = CASE WHEN n.state = 'dead' THEN n.error ELSE e.error_message END,
@@ -84,7 +84,7 @@ SELECT r.execution_id, r.priority, r.state, COALESCE(j.source, 'none'), r.tracep
 """
 
 _QUEUED = """
-SELECT execution_id, priority, traceparent FROM job_executions
+SELECT execution_id, priority, traceparent FROM executions
  WHERE state = 'queued' AND execution_id > $1
    AND queue_rank < clock_timestamp() + (priority - 1) * $2::interval - $3::interval
  ORDER BY execution_id LIMIT $4
@@ -92,7 +92,7 @@ SELECT execution_id, priority, traceparent FROM job_executions
 
 _PRUNE = """
 WITH old AS (
-    SELECT execution_id FROM job_executions
+    SELECT execution_id FROM executions
      WHERE execution_id < $1 AND state IN ('done', 'dead', 'cancelled', 'skipped')
      ORDER BY execution_id LIMIT $3
 ), heard AS (
@@ -105,7 +105,7 @@ WITH old AS (
 ), gone AS (
     DELETE FROM workers WHERE seen_until < clock_timestamp() - interval '1 day'
 ), forgotten AS (
-    DELETE FROM job_executions e USING old WHERE e.execution_id = old.execution_id RETURNING 1
+    DELETE FROM executions e USING old WHERE e.execution_id = old.execution_id RETURNING 1
 ), unsaid AS (
     -- The newest number stays: the next one is counted from it.
     DELETE FROM outbox o USING heard WHERE o.seq = heard.seq

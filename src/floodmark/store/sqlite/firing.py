@@ -17,7 +17,7 @@ _PLANNABLE = "j.schedule_enabled AND NOT j.paused AND j.invalid_reason IS NULL A
 
 _LOOK_AT = f"""
 SELECT {DUE_SELECT},
-    (SELECT count(*) FROM job_executions e
+    (SELECT count(*) FROM executions e
       WHERE e.job_id = j.job_id AND e.completed_at IS NULL),
     (SELECT json_group_array(needed.name)
        FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
@@ -29,7 +29,7 @@ _UNPLANNED = _LOOK_AT.format(which="j.next_run IS NULL")
 _DUE = _LOOK_AT.format(which="j.next_run <= ?")
 
 _INSERT = """
-INSERT INTO job_executions (execution_id, job_id, job_name, scheduled_for, state, priority, trigger, coalesced,
+INSERT INTO executions (execution_id, job_id, job_name, scheduled_for, state, priority, trigger, coalesced,
                             reason, hold, not_before, queue_rank, completed_at, created_at, traceparent)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (job_id, scheduled_for) DO NOTHING
 """
@@ -37,7 +37,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (job_id, schedu
 _ADVANCE = "UPDATE jobs SET next_run = ?, planned_until = ?, invalid_reason = ? WHERE job_id = ?"
 
 _REPLACE = """
-UPDATE job_executions SET
+UPDATE executions SET
     cancel_requested = CASE state WHEN 'running' THEN 'replaced by a newer instant' END,
     state = CASE state WHEN 'running' THEN state ELSE 'cancelled' END,
     completed_at = CASE state WHEN 'running' THEN NULL ELSE :now END,

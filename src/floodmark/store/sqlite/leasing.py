@@ -28,7 +28,7 @@ SELECT e.execution_id, e.scheduled_for, e.attempt, e.trigger, e.params, {STREAM}
        w.lease_until > :now, w.fence, w.value, j.paused, e.queue_rank, e.traceparent, e.created_at,
        e.result,
        {WORK_SELECT}
-  FROM job_executions e
+  FROM executions e
   LEFT JOIN jobs j ON j.job_id = e.job_id
   LEFT JOIN limits l ON l.key = j.limit_key AND l.until > :now
   LEFT JOIN watermarks w ON w.stream = {STREAM}
@@ -46,30 +46,30 @@ ON CONFLICT (stream) DO UPDATE SET fence = excluded.fence, holder = excluded.hol
 
 _CLAIM = """
 WITH n(execution_id, attempt, fence, worker, started_at, lease_until) AS ({rows})
-UPDATE job_executions AS e
+UPDATE executions AS e
    SET state = 'running', attempt = n.attempt, fence = n.fence, worker = n.worker, reason = NULL, hold = NULL,
        not_before = NULL, started_at = n.started_at, lease_until = n.lease_until
   FROM n WHERE e.execution_id = n.execution_id
 """
 
 _PARK = """
-UPDATE job_executions SET state = ?, completed_at = ?, hold = ?, not_before = ?, reason = ? WHERE execution_id = ?
+UPDATE executions SET state = ?, completed_at = ?, hold = ?, not_before = ?, reason = ? WHERE execution_id = ?
 """
 
 _EXTEND = """
-UPDATE job_executions SET lease_until = ? WHERE execution_id = ? AND state = 'running' AND fence = ?
-RETURNING cancel_requested, (SELECT 1 FROM jobs j WHERE j.job_id = job_executions.job_id)
+UPDATE executions SET lease_until = ? WHERE execution_id = ? AND state = 'running' AND fence = ?
+RETURNING cancel_requested, (SELECT 1 FROM jobs j WHERE j.job_id = executions.job_id)
 """
 
 _MINE = """
-SELECT execution_id, fence, cancel_requested FROM job_executions
+SELECT execution_id, fence, cancel_requested FROM executions
  WHERE execution_id IN (SELECT value FROM json_each(?)) AND state = 'running'
 """
 
 # By far the most common outcome, without the columns that only failures need.
 _SETTLE_DONE = """
 WITH n(execution_id, fence, started_at, completed_at, duration, new, changed, known, result) AS ({rows})
-UPDATE job_executions AS e
+UPDATE executions AS e
    SET state = 'done', lease_until = NULL, started_at = n.started_at, completed_at = n.completed_at,
        duration_seconds = COALESCE(e.duration_seconds, 0) + n.duration,
        items_new = e.items_new + n.new, items_changed = e.items_changed + n.changed,
@@ -78,7 +78,7 @@ UPDATE job_executions AS e
 """
 
 _SETTLE = """
-UPDATE job_executions
+UPDATE executions
    SET state = ?, attempt = attempt - ?, reason = ?, lease_until = NULL, not_before = ?, queue_rank = ?,
        started_at = ?, completed_at = ?, duration_seconds = COALESCE(duration_seconds, 0) + ?,
        items_new = items_new + ?, items_changed = items_changed + ?, items_known = items_known + ?,
@@ -92,7 +92,7 @@ _FREE_DONE = """
 WITH n(stream, fence, execution_id, completed_at) AS ({rows})
 UPDATE watermarks AS w
    SET lease_until = NULL, high_water = NULL, last_checked_at = n.completed_at,
-       last_parsed_at = CASE WHEN (SELECT e.items_new + e.items_changed FROM job_executions e
+       last_parsed_at = CASE WHEN (SELECT e.items_new + e.items_changed FROM executions e
                                     WHERE e.execution_id = n.execution_id) > 0
                              THEN n.completed_at ELSE w.last_parsed_at END
   FROM n WHERE w.stream = n.stream AND w.fence = n.fence

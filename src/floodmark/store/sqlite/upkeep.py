@@ -16,7 +16,7 @@ from floodmark.store.rows import STREAM
 from floodmark.store.types import to_text
 
 _TIMED = """
-SELECT execution_id, priority, traceparent FROM job_executions
+SELECT execution_id, priority, traceparent FROM executions
  WHERE state = 'waiting' AND hold IS NULL AND not_before <= :now ORDER BY not_before LIMIT :limit
 """
 
@@ -27,13 +27,13 @@ SELECT 1 FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_o
 """
 
 _HELD = f"""
-SELECT e.execution_id, e.priority, e.traceparent FROM job_executions e LEFT JOIN jobs j ON j.job_id = e.job_id
+SELECT e.execution_id, e.priority, e.traceparent FROM executions e LEFT JOIN jobs j ON j.job_id = e.job_id
  WHERE e.state = 'waiting' AND e.hold IS NOT NULL AND (
         j.job_id IS NULL
      OR (e.hold = 'paused' AND NOT j.paused)
      OR (e.hold = 'overlap'
          AND NOT EXISTS (SELECT 1 FROM watermarks w WHERE w.stream = {STREAM} AND w.lease_until > :now)
-         AND NOT EXISTS (SELECT 1 FROM job_executions o
+         AND NOT EXISTS (SELECT 1 FROM executions o
                           WHERE o.job_id = e.job_id AND o.execution_id <> e.execution_id
                             AND (o.state IN ('queued', 'running')
                                  OR (o.state = 'waiting'
@@ -44,27 +44,25 @@ SELECT e.execution_id, e.priority, e.traceparent FROM job_executions e LEFT JOIN
  LIMIT :limit
 """
 
-_QUEUE = (
-    "UPDATE job_executions SET state = 'queued', hold = NULL, not_before = NULL, queue_rank = ? WHERE execution_id = ?"
-)
+_QUEUE = "UPDATE executions SET state = 'queued', hold = NULL, not_before = NULL, queue_rank = ? WHERE execution_id = ?"
 
 _SILENT = f"""
 SELECT e.execution_id, e.priority, e.worker, e.attempt, e.cancel_requested,
        CASE WHEN w.moved_at > e.started_at THEN 0 ELSE e.rescues + 1 END, COALESCE(j.source, 'none'),
        e.traceparent
-  FROM job_executions e LEFT JOIN jobs j ON j.job_id = e.job_id
+  FROM executions e LEFT JOIN jobs j ON j.job_id = e.job_id
   LEFT JOIN watermarks w ON w.stream = {STREAM} AND w.fence = e.fence
  WHERE e.state = 'running' AND e.lease_until < :now ORDER BY e.lease_until LIMIT :limit
 """
 
 _RESCUE = """
-UPDATE job_executions
+UPDATE executions
    SET state = 'queued', rescues = ?, attempt = attempt - 1, lease_until = NULL, reason = ?, queue_rank = ?
  WHERE execution_id = ?
 """
 
 _GIVE_UP = """
-UPDATE job_executions
+UPDATE executions
    SET state = :state, completed_at = :now, rescues = :rescues, attempt = attempt - 1, lease_until = NULL,
        reason = :reason, error_message = COALESCE(:error, error_message),
        error_details = CASE WHEN :error IS NULL THEN error_details
@@ -74,19 +72,19 @@ UPDATE job_executions
 
 _TELL = """
 UPDATE jobs SET last_status = :state,
-       last_run = (SELECT started_at FROM job_executions WHERE execution_id = :id)
- WHERE job_id = (SELECT job_id FROM job_executions WHERE execution_id = :id)
+       last_run = (SELECT started_at FROM executions WHERE execution_id = :id)
+ WHERE job_id = (SELECT job_id FROM executions WHERE execution_id = :id)
 """
 
 _QUEUED = """
-SELECT execution_id, priority, traceparent FROM job_executions
+SELECT execution_id, priority, traceparent FROM executions
  WHERE state = 'queued' AND execution_id > ? AND queue_rank < CASE priority WHEN 1 THEN ? WHEN 2 THEN ? ELSE ? END
  ORDER BY execution_id LIMIT ?
 """
 
 _OLD = """
-DELETE FROM job_executions WHERE execution_id IN (
-    SELECT execution_id FROM job_executions
+DELETE FROM executions WHERE execution_id IN (
+    SELECT execution_id FROM executions
      WHERE execution_id < ? AND state IN ('done', 'dead', 'cancelled', 'skipped') ORDER BY execution_id LIMIT ?)
 """
 _HEARD = """
