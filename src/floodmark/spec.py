@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from .job import Overlap, Policy, Priority, When
+from .job import Policy, Priority, When
 
 if TYPE_CHECKING:
     # The command line imports this module, and must not wait for the settings to show its help.
@@ -55,7 +55,7 @@ class JobSpec(Struct, frozen=True, kw_only=True):
 def usual_policy(settings: "Settings") -> Policy:
     """The policy of a job that says nothing of its own."""
     return Policy(
-        overlap=Overlap.REPLACE if settings.job_replace_existing_instance else Overlap.SKIP,
+        overlap=settings.job_overlap,
         max_instances=settings.job_max_instances,
         coalesce=settings.job_coalesce,
         misfire_grace=settings.job_misfire_grace_time,

@@ -54,6 +54,7 @@ async def test_statistics_have_the_keys_that_were_asked_for(api: Api) -> None:
         "total_executions",
         "successful",
         "failed",
+        "cancelled",
         "success_rate",
         "avg_duration",
         "min_duration",

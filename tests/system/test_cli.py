@@ -512,7 +512,8 @@ def test_a_run_is_waited_for_and_leaves_items_events_and_history(live: CommandLi
     assert "triggered by  manual" in live.good("history", "--id", history[0]["execution_id"][:20]).out
     stats = live.good("stats", "paper", "--days", "1", "--json").json
     assert list(stats) == [
-        "total_executions", "successful", "failed", "success_rate", "avg_duration", "min_duration", "max_duration",
+        "total_executions", "successful", "failed", "cancelled", "success_rate", "avg_duration", "min_duration",
+        "max_duration",
     ]  # fmt: skip
     assert (stats["total_executions"], stats["successful"], stats["success_rate"]) == (2, 2, 100.0)
     assert "100.0 %" in live.good("stats", "paper").out

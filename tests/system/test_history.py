@@ -12,7 +12,7 @@ from floodmark.clock import SystemClock
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.execution import State
 from floodmark.ids import floor_id, new_id
-from floodmark.outcome import Dead, Done, Retry
+from floodmark.outcome import Cancelled, Dead, Done, Retry
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.execution_rows import SELECT_EXECUTION
 from floodmark.store.history import History, of_job
@@ -117,6 +117,7 @@ async def test_statistics_have_exactly_the_promised_keys(jobs: Jobs, history: Hi
         "total_executions": 0,
         "successful": 0,
         "failed": 0,
+        "cancelled": 0,
         "success_rate": 0.0,
         "avg_duration": None,
         "min_duration": None,
@@ -125,20 +126,22 @@ async def test_statistics_have_exactly_the_promised_keys(jobs: Jobs, history: Hi
     for seconds in (1.0, 2.0, 6.0):
         await crew.run(jobs, job, duration=seconds)
     await crew.run(jobs, job, Dead(error="x"), duration=3.0)
+    await crew.run(jobs, job, Cancelled(reason="replaced by a later instant"))
     await crew.start(jobs, job)
     await crew.run(jobs, other, duration=9.0)
 
     assert await history.get_execution_statistics(days=7, job="news") == {
-        "total_executions": 5,
+        "total_executions": 6,
         "successful": 3,
         "failed": 1,
+        "cancelled": 1,
         "success_rate": 75.0,
         "avg_duration": 3.0,
         "min_duration": 1.0,
         "max_duration": 6.0,
     }
     everything = await history.get_execution_statistics(7)
-    assert (everything["total_executions"], everything["max_duration"]) == (6, 9.0)
+    assert (everything["total_executions"], everything["max_duration"]) == (7, 9.0)
 
 
 @pytest.mark.spec("E5")

@@ -7,12 +7,13 @@ import pytest
 from floodmark.calls.breaker import Breaker, BreakerState
 from floodmark.errors import Conflict, NotFound
 from floodmark.execution import State
-from floodmark.job import Priority
+from floodmark.job import Overlap, Priority
 from floodmark.office.local import LocalOffice
 from floodmark.office.port import JobFilter, Letters
 from floodmark.outcome import Dead
 from floodmark.parts import open_parts
 from floodmark.settings import Settings
+from floodmark.spec import usual_policy
 from floodmark.store.audit import Actor
 from floodmark.store.breakers import Breakers
 from floodmark.testing.factories import settle, take
@@ -144,3 +145,28 @@ async def test_the_stream_of_a_job_that_has_not_run_is_known_by_its_name_too(off
     assert (await office.set_watermark(job.stream, {"id": 7})).value == {"id": 7}
     with pytest.raises(NotFound, match="there is no stream 'python:on'"):
         await office.items_stream("python:on")
+
+
+@pytest.mark.spec("E7", "E11")
+async def test_a_job_that_is_added_again_replaces_the_one_of_its_name(migrated_url: str) -> None:
+    """As in APScheduler. It kills no execution: that is for `overlap` to say."""
+    settings = Settings(database_url=migrated_url, job_replace_existing_instance=True)
+    assert usual_policy(settings).overlap is Overlap.SKIP
+    assert usual_policy(Settings(job_overlap=Overlap.REPLACE)).overlap is Overlap.REPLACE
+    async with open_parts(settings) as parts:
+        office = LocalOffice(parts, Actor(who="ada", via="cli"))
+        first = await office.add_job(a_spec(name="news", tags=("a",), depends_on=()))
+        running = await office.run_job("news")
+        await take(parts)
+        await office.pause_job("news", "for now")
+
+        second = await office.add_job(a_spec("two", name="news", retry_max=9))
+        assert (second.job_id, second.target, second.tags, second.retry_max) == (first.job_id, "two", (), 9)
+        assert (second.paused, second.pause_reason, second.next_run) == (False, None, None)
+        assert (await office.execution(running.execution_id)).state is State.RUNNING
+        assert await told(office, "job:news") == ["job.replaced", "job.paused", "job.run", "job.added"]
+        # One without a name of its own still gets another.
+        assert (await office.add_job(a_spec("news"))).name == "news-2"
+    async with open_parts(Settings(database_url=migrated_url)) as parts:
+        with pytest.raises(Conflict, match="already a job 'news'"):
+            await LocalOffice(parts, Actor(who="ada", via="cli")).add_job(a_spec(name="news"))

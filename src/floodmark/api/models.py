@@ -239,6 +239,7 @@ class StatisticsOut(BaseModel):
     total_executions: int = Field(description="All but the skipped, which never ran.")
     successful: int
     failed: int
+    cancelled: int = Field(description="By a person, or by a later instant of a job with overlap=replace.")
     success_rate: float = Field(description="Per cent of those that succeeded or failed.")
     avg_duration: float | None
     min_duration: float | None

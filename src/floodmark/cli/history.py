@@ -209,6 +209,7 @@ def stats(
                 ("executions", f"{told['total_executions']:,}"),
                 ("successful", f"{told['successful']:,}"),
                 ("failed", f"{told['failed']:,}"),
+                ("cancelled", f"{told['cancelled']:,}"),
                 ("success rate", f"{told['success_rate']:.1f} %" if told["successful"] + told["failed"] else "-"),
                 ("average", lengths["avg_duration"]),
                 ("shortest", lengths["min_duration"]),

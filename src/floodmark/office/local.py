@@ -215,10 +215,18 @@ class LocalOffice:
     # Telling: the change and its entry in the audit are one transaction; others are told of it when that is committed.
 
     async def add_job(self, spec: JobSpec, *, job_id: str | None = None) -> Job:
-        """Make a job, under an id that was promised already if there is one."""
+        """Make a job, under an id that was promised already if there is one.
+
+        With JOB_REPLACE_EXISTING_INSTANCE it may replace one of the same name; its version is then above 1.
+        """
+        replaces = self.parts.settings.job_replace_existing_instance
         async with self.changing():
-            job = await self._jobs.add(spec, job_id=job_id)
-            await self.note("job.added", f"job:{job.name}", after=job_shape(job))
+            before = await self._jobs.named(spec.name) if replaces and spec.name is not None else None
+            job = await self._jobs.add(spec, job_id=job_id, replace_existing=replaces)
+            if before is not None and before.job_id == job.job_id:
+                await self._note_changed("job.replaced", before, job)
+            else:
+                await self.note("job.added", f"job:{job.name}", after=job_shape(job))
         await self.parts.signals.notify(Topic.JOBS)
         return job
 

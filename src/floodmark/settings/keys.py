@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from floodmark.durations import parse_every
 from floodmark.errors import InvalidInput
 from floodmark.http.hosts import allowed_hosts, resolved_hosts
-from floodmark.job import CatchUp
+from floodmark.job import CatchUp, Overlap
 from floodmark.notifying.kinds import KINDS, addresses_of, kinds_of, smtp_server
 
 from .showing import Allowed, shown
@@ -135,6 +135,7 @@ ParserMode = Annotated[Literal["auto", "historical", "incremental"], BeforeValid
 RateLimitStrategy = Annotated[Literal["adaptive", "fixed"], BeforeValidator(_lower)]
 TracingMode = Annotated[Literal["auto", "otlp", "off"], BeforeValidator(_lower)]
 MetricsMode = Annotated[Literal["scrape", "push", "both"], BeforeValidator(_lower)]
+OverlapChoice = Annotated[Overlap, BeforeValidator(_lower)]
 CatchUpChoice = Annotated[CatchUp, BeforeValidator(_lower)]
 
 
@@ -241,8 +242,12 @@ class Settings(BaseModel):
         default=timedelta(seconds=300), description="An instant missed by more than this is handled by JOB_CATCH_UP."
     )
     job_replace_existing_instance: Flag = Field(
-        default=False,
-        description="A due instant cancels the unfinished execution of its job, instead of being skipped.",
+        default=False, description="Adding a job whose name exists replaces that job, instead of being refused."
+    )
+    job_overlap: OverlapChoice = Field(
+        default=Overlap.SKIP,
+        description="What a due instant does while its job has JOB_MAX_INSTANCES unfinished executions: skip it, queue"
+        " it, or replace (cancel) them.",
     )
     job_catch_up: CatchUpChoice = Field(default=CatchUp.ONE, description="Which missed instants still run.")
 

@@ -81,8 +81,9 @@ class History:
     async def get_execution_statistics(self, days: float, job: str | None = None) -> dict[str, Any]:
         """How the executions of the last `days` went, of all jobs or of one (by id or name).
 
-        `total_executions` counts all but the skipped, which never ran; `success_rate` is in per cent of those
-        that succeeded or failed, 0.0 if none did. The durations, in seconds, are theirs, None if there are none.
+        `total_executions` counts all but the skipped, which never ran: the successful, the failed, the cancelled and
+        those that have not ended. `success_rate` is in per cent of those that succeeded or failed, 0.0 if none did.
+        The durations, in seconds, are theirs, None if there are none.
         """
         async with self._database.reading() as connection:
             where = [_e.execution_id >= floor_id(self._before(days=days)), _e.state != State.SKIPPED]
@@ -91,7 +92,7 @@ class History:
             row = (await connection.execute(_statistics().where(*where))).mappings().one()
         finished = row["successful"] + row["failed"]
         rate = 100.0 * row["successful"] / finished if finished else 0.0
-        counts = {name: row[name] for name in ("total_executions", "successful", "failed")}
+        counts = {name: row[name] for name in ("total_executions", "successful", "failed", "cancelled")}
         durations = {name: row[name] for name in ("avg_duration", "min_duration", "max_duration")}
         return {**counts, "success_rate": rate, **durations}
 
@@ -166,6 +167,7 @@ def _statistics() -> Select[Any]:
         func.count().label("total_executions"),
         func.count().filter(_e.state == State.DONE).label("successful"),
         func.count().filter(_e.state == State.DEAD).label("failed"),
+        func.count().filter(_e.state == State.CANCELLED).label("cancelled"),
         func.avg(_e.duration_seconds).filter(finished).label("avg_duration"),
         func.min(_e.duration_seconds).filter(finished).label("min_duration"),
         func.max(_e.duration_seconds).filter(finished).label("max_duration"),

@@ -62,10 +62,11 @@ class Jobs:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database, self._clock = database, clock
 
-    async def add(self, spec: JobSpec, *, job_id: str | None = None) -> Job:
+    async def add(self, spec: JobSpec, *, job_id: str | None = None, replace_existing: bool = False) -> Job:
         """Make a job. `InvalidInput` for what makes no sense, `Conflict` for a name that is taken.
 
-        `job_id`: its id, if that was promised to someone already.
+        `job_id`: its id, if that was promised to someone already. `replace_existing`: a job that has the name given in
+        the spec becomes what the spec says, and goes on if it was paused. It keeps its id, history and watermark.
         """
         columns = self._checked(spec)
         async with self._database.writing() as connection:
@@ -76,6 +77,8 @@ class Jobs:
                 if made is not None:
                     await self._link(connection, made, name, spec.depends_on)
                     return await _read(connection, made)
+            if replace_existing and spec.name is not None:
+                return await self._replace(connection, columns, spec)
         raise _taken(columns["name"])
 
     async def declare(self, spec: JobSpec) -> Declared:
@@ -108,6 +111,12 @@ class Jobs:
         """
         async with self._database.reading() as connection:
             return await _read(connection, await find_job(connection, text))
+
+    async def named(self, name: str) -> Job | None:
+        """The job of exactly this name, if there is one."""
+        async with self._database.reading() as connection:
+            found = await _jobs(connection, _JOB.where(jobs.c.name == name))
+            return found[0] if found else None
 
     async def find(
         self,
@@ -271,6 +280,13 @@ class Jobs:
         statement = insert_into(self._database, jobs).values(values).on_conflict_do_nothing(index_elements=["name"])
         found: str | None = (await connection.execute(statement.returning(jobs.c.job_id))).scalar()
         return found
+
+    async def _replace(self, connection: AsyncConnection, columns: Mapping[str, Any], spec: JobSpec) -> Job:
+        """Let the job of this name be what the spec says. Whose it is, the old scheduler's or ours, stays."""
+        job_id = await _locked_by_name(connection, columns["name"])
+        values = {name: value for name, value in columns.items() if name != "scheduler_version"}
+        await self._write(connection, job_id, {**values, "paused": False, "pause_reason": None}, spec.depends_on)
+        return await _read(connection, job_id)
 
     async def _write(
         self, connection: AsyncConnection, job_id: str, columns: Mapping[str, Any], on: Sequence[str] | None

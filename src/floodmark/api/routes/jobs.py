@@ -58,7 +58,13 @@ _STATES: dict[str, dict[str, bool]] = {
 }
 
 
-@jobs.post("", status_code=201, response_model=JobOut, summary="Make a job")
+@jobs.post(
+    "",
+    status_code=201,
+    response_model=JobOut,
+    responses={200: {"model": JobOut, "description": "It replaced a job (JOB_REPLACE_EXISTING_INSTANCE)."}},
+    summary="Make a job",
+)
 async def add_job(
     request: Request, office: Administering, body: JobIn, idempotency_key: IdempotencyKey = None
 ) -> Response:
@@ -70,7 +76,7 @@ async def add_job(
         if job is None:
             spec = await fitted(spec_of(given, office.parts.settings), office, request.app.state.sources)
             job = await office.add_job(spec, job_id=job_id)
-        return _shown(job, 201, {"Location": f"/api/v2/jobs/{job.job_id}"})
+        return _shown(job, 201 if job.version == 1 else 200, {"Location": f"/api/v2/jobs/{job.job_id}"})
 
     return await once(office, request.app.state, idempotency_key, ["POST /jobs", given], make)
 

@@ -135,7 +135,9 @@ def _check(application: "Floodmark", spec: JobSpec) -> None:
 
 def _show(desk: Desk, job: Job, *, is_scheduled: bool) -> None:
     now = datetime.now(UTC)
-    desk.out.print(f"[green]Added[/] [bold]{plain(job.name)}[/]", highlight=False)
+    # A job that was replaced (JOB_REPLACE_EXISTING_INSTANCE) counts its version on.
+    done = "Added" if job.version == 1 else "Replaced"
+    desk.out.print(f"[green]{done}[/] [bold]{plain(job.name)}[/]", highlight=False)
     rows: list[tuple[str, Any]] = [
         ("  source", f"{job.source} {job.target}"),
         ("  when", words_of(job.when)),
