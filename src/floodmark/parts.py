@@ -237,13 +237,14 @@ def _wire(
         keeping = SqliteKeeping(database, clock=clock)
         leasing = SqliteLeasing(database, patience=patience, clock=clock)
         upkeep = SqliteUpkeep(database, patience=patience, clock=clock)
-    leases: Leases = SqlLeases(database, clock)
+    sql_leases = SqlLeases(database, clock)
+    leases: Leases = sql_leases
     queue: Queue = SqlQueue(database, leasing, signals, events)
     if redis is not None:
         from .leases.redis import RedisLeases  # noqa: PLC0415 - see `_open_redis`
         from .queue.redis_streams import RedisStreamsQueue  # noqa: PLC0415
 
-        leases = RedisLeases(redis, leases, events)
+        leases = RedisLeases(redis, sql_leases, events, prefix=settings.scheduler_queue_prefix)
         queue = RedisStreamsQueue(
             redis, leasing, queue, events, prefix=settings.scheduler_queue_prefix, patience=patience
         )

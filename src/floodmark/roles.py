@@ -76,7 +76,7 @@ class SchedulerRole:
         self.scheduler = Scheduler(parts.firing, parts.queue, self.leader, events, parts.tracing)
         waker = Waker(parts.upkeep, parts.queue, self.leader)
         rescuer = Rescuer(parts.upkeep, parts.queue, self.leader, events, rescue_max=settings.execution_rescue_max)
-        requeuer = Requeuer(parts.upkeep, parts.queue, self.leader, events, older_than=_FORGOTTEN)
+        self._requeuer = Requeuer(parts.upkeep, parts.queue, self.leader, events, older_than=_FORGOTTEN)
         pruner = Pruner(
             parts.upkeep,
             self.leader,
@@ -95,9 +95,11 @@ class SchedulerRole:
             tracing=parts.tracing,
         )
         projectors = [] if settings.artifacts_dir is None else [self._led("files", self._files(), _FILES)]
-        self._fire_bell, self._measure_bell = parts.signals.bell(Topic.JOBS), Bell()
+        self._fire_bell, self._measure_bell, self._requeue_bell = parts.signals.bell(Topic.JOBS), Bell(), Bell()
         # Only Redis can forget; where the database is the queue, the rows are all there is.
-        forgetful = [] if parts.redis is None else [self._led("requeuer", requeuer.step, _FORGOTTEN)]
+        forgetful = (
+            [] if parts.redis is None else [self._led("requeuer", self._requeuer.step, _FORGOTTEN, self._requeue_bell)]
+        )
         self._intake = Intake(parts)
         self._channels = None if parts.redis is None else ChannelListener(parts, self._intake, self.leader)
         age = timedelta(hours=settings.lpa_max_age_hours)
@@ -216,6 +218,8 @@ class SchedulerRole:
             # And whoever asks is told at once that somebody leads.
             await self.tick()
             self._measure_bell.ring()
+            self._requeuer.begin_again()
+            self._requeue_bell.ring()
         return pause if self.leader.is_leader else min(pause, _SOON)
 
     async def tick(self) -> None:

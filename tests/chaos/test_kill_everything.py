@@ -29,6 +29,7 @@ EMBEDDED_KILLS = 24
 LEASE_SECONDS = 2.0
 PREFIX = "chaos"
 LEADER_KEY = "chaos-leader"
+_LEADER_NOW = f"name = '{LEADER_KEY}' AND lease_until >= clock_timestamp()"
 
 STREAMS = tuple(f"{PREFIX}:jobs:{priority}" for priority in ("high", "normal", "low"))
 
@@ -283,12 +284,12 @@ class Chaos:
         self.done["leaders frozen"] += 1
 
     async def _depose_leader(self) -> None:
-        """Take the leader's key away, again and again: for a while both lead."""
+        """End the leader's lease again and again: for a while both lead."""
         await self._leader()
-        with self._client() as client:
-            for _ in range(10):
-                self.done["leaders deposed"] += int(client.delete(LEADER_KEY))
-                await asyncio.sleep(0.1)
+        ended = f"UPDATE leases SET lease_until = 'epoch' WHERE {_LEADER_NOW} RETURNING 1"
+        for _ in range(10):
+            self.done["leaders deposed"] += len(await self._probe.rows(ended))
+            await asyncio.sleep(0.1)
 
     async def _redeliver(self) -> None:
         """Deliver what is done or running once more."""
@@ -344,10 +345,9 @@ class Chaos:
         """The name of the process that leads, as soon as there is one that lives."""
 
         async def look() -> str | None:
-            with suppress(redis.RedisError), self._client() as client:
-                holder = client.get(LEADER_KEY)
-                names = {note["worker"]: note for note in self._fleet.happened("ready")}
-                note = names.get(str(holder))
+            names = {note["worker"]: note for note in self._fleet.happened("ready")}
+            for [holder] in await self._probe.rows(f"SELECT holder FROM leases WHERE {_LEADER_NOW}"):
+                note = names.get(holder)
                 if note and self._fleet.children.get(note["process"]) == note["child"]:
                     return str(note["process"])
             return None

@@ -6,13 +6,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import update
 
+from backends import opening
+from faulty_proxy import FaultyProxy
 from floodmark.leases.port import Leases
 from floodmark.parts import Parts, open_parts
 from floodmark.settings import Settings
 from floodmark.store.tables import leases as table
 from floodmark.testing.clock import SetClock
 from floodmark.testing.contracts.leases import TTL, Expire, LeasesContract
-from floodmark.testing.factories import Opened
+from floodmark.testing.factories import Opened, rows_of
 from servers import Valkey
 
 pytest_plugins = ("backends",)
@@ -75,26 +77,54 @@ class TestPostgresLeases(OnSql):
             assert await ahead.leases.holder("leader") == "a"
 
 
-class TestRedisLeases(OnParts):
+class TestRedisLeases(OnSql):
     @pytest.fixture
     def opened(self, redis_on_sqlite: Opened) -> Opened:
         return redis_on_sqlite
 
-    @pytest.fixture
-    def expire(self, parts: Parts) -> Expire:
-        redis = parts.redis
-        assert redis is not None
-
-        async def expire(name: str) -> None:
-            await redis.pexpireat(name, 1)
-
-        return expire
-
-    async def test_it_ends_by_itself(self, parts: Parts, leases: Leases) -> None:
-        """No key without an end is left in Redis."""
+    async def test_the_holder_is_announced_under_the_prefix(self, parts: Parts, leases: Leases) -> None:
+        """The key names the holder, has an end, and goes when the lease is given back."""
         assert parts.redis is not None
         await leases.acquire("leader", holder="a", ttl=TTL)
-        assert 0 < await parts.redis.pttl("leader") <= 60_000
+        assert not await leases.acquire("leader", holder="b", ttl=TTL)
+        assert await parts.redis.get("crawler:leader") == b"a"
+        assert 0 < await parts.redis.pttl("crawler:leader") <= 60_000
+        await leases.release("leader", holder="a")
+        assert await parts.redis.keys("*leader*") == []
+
+    async def test_emptying_redis_changes_no_holder(self, parts: Parts, leases: Leases, elsewhere: Leases) -> None:
+        """The database decides: a key of Redis that is lost, or says otherwise, counts for nothing."""
+        assert parts.redis is not None
+        await leases.acquire("leader", holder="a", ttl=TTL)
+        await parts.redis.flushdb()
+        assert not await elsewhere.acquire("leader", holder="b", ttl=TTL)
+        await parts.redis.set("crawler:leader", "b")
+        assert await leases.acquire("leader", holder="a", ttl=TTL)
+        assert await parts.redis.get("crawler:leader") == b"a"
+
+    @pytest.mark.spec("G2")
+    async def test_a_holder_without_redis_gives_way_to_one_that_has_it(self, pg_clean: str, redis_url: str) -> None:
+        """And keeps the lease as long as nobody has it. The term grows with every new holder."""
+        with FaultyProxy(redis_url) as cut_off:
+            without, having = opening(pg_clean, cut_off.url), opening(pg_clean, redis_url)
+            async with without() as first, without() as second, having() as third:
+                assert await first.leases.acquire("leader", holder="a", ttl=TTL)
+                assert not await second.leases.acquire("leader", holder="b", ttl=TTL)
+                cut_off.swallow(new=True)
+                assert not await second.leases.acquire("leader", holder="b", ttl=TTL)
+                for _ in range(2):
+                    assert await first.leases.acquire("leader", holder="a", ttl=TTL)
+                    assert not await second.leases.acquire("leader", holder="b", ttl=TTL)
+
+                assert await third.leases.acquire("leader", holder="c", ttl=TTL)
+                assert not await first.leases.acquire("leader", holder="a", ttl=TTL)
+                cut_off.heal()
+                for _ in range(2):
+                    assert not await first.leases.acquire("leader", holder="a", ttl=TTL)
+                await third.leases.release("leader", holder="c")
+                assert await first.leases.acquire("leader", holder="a", ttl=TTL)
+                [row] = await rows_of(first, table)
+                assert (row["holder"], row["term"], row["yields"]) == ("a", 3, False)
 
     @pytest.mark.spec("G2")
     async def test_the_database_decides_while_redis_is_away(self, sqlite_copy: str) -> None:

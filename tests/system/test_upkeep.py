@@ -565,9 +565,6 @@ async def _is_waited_for(parts: Parts, table: str) -> bool:
 
 async def end_lease(parts: Parts) -> None:
     """As if the holder had been silent for the whole of it."""
-    if parts.redis is not None:
-        await parts.redis.pexpireat("scheduler-leader", 1)
-        return
     async with parts.database.writing() as connection:
         await connection.execute(update(leases).values(lease_until=LONG_AGO))
 

@@ -1,9 +1,14 @@
-"""Leases as Redis keys with an expiry: `<name>` -> holder. They vanish by themselves.
+"""Leases of the database, announced in Redis: `<prefix>:<name>` -> holder, with an expiry.
 
-When Redis cannot be reached the fallback decides. For a moment two may then hold one lease: see the port.
+The database alone decides who holds a lease: a holder that cannot reach the database cannot do its work either, and
+must not keep a lease that another could use. Redis shows the holder to anyone who looks. A process that does not
+reach Redis holds a lease only until a process that does asks for it.
 """
 
+import asyncio
+from collections.abc import Awaitable
 from datetime import timedelta
+from typing import Any
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -11,49 +16,52 @@ from redis.exceptions import RedisError
 from floodmark.lua import Script
 from floodmark.telemetry.events import Events, QueueDegraded
 
-from .port import Leases
+from .sql import SqlLeases
 
 _AWAY = (RedisError, OSError, TimeoutError)
+# A renewal must not wait long for Redis: it would be late.
+_SHORTEST_WAIT, _LONGEST_WAIT = timedelta(seconds=0.2), timedelta(seconds=1)
 
 
 class RedisLeases:
-    """Leases that are quick to take and end by themselves."""
+    """Leases of the database that prefer holders with a connection to Redis."""
 
-    def __init__(self, redis: Redis, fallback: Leases, events: Events) -> None:
-        self._redis, self._fallback, self._events = redis, fallback, events
-        self._acquire = Script(redis, "leases", "acquire")
+    def __init__(self, redis: Redis, leases: SqlLeases, events: Events, *, prefix: str) -> None:
+        self._redis, self._leases, self._events, self._prefix = redis, leases, events, prefix
         self._release = Script(redis, "leases", "release")
         self._is_away = False
 
     async def acquire(self, name: str, *, holder: str, ttl: timedelta) -> bool:
-        """Take or renew the lease."""
-        try:
-            is_ours = bool(await self._acquire([name], [holder, int(ttl.total_seconds() * 1000)]))
-        except _AWAY as error:
-            self._lost(error)
-            return await self._fallback.acquire(name, holder=holder, ttl=ttl)
-        self._is_away = False
-        return is_ours
+        """Take or renew the lease in the database, then announce it."""
+        patience = max(_SHORTEST_WAIT, min(_LONGEST_WAIT, ttl / 6))
+        reaches_redis = await self._asks(self._redis.ping(), patience)
+        won = await self._leases.acquire(name, holder=holder, ttl=ttl, yields=not reaches_redis)
+        if won and reaches_redis:
+            milliseconds = int(ttl.total_seconds() * 1000)
+            await self._asks(self._redis.set(self._key(name), holder, px=milliseconds), patience)
+        return won
 
     async def release(self, name: str, *, holder: str) -> None:
-        """Give it back, if it is still ours, wherever we got it."""
-        try:
-            await self._release([name], [holder])
-        except _AWAY as error:
-            self._lost(error)
-        await self._fallback.release(name, holder=holder)
+        """Give it back, if it is still ours."""
+        await self._leases.release(name, holder=holder)
+        await self._asks(self._release([self._key(name)], [holder]), _LONGEST_WAIT)
 
     async def holder(self, name: str) -> str | None:
         """Who holds it now."""
-        try:
-            found = await self._redis.get(name)
-        except _AWAY as error:
-            self._lost(error)
-            return await self._fallback.holder(name)
-        return found.decode() if isinstance(found, bytes) else found
+        return await self._leases.holder(name)
 
-    def _lost(self, error: BaseException) -> None:
-        """Say it once, not at every call until Redis is back."""
-        if not self._is_away:
+    async def _asks(self, question: Awaitable[Any], patience: timedelta) -> bool:
+        """Whether Redis answered in time. That it did not is reported once, not at every call until it does."""
+        try:
+            async with asyncio.timeout(patience.total_seconds()):
+                await question
+        except _AWAY as error:
+            if not self._is_away:
+                self._events.emit(QueueDegraded(reason=f"leases: {str(error) or type(error).__name__}"))
             self._is_away = True
-            self._events.emit(QueueDegraded(reason=f"leases: {str(error) or type(error).__name__}"))
+            return False
+        self._is_away = False
+        return True
+
+    def _key(self, name: str) -> str:
+        return f"{self._prefix}:{name}"

@@ -389,8 +389,11 @@ leases = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("holder", Text, nullable=False),
+    # Grows with every new holder.
     Column("term", BigInteger, nullable=False, server_default="1"),
     Column("lease_until", UtcTime, nullable=False),
+    # The holder cannot do all of the work: a process that can may take the lease before its end.
+    Column("yields", Boolean, nullable=False, server_default=false()),
 )
 
 workers = Table(

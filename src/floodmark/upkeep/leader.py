@@ -25,21 +25,35 @@ class Leader:
     async def step(self) -> timedelta:
         """Take or renew the lease."""
         began = time.monotonic()
-        won = await self._leases.acquire(self._name, holder=self.holder, ttl=self._ttl)
+        try:
+            won = await self._leases.acquire(self._name, holder=self.holder, ttl=self._ttl)
+        except Exception:
+            if self._was_leader and not self.is_leader:
+                # Nobody answers, but our time is over: another may lead by now.
+                self._lose(None)
+            raise
         if won:
             failpoint("leader.acquired")
         self._acts_until = began + self._ttl.total_seconds() * 2 / 3 if won else 0.0
         if not self._was_leader or not won:
             self._events.emit(LeaderElectionAttempted(won=won))
         if won != self._was_leader:
-            self._was_leader = won
-            holder = self.holder if won else await self._leases.holder(self._name)
-            self._events.emit(LeaderChanged(is_leader=won, holder=holder))
+            if won:
+                self._was_leader = True
+                self._events.emit(LeaderChanged(is_leader=True, holder=self.holder))
+            else:
+                self._lose(await self._leases.holder(self._name))
         return self._ttl / 3
 
     async def resign(self) -> None:
         """Let another take over at once."""
         if self._was_leader:
-            self._acts_until, self._was_leader = 0.0, False
-            await self._leases.release(self._name, holder=self.holder)
-            self._events.emit(LeaderChanged(is_leader=False, holder=None))
+            self._acts_until = 0.0
+            try:
+                await self._leases.release(self._name, holder=self.holder)
+            finally:
+                self._lose(None)
+
+    def _lose(self, holder: str | None) -> None:
+        self._acts_until, self._was_leader = 0.0, False
+        self._events.emit(LeaderChanged(is_leader=False, holder=holder))

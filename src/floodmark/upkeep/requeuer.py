@@ -52,7 +52,11 @@ class Requeuer:
         self, upkeep: Upkeep, queue: Publisher, leader: Leader, events: Events, *, older_than: timedelta
     ) -> None:
         self._upkeep, self._queue, self._leader, self._events = upkeep, queue, leader, events
-        self._older_than, self._after = older_than, ""
+        self._usual_age, self._older_than, self._after = older_than, older_than, ""
+
+    def begin_again(self) -> None:
+        """Put everything again in the next round: the last leader may have fired without reaching Redis."""
+        self._older_than, self._after = timedelta(), ""
 
     async def step(self) -> timedelta | None:
         """The next page."""
@@ -66,4 +70,6 @@ class Requeuer:
                 self._events.emit(ExecutionsRequeued(lost))
         more = len(page) == _AT_ONCE
         self._after = page[-1].execution_id if more else ""
+        if not more:
+            self._older_than = self._usual_age
         return timedelta(milliseconds=50) if more else None

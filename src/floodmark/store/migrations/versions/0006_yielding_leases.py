@@ -1,0 +1,19 @@
+"""Leadership: a holder without Redis gives way to one that has it."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add `leases.yields`."""
+    op.add_column("leases", sa.Column("yields", sa.Boolean(), nullable=False, server_default=sa.false()))
+
+
+def downgrade() -> None:
+    """Remove it."""
+    op.drop_column("leases", "yields")
