@@ -18,3 +18,11 @@ class Leases(Protocol):
     async def holder(self, name: str) -> str | None:
         """Who holds it now, None if nobody does."""
         ...
+
+
+class YieldingLeases(Leases, Protocol):
+    """Leases that a holder may keep for want of a better one."""
+
+    async def acquire(self, name: str, *, holder: str, ttl: timedelta, yields: bool = False) -> bool:
+        """Take or renew the lease. With `yields` it is ours only until someone without `yields` asks for it."""
+        ...

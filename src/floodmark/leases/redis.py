@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 from floodmark.lua import Script
 from floodmark.telemetry.events import Events, QueueDegraded
 
-from .sql import SqlLeases
+from .port import YieldingLeases
 
 _AWAY = (RedisError, OSError, TimeoutError)
 # A renewal must not wait long for Redis: it would be late.
@@ -26,7 +26,7 @@ _SHORTEST_WAIT, _LONGEST_WAIT = timedelta(seconds=0.2), timedelta(seconds=1)
 class RedisLeases:
     """Leases of the database that prefer holders with a connection to Redis."""
 
-    def __init__(self, redis: Redis, leases: SqlLeases, events: Events, *, prefix: str) -> None:
+    def __init__(self, redis: Redis, leases: YieldingLeases, events: Events, *, prefix: str) -> None:
         self._redis, self._leases, self._events, self._prefix = redis, leases, events, prefix
         self._release = Script(redis, "leases", "release")
         self._is_away = False
