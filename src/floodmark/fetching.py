@@ -405,8 +405,8 @@ class _Own:
         return await self._leasing.extend(leases, ttl=ttl)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """Write the outcomes down."""
-        return await self._leasing.settle(settlements)
+        """Write the outcomes. What they let start is found by the workers of the installation."""
+        return (await self._leasing.settle(settlements)).mine
 
     async def leave(self, worker: str) -> None:
         """Nothing is kept for a worker."""

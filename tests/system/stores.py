@@ -52,7 +52,7 @@ class Crew:
     async def end(self, lease: Lease, outcome: Outcome | None = None, duration: float = 2.0) -> None:
         """Write down how it went."""
         settlement = Settlement(lease=lease, outcome=outcome or Done(), duration=duration)
-        assert await self.leasing.settle([settlement]) == [True]
+        assert (await self.leasing.settle([settlement])).mine == [True]
 
     async def run(self, jobs: Jobs, job: Job, outcome: Outcome | None = None, duration: float = 2.0) -> Lease:
         """Force a run, take it and end it."""

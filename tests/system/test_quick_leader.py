@@ -16,7 +16,7 @@ from floodmark.parts import Parts
 from floodmark.queue.redis_streams import GROUP, RedisStreamsQueue
 from floodmark.queue.sql import SqlQueue
 from floodmark.store.audit import Actor
-from floodmark.store.port import Extended, Leasing, Settlement
+from floodmark.store.port import Extended, Leasing, Settled, Settlement
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import AT_ONCE, TTL, Opened, given_executions, given_job, given_queued, settle, take
 from floodmark.upkeep.leader import Leader
@@ -45,7 +45,7 @@ class SlowToTell:
     async def extend(self, leases: Sequence[Lease], *, ttl: timedelta) -> Extended:
         return await self._leasing.extend(leases, ttl=ttl)
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         settled = await self._leasing.settle(settlements)
         await self._meanwhile()
         return settled

@@ -143,22 +143,22 @@ class RedisStreamsQueue:
         return extended
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """Write the outcomes down, then delete the entries: the other way round a crash could lose one."""
+        """Write the outcomes, then delete the entries: the other way round a crash could lose one."""
         settled = await self._leasing.settle(settlements)
         failpoint("settle.committed")
-        entries, released = {}, []
-        for settlement, is_mine in zip(settlements, settled, strict=True):
+        entries, startable = {}, list(settled.woken)
+        for settlement, is_mine in zip(settlements, settled.mine, strict=True):
             lease = settlement.lease
             entry = self._entries.pop(_key(lease), None)
             if is_mine and entry is not None:
                 entries[lease.execution_id] = entry
             if is_mine and isinstance(settlement.outcome, Released):
-                released.append(Queued(lease.execution_id, lease.job.priority, lease.traceparent))
+                startable.append(Queued(lease.execution_id, lease.job.priority, lease.traceparent))
         await self._acknowledge(entries)
-        # Another worker can have them now; the requeuer would find them only after a while. Again: an entry that is not
-        # the one we read may be in the hands of a worker that found them taken, and will take it away.
-        await self.put(released, again=True)
-        return settled
+        # What was handed back, and what waited for it, can start now; the requeuer would find it only after a while.
+        # Again: an older entry may be in the hands of a worker that found it taken, and will delete it.
+        await self.put(startable, again=True)
+        return settled.mine
 
     async def leave(self, worker: str) -> None:
         """Take our consumer out of the group, unless entries are still pending on it."""

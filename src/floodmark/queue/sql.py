@@ -61,10 +61,11 @@ class SqlQueue:
         return await self._leasing.extend(leases, ttl=ttl)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """Write the outcomes down."""
+        """Write the outcomes, and let the workers know of what can start because of them."""
         settled = await self._leasing.settle(settlements)
         failpoint("settle.committed")
-        return settled
+        await self.put(settled.woken, again=True)
+        return settled.mine
 
     async def leave(self, worker: str) -> None:
         """Nothing is kept per worker."""

@@ -74,6 +74,13 @@ class Settlement(Struct, frozen=True, kw_only=True, gc=False):
     duration: float
 
 
+class Settled(Struct, frozen=True, kw_only=True, gc=False):
+    """What a settle step wrote: which leases were still ours, and the executions that can start because of it."""
+
+    mine: list[bool]
+    woken: list[Queued]
+
+
 class Extended(Struct, frozen=True, kw_only=True, gc=False):
     """What a heartbeat learnt: leases that have passed to others, and those someone wants cancelled."""
 
@@ -100,8 +107,11 @@ class Leasing(Protocol):
         """Keep them for another `ttl`."""
         ...
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """Write the outcomes down. False where the lease had already passed to another worker."""
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        """Write the outcomes; in the same transaction queue the next execution of each job that waited for them.
+
+        Put its `woken` on the queue. A lease that had already passed to another worker is not settled.
+        """
         ...
 
 

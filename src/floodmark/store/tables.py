@@ -208,7 +208,14 @@ _partial("ix_job_executions_queued", "state = 'queued'", job_executions.c.queue_
 _partial("ix_job_executions_waiting", "state = 'waiting'", job_executions.c.not_before)
 _partial("ix_job_executions_running", "state = 'running'", job_executions.c.lease_until)
 _partial("ix_job_executions_dead", "state = 'dead'", job_executions.c.completed_at)
-_partial("ix_job_executions_active", "completed_at IS NULL", job_executions.c.job_id)
+_partial("ix_job_executions_active", "completed_at IS NULL", job_executions.c.job_id, job_executions.c.hold)
+_partial(
+    "ix_job_executions_held",
+    "state = 'waiting' AND hold IS NOT NULL",
+    job_executions.c.hold,
+    job_executions.c.job_id,
+    job_executions.c.scheduled_for,
+)
 
 watermarks = Table(
     "watermarks",

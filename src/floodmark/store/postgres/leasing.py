@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from floodmark.execution import Lease
+from floodmark.execution import Lease, Queued
+from floodmark.job import Priority
 from floodmark.outcome import Dead, Snooze
 from floodmark.store.database import Connection, PostgresDatabase
-from floodmark.store.port import Extended, Settlement
+from floodmark.store.holds import FIRST_HELD, MAY_GO_ON
+from floodmark.store.port import Extended, Settled, Settlement
 from floodmark.store.rows import STREAM, WORK_SELECT, decoded, waited, work_from_row
 from floodmark.store.settling import settled_row, storable
 
@@ -109,6 +111,33 @@ SELECT x.execution_id, CASE WHEN j.job_id IS NULL THEN 'the job was deleted' ELS
   FROM extended x LEFT JOIN jobs j USING (job_id)
 """
 
+# What a waiting execution becomes when nothing holds it any more: queued, or waiting for its share of the jitter.
+# By the time of the statement, which is the same in all its parts.
+WOKEN = """
+    state = CASE WHEN e.not_before > statement_timestamp() THEN 'waiting' ELSE 'queued' END, hold = NULL,
+    reason = CASE WHEN e.not_before > statement_timestamp() THEN NULL ELSE e.reason END,
+    not_before = CASE WHEN e.not_before > statement_timestamp() THEN e.not_before END,
+    queue_rank = CASE WHEN e.not_before > statement_timestamp() THEN NULL
+                      ELSE clock_timestamp() + (e.priority - 1) * {patience}::interval END
+"""
+
+_ENDED = "('done', 'dead', 'cancelled')"
+# All parts of a statement see the tables as they were before it: of the executions that end here, and of the last run
+# of their jobs, only `ended` knows.
+_NEXT = f"""
+    SELECT e.execution_id
+      FROM (SELECT job_id, max(started_at) AS last_run FROM ended WHERE state IN {_ENDED} GROUP BY job_id) p
+      JOIN jobs j USING (job_id)
+      CROSS JOIN LATERAL ({FIRST_HELD.format(index="", job_id="p.job_id", paused="j.paused")}) f
+      JOIN executions e ON e.execution_id = f.execution_id
+     WHERE {
+    MAY_GO_ON.format(
+        index="",
+        last_run="p.last_run",
+        besides=f"AND NOT EXISTS (SELECT 1 FROM ended x WHERE x.execution_id = o.execution_id AND x.state IN {_ENDED})",
+    )
+}"""
+
 _SETTLE = """
 WITH s AS (
     SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::int[], $6::float8[], $7::text[],
@@ -122,7 +151,7 @@ WITH s AS (
            not_before = CASE WHEN {state} = 'waiting' THEN clock_timestamp() + make_interval(secs => s.after) END,
            queue_rank = CASE WHEN {state} = 'queued' THEN clock_timestamp() + (e.priority - 1) * $15::interval END,
            started_at = clock_timestamp() - make_interval(secs => s.duration),
-           completed_at = CASE WHEN {state} IN ('done', 'dead', 'cancelled') THEN clock_timestamp() END,
+           completed_at = CASE WHEN {state} IN {finished} THEN clock_timestamp() END,
            duration_seconds = COALESCE(e.duration_seconds, 0) + s.duration,
            items_new = e.items_new + s.new, items_changed = e.items_changed + s.changed,
            items_known = e.items_known + s.known,
@@ -143,13 +172,25 @@ WITH s AS (
 ), told AS (
     UPDATE jobs j SET last_run = ended.started_at, last_status = ended.state,
            last_success = CASE ended.state WHEN 'done' THEN ended.completed_at ELSE j.last_success END
-      FROM ended WHERE j.job_id = ended.job_id AND ended.state IN ('done', 'dead', 'cancelled')
+      FROM ended WHERE j.job_id = ended.job_id AND ended.state IN {finished}
+), next AS ({next}
+), startable AS (
+    -- Only the first of each job, never the one behind it: if another transaction has it, the leader looks again.
+    SELECT e.execution_id FROM executions e JOIN next USING (execution_id) FOR UPDATE OF e SKIP LOCKED
+), woken AS (
+    UPDATE executions e SET {woken}
+      FROM startable n WHERE e.execution_id = n.execution_id AND e.state = 'waiting' AND e.hold = 'overlap'
+    RETURNING e.execution_id, e.priority, e.traceparent, e.state
 )
-SELECT execution_id FROM ended
+SELECT execution_id, NULL::smallint, NULL FROM ended
+UNION ALL SELECT execution_id, priority, traceparent FROM woken WHERE state = 'queued'
 """.format(
+    finished=_ENDED,
+    next=_NEXT,
+    woken=WOKEN.format(patience="$15"),
     # Someone wanted it to end: what would otherwise have gone on later does not.
     state="CASE WHEN e.cancel_requested IS NOT NULL AND s.state IN ('waiting', 'queued')"
-    " THEN 'cancelled' ELSE s.state END"
+    " THEN 'cancelled' ELSE s.state END",
 )
 
 _PAUSE = """
@@ -225,8 +266,8 @@ class PostgresLeasing:
 
         return await self._database.hot("extend", work)
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """Write the outcomes down, and what follows from them for jobs and limits."""
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        """Write the outcomes, and what follows from them for jobs, limits and the executions that waited."""
         settlements = storable(settlements)
         # In order of stream, as in a claim, so that two workers seldom wait for each other crosswise.
         in_order = sorted(settlements, key=lambda s: s.lease.job.stream)
@@ -235,16 +276,19 @@ class PostgresLeasing:
         # A limit holds for everyone, whoever was told of it.
         told = [s.outcome for s in settlements if isinstance(s.outcome, Snooze) and s.outcome.key is not None]
 
-        async def work(connection: Connection) -> list[bool]:
+        async def work(connection: Connection) -> Settled:
             if not pauses and not told:
                 # By far the most common: one statement is one transaction, and one round trip.
                 rows = await connection.fetch(_SETTLE, *columns, self._patience)
             else:
                 async with connection.transaction():
                     rows = await connection.fetch(_SETTLE, *columns, self._patience)
-                    await _follow_up(connection, {row[0] for row in rows}, pauses, told)
-            mine = {row[0] for row in rows}
-            return [s.lease.execution_id in mine for s in settlements]
+                    await _follow_up(connection, {row[0] for row in rows if row[1] is None}, pauses, told)
+            mine = {row[0] for row in rows if row[1] is None}
+            return Settled(
+                mine=[s.lease.execution_id in mine for s in settlements],
+                woken=[Queued(row[0], Priority(row[1]), row[2]) for row in rows if row[1] is not None],
+            )
 
         return await self._database.hot("settle", work)
 

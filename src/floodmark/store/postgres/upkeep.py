@@ -9,43 +9,50 @@ from floodmark.execution import Queued
 from floodmark.ids import floor_id
 from floodmark.job import Priority
 from floodmark.store.database import Connection, PostgresDatabase
+from floodmark.store.holds import FIRST_HELD, MAY_GO_ON, UNMET
 from floodmark.store.port import Rescued
 from floodmark.store.rows import STREAM
 
-# The run before it has used up their successes, so one that waited for its turn asks again.
-_UNMET = """
-SELECT 1 FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
- WHERE d.job_id = e.job_id AND (needed.last_success IS NULL OR needed.last_success <= j.last_run)
-"""
+from .leasing import WOKEN
 
+# One execution a job: the jobs are walked in the index, not the executions that wait.
 _WAKE = f"""
-WITH timed AS (
+WITH RECURSIVE timed AS (
     SELECT e.execution_id FROM executions e
-     WHERE e.state = 'waiting' AND e.hold IS NULL AND e.not_before <= clock_timestamp()
+     WHERE e.state = 'waiting' AND e.hold IS NULL AND e.not_before <= statement_timestamp()
      ORDER BY e.not_before LIMIT $1 FOR UPDATE SKIP LOCKED
-), held AS (
+), held_job AS (
+    (SELECT h.job_id FROM executions h WHERE h.state = 'waiting' AND h.hold = 'overlap' ORDER BY h.job_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT h.job_id FROM executions h
+             WHERE h.state = 'waiting' AND h.hold = 'overlap' AND h.job_id > p.job_id ORDER BY h.job_id LIMIT 1)
+      FROM held_job p WHERE p.job_id IS NOT NULL
+), next AS (
+    SELECT e.execution_id
+      FROM held_job p LEFT JOIN jobs j USING (job_id)
+      CROSS JOIN LATERAL ({FIRST_HELD.format(index="", job_id="p.job_id", paused="COALESCE(j.paused, FALSE)")}) f
+      JOIN executions e ON e.execution_id = f.execution_id
+     WHERE j.job_id IS NULL
+        OR (NOT EXISTS (SELECT 1 FROM watermarks w WHERE w.stream = {STREAM} AND w.lease_until > clock_timestamp())
+            AND {MAY_GO_ON.format(index="", last_run="j.last_run", besides="")})
+     LIMIT $1
+), freed AS (
     SELECT e.execution_id FROM executions e LEFT JOIN jobs j USING (job_id)
-      WHERE e.state = 'waiting' AND e.hold IS NOT NULL AND (
-            j.job_id IS NULL
-         OR (e.hold = 'paused' AND NOT j.paused)
-         OR (e.hold = 'overlap'
-             AND NOT EXISTS (SELECT 1 FROM watermarks w
-                              WHERE w.stream = {STREAM} AND w.lease_until > clock_timestamp())
-             AND NOT EXISTS (SELECT 1 FROM executions o
-                              WHERE o.job_id = e.job_id AND o.execution_id <> e.execution_id
-                                AND (o.state IN ('queued', 'running')
-                                     OR (o.state = 'waiting'
-                                         AND (o.hold IS NULL
-                                              OR (o.hold = 'overlap' AND o.scheduled_for < e.scheduled_for)))))
-             AND (e.trigger = 'manual' OR NOT EXISTS ({_UNMET})))
-         OR (e.hold = 'dependency' AND NOT EXISTS ({_UNMET})))
-      LIMIT $1 FOR UPDATE OF e SKIP LOCKED
-), ready AS (SELECT execution_id FROM timed UNION ALL SELECT execution_id FROM held)
-UPDATE executions e
-   SET state = 'queued', hold = NULL, not_before = NULL,
-       queue_rank = clock_timestamp() + (e.priority - 1) * $2::interval
-  FROM ready WHERE e.execution_id = ready.execution_id AND e.state = 'waiting'
-RETURNING e.execution_id, e.priority, e.traceparent
+     WHERE e.state = 'waiting' AND e.hold IN ('paused', 'dependency')
+       AND (j.job_id IS NULL
+            OR (e.hold = 'paused' AND NOT j.paused)
+            OR (e.hold = 'dependency' AND NOT EXISTS ({UNMET.format(last_run="j.last_run")})))
+     LIMIT $1
+), held AS (
+    SELECT e.execution_id FROM executions e
+     WHERE e.execution_id IN (SELECT execution_id FROM next UNION ALL SELECT execution_id FROM freed)
+       FOR UPDATE SKIP LOCKED
+), ready AS (SELECT execution_id FROM timed UNION ALL SELECT execution_id FROM held), woken AS (
+    UPDATE executions e SET {WOKEN.format(patience="$2")}
+      FROM ready WHERE e.execution_id = ready.execution_id AND e.state = 'waiting'
+    RETURNING e.execution_id, e.priority, e.traceparent, e.state
+)
+SELECT execution_id, priority, traceparent FROM woken WHERE state = 'queued'
 """
 
 _RESCUE = f"""

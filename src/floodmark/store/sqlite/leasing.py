@@ -5,16 +5,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, compress
+from operator import not_
 from typing import Any
 
 from msgspec.structs import replace
 
 from floodmark.clock import Clock
-from floodmark.execution import Lease
+from floodmark.execution import Lease, Queued
+from floodmark.job import Priority
 from floodmark.outcome import Cancelled, Dead, Done, Released, Retry, Snooze
 from floodmark.store.database import SqliteDatabase, encode_json
-from floodmark.store.port import Extended, Settlement
+from floodmark.store.holds import FIRST_HELD, MAY_GO_ON
+from floodmark.store.port import Extended, Settled, Settlement
 from floodmark.store.rows import STREAM, WORK_SELECT, decoded, waited, work_from_row
 from floodmark.store.settling import settled_row, state_of, storable
 from floodmark.store.types import from_text, to_text
@@ -47,8 +50,8 @@ ON CONFLICT (stream) DO UPDATE SET fence = excluded.fence, holder = excluded.hol
 _CLAIM = """
 WITH n(execution_id, attempt, fence, worker, started_at, lease_until) AS ({rows})
 UPDATE executions AS e
-   SET state = 'running', attempt = n.attempt, fence = n.fence, worker = n.worker, reason = NULL, hold = NULL,
-       not_before = NULL, started_at = n.started_at, lease_until = n.lease_until
+   SET state = 'running', attempt = n.attempt, fence = n.fence, worker = n.worker, reason = NULL, not_before = NULL,
+       started_at = n.started_at, lease_until = n.lease_until
   FROM n WHERE e.execution_id = n.execution_id
 """
 
@@ -114,6 +117,19 @@ ON CONFLICT (key) DO UPDATE
 """
 
 
+HELD_INDEX = "INDEXED BY ix_job_executions_held"
+_IS_ANY_HELD = f"SELECT 1 FROM executions {HELD_INDEX} WHERE state = 'waiting' AND hold = 'overlap' LIMIT 1"
+_NEXT_HELD = f"""
+SELECT e.execution_id, e.priority, e.not_before, e.traceparent
+  FROM json_each(:jobs) p JOIN jobs j ON j.job_id = p.value
+  JOIN executions e ON e.execution_id = ({
+    FIRST_HELD.format(index=HELD_INDEX, job_id="j.job_id", paused="j.paused")
+}) WHERE {MAY_GO_ON.format(index=HELD_INDEX, last_run="j.last_run", besides="")}
+"""
+
+_QUEUE = "UPDATE executions SET state = 'queued', hold = NULL, not_before = NULL, queue_rank = ? WHERE execution_id = ?"
+_UNHOLD = "UPDATE executions SET hold = NULL, reason = NULL WHERE execution_id = ?"
+
 # How many rows go into one statement: few sizes, so that all of them stay prepared.
 _SIZES = (50, 10, 1)
 
@@ -176,20 +192,22 @@ class SqliteLeasing:
 
         return await self._database.hot("extend", work)
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """Write the outcomes down, and what follows from them for jobs and limits."""
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        """Write the outcomes, and what follows from them for jobs, limits and the executions that waited."""
         settlements = storable(settlements)
 
-        def work(connection: sqlite3.Connection) -> list[bool]:
+        def work(connection: sqlite3.Connection) -> Settled:
             return _settle(connection, settlements, self._clock.now(), self._patience)
 
         # By far the most common: all are done and ours. The latter is found out by writing, not by looking first.
         done = [(s, s.outcome) for s in settlements if isinstance(s.outcome, Done)]
 
-        def quick_work(connection: sqlite3.Connection) -> list[bool]:
-            if _settle_done(connection, done, self._clock.now()) < len(done):
+        def quick_work(connection: sqlite3.Connection) -> Settled:
+            now = self._clock.now()
+            if _settle_done(connection, done, now) < len(done):
                 raise _NotAllOurs
-            return [True] * len(done)
+            woken = _wake_next(connection, [s for s, _ in done], now, self._patience)
+            return Settled(mine=[True] * len(done), woken=woken)
 
         if len(done) == len(settlements):
             with suppress(_NotAllOurs):
@@ -265,7 +283,7 @@ def _sorted(
 
 def _settle(
     connection: sqlite3.Connection, settlements: Sequence[Settlement], now: datetime, patience: timedelta
-) -> list[bool]:
+) -> Settled:
     ids = encode_json([s.lease.execution_id for s in settlements])
     held = {row[0]: row for row in connection.execute(_MINE, (ids,))}
     settled = [held.get(s.lease.execution_id, (None, None))[1] == s.lease.fence for s in settlements]
@@ -279,7 +297,32 @@ def _settle(
     if len(done) < len(mine):
         _settle_others(connection, [s for s in mine if not isinstance(s.outcome, Done)], now, patience)
     _follow_up(connection, settlements, mine, now)
-    return settled
+    ended = [s for s in mine if isinstance(s.outcome, Done | Dead | Cancelled)]
+    return Settled(mine=settled, woken=_wake_next(connection, ended, now, patience))
+
+
+def _wake_next(
+    connection: sqlite3.Connection, ended: Sequence[Settlement], now: datetime, patience: timedelta
+) -> list[Queued]:
+    """Queue the next execution of each job of which one has ended."""
+    if connection.execute(_IS_ANY_HELD).fetchone() is None:
+        return []
+    job_ids = encode_json(list({s.lease.job.job_id for s in ended}))
+    return queue_woken(connection, connection.execute(_NEXT_HELD, {"jobs": job_ids}).fetchall(), now, patience)
+
+
+def queue_woken(
+    connection: sqlite3.Connection, rows: Sequence[Sequence[Any]], now: datetime, patience: timedelta
+) -> list[Queued]:
+    """Queue executions that nothing holds any more, except those whose jitter is not over: these wait for it.
+
+    Rows are id, priority, not_before, traceparent.
+    """
+    is_early = [row[2] is not None and from_text(row[2]) > now for row in rows]
+    ready = list(compress(rows, map(not_, is_early)))
+    connection.executemany(_UNHOLD, [(row[0],) for row in compress(rows, is_early)])
+    connection.executemany(_QUEUE, [(to_text(now + (row[1] - 1) * patience), row[0]) for row in ready])
+    return [Queued(row[0], Priority(row[1]), row[3]) for row in ready]
 
 
 def _unless_cancelled(settlement: Settlement, cancel_requested: str | None) -> Settlement:

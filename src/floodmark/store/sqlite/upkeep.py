@@ -11,40 +11,47 @@ from floodmark.execution import Queued
 from floodmark.ids import floor_id
 from floodmark.job import Priority
 from floodmark.store.database import SqliteDatabase, encode_json
+from floodmark.store.holds import FIRST_HELD, MAY_GO_ON, UNMET
 from floodmark.store.port import Rescued
 from floodmark.store.rows import STREAM
 from floodmark.store.types import to_text
 
+from .leasing import HELD_INDEX, queue_woken
+
 _TIMED = """
-SELECT execution_id, priority, traceparent FROM executions
+SELECT execution_id, priority, not_before, traceparent FROM executions
  WHERE state = 'waiting' AND hold IS NULL AND not_before <= :now ORDER BY not_before LIMIT :limit
 """
 
-# The run before it has used up their successes, so one that waited for its turn asks again.
-_UNMET = """
-SELECT 1 FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
- WHERE d.job_id = e.job_id AND (needed.last_success IS NULL OR needed.last_success <= j.last_run)
-"""
-
-_HELD = f"""
-SELECT e.execution_id, e.priority, e.traceparent FROM executions e LEFT JOIN jobs j ON j.job_id = e.job_id
- WHERE e.state = 'waiting' AND e.hold IS NOT NULL AND (
-        j.job_id IS NULL
-     OR (e.hold = 'paused' AND NOT j.paused)
-     OR (e.hold = 'overlap'
-         AND NOT EXISTS (SELECT 1 FROM watermarks w WHERE w.stream = {STREAM} AND w.lease_until > :now)
-         AND NOT EXISTS (SELECT 1 FROM executions o
-                          WHERE o.job_id = e.job_id AND o.execution_id <> e.execution_id
-                            AND (o.state IN ('queued', 'running')
-                                 OR (o.state = 'waiting'
-                                     AND (o.hold IS NULL
-                                          OR (o.hold = 'overlap' AND o.scheduled_for < e.scheduled_for)))))
-         AND (e.trigger = 'manual' OR NOT EXISTS ({_UNMET})))
-     OR (e.hold = 'dependency' AND NOT EXISTS ({_UNMET})))
+# One execution a job: the jobs are walked in the index, not the executions that wait.
+_NEXT_HELD = f"""
+WITH RECURSIVE held_job(job_id) AS (
+    SELECT min(h.job_id) FROM executions h {HELD_INDEX} WHERE h.state = 'waiting' AND h.hold = 'overlap'
+    UNION ALL
+    SELECT (SELECT min(h.job_id) FROM executions h {HELD_INDEX}
+             WHERE h.state = 'waiting' AND h.hold = 'overlap' AND h.job_id > p.job_id)
+      FROM held_job p WHERE p.job_id IS NOT NULL
+)
+SELECT e.execution_id, e.priority, e.not_before, e.traceparent
+  FROM held_job p LEFT JOIN jobs j ON j.job_id = p.job_id
+  JOIN executions e ON e.execution_id = ({
+    FIRST_HELD.format(index=HELD_INDEX, job_id="p.job_id", paused="COALESCE(j.paused, FALSE)")
+})
+ WHERE j.job_id IS NULL
+    OR (NOT EXISTS (SELECT 1 FROM watermarks w WHERE w.stream = {STREAM} AND w.lease_until > :now)
+        AND {MAY_GO_ON.format(index=HELD_INDEX, last_run="j.last_run", besides="")})
  LIMIT :limit
 """
 
-_QUEUE = "UPDATE executions SET state = 'queued', hold = NULL, not_before = NULL, queue_rank = ? WHERE execution_id = ?"
+_FREED = f"""
+SELECT e.execution_id, e.priority, e.not_before, e.traceparent
+  FROM executions e {HELD_INDEX} LEFT JOIN jobs j ON j.job_id = e.job_id
+ WHERE e.state = 'waiting' AND e.hold IN ('paused', 'dependency')
+   AND (j.job_id IS NULL
+        OR (e.hold = 'paused' AND NOT j.paused)
+        OR (e.hold = 'dependency' AND NOT EXISTS ({UNMET.format(last_run="j.last_run")})))
+ LIMIT :limit
+"""
 
 _SILENT = f"""
 SELECT e.execution_id, e.priority, e.worker, e.attempt, e.cancel_requested,
@@ -103,11 +110,14 @@ class SqliteUpkeep:
         """waiting -> queued for those whose time has come or whose hold is gone."""
 
         def work(connection: sqlite3.Connection) -> list[Queued]:
-            arguments = {"now": to_text(self._clock.now()), "limit": limit}
-            rows = connection.execute(_TIMED, arguments).fetchall()
-            rows += connection.execute(_HELD, arguments).fetchall()
-            connection.executemany(_QUEUE, [(self._rank(row[1]), row[0]) for row in rows])
-            return _queued(rows)
+            now = self._clock.now()
+            arguments = {"now": to_text(now), "limit": limit}
+            rows = [
+                row
+                for statement in (_TIMED, _NEXT_HELD, _FREED)
+                for row in connection.execute(statement, arguments).fetchall()
+            ]
+            return queue_woken(connection, rows, now, self._patience)
 
         return await self._database.hot("wake", work)
 

@@ -1,0 +1,40 @@
+"""Backlogs: the next execution of a job is found without reading all that wait."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0007"
+down_revision = "0006"
+branch_labels = None
+depends_on = None
+
+_ACTIVE = sa.text("completed_at IS NULL")
+_HELD = sa.text("state = 'waiting' AND hold IS NOT NULL")
+
+
+def upgrade() -> None:
+    """Index the unfinished executions of a job by what holds them, and those that are held in their order."""
+    op.drop_index("ix_job_executions_active", "executions")
+    op.create_index(
+        "ix_job_executions_active",
+        "executions",
+        ["job_id", "hold"],
+        postgresql_where=_ACTIVE,
+        sqlite_where=_ACTIVE,
+    )
+    op.create_index(
+        "ix_job_executions_held",
+        "executions",
+        ["hold", "job_id", "scheduled_for"],
+        postgresql_where=_HELD,
+        sqlite_where=_HELD,
+    )
+
+
+def downgrade() -> None:
+    """Index the unfinished executions by job alone."""
+    op.drop_index("ix_job_executions_held", "executions")
+    op.drop_index("ix_job_executions_active", "executions")
+    op.create_index(
+        "ix_job_executions_active", "executions", ["job_id"], postgresql_where=_ACTIVE, sqlite_where=_ACTIVE
+    )

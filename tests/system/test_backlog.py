@@ -1,0 +1,243 @@
+"""A job whose executions wait for each other: the end of one queues the next, however many wait."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import insert, text
+
+from floodmark.execution import Hold, State
+from floodmark.ids import new_id
+from floodmark.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
+from floodmark.parts import Parts
+from floodmark.store.database import Connection, PostgresDatabase, SqliteDatabase
+from floodmark.store.port import Settlement
+from floodmark.store.postgres import leasing, upkeep
+from floodmark.store.sqlite import leasing as sqlite_leasing
+from floodmark.store.sqlite import upkeep as sqlite_upkeep
+from floodmark.store.tables import job_dependencies, job_executions
+from floodmark.testing.factories import (
+    Opened,
+    change_executions,
+    change_jobs,
+    execution_of,
+    given_executions,
+    given_job,
+    requeue,
+    settle,
+    state_of,
+    take,
+)
+
+pytest_plugins = ("backends",)
+pytestmark = pytest.mark.spec("E7")
+
+NOW = datetime.now(UTC)
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(params=["sqlite", "redis_on_postgres"])
+def opened(request: pytest.FixtureRequest) -> Opened:
+    found: Opened = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+async def parts(opened: Opened) -> AsyncIterator[Parts]:
+    async with opened() as parts:
+        yield parts
+
+
+async def given_held(parts: Parts, job_id: str, count: int, **columns: Any) -> list[str]:
+    """Executions that wait for their turn, written in the opposite order; their ids, in the order of their instants."""
+    ids = [new_id() for _ in range(count)]
+    usual = {"job_id": job_id, "job_name": "busy", "state": State.WAITING, "hold": Hold.OVERLAP, "priority": 2}
+    rows = [
+        {**usual, "execution_id": execution_id, "scheduled_for": NOW - HOUR + timedelta(seconds=number), **columns}
+        for number, execution_id in enumerate(ids)
+    ]
+    async with parts.database.writing() as connection:
+        await connection.execute(insert(job_executions), rows[::-1])
+    return ids
+
+
+async def given_backlog(parts: Parts, count: int, **columns: Any) -> list[str]:
+    """A queued execution of a new job, and this many that wait behind it; all ids in order."""
+    job_id = await given_job(parts, overlap="queue")
+    [first] = await given_executions(parts, [job_id])
+    await change_executions(parts, [first], scheduled_for=NOW - 2 * HOUR)
+    return [first, *await given_held(parts, job_id, count, **columns)]
+
+
+async def end(parts: Parts, outcome: Outcome) -> str:
+    """Take the one execution that can start, and end it; its id."""
+    [lease] = await take(parts)
+    assert await settle(parts, lease, outcome)
+    return lease.execution_id
+
+
+@pytest.mark.spec("E7", "G8")
+async def test_the_end_of_one_execution_queues_the_next(parts: Parts) -> None:
+    """Whatever its end is, in the order of their instants, and without anybody else looking."""
+    ids = await given_backlog(parts, 4)
+    ends: list[Outcome] = [Done(), Dead(error="gone"), Cancelled(reason="enough"), Done(), Done()]
+    assert [await end(parts, outcome) for outcome in ends] == ids
+
+
+async def test_one_that_goes_on_later_lets_nobody_pass(parts: Parts) -> None:
+    """A retry, a limit and a release are no end: the next execution is not due before them."""
+    first, second = await given_backlog(parts, 1)
+    for outcome in (Retry(error="odd", after=HOUR), Snooze(after=HOUR, reason="slow"), Released()):
+        assert await end(parts, outcome) == first
+        assert await state_of(parts, second) is State.WAITING
+        await parts.upkeep.wake(limit=10)
+        assert await state_of(parts, second) is State.WAITING
+        await change_executions(parts, [first], not_before=NOW - HOUR)
+        await parts.queue.put(await parts.upkeep.wake(limit=10), again=True)
+    assert [await end(parts, Done()), await end(parts, Done())] == [first, second]
+
+
+async def test_a_pause_holds_the_backlog_in_its_order(parts: Parts) -> None:
+    """Only what a person asks for runs meanwhile."""
+    ids = await given_backlog(parts, 3)
+    await change_executions(parts, ids[3:], trigger="manual")
+    [lease] = await take(parts)
+    await change_jobs(parts, [lease.job.job_id], paused=True)
+    assert await settle(parts, lease, Done())
+
+    assert await end(parts, Done()) == ids[3]
+    assert await parts.upkeep.wake(limit=10) == []
+    assert [(await execution_of(parts, i))["hold"] for i in ids[1:3]] == [Hold.OVERLAP] * 2
+    await change_jobs(parts, [lease.job.job_id], paused=False)
+    await parts.queue.put(await parts.upkeep.wake(limit=10), again=True)
+    assert [await end(parts, Done()), await end(parts, Done())] == ids[1:3]
+
+
+async def test_what_was_queued_when_the_job_was_paused_comes_first_again(parts: Parts) -> None:
+    """It met the pause, the others did not: they stay behind it."""
+    first, second = await given_backlog(parts, 1)
+    job_id = (await execution_of(parts, first))["job_id"]
+    await change_jobs(parts, [job_id], paused=True)
+    assert await take(parts) == []
+    assert (await execution_of(parts, first))["hold"] == Hold.PAUSED
+
+    await change_jobs(parts, [job_id], paused=False)
+    await parts.queue.put(await parts.upkeep.wake(limit=10), again=True)
+    assert [await end(parts, Done()), await end(parts, Done())] == [first, second]
+
+
+async def test_jitter_and_limits_hold_after_the_turn_has_come(parts: Parts) -> None:
+    """Its share of the jitter is not over when its turn comes; then a limit is set."""
+    first, second = await given_backlog(parts, 1, not_before=datetime.now(UTC) + HOUR)
+    assert await end(parts, Done()) == first
+    row = await execution_of(parts, second)
+    assert (row["state"], row["hold"], row["reason"]) == ("waiting", None, None)
+    assert row["not_before"] > datetime.now(UTC)
+
+    await change_executions(parts, [second], not_before=NOW - HOUR)
+    async with parts.database.writing() as connection:
+        await connection.execute(
+            text("INSERT INTO limits (key, until, reason) VALUES ('slow', :until, 'flood')"),
+            {"until": "2100-01-01T00:00:00.000000Z" if parts.database.dialect == "sqlite" else NOW + HOUR},
+        )
+    await change_jobs(parts, [row["job_id"]], limit_key="slow")
+    await parts.queue.put(await parts.upkeep.wake(limit=10), again=True)
+    assert await take(parts) == []
+    row = await execution_of(parts, second)
+    assert (row["state"], row["reason"]) == ("waiting", "flood")
+
+
+@pytest.mark.spec("V7")
+async def test_a_job_that_waits_for_another_catches_up(parts: Parts) -> None:
+    """One success is enough for all that was due before it. What is due later waits for the next success."""
+    ids = await given_backlog(parts, 4)
+    job_id, needed = (await execution_of(parts, ids[0]))["job_id"], await given_job(parts)
+    async with parts.database.writing() as connection:
+        await connection.execute(insert(job_dependencies).values(job_id=job_id, depends_on=needed))
+    await change_jobs(parts, [needed], last_success=NOW - HOUR + timedelta(seconds=2.5))
+
+    assert [await end(parts, Done()) for _ in ids[:4]] == ids[:4]
+
+    await parts.upkeep.wake(limit=10)
+    assert (await execution_of(parts, ids[4]))["hold"] == Hold.OVERLAP
+    await change_jobs(parts, [needed], last_success=datetime.now(UTC) + HOUR)
+    await parts.queue.put(await parts.upkeep.wake(limit=10), again=True)
+    assert await end(parts, Done()) == ids[4]
+
+
+@pytest.mark.spec("G2")
+async def test_a_put_that_is_lost_is_made_up_for(parts: Parts) -> None:
+    """The worker dies when the outcome is written and before the queue knows of the next execution."""
+    _, second = await given_backlog(parts, 1)
+    [lease] = await take(parts)
+    settled = await parts.leasing.settle([Settlement(lease=lease, outcome=Done(), duration=0.1)])
+
+    assert (settled.mine, [queued.execution_id for queued in settled.woken]) == ([True], [second])
+    assert [queued.execution_id for queued in await requeue(parts)] == [second]
+    assert await end(parts, Done()) == second
+
+
+async def test_jobs_of_others_are_left_alone(parts: Parts) -> None:
+    """A batch ends executions of several jobs; each job goes on by itself, one whose lease was lost does not."""
+    backlogs = [await given_backlog(parts, 2) for _ in range(3)]
+    leases = {lease.execution_id: lease for lease in await take(parts)}
+    lost = leases[backlogs[2][0]]
+    await change_executions(parts, [lost.execution_id], fence=lost.fence + 1)
+    settlements = [Settlement(lease=leases[ids[0]], outcome=Done(), duration=0.1) for ids in backlogs]
+
+    assert await parts.queue.settle(settlements) == [True, True, False]
+
+    assert {lease.execution_id for lease in await take(parts)} == {ids[1] for ids in backlogs[:2]}
+
+
+@pytest.mark.spec("G8")
+@pytest.mark.parametrize("counted", [True, False], ids=["counted", "never counted"])
+async def test_the_next_is_looked_up_by_index(postgres_only: Opened, counted: bool) -> None:
+    """Neither what waits behind it nor the history of the job is read, whatever the server has counted."""
+    nothing: list[Any] = [[]] * 14
+    statements = ((leasing._SETTLE, (*nothing, HOUR)), (upkeep._WAKE, (10, HOUR)))
+
+    async def planned(connection: Connection) -> list[str]:
+        return [str(await (await connection.prepare(statement)).explain(*given)) for statement, given in statements]
+
+    async with postgres_only() as parts:
+        assert isinstance(parts.database, PostgresDatabase)
+        await given_backlog(parts, 500)
+        await parts.database.hot("history", _with_history)
+        if counted:
+            await parts.database.hot("count", _count)
+        for plan in await parts.database.hot("explain", planned):
+            assert "ix_job_executions_held" in plan
+            assert "uq_job_executions" not in plan
+            assert "Seq Scan on executions" not in plan
+
+
+async def _with_history(connection: Connection) -> None:
+    await connection.execute(
+        "INSERT INTO executions (execution_id, job_id, job_name, scheduled_for, state, priority, completed_at)"
+        " SELECT 'x' || n, job_id, 'busy', now() - n * interval '1 day', 'done', 2, now()"
+        "   FROM jobs, generate_series(1, 2000) n"
+    )
+
+
+async def _count(connection: Connection) -> None:
+    await connection.execute("ANALYZE")
+
+
+@pytest.mark.spec("G8")
+async def test_the_next_is_looked_up_by_index_on_sqlite(sqlite: Opened) -> None:
+    """Without the index that the history is in as well."""
+
+    def planned(connection: sqlite3.Connection) -> list[str]:
+        statements = (sqlite_leasing._NEXT_HELD, sqlite_upkeep._NEXT_HELD, sqlite_upkeep._FREED)
+        arguments = {"jobs": "[]", "now": "", "limit": 1}
+        return [row[3] for s in statements for row in connection.execute(f"EXPLAIN QUERY PLAN {s}", arguments)]
+
+    async with sqlite() as parts:
+        assert isinstance(parts.database, SqliteDatabase)
+        steps = await parts.database.hot("explain", planned)
+    assert any("ix_job_executions_held (hold=? AND job_id=? AND scheduled_for<?)" in step for step in steps)
+    # By job and instant the history is indexed, too.
+    assert not [step for step in steps if "sqlite_autoindex_executions_2" in step]
