@@ -110,8 +110,9 @@ COLLECTION = (
             ),
             graph(
                 "Max HWM age",
-                "Age of the newest post of the channel that is furthest behind. FloodmarkHwmOld fires above a day.",
-                Query("max(min by (channel_id) (parser_hwm_age_seconds{}))", "oldest"),
+                "How long the unfinished run of a channel has stood still, of the one that does so for longest."
+                " FloodmarkHwmOld fires above a day.",
+                Query("max(min by (channel_id) (parser_hwm_age_seconds{})) or vector(0)", "oldest"),
                 unit="s",
                 thresholds=((0, GREEN), (43_200, YELLOW), (86_400, RED)),
             ),

@@ -1,5 +1,7 @@
 """Is everything well? One answer for `/health`, the CLI and the dashboard."""
 
+import math
+import re
 from datetime import datetime
 from typing import Any, Literal
 
@@ -12,6 +14,7 @@ SchedulerStatus = Literal["ok", "stale", "down"]
 
 # How many intervals a tick may be late before the scheduler is called stale, and how many before it is called down.
 _STALE, _DOWN = 2, 5
+_RANDOM_ID = re.compile(r"-[0-9a-f]{8}$")
 
 
 async def health_of(parts: Parts) -> dict[str, Any]:
@@ -70,10 +73,15 @@ def worker_shape(info: WorkerInfo, leader: str | None) -> dict[str, Any]:
 def _scheduler(tick: Tick | None = None, now: datetime | None = None, leader: str | None = None) -> dict[str, Any]:
     return {
         "last_tick_ts": None if tick is None else tick.at,
-        "interval_sec": None if tick is None else tick.interval,
-        "lock_owner": leader,
+        "interval_sec": None if tick is None else math.ceil(tick.interval),
+        "lock_owner": None if leader is None else _hostname_of(leader),
         "status": "down" if now is None else scheduler_status(tick, now),
     }
+
+
+def _hostname_of(instance: str) -> str:
+    """The HOSTNAME of a process, which is named by it and a random id."""
+    return _RANDOM_ID.sub("", instance)
 
 
 async def _redis(parts: Parts) -> str:

@@ -22,7 +22,7 @@ from .store.measuring import Measuring
 from .store.overview import Glance
 from .store.posts import Posts
 from .store.shadow import ShadowFires
-from .telemetry.events import DepthMeasured, Events, StepFailed
+from .telemetry.events import DepthMeasured, Events, SchedulerStarted, StepFailed
 from .upkeep.leader import Leader
 from .upkeep.loop import Loop, Step
 from .upkeep.pruner import Pruner
@@ -166,6 +166,7 @@ class SchedulerRole:
         """As the leader, count what somebody should know of."""
         if self.leader.is_leader:
             self._parts.events.emit(await self._measuring.measure())
+            self._parts.events.emit(await self._measuring.unfinished_channels())
             await self._glance.measure(telegram_max_age=timedelta(hours=self._parts.settings.lpa_max_age_hours))
 
     def _files(self) -> Step:
@@ -190,6 +191,8 @@ class SchedulerRole:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`; then let another take over at once."""
+        interval = self._parts.settings.schedule_check_interval
+        self._parts.events.emit(SchedulerStarted(interval.total_seconds()))
         elections = self._loop("leader", self._elect, self._parts.settings.scheduler_leader_ttl / 3)
         tasks = [asyncio.create_task(loop.run(), name=loop.name) for loop in [elections, *self._loops]]
         await stop.wait()
@@ -236,7 +239,10 @@ class SchedulerRole:
                 ttl=max(self._parts.settings.execution_lease, 3 * _TICK),
             )
         if self.leader.is_leader:
-            await self._fleet.tick(self._parts.name, _TICK)
+            # The step that fires, and how often it is made at least: the metric of the last tick says the same.
+            await self._fleet.tick(
+                self._parts.name, self._parts.settings.schedule_check_interval, at=self.scheduler.last_tick
+            )
             self._parts.events.emit(DepthMeasured(await self._parts.queue.depth()))
 
 

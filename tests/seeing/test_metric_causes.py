@@ -189,6 +189,7 @@ AT_WORK: dict[Cause, tuple[str, ...]] = {
         "crawler_scheduler_leader_election_attempts_total",
         "scheduler_lock_acquired_total",
         "scheduler_last_tick_ts_seconds",
+        "scheduler_interval_seconds",
         "floodmark_info",
         "crawler_scheduler_worker_pool_size",
         "crawler_scheduler_workers_idle",
@@ -210,7 +211,6 @@ AT_WORK: dict[Cause, tuple[str, ...]] = {
         "parser_runs_total",
         "posts_parsed_total",
         "parser_run_duration_seconds",
-        "parser_hwm_age_seconds",
         "incremental_watermark_age_seconds",
         "fetch_duration_seconds",
         "fetch_lag_seconds",
@@ -239,6 +239,8 @@ MEASURED = (
     "floodmark_outbox_pending",
     "floodmark_outbox_lag_seconds",
 )
+# Of runs that have not finished: test_unfinished_channels.py.
+UNFINISHED = ("parser_hwm_age_seconds", "floodmark_channel_info")
 REPAIRED = (
     "floodmark_executions_rescued_total",
     "floodmark_executions_requeued_total",
@@ -400,6 +402,6 @@ async def test_what_is_repaired_is_counted(redis_on_postgres: Opened) -> None:
 
 
 def test_no_metric_is_without_a_cause() -> None:
-    caused = [name for names in (*AT_WORK.values(), MEASURED, REPAIRED, PUSHED) for name in names]
+    caused = [name for names in (*AT_WORK.values(), MEASURED, REPAIRED, UNFINISHED, PUSHED) for name in names]
     assert len(caused) == len(set(caused)), "each once"
     assert set(caused) == set(CATALOGUE)

@@ -16,6 +16,9 @@ RUNBOOKS = ROOT / "docs" / "runbooks"
 COMMAND = re.compile(r"^    floodmark ((?:[a-z][a-z-]* ?)+)", re.MULTILINE)
 
 
+_HWM_AGE = "min by (channel_id) (parser_hwm_age_seconds unless on (job, instance) floodmark:gone)"
+
+
 @pytest.mark.spec("T10")
 def test_rules_fire_and_are_quiet() -> None:
     # The syntax only: the token that it names is where Prometheus runs, not here.
@@ -30,9 +33,13 @@ def test_rules_fire_and_are_quiet() -> None:
     [
         (
             "FloodmarkHwmOld",
-            "min by (channel_id) (parser_hwm_age_seconds unless on (job, instance) floodmark:gone) > 86400",
+            f"({_HWM_AGE} > 86400) * on (channel_id) group_left (channel)"
+            f" topk by (channel_id) (1, floodmark_channel_info) or on (channel_id) ({_HWM_AGE} > 86400)",
         ),
-        ("FloodmarkSchedulerStale", "time() - max(scheduler_last_tick_ts_seconds) > 2 * 60"),
+        (
+            "FloodmarkSchedulerStale",
+            "time() - max(scheduler_last_tick_ts_seconds) > 2 * (max(scheduler_interval_seconds) or vector(60))",
+        ),
         (
             "FloodmarkParsingSlow",
             "histogram_quantile(0.95, sum by (le, mode) (rate(parser_run_duration_seconds_bucket[5m]))) > 60",

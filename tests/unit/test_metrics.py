@@ -42,6 +42,8 @@ from floodmark.telemetry.events import (
     StoreRetried,
     TriggersFired,
     TriggersMatched,
+    UnfinishedChannel,
+    UnfinishedChannelsMeasured,
 )
 from floodmark.telemetry.metrics import Metrics, render
 from floodmark.telemetry.metrics.families import observe_all
@@ -123,8 +125,9 @@ CALLED: tuple[Event, ...] = (
     ModeChosen("telegram:@harbour", "incremental"),
     FetchTimed("@harbour", 0.2, 12.0),
     FetchTimed("@harbour", 0.3),
-    RunEnded("telegram:@harbour", 1000001, "incremental", "done", 1.5, 12, NOON - timedelta(hours=1)),
-    RunEnded("telegram:@quay", 1000002, "incremental", "failed", 0.5, 0, NOON - timedelta(hours=2)),
+    RunEnded("telegram:@harbour", 1000001, "incremental", "done", 1.5, 12),
+    RunEnded("telegram:@quay", 1000002, "incremental", "failed", 0.5),
+    UnfinishedChannelsMeasured((UnfinishedChannel("1000002", "@quay", NOON - timedelta(hours=2)),)),
     RunEnded("telegram:@new", None, "historical", "failed", 0.5),
     SchedulerTicked(NOON),
 )
@@ -229,14 +232,35 @@ def test_ages_grow_while_nothing_happens(watched: Watched) -> None:
     with time_machine.travel(NOON, tick=False) as travel:
         for event in CALLED:
             watched.events.emit(event)
-        assert watched.value(hwm, channel_id="1000001") == 3600
         assert watched.value(checked, channel_id="1000001") == 0
         travel.shift(60)
-        assert watched.value(hwm, channel_id="1000001") == 3660
         assert watched.value(checked, channel_id="1000001") == 60
         assert watched.value(hwm, channel_id="1000002") == 7260
         assert watched.value(checked, channel_id="1000002") is None, "it could not be read"
-        assert f'{hwm}{{channel_id="1000001"}} 3660.0' in render(watched.registry).decode()
+        assert f'{hwm}{{channel_id="1000002"}} 7260.0' in render(watched.registry).decode()
+
+
+@pytest.mark.spec("T3", "T9")
+def test_a_high_water_mark_has_an_age_only_while_its_run_is_unfinished() -> None:
+    watched = Watched(limit=2)
+    hwm, names = "parser_hwm_age_seconds", "floodmark_channel_info"
+
+    def measure(*numbers: int) -> list[float | None]:
+        channels = [UnfinishedChannel(str(n), f"@{n}", NOON - timedelta(hours=9 - n)) for n in numbers]
+        watched.events.emit(UnfinishedChannelsMeasured(tuple(channels)))
+        return [watched.value(hwm, channel_id=str(n)) for n in (1, 2, 3, 4)]
+
+    with time_machine.travel(NOON, tick=False):
+        assert measure(1, 2) == [8 * 3600, 7 * 3600, None, None]
+        assert watched.value(names, channel_id="1", channel="@1") == 1
+        # The first two, which stand still for longest; those that have finished make room.
+        assert measure(2, 3, 4) == [None, 7 * 3600, 6 * 3600, None]
+        assert measure() == [None] * 4
+        assert hwm + "{" not in render(watched.registry).decode()
+        measure(1)
+        watched.events.emit(LeaderChanged(False, "another"))
+        assert watched.value(hwm, channel_id="1") is None, "another leader shows it"
+    assert not watched.events.failures
 
 
 @pytest.mark.spec("F7")
@@ -289,7 +313,7 @@ def test_the_values_of_a_growing_label_are_bounded() -> None:
         watched.events.emit(ExecutionSettled("a", f"source-{number}", "1", "done", 0.1))
         watched.events.emit(BreakerMoved(f"domain-{number}", "open"))
         watched.events.emit(CallRetried(f"chat-{number}", "m", 1, 0.1, "OSError"))
-        watched.events.emit(RunEnded("s", number, "incremental", "done", 0.1, 1, NOON))
+        watched.events.emit(RunEnded("s", number, "incremental", "done", 0.1, 1))
     watched.events.emit(ExecutionSettled("a", "source-999", "1", "dead", 0.1))
     watched.events.emit(ExecutionSettled("a", "source-1", "1", "dead", 0.1))
 
@@ -301,7 +325,7 @@ def test_the_values_of_a_growing_label_are_bounded() -> None:
     assert value(executed, status="dead", source_id="source-1") == 1
     assert value("crawler_scheduler_circuit_breaker_trips_total", domain="other") == 997
     assert value("retries_total", target="other", reason="OSError") == 997
-    assert text.count("parser_hwm_age_seconds{") == 4
+    assert text.count("incremental_watermark_age_seconds{") == 4
 
 
 def test_an_execution_without_a_source_id_is_counted_as_none(watched: Watched) -> None:
@@ -353,7 +377,7 @@ events.emit(ExecutionSettled("a", "s", "1", "done", 0.5))
 events.emit(SlotsChanged(10, int(sys.argv[1])))
 events.emit(LeaderChanged(sys.argv[1] == "3", None))
 hours = timedelta(hours=int(sys.argv[1]))
-events.emit(RunEnded("s", 7, "incremental", "done", 0.5, 1, datetime.now(UTC) - hours))
+events.emit(UnfinishedChannelsMeasured((UnfinishedChannel("7", "@seven", datetime.now(UTC) - hours),)))
 assert not events.failures, events.failures
 print("ready", flush=True)
 sys.stdin.readline()
@@ -386,4 +410,4 @@ def test_several_processes_add_up(tmp_path: Path) -> None:
     assert 'crawler_scheduler_jobs_executed_total{source_id="s",status="done"} 2.0' in lines
     assert "crawler_scheduler_is_leader 1.0" in lines
     [age] = [line.split()[1] for line in lines if line.startswith('parser_hwm_age_seconds{channel_id="7"}')]
-    assert 3 * 3600 <= float(age) < 3 * 3600 + 100, "of the newest post that any of them has seen"
+    assert 3 * 3600 <= float(age) < 3 * 3600 + 100, "the latest move that any of them has seen"

@@ -111,10 +111,11 @@ class Fleet:
         """Whether workers have been asked to take no more work."""
         return await self.get_fact(_DRAIN) is True
 
-    async def tick(self, holder: str, interval: timedelta) -> None:
-        """Say that the scheduler has just made a step, and makes the next one after `interval` at the latest."""
-        async with self._database.reading() as connection:
-            at = await present_moment(self._database, self._clock, connection)
+    async def tick(self, holder: str, interval: timedelta, at: datetime | None = None) -> None:
+        """Say that the scheduler has made a step, `at` that moment or now, and makes one every `interval` at least."""
+        if at is None:
+            async with self._database.reading() as connection:
+                at = await present_moment(self._database, self._clock, connection)
         await self.set_fact(_TICK, {"at": at, "holder": holder, "interval": interval.total_seconds()})
 
     async def last_tick(self) -> Tick | None:

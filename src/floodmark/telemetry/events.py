@@ -97,6 +97,12 @@ class LeaderElectionAttempted(Event, frozen=True, gc=False):
     won: bool
 
 
+class SchedulerStarted(Event, frozen=True, gc=False):
+    """A scheduler runs, which, while it leads, ticks every `interval` seconds at least."""
+
+    interval: float
+
+
 class SchedulerTicked(Event, frozen=True, gc=False):
     """The leader has looked for what is due, at this time of the database."""
 
@@ -223,7 +229,7 @@ class ModeChosen(Event, frozen=True, gc=False):
 
 
 class RunEnded(Event, frozen=True, gc=False):
-    """A channel was read, or could not be. `status`: done, empty, waiting or failed; `hwm`: of its newest post."""
+    """A channel was read, or could not be. `status`: done, empty, waiting or failed."""
 
     stream: str
     channel_id: int | None
@@ -231,7 +237,6 @@ class RunEnded(Event, frozen=True, gc=False):
     status: str
     seconds: float
     parsed: int = 0
-    hwm: datetime | None = None
 
 
 class FetchTimed(Event, frozen=True, gc=False):
@@ -321,6 +326,20 @@ class StateMeasured(Event, frozen=True, gc=False):
     stale_sources: int
     outbox_pending: int
     outbox_lag: float
+
+
+class UnfinishedChannel(Event, frozen=True, gc=False):
+    """A channel with a run that has not finished, and when its high-water mark was last moved."""
+
+    channel_id: str
+    name: str
+    moved_at: datetime
+
+
+class UnfinishedChannelsMeasured(Event, frozen=True, gc=False):
+    """The channels that the leader found to have an unfinished run, the one that stands still for longest first."""
+
+    channels: tuple[UnfinishedChannel, ...] = ()
 
 
 class InvalidJob(Event, frozen=True, gc=False):

@@ -46,8 +46,8 @@ class SchedulerOut(BaseModel):
     """The scheduler, by its last tick."""
 
     last_tick_ts: datetime | None
-    interval_sec: float | None = Field(description="How soon the next tick may be expected.")
-    lock_owner: str | None = Field(description="Who schedules.")
+    interval_sec: int | None = Field(description="How often the scheduler ticks at least (SCHEDULE_CHECK_INTERVAL).")
+    lock_owner: str | None = Field(description="The HOSTNAME of the process that schedules.")
     status: Literal["ok", "stale", "down"] = Field(
         description="stale when the last tick is older than two intervals, down after five or if there was none."
     )

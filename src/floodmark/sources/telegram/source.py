@@ -193,7 +193,6 @@ class _Collection:
                 status=status,
                 seconds=time.monotonic() - self._began,
                 parsed=0 if reading is None else reading.parsed,
-                hwm=mark.date,
             )
         )
 

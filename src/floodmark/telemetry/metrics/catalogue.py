@@ -91,6 +91,8 @@ CHAPTERS: tuple[Chapter, ...] = (
                  SCHEDULER, "ledger", "status"),
         _gauge("scheduler_last_tick_ts_seconds", "When the leader last looked for what is due, in Unix time.",
                LEADER, "ledger", across="newest"),
+        _gauge("scheduler_interval_seconds", "How often a scheduler ticks at least (SCHEDULE_CHECK_INTERVAL).",
+               SCHEDULER, "operations", across="largest"),
         _counter("crawler_scheduler_triggers_fired_total", "Webhooks and messages received that can fire jobs.",
                  API, "ledger", "type"),
         _counter("crawler_scheduler_triggers_matched_total", "Jobs fired by webhooks and messages.",
@@ -172,8 +174,11 @@ CHAPTERS: tuple[Chapter, ...] = (
                  WORKER, "ledger", "mode"),
         _histogram("parser_run_duration_seconds", "How long a run took.",
                    WORKER, "ledger", "mode", buckets=DURATION_BUCKETS),
-        _gauge("parser_hwm_age_seconds", "Age of the newest post of a channel; grows while nothing is posted or read.",
-               WORKER, "ledger", "channel_id", across="age", grows=("channel_id",)),
+        _gauge("parser_hwm_age_seconds",
+               "Time since the high-water mark of an unfinished run was moved; absent when no run is unfinished.",
+               LEADER, "ledger", "channel_id", across="age", grows=("channel_id",)),
+        _gauge("floodmark_channel_info", "1, with the name of a channel that has an unfinished run.",
+               LEADER, "operations", "channel_id", "channel", across="largest", grows=("channel_id", "channel")),
         _gauge("incremental_watermark_age_seconds", "Time since a channel was last read to its end.",
                WORKER, "ledger", "channel_id", across="age", grows=("channel_id",)),
         _counter("parser_mode_forced_total", "Runs in another mode than the watermark asks for, and why.",
@@ -186,8 +191,8 @@ CHAPTERS: tuple[Chapter, ...] = (
                    WORKER, "ledger", "chat", buckets=DURATION_BUCKETS, grows=("chat",)),
         _gauge("fetch_lag_seconds", "Age of the newest message of the last page.",
                WORKER, "ledger", "chat", across="latest", grows=("chat",)),
-    ), text="Of Telegram channels. A process shows what it has done itself: the age of a channel is the smallest that "
-            "any of them\nshows, `min by (channel_id) (parser_hwm_age_seconds)`."),
+    ), text="Of Telegram channels. A process shows what it has done itself: how long ago a channel was read is the "
+            "smallest that any of them\nshows, `min by (channel_id) (incremental_watermark_age_seconds)`."),
     Chapter("Calls", (
         _counter("retries_total", "Calls made again; the target is a channel, a site, or redis.",
                  ALL, "ledger", "target", "reason", grows=("target",)),

@@ -1,9 +1,11 @@
 """How metrics are made: each on the registry of its process, with labels that cannot grow without end."""
 
+import os
 import time
 from bisect import bisect_left
 from collections import Counter as TallyOf
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from threading import Lock
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -41,6 +43,22 @@ class Family(Generic[M]):
     def child(self, *labels: str) -> M:
         """The series with these labels."""
         return self._children.get(labels) or self._admit(labels)
+
+    def show_only(self: "Family[Gauge]", values: Mapping[tuple[str, ...], float], *, absent: float) -> None:
+        """Set exactly these series, as many of the first ones as the limit admits, and remove all others.
+
+        Where several processes add up the library cannot remove a series: it is set to `absent` there.
+        """
+        for labels in [labels for labels in self._children if labels not in values]:
+            if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+                self._children[labels].set(absent)
+            else:
+                self._metric.remove(*labels)
+            del self._children[labels]
+        for place, known in self._values.items():
+            known.intersection_update({labels[place] for labels in self._children})
+        for labels, value in islice(values.items(), self._limit):
+            self.child(*labels).set(value)
 
     def _admit(self, labels: tuple[str, ...]) -> M:
         # Only the folded labels are remembered: the values turned away have no end.

@@ -1,0 +1,68 @@
+"""The high-water mark of a channel exists while a run is unfinished, and so does its age."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from floodmark.batch import Batch, Item
+from floodmark.health import health_of
+from floodmark.outcome import Done
+from floodmark.parts import Parts, open_parts
+from floodmark.roles import SchedulerRole
+from floodmark.settings import Settings
+from floodmark.telemetry.metrics import render
+from floodmark.testing.factories import given_executions, given_job, settle, take
+
+pytest_plugins = ("backends",)
+
+
+@pytest.fixture(params=["sqlite_copy", "pg_clean"])
+def url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(request.param))
+
+
+@pytest.fixture
+async def parts(url: str) -> AsyncIterator[Parts]:
+    async with open_parts(Settings(database_url=url, hostname="telethon-ingest-1")) as opened:
+        yield opened
+
+
+async def shown(parts: Parts, role: SchedulerRole) -> list[str]:
+    await role.measure()
+    lines = render(parts.registry).decode().splitlines()
+    return [line for line in lines if line.startswith(("parser_hwm_age_seconds{", "floodmark_channel_info{"))]
+
+
+@pytest.mark.spec("T3", "T9", "T10")
+async def test_a_quiet_channel_has_no_high_water_mark(parts: Parts) -> None:
+    role = SchedulerRole(parts, is_alone=True)
+    await role.leader.step()
+    long_ago = datetime.now(UTC) - timedelta(days=400)
+    quiet = await given_job(parts, name="quiet", source="telegram", target="@harbour")
+    await given_executions(parts, [quiet])
+    [lease] = await take(parts)
+    post = Item(key="1:1", data={"text": "old"}, occurred_at=long_ago)
+    await parts.keeping.keep(lease, Batch([post], {"channel": 1001, "id": 1}))
+
+    age, name = await shown(parts, role)
+    assert age.startswith('parser_hwm_age_seconds{channel_id="1001"}')
+    assert float(age.split()[1]) < 60, "the post is old; the mark was moved just now"
+    assert name == 'floodmark_channel_info{channel="@harbour",channel_id="1001"} 1.0'
+
+    await settle(parts, lease, Done())
+    assert await shown(parts, role) == [], "whatever the age of its newest post"
+    await role.leader.resign()
+
+
+@pytest.mark.spec("T8")
+async def test_health_and_alert_mean_the_same_tick(parts: Parts) -> None:
+    role = SchedulerRole(parts, is_alone=True)
+    await role.leader.step()
+    await role.scheduler.step()
+    await role.tick()
+    scheduler = (await health_of(parts))["scheduler"]
+    assert (scheduler["interval_sec"], scheduler["lock_owner"], scheduler["status"]) == (60, "telethon-ingest-1", "ok")
+    ticked = parts.registry.get_sample_value("scheduler_last_tick_ts_seconds")
+    assert scheduler["last_tick_ts"].timestamp() == ticked
+    await role.leader.resign()
