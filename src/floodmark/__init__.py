@@ -22,6 +22,7 @@ What travels along it:
     outcome.py    how an execution ended
     posts.py      posts of channels as items, and the events that tell of them
     shapes.py     all of these as JSON
+    strict_json.py  JSON that others wrote, bounded in depth
 
 What it stands on:
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .incoming.intake import Intake
 from .incoming.listening import ChannelListener, StreamListener
+from .incoming.refusals import FLUSH_EVERY
 from .moving.shadow import Shadow
 from .parts import Parts, call_policy
 from .scheduler.scheduler import Scheduler
@@ -136,6 +137,7 @@ class SchedulerRole:
         return [
             self._loop("channels", self._channels.step, _SOON, bell(Topic.JOBS)),
             self._loop("streams", streams.step, _SOON, bell(Topic.JOBS)),
+            self._loop("refusals", self._intake.refusals.flush, FLUSH_EVERY),
         ]
 
     async def _forget_leftovers(self) -> timedelta | None:
@@ -208,6 +210,7 @@ class SchedulerRole:
             await self._notifier.close()
         if self._channels is not None:
             await self._channels.close()
+            await _politely(self._intake.refusals.flush(), self._parts.events)
         await _politely(self.leader.resign(), self._parts.events)
         if self._is_alone:
             await _politely(self._fleet.left(self._parts.name), self._parts.events)

@@ -40,6 +40,8 @@ async def test_a_request_keeps_its_id_if_that_is_sane(light: Api) -> None:
         (b'{"name": "\\ud800"}', "body", "not JSON"),
         (b'{"params": {"a": ["\\u0000"]}}', "body", "NUL"),
         (b'{"params": ' + b"[" * 100_000, "body", "nested too deeply"),
+        (b'{"params": {"a": ' + b"[" * 500 + b"]" * 500 + b"}}", "body", "nested too deeply"),
+        (b'{"params": {"a": ' + b"[" * 31 + b"]" * 31 + b"}}", "body", "nested too deeply"),
         (b"[]", "body", "object"),
         (b'{"priority": "1"}', "body.priority", "1, 2 or 3"),
         (b'{"priority": true}', "body.priority", "1, 2 or 3"),

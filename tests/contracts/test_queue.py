@@ -165,7 +165,17 @@ class TestRedisStreamsItself:
         assert [lease.execution_id for lease in leases] == ids
         assert degraded == []
 
-    @pytest.mark.parametrize("fields", [{"x": "y"}, {"id": "no such execution"}, {b"\xff": b"\xfe"}, {"id": b"\xff"}])
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"x": "y"},
+            {"id": "no such execution"},
+            {b"\xff": b"\xfe"},
+            {"id": b"\xff"},
+            {"id": b"a\x00b"},
+            {"id": "x" * 10**7},
+        ],
+    )
     async def test_garbage_in_a_stream_is_dropped(self, parts: Parts, redis: Redis, fields: dict[Any, Any]) -> None:
         """And what stands behind it is handed out."""
         await redis.xadd(NORMAL, fields)
@@ -176,7 +186,7 @@ class TestRedisStreamsItself:
         assert [lease.execution_id for lease in leases] == ids
         assert await redis.xlen(NORMAL) == 1
 
-    @pytest.mark.parametrize("fields", [{"x": "y"}, {"id": "no such execution"}, {"id": b"\xff"}, {"x": "y" * 10**7}])
+    @pytest.mark.parametrize("fields", [{"x": "y"}, {"id": b"a\x00b"}, {"id": b"\xff"}, {"x": "y" * 10**7}])
     async def test_garbage_that_comes_while_waiting_is_dropped(
         self, parts: Parts, redis: Redis, fields: dict[Any, Any]
     ) -> None:

@@ -161,6 +161,7 @@ async def receive_a_webhook(town: Town) -> None:
     await change_jobs(town.parts, [job.job_id], trigger_webhook="/orders")
     intake, arrival = Intake(town.parts), Arrival(kind="webhook", subject="/orders", path=("orders",))
     await intake.take(arrival, await intake.matching(arrival))
+    intake.refusals.refuse("webhook", (), "unsigned")
 
 
 async def stumble(town: Town) -> None:
@@ -226,7 +227,11 @@ AT_WORK: dict[Cause, tuple[str, ...]] = {
     ),
     give_up: ("floodmark_executions_dead_total", "floodmark_notifications_total"),
     scan_without_a_browser: ("floodmark_scans_total",),
-    receive_a_webhook: ("crawler_scheduler_triggers_fired_total", "crawler_scheduler_triggers_matched_total"),
+    receive_a_webhook: (
+        "crawler_scheduler_triggers_fired_total",
+        "crawler_scheduler_triggers_matched_total",
+        "floodmark_triggers_refused_total",
+    ),
     stumble: ("floodmark_step_failures_total",),
     be_replaced: ("floodmark_lease_lost_total",),
 }

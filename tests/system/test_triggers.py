@@ -145,6 +145,7 @@ async def test_a_job_that_several_triggers_name_runs_once(house: House) -> None:
 async def test_what_concerns_no_job_is_counted(house: House) -> None:
     assert await house.hook("/nobody/home", delivery_id="d1") == Taken(delivery_id="d1")
     await house.hook("/nobody/there")
+    await house.intake.refusals.flush()
     status = await house.desk.status()
     assert (status.unmatched.count, status.unmatched.last) == (2, "webhook:/nobody/there")
     assert house.told == [TriggersFired("webhook")] * 2
@@ -405,9 +406,19 @@ async def test_a_job_cannot_name_a_path_that_can_never_fit(house: House) -> None
 async def test_refusals_are_counted_by_reason(house: House) -> None:
     row = await house.add("webhook", "/a")
     for reason in ("late", "altered", "late"):
-        await house.intake.triggers.refuse([row.trigger_id], reason)
+        house.intake.refusals.refuse("webhook", [row.trigger_id], reason)
+    await house.intake.refusals.flush()
+    house.intake.refusals.refuse("webhook", [row.trigger_id, "removed meanwhile"], "late")
+    async with house.parts.database.writing() as connection:
+        await connection.exec_driver_sql("ALTER TABLE triggers RENAME TO away")
+    with pytest.raises(DBAPIError):
+        await house.intake.refusals.flush()
+    async with house.parts.database.writing() as connection:
+        await connection.exec_driver_sql("ALTER TABLE away RENAME TO triggers")
+    house.intake.refusals.refuse("webhook", [row.trigger_id], "late")
+    await house.intake.refusals.flush()
     [now] = await house.desk.page()
-    assert (now.refused, now.refusals, now.last_refusal) == (3, {"late": 2, "altered": 1}, "late")
+    assert (now.refused, now.refusals, now.last_refusal) == (5, {"late": 4, "altered": 1}, "late")
     assert now.last_refused_at is not None
 
 
@@ -622,6 +633,7 @@ async def test_a_key_that_is_no_stream_keeps_nobody_from_the_others(with_redis: 
     for _ in range(3):
         await listener.step()
     assert len(await house.executions()) == 1
+    await house.intake.refusals.flush()
     [text, orders] = await house.desk.page("stream")
     assert text.refusals == {"not a stream": 1}
     assert (text.listening, orders.listening) == (False, True)
@@ -674,3 +686,85 @@ async def test_without_redis_a_channel_says_that_nobody_listens(house: House) ->
     await house.add("channel", "content:new")
     [status] = (await house.desk.status()).triggers
     assert (status.listening, status.why_not) == (False, "there is no Redis: set REDIS_URL")
+
+
+# Messages that cannot be read
+
+
+def nested(levels: int) -> bytes:
+    return b'{"a":' * levels + b"1" + b"}" * levels
+
+
+# Each is read as text or skipped; none may stop the next one. Row 31 of the fault catalogue.
+ODD = [
+    nested(500),
+    nested(900),
+    nested(100_000),
+    b'{"a": "' + b"x" * 10_000_000 + b'"}',
+    b'{"a": ' + b"9" * 5000 + b"}",
+    b'{"a": 1e999, "b": -0.0}',
+    b'{"a": "\\ud800"}',
+    b'{"a\\u0000": "\\u0000"}',
+    b"\xff\xfe\x00",
+    b"",
+    b"[[],{}]",
+]
+
+
+@pytest.mark.spec("V4", "G9")
+async def test_no_message_on_a_channel_keeps_the_next_one_from_firing(with_redis: House) -> None:
+    house = with_redis
+    redis = house.parts.redis
+    assert redis is not None
+    await house.job("news")
+    await house.job("naming", trigger_channel="named")
+    await house.add("channel", "odd*", "news", params={"all": "body", "a": "body.a"})
+    listener = ChannelListener(house.parts, house.intake, leading(house))
+    await listener.step()
+    for message in ODD:
+        await redis.publish("odd", message)
+    # A name that fits a pattern can be as long and as odd as the message.
+    await redis.publish(b"odd\x00" + b"x" * 100_000, b"{}")
+    await redis.publish("named", nested(500))
+    await redis.publish("named", b'{"last": true}')
+
+    async def fired() -> bool:
+        await listener.step()
+        return {"last": True} in [row.params for row in await house.executions(job_name="naming")]
+
+    await eventually(fired)
+    await listener.close()
+    await house.intake.refusals.flush()
+    [trigger] = await house.desk.page("channel")
+    assert trigger.refusals == {"nested too deeply": 3, "too large": 1, "unreadable": 1}
+    status = await house.desk.status()
+    assert (status.unreadable.count, status.unreadable.last) == (6, "channel:named: nested too deeply")
+
+
+@pytest.mark.spec("V4", "G9")
+async def test_no_entry_of_a_stream_keeps_the_next_one_from_firing(with_redis: House) -> None:
+    """Also not after a restart: it is acknowledged."""
+    house = with_redis
+    redis = house.parts.redis
+    assert redis is not None
+    await house.job("news")
+    await house.add("stream", "orders", "news", params={"all": "body.x", "n": "body.n"})
+    for message in ODD:
+        await redis.xadd("orders", {"x": message})
+    await redis.xadd("orders", {b"\xff\x00": b"\x00"})
+    await redis.xadd("orders", {f"field{number}": "x" for number in range(5000)})
+    await redis.xadd("orders", {"n": "last"})
+
+    listener = StreamListener(house.parts, house.intake, leading(house))
+
+    async def fired() -> bool:
+        await listener.step()
+        return {"n": "last"} in [row.params for row in await house.executions()]
+
+    await eventually(fired)
+    group = group_of(house.parts.settings.scheduler_queue_prefix)
+    assert (await redis.xpending("orders", group))["pending"] == 0
+    await house.intake.refusals.flush()
+    [trigger] = await house.desk.page("stream")
+    assert trigger.refusals == {"nested too deeply": 3, "too large": 1}
+    assert (await house.desk.status()).unreadable.count == 4

@@ -33,7 +33,7 @@ from .routes.scheduler import scheduler
 from .routes.streams import streams
 from .routes.sync import sync
 from .routes.tokens import tokens
-from .routes.triggers import triggers
+from .routes.triggers import flushing, triggers
 from .traced import Traced
 
 PREFIX = "/api/v2"
@@ -104,7 +104,8 @@ def _routes() -> Sequence[BaseRoute]:
 
 @asynccontextmanager
 async def _living(app: FastAPI) -> AsyncIterator[None]:
-    yield
+    async with flushing(app):
+        yield
     if app.state.live is not None:
         await app.state.live.ended()
 

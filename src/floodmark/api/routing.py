@@ -14,6 +14,8 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Scope
 
+from floodmark.strict_json import NotJson, read_json
+
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -88,11 +90,9 @@ def _refuse_unknown(request: Request, known: set[str]) -> None:
 
 def _decoded(body: bytes) -> Any:
     try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        value = read_json(body)
+    except NotJson as error:
         raise json.JSONDecodeError(str(error), "", 0) from None
-    except RecursionError:
-        raise json.JSONDecodeError("nested too deeply", "", 0) from None
     if b"\\u0000" in body and _has_nul(value):
         raise json.JSONDecodeError("a text holds a NUL character, which databases cannot store", "", 0)
     return value

@@ -3,10 +3,13 @@
 import json
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from floodmark.durations import parse_every
 from floodmark.errors import InvalidInput
+from floodmark.strict_json import TooDeep, require_shallow
+
+T = TypeVar("T")
 
 
 def params_of(assignments: Sequence[str]) -> dict[str, Any]:
@@ -16,7 +19,7 @@ def params_of(assignments: Sequence[str]) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise InvalidInput(f"--param {text[:60]!r} is not NAME=VALUE", hint="for example --param depth=2")
-        found[key.strip()] = json_or_text(value)
+        found[key.strip()] = _shallow(json_or_text(value), text)
     return found
 
 
@@ -24,7 +27,9 @@ def json_or_text(value: str) -> Any:
     """JSON where it is JSON, else the text itself."""
     try:
         return json.loads(value, parse_constant=str)
-    except (ValueError, RecursionError):
+    except RecursionError:
+        raise _too_deep(value) from None
+    except ValueError:
         return value
 
 
@@ -32,11 +37,25 @@ def json_object(text: str, *, example: str) -> dict[str, Any]:
     """An object written as JSON."""
     try:
         value = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise _too_deep(text) from None
+    except ValueError as error:
         raise InvalidInput(f"{text[:60]!r} is not JSON: {error}", hint=f"for example '{example}'") from None
     if not isinstance(value, dict):
         raise InvalidInput(f"{text[:60]!r} is not an object", hint=f"for example '{example}'")
+    return _shallow(value, text)
+
+
+def _shallow(value: T, text: str) -> T:
+    try:
+        require_shallow(value)
+    except TooDeep:
+        raise _too_deep(text) from None
     return value
+
+
+def _too_deep(text: str) -> InvalidInput:
+    return InvalidInput(f"{text[:60]!r} is {TooDeep()}", hint="use a flatter value")
 
 
 def duration(text: str | None) -> timedelta | None:

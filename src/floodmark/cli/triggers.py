@@ -21,7 +21,7 @@ from .times import relative
 if TYPE_CHECKING:
     from floodmark.office.port import Office
     from floodmark.office.triggers import TriggerVerbs
-    from floodmark.store.triggers import Kind, NewTrigger, TriggersStatus, TriggerStatus
+    from floodmark.store.triggers import Kind, NewTrigger, TriggersStatus, TriggerStatus, Unmatched
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ def ls(context: typer.Context, as_json: AsJson = False) -> None:
 
 @triggers.command("status")
 def show_status(context: typer.Context, as_json: AsJson = False) -> None:
-    """Tell how they fare: who listens, what was refused and why, what concerned no job."""
+    """Show which scheduler listens to Redis, what was refused and why, and what matched no job."""
     desk = Desk.of(context)
     status = desk.work(lambda office: _verbs(office).status())
     if as_json:
@@ -91,7 +91,8 @@ def show_status(context: typer.Context, as_json: AsJson = False) -> None:
         facts(
             [
                 ("listens to Redis", status.listener or "nobody"),
-                ("concerned no job", _unmatched(status)),
+                ("matched no job", _counted(status.unmatched)),
+                ("could not be read", _counted(status.unreadable)),
             ]
         )
     )
@@ -144,8 +145,8 @@ def _tell_refused(desk: Desk, row: "TriggerStatus", now: datetime) -> None:
     desk.out.print(f"[yellow]{plain(row.pattern)}[/] refused {plain(reasons)}{last}", highlight=False)
 
 
-def _unmatched(status: "TriggersStatus") -> str:
-    count, last = status.unmatched.count, status.unmatched.last
+def _counted(deliveries: "Unmatched") -> str:
+    count, last = deliveries.count, safe(deliveries.last)
     return "nothing" if not count else f"{counted(count, 'delivery').replace('deliverys', 'deliveries')}, last {last}"
 
 

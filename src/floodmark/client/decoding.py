@@ -29,7 +29,7 @@ def decoded(body: bytes, kind: type[T]) -> T:
     """A body as a value of this kind."""
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise not_understood(error) from error
 
 
@@ -37,7 +37,7 @@ def converted(value: Any, kind: type[T]) -> T:
     """The same for a part of a body."""
     try:
         return msgspec.convert(value, kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise not_understood(error) from error
 
 

@@ -163,7 +163,7 @@ class Transport:
         """What an answer that is not good means."""
         try:
             problem = msgspec.json.decode(response.content, type=Problem)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return self._stranger(response)
         kind = _KINDS.get(response.status_code, Unavailable)
         message, hint = problem.detail, problem.hint or ""

@@ -3,4 +3,5 @@
 intake.py      which jobs an arrival concerns, and with which params
 webhooks.py    HTTP: signatures, and who may come without one
 listening.py   Redis: channels and streams, heard by the leader
+refusals.py    counts of deliveries that were not taken
 """

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from floodmark.errors import InvalidInput
@@ -13,6 +12,7 @@ from floodmark.parts import Parts
 from floodmark.store.deliveries import Deliveries, Group, Shot, Taken
 from floodmark.store.packing import clean
 from floodmark.store.triggers import Kind, Rule, Triggers
+from floodmark.strict_json import NotJson, TooDeep, read_json
 from floodmark.telemetry.events import TriggersFired, TriggersMatched
 from floodmark.telemetry.tracing import triggered
 from floodmark.triggers.matching import (
@@ -24,6 +24,8 @@ from floodmark.triggers.matching import (
     segments,
 )
 from floodmark.vault import Vault
+
+from .refusals import Refusals
 
 # A name for what arrived, not the thing itself.
 LONGEST_ID = 200
@@ -53,6 +55,9 @@ class Intake:
     def __init__(self, parts: Parts) -> None:
         self._queue, self._events, self._tracing = parts.queue, parts.events, parts.tracing
         self.triggers = Triggers(parts.database, parts.clock, Vault.of(parts.settings))
+        self.refusals = Refusals(self.triggers, parts.events)
+        # A message on Redis may be as large as a webhook.
+        self.body_max = parts.settings.api_body_max
         self.deliveries = Deliveries(parts.database, parts.clock, patience=parts.settings.queue_patience)
 
     async def matching(self, arrival: Arrival) -> Matches:
@@ -72,7 +77,7 @@ class Intake:
         shots = await self._shots(arrival, matches)
         if not shots:
             self._events.emit(TriggersFired(arrival.kind))
-            await self.triggers.unmatched(arrival.kind, arrival.subject)
+            self.refusals.unmatched(arrival.kind, arrival.subject)
             return Taken(delivery_id=arrival.delivery_id or new_id())
         with triggered(self._tracing, arrival.kind, arrival.subject) as traceparent:
             outcome = await self.deliveries.take(
@@ -156,13 +161,14 @@ def params_of(pattern: str, mapping: Mapping[str, str], arrival: Arrival) -> dic
 
 
 def read_message(data: bytes) -> Any:
-    """What a message says: an object if it is JSON, else its text."""
-    text = data.decode("utf-8", "replace")
+    """Return the object of a message, or its text if it is not a JSON object; raise `TooDeep` if it is nested so."""
     try:
-        value = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return text
-    return value if isinstance(value, dict) else text
+        value = read_json(data)
+    except TooDeep:
+        raise
+    except NotJson:
+        value = None
+    return value if isinstance(value, dict) else data.decode("utf-8", "replace")
 
 
 def _is_id(text: str) -> bool:

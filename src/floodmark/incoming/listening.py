@@ -9,23 +9,28 @@ Both look again every second at what they should listen to, and at once when som
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import asyncpg
 from msgspec import Struct
+from msgspec.structs import replace
+from sqlalchemy.exc import DataError, SQLAlchemyError
 
-from floodmark.errors import FloodmarkError, Unavailable
+from floodmark.errors import InvalidInput, Unavailable
 from floodmark.parts import Parts
 from floodmark.redis_errors import redis_errors
 from floodmark.store.fleet import Fleet
 from floodmark.store.triggers import Rule
+from floodmark.strict_json import TooDeep, require_shallow
 from floodmark.telemetry.events import Events, StepFailed
-from floodmark.triggers.matching import channel_matches, is_glob
+from floodmark.triggers.matching import LONGEST, channel_matches, is_glob
 from floodmark.upkeep.leader import Leader
 
-from .intake import Arrival, Intake, read_message
+from .intake import Arrival, Intake, Matches, read_message
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -98,7 +103,7 @@ class ChannelListener:
         self._pubsub: PubSub | None = None
         self._subscribed: tuple[str, ...] = ()
         self._looked_at = -_LOOK_EVERY_SECONDS
-        self._waiting: deque[Arrival] = deque()
+        self._waiting: deque[tuple[Arrival, bytes]] = deque()
 
     async def step(self) -> timedelta | None:
         """Listen for a moment, and fire what was heard."""
@@ -171,11 +176,12 @@ class ChannelListener:
         through = _text(message["pattern"]) if message["type"] == "pmessage" else channel
         fitting = sorted((p for p in self._subscribed if channel_matches(p, channel)), key=lambda p: (is_glob(p), p))
         if fitting and through == fitting[0]:
-            self._waiting.append(Arrival(kind="channel", subject=channel, body=read_message(message["data"])))
+            self._waiting.append((Arrival(kind="channel", subject=channel), message["data"]))
 
     async def _fire_waiting(self) -> None:
         while self._waiting:
-            await _fired(self._intake, self._waiting[0], self._events)
+            arrival, data = self._waiting[0]
+            await _fire(self._intake, arrival, partial(_read_data, data, self._intake.body_max), self._events)
             self._waiting.popleft()
 
 
@@ -232,9 +238,8 @@ class StreamListener:
 
     async def _take(self, key: str, entry_id: bytes, fields: Mapping[bytes, bytes]) -> None:
         if fields:
-            body = {_text(name): read_message(value) for name, value in fields.items()}
-            arrival = Arrival(kind="stream", subject=key, body=body, delivery_id=_text(entry_id))
-            await _fired(self._intake, arrival, self._events)
+            arrival = Arrival(kind="stream", subject=key, delivery_id=_text(entry_id))
+            await _fire(self._intake, arrival, partial(_read_fields, fields, self._intake.body_max), self._events)
         # One without fields was deleted while it was ours.
         await self._redis.xack(key, self._group, entry_id)
 
@@ -260,7 +265,7 @@ class StreamListener:
         except ResponseError as error:
             # One key that is no stream must not keep us from the others.
             self._events.emit(StepFailed(step="streams", error=f"{rule.pattern}: {error}"))
-            await self._intake.triggers.refuse([rule.trigger_id], "not a stream")
+            self._intake.refusals.refuse("stream", [rule.trigger_id], "not a stream")
             return False
         return True
 
@@ -281,16 +286,62 @@ async def make_group(redis: "Redis", key: str, group: str, *, since: str = "$") 
             raise
 
 
-async def _fired(intake: Intake, arrival: Arrival, events: Events) -> None:
-    """Fire it. What can never be fired is told and dropped; what may work later raises."""
+class _TooLarge(InvalidInput):
+    """A message of more bytes than a webhook may have."""
+
+
+async def _fire(intake: Intake, arrival: Arrival, read: Callable[[], Any], events: Events) -> None:
+    """Fire the jobs of a message. A message that can never be taken is counted and skipped.
+
+    An error of the database or of Redis is raised: the message is tried again. Any other error is the fault of this
+    message, and must not keep those behind it waiting.
+    """
+    matches = Matches(rules=(), of_jobs=())
     try:
         matches = await intake.matching(arrival)
         if matches.rules or matches.of_jobs:
-            await intake.take(arrival, matches)
-    except Unavailable:
-        raise
-    except FloodmarkError as error:
-        events.emit(StepFailed(step=f"trigger {arrival.kind}:{arrival.subject}", error=str(error)))
+            _check_subject(arrival)
+            await intake.take(replace(arrival, body=read()), matches)
+    except Exception as error:
+        if _may_pass(error):
+            raise
+        reason = _REASONS.get(type(error), "unreadable")
+        intake.refusals.unreadable(arrival.kind, arrival.subject, [rule.trigger_id for rule in matches.rules], reason)
+        told = f"{arrival.kind}:{arrival.subject[:200]}: skipped, {type(error).__name__}: {str(error)[:200]}"
+        events.emit(StepFailed(step=f"trigger {arrival.kind}", error=told))
+
+
+_REASONS: Mapping[type[Exception], str] = {TooDeep: "nested too deeply", _TooLarge: "too large"}
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether the same message may be taken later. A `DataError` is about its values, not about the server."""
+    if isinstance(error, DataError | asyncpg.DataError):
+        return False
+    away = (Unavailable, SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, *redis_errors())
+    return isinstance(error, away)
+
+
+def _check_subject(arrival: Arrival) -> None:
+    if len(arrival.subject) > LONGEST:
+        raise InvalidInput(f"the name of the {arrival.kind} is too long", hint=f"use at most {LONGEST} characters")
+
+
+def _read_data(data: bytes, most: int) -> Any:
+    _check_size(len(data), most)
+    return read_message(data)
+
+
+def _read_fields(fields: Mapping[bytes, bytes], most: int) -> dict[str, Any]:
+    _check_size(sum(len(name) + len(value) for name, value in fields.items()), most)
+    body = {_text(name): read_message(value) for name, value in fields.items()}
+    require_shallow(body)
+    return body
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise _TooLarge(f"a message of {size} bytes is too large", hint="send less, or raise API_BODY_MAX")
 
 
 def _text(data: Any) -> str:

@@ -16,7 +16,6 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import unquote
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -24,6 +23,7 @@ from floodmark.clock import Clock
 from floodmark.errors import FloodmarkError, InvalidInput
 from floodmark.store.deliveries import Replayed, Taken
 from floodmark.store.triggers import Rule
+from floodmark.strict_json import NotJson, TooDeep, read_json
 from floodmark.triggers.matching import LONGEST
 
 from .intake import Arrival, Intake
@@ -69,10 +69,11 @@ class Webhook(Struct, frozen=True, kw_only=True):
 
 
 class Webhooks:
-    """Takes webhooks. What is refused changes nothing but the counts of the triggers it was meant for."""
+    """Takes webhooks. A refused one is counted in memory, and writes nothing to the database."""
 
     def __init__(self, intake: Intake, clock: Clock, window: timedelta) -> None:
         self._intake, self._clock, self._window = intake, clock, window
+        self.refusals = intake.refusals
 
     async def take(self, webhook: Webhook) -> Taken:
         """Fire the jobs at its path. `Refused` if nothing at that path believes it."""
@@ -81,18 +82,19 @@ class Webhooks:
             raise InvalidInput("the path is too long, or cannot be shown", hint="for example /sources/42/crawl")
         arrival = Arrival(kind="webhook", subject=subject, path=webhook.path, delivery_id=webhook.headers.get(DELIVERY))
         matches = await self._intake.matching(arrival)
-        believed, signature = await self._believed(webhook, matches.rules)
+        believed, signature = self._believed(webhook, matches.rules)
         if not believed and not webhook.is_trusted:
+            self.refusals.refuse("webhook", (), "no token")
             raise Refused("no token")
         # Only now: nothing of a body is read before someone vouches for it.
         arrival = replace(arrival, body=read_body(webhook), signature=signature)
         try:
             return await self._intake.take(arrival, replace(matches, rules=believed))
         except Replayed:
-            await self._intake.triggers.refuse([rule.trigger_id for rule in believed], "replayed")
+            self.refusals.refuse("webhook", [rule.trigger_id for rule in believed], "replayed")
             raise Refused("replayed") from None
 
-    async def _believed(self, webhook: Webhook, rules: tuple[Rule, ...]) -> tuple[tuple[Rule, ...], str | None]:
+    def _believed(self, webhook: Webhook, rules: tuple[Rule, ...]) -> tuple[tuple[Rule, ...], str | None]:
         """The triggers that take it, and by which signature; counts it for the others."""
         believed: list[Rule] = []
         signature: str | None = None
@@ -105,7 +107,7 @@ class Webhooks:
             else:
                 refusals.setdefault(verdict.refusal, []).append(rule.trigger_id)
         for reason, trigger_ids in refusals.items():
-            await self._intake.triggers.refuse(trigger_ids, reason)
+            self.refusals.refuse("webhook", trigger_ids, reason)
         if refusals and not believed:
             raise Refused(next(iter(refusals)))
         return tuple(believed), signature
@@ -155,11 +157,12 @@ def read_body(webhook: Webhook) -> Any:
     if not webhook.body.strip():
         return None
     try:
-        return msgspec.json.decode(webhook.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return read_json(webhook.body)
+    except TooDeep as error:
+        raise InvalidInput(f"the body is {error}", hint="send a flatter object") from None
+    except NotJson as error:
         if "json" in webhook.headers.get("content-type", ""):
-            why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-            raise InvalidInput(f"the body is not JSON: {why}", hint="send JSON, or another Content-Type") from None
+            raise InvalidInput(f"the body is not JSON: {error}", hint="send JSON, or another Content-Type") from None
     return webhook.body.decode("utf-8", "replace")
 
 

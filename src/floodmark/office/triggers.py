@@ -13,6 +13,7 @@ from floodmark.signals.port import Topic
 from floodmark.store.fleet import Fleet
 from floodmark.store.triggers import (
     UNMATCHED,
+    UNREADABLE,
     Kind,
     NewTrigger,
     OfJobs,
@@ -96,12 +97,13 @@ class TriggerOffice:
         hearings = await self._hearings()
         rows = await self._triggers.page(limit=500)
         holders = [hearing.holder for hearing in hearings.values() if hearing is not None]
-        unmatched = await self._fleet.get_fact(UNMATCHED) or {"count": 0}
+        unmatched, unreadable = [await self._fleet.get_fact(name) or {"count": 0} for name in (UNMATCHED, UNREADABLE)]
         return TriggersStatus(
             listener=holders[0] if holders else None,
             triggers=tuple(self._status(row, hearings) for row in rows),
             of_jobs=tuple(await self._of_jobs(hearings)),
             unmatched=msgspec.convert(unmatched, Unmatched),
+            unreadable=msgspec.convert(unreadable, Unmatched),
         )
 
     async def _statuses(self, rows: Sequence[TriggerRow]) -> list[TriggerStatus]:

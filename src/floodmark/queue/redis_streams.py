@@ -29,6 +29,7 @@ from floodmark.telemetry.events import (
     ExecutionsLeased,
     QueueDegraded,
     QueueRestored,
+    StepFailed,
 )
 
 from .port import Queue
@@ -38,6 +39,8 @@ GROUP = "workers"
 _AWAY_SECONDS = 2.0
 # One script call must not block Redis for long.
 _PUT_AT_ONCE = 500
+# No id of an execution is longer, also not one typed by hand.
+_LONGEST_ID = 200
 _AWAY = (RedisError, OSError, TimeoutError)
 
 
@@ -113,6 +116,7 @@ class RedisStreamsQueue:
         except _AWAY as error:
             self._lost(error)
             return await self._fallback.lease(limit, worker=worker, ttl=ttl, wait=wait)
+        entries = await self._without_garbage(entries)
         if not entries:
             return []
         failpoint("queue.read")
@@ -201,17 +205,25 @@ class RedisStreamsQueue:
                 # Someone emptied Redis. The next lease makes the groups anew.
                 return {}
             raise
-        entries, garbage = {}, {}
+        entries = {}
         for stream, rows in _pairs(answer):
             number = self._streams.index(stream.decode()) + 1
             for entry, fields in rows:
                 reference = f"{number}:{entry.decode()}"
-                try:
-                    entries[fields[b"id"].decode()] = reference
-                except (KeyError, UnicodeDecodeError):
-                    garbage[reference] = reference
-        await self._acknowledge(garbage)
+                # One without an id stands under an id that nobody has.
+                entries[fields[b"id"].decode(errors="replace") if b"id" in fields else f"\0{reference}"] = reference
         return entries
+
+    async def _without_garbage(self, entries: dict[str, str]) -> dict[str, str]:
+        """Acknowledge and report entries that somebody else has put there. No database is asked for such an id."""
+        garbage = {i: entry for i, entry in entries.items() if len(i) > _LONGEST_ID or "\0" in i}
+        if not garbage:
+            return entries
+        # By their entry: the id of one may be megabytes long.
+        await self._acknowledge({entry: entry for entry in garbage.values()})
+        told = f"acknowledged and dropped, not an execution: {', '.join(list(garbage.values())[:5])}"
+        self._events.emit(StepFailed(step="queue", error=f"{len(garbage)} stream entries {told}"))
+        return {i: entry for i, entry in entries.items() if i not in garbage}
 
     async def _acknowledge(self, entries: Mapping[str, str]) -> None:
         if not entries or self._is_away():

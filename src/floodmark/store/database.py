@@ -21,6 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from floodmark.errors import InvalidInput, Unavailable
+from floodmark.strict_json import read_stored_json
 from floodmark.telemetry.events import Events, StoreRetried
 
 # Wait this long for a lock before giving up: longer than any step of ours holds one.
@@ -198,7 +199,7 @@ class PostgresDatabase(Database):
                 pool_use_lifo=True,
                 pool_pre_ping=True,
                 json_serializer=encode_json,
-                json_deserializer=msgspec.json.decode,
+                json_deserializer=read_stored_json,
                 connect_args={"server_settings": _SERVER_SETTINGS, "timeout": LOCK_TIMEOUT_SECONDS},
             )
         )
@@ -285,7 +286,7 @@ class SqliteDatabase(Database):
             create_async_engine(
                 f"sqlite+aiosqlite:///{self.path}",
                 json_serializer=encode_json,
-                json_deserializer=msgspec.json.decode,
+                json_deserializer=read_stored_json,
             )
         )
         event.listen(self.engine.sync_engine, "connect", _prepare)

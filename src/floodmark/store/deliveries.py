@@ -135,6 +135,8 @@ class Deliveries:
         nothing was changed.
         """
         named = clean(delivery_id or new_id())
+        if signature is not None:
+            await self._refuse_replayed(shots, signature, named)
         async with self._database.writing() as connection:
             there = [shot for shot in sorted(shots, key=lambda shot: shot.scope) if await _is_there(connection, shot)]
             # Not before it is our turn: else one that comes second could be the earlier one.
@@ -172,6 +174,14 @@ class Deliveries:
 
     # A delivery
 
+    async def _refuse_replayed(self, shots: Sequence[Shot], signature: str, delivery_id: str) -> None:
+        """Refuse by reading alone: repeating a webhook of somebody else must not take the write lock."""
+        cell, scopes = trigger_deliveries.c, [shot.scope for shot in shots if shot.is_registered]
+        same = (cell.trigger_id.in_(scopes), cell.signature == signature, cell.delivery_id != delivery_id)
+        async with self._database.reading() as connection:
+            if (await connection.execute(select(cell.delivery_id).where(*same).limit(1))).scalar() is not None:
+                raise _replayed()
+
     async def _begin(self, connection: AsyncConnection, shot: Shot, row: Mapping[str, Any]) -> _Part:
         """Claim the delivery for one trigger."""
         statement = insert_into(self._database, trigger_deliveries).values(**row).on_conflict_do_nothing()
@@ -187,7 +197,7 @@ class Deliveries:
         query = select(cell.answer).where(cell.trigger_id == shot.scope, cell.delivery_id == delivery_id)
         answer = (await connection.execute(query)).scalar()
         if answer is None:
-            raise Replayed("the signature was used before", hint="sign each delivery with a timestamp of its own")
+            raise _replayed()
         told = msgspec.convert({"delivery_id": delivery_id, **answer}, Taken)
         return _Part(
             shot,
@@ -436,6 +446,10 @@ def _outcome(delivery_id: str, parts: Sequence[_Part], queued: Sequence[Queued])
     )
     written = sum(not fired.is_folded for part in parts if not part.is_old for fired in part.executions)
     return Outcome(taken=taken, queued=queued, written=written)
+
+
+def _replayed() -> Replayed:
+    return Replayed("the signature was used before", hint="sign each delivery with a timestamp of its own")
 
 
 def _chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:

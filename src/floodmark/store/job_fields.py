@@ -11,6 +11,7 @@ from msgspec import Meta
 from floodmark.errors import InvalidInput
 from floodmark.job import CatchUp, Frequency, Overlap, Priority, ScheduleType, When
 from floodmark.spec import JobSpec
+from floodmark.strict_json import TooDeep, read_json
 from floodmark.triggers import trigger_of
 from floodmark.triggers.matching import path_pattern
 
@@ -124,11 +125,14 @@ def checked_json(name: str, value: Any, *, hint: str) -> Any:
     """The value as it will come back from the database; refuses what JSON or PostgreSQL cannot hold."""
     try:
         text = encode_json(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"{name} cannot be written as JSON: {error}", hint=hint) from None
+        stored = read_json(text)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} cannot be stored as JSON: {error}", hint=hint) from None
+    except RecursionError:
+        raise InvalidInput(f"{name} is {TooDeep()}", hint=hint) from None
     if "\\u0000" in text:
         raise InvalidInput(f"{name} holds a NUL character", hint="remove it: databases cannot store it")
-    return msgspec.json.decode(text)
+    return stored
 
 
 def _converted(name: str, value: Any) -> Any:

@@ -11,6 +11,7 @@ from msgspec.structs import astuple
 
 from floodmark.batch import Item, Page, Watermark
 from floodmark.errors import InvalidInput
+from floodmark.strict_json import TooDeep, require_shallow
 
 # One item is a post, a page, a report - not an archive. Larger ones are a mistake better told than stored.
 MAX_ITEM_BYTES = 16 * 1024 * 1024
@@ -40,7 +41,14 @@ def pack(items: Sequence[Item]) -> list[Packed]:
 
 def pack_watermark(watermark: Watermark | None) -> str | None:
     """A watermark ready to be written."""
-    return None if watermark is None else _encoder.encode(clean(watermark)).decode()
+    if watermark is None:
+        return None
+    try:
+        require_shallow(watermark)
+    except TooDeep as error:
+        hint = "Choose a watermark that is a number, a text or a small object"
+        raise InvalidInput(f"the watermark is {error}", hint=hint) from None
+    return _encoder.encode(clean(watermark)).decode()
 
 
 def pack_pages(pages: Sequence[Page]) -> list[tuple[Any, ...]]:
@@ -73,7 +81,7 @@ def _storable(data: Any, encoder: msgspec.json.Encoder) -> bytes:
     encoded = _encode(data, encoder)
     # PostgreSQL stores no NUL in text. Most texts have no escape at all, which is seen at a glance.
     if b"\\" in encoded and b"\\u0000" in encoded:
-        encoded = encoder.encode(clean(msgspec.to_builtins(data)))
+        encoded = _encode_clean(data, encoder)
     if len(encoded) > MAX_ITEM_BYTES:
         raise InvalidInput(
             f"an item of {len(encoded):,} bytes is larger than the {MAX_ITEM_BYTES:,} allowed",
@@ -87,7 +95,20 @@ def _encode(data: Any, encoder: msgspec.json.Encoder) -> bytes:
         return encoder.encode(data)
     except UnicodeEncodeError:
         # Lone surrogates cannot be written as UTF-8.
+        return _encode_clean(data, encoder)
+    except RecursionError:
+        raise _too_deep() from None
+
+
+def _encode_clean(data: Any, encoder: msgspec.json.Encoder) -> bytes:
+    try:
         return encoder.encode(clean(msgspec.to_builtins(data)))
+    except RecursionError:
+        raise _too_deep() from None
+
+
+def _too_deep() -> InvalidInput:
+    return InvalidInput("an item is nested too deeply to be stored", hint="Yield a flatter item")
 
 
 def clean(value: Any) -> Any:

@@ -5,9 +5,10 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from floodmark.job import LONG_AGO, CatchUp, DueJob, Frequency, Job, Overlap, Policy, Priority, ScheduleType, When, Work
+from floodmark.strict_json import STORED_DEPTH, read_json
 
 from .types import from_text
 
@@ -119,7 +120,7 @@ def moment(value: datetime | str | None) -> datetime | None:
 
 def decoded(value: Any) -> Any:
     """A JSON column as either driver gives it."""
-    return msgspec.json.decode(value) if isinstance(value, str | bytes) else value
+    return read_json(value, depth=STORED_DEPTH) if isinstance(value, str | bytes) else value
 
 
 @lru_cache(maxsize=1024)
@@ -258,6 +259,15 @@ def _work(row: Sequence[Any]) -> Work:
         tenant_id=tenant_id,
         user_id=user_id,
     )
+
+
+def of_execution(work: Work, *columns: Any) -> tuple[Any, ...]:
+    """The work of an execution and its JSON columns; if one of these cannot be read, the work says so."""
+    try:
+        return work, *map(decoded, columns)
+    except _UNREADABLE as error:
+        reason = f"its watermark, or the params or result of its execution, cannot be read: {error}"
+        return replace(work, unreadable=work.unreadable or reason), *(None for _ in columns)
 
 
 def due_job_from_row(row: Sequence[Any], active: int, waits_for: Sequence[str]) -> DueJob:

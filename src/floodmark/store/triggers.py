@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 from sqlalchemy import Column, ColumnElement, delete, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -30,8 +30,8 @@ Kind = Literal["webhook", "channel", "stream"]
 MOST_SHOWN = 500
 SHORTEST_SECRET = 16
 LONGEST_DEBOUNCE = timedelta(hours=1)
-# The fact that counts what concerned no job.
-UNMATCHED = "triggers.unmatched"
+# The facts that count deliveries without a job, and messages that cannot be read.
+UNMATCHED, UNREADABLE = "triggers.unmatched", "triggers.unreadable"
 
 _MOST_JOBS = 1000
 _ID = re.compile(r"[0-9a-f]{8,32}", re.ASCII)
@@ -80,7 +80,7 @@ class OfJobs(Struct, frozen=True, kw_only=True):
 
 
 class Unmatched(Struct, frozen=True, kw_only=True):
-    """What arrived and concerned no job."""
+    """How many deliveries matched no job, or could not be read, and the last of them."""
 
     count: int
     last: str | None = None
@@ -93,6 +93,45 @@ class TriggersStatus(Struct, frozen=True, kw_only=True):
     triggers: tuple[TriggerStatus, ...]
     of_jobs: tuple[OfJobs, ...]
     unmatched: Unmatched
+    unreadable: Unmatched = Unmatched(count=0)
+
+
+class Counted(Struct):
+    """A count, and what was counted last."""
+
+    count: int = 0
+    last: str | None = None
+
+    def add(self, last: str, count: int = 1) -> None:
+        """Count one more."""
+        self.count, self.last = self.count + count, last
+
+
+class Tally(Struct):
+    """Deliveries that were not taken since the last write. `refusals`: by trigger id and reason, the last one last."""
+
+    refusals: dict[str, dict[str, int]] = field(default_factory=dict)
+    unmatched: Counted = field(default_factory=Counted)
+    unreadable: Counted = field(default_factory=Counted)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not (self.refusals or self.unmatched.count or self.unreadable.count)
+
+    def refuse(self, trigger_id: str, reason: str, count: int = 1) -> None:
+        """Count refusals by one trigger."""
+        reasons = self.refusals.setdefault(trigger_id, {})
+        reasons[reason] = reasons.pop(reason, 0) + count
+
+    def merge(self, later: "Tally") -> None:
+        """Add what was counted later."""
+        for trigger_id, reasons in later.refusals.items():
+            for reason, count in reasons.items():
+                self.refuse(trigger_id, reason, count)
+        for mine, theirs in ((self.unmatched, later.unmatched), (self.unreadable, later.unreadable)):
+            if theirs.last is not None:
+                mine.add(theirs.last, theirs.count)
 
 
 R = TypeVar("R", bound=TriggerRow)
@@ -234,30 +273,38 @@ class Triggers:
         async with self._database.reading() as connection:
             return {text: job_id for text, (job_id, _) in (await _resolved(connection, texts)).items()}
 
-    async def refuse(self, trigger_ids: Sequence[str], reason: str) -> None:
-        """Count a delivery that was not taken."""
+    async def add_tally(self, tally: Tally) -> None:
+        """Add to the counts of deliveries that were not taken."""
         async with self._database.writing() as connection:
-            query = select(triggers.c.trigger_id, triggers.c.refusals).where(triggers.c.trigger_id.in_(trigger_ids))
-            rows = (await connection.execute(query.order_by(triggers.c.trigger_id).with_for_update())).all()
-            for trigger_id, refusals in rows:
+            await self._add_refusals(connection, tally.refusals)
+            for name, counted in ((UNMATCHED, tally.unmatched), (UNREADABLE, tally.unreadable)):
+                if counted.last is not None:
+                    await self._add_to_fact(connection, name, counted)
+
+    async def _add_refusals(self, connection: AsyncConnection, refusals: Mapping[str, Mapping[str, int]]) -> None:
+        ids = sorted(refusals)
+        for start in range(0, len(ids), _MOST_JOBS):
+            cell, some = triggers.c, ids[start : start + _MOST_JOBS]
+            query = select(cell.trigger_id, cell.refusals).where(cell.trigger_id.in_(some))
+            rows = (await connection.execute(query.order_by(cell.trigger_id).with_for_update())).all()
+            for trigger_id, before in rows:
+                added = refusals[trigger_id]
                 values = {
-                    "refused": triggers.c.refused + 1,
-                    "refusals": {**refusals, reason: refusals.get(reason, 0) + 1},
-                    "last_refusal": reason,
+                    "refused": cell.refused + sum(added.values()),
+                    "refusals": before | {reason: before.get(reason, 0) + count for reason, count in added.items()},
+                    "last_refusal": list(added)[-1],
                     "last_refused_at": present(self._database, self._clock),
                 }
-                await connection.execute(update(triggers).where(triggers.c.trigger_id == trigger_id).values(**values))
+                await connection.execute(update(triggers).where(cell.trigger_id == trigger_id).values(**values))
 
-    async def unmatched(self, kind: Kind, subject: str) -> None:
-        """Count something that arrived and concerns no job."""
-        name, now = UNMATCHED, present(self._database, self._clock)
-        async with self._database.writing() as connection:
-            query = select(facts.c.value).where(facts.c.name == name).with_for_update()
-            before = (await connection.execute(query)).scalar() or {"count": 0}
-            value = {"count": before["count"] + 1, "last": clean(f"{kind}:{subject[:200]}")}
-            statement = insert_into(self._database, facts).values(name=name, value=value, updated_at=now)
-            update_it = {"value": value, "updated_at": now}
-            await connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=update_it))
+    async def _add_to_fact(self, connection: AsyncConnection, name: str, counted: Counted) -> None:
+        now = present(self._database, self._clock)
+        query = select(facts.c.value).where(facts.c.name == name).with_for_update()
+        before = (await connection.execute(query)).scalar() or {"count": 0}
+        value = {"count": before["count"] + counted.count, "last": clean(counted.last)}
+        statement = insert_into(self._database, facts).values(name=name, value=value, updated_at=now)
+        update_it = {"value": value, "updated_at": now}
+        await connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=update_it))
 
     def secret(self, rule: Rule) -> str:
         """The secret of a trigger that has one."""

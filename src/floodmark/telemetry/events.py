@@ -180,6 +180,13 @@ class TriggersMatched(Event, frozen=True, gc=False):
     count: int = 1
 
 
+class TriggersRefused(Event, frozen=True, gc=False):
+    """A webhook or message was refused, for one of a few fixed reasons."""
+
+    type: str
+    reason: str
+
+
 class BreakerMoved(Event, frozen=True, gc=False):
     """A breaker is now `closed`, `open` or `half-open`; `domain` is its key, as in `telegram:reader1`.
 

@@ -1,10 +1,13 @@
 """Triggers from outside: webhooks, and channels and streams of Redis that fire jobs."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import Header, Request
+from fastapi import FastAPI, Header, Request
 from fastapi import Path as InPath
 from msgspec.structs import asdict
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,11 +20,13 @@ from floodmark.api.paging import Cursor, Limit, Page, key_of, page
 from floodmark.api.problems import HttpError
 from floodmark.api.routing import answer, router
 from floodmark.incoming.intake import Intake
+from floodmark.incoming.refusals import FLUSH_EVERY
 from floodmark.incoming.webhooks import Refused, Webhook, Webhooks, path_in, path_of, read_body
 from floodmark.office.local import LocalOffice
 from floodmark.office.triggers import TriggerOffice
 from floodmark.store.deliveries import Taken
 from floodmark.store.triggers import LONGEST_DEBOUNCE, SHORTEST_SECRET, Kind, NewTrigger, a_secret
+from floodmark.upkeep.loop import Loop
 
 triggers = router("/triggers", tag="Triggers")
 
@@ -181,7 +186,7 @@ class OfJobsOut(BaseModel):
 
 
 class UnmatchedOut(BaseModel):
-    """What arrived and concerned no job."""
+    """How many deliveries matched no job, or could not be read, and the last of them."""
 
     count: int
     last: str | None = Field(examples=["webhook:/sources/42/crawll"])
@@ -193,7 +198,11 @@ class StatusOut(BaseModel):
     listener: str | None = Field(description="The scheduler that hears Redis; null if none does.")
     triggers: list[TriggerOut]
     of_jobs: list[OfJobsOut]
-    unmatched: UnmatchedOut
+    unmatched: UnmatchedOut = Field(description="Deliveries that matched no job.")
+    unreadable: UnmatchedOut = Field(
+        description="Redis messages that were skipped because they could not be read.",
+        examples=[{"count": 1, "last": "stream:orders: nested too deeply"}],
+    )
 
 
 # What a webhook lacks that was refused for lacking it.
@@ -317,6 +326,29 @@ def _webhooks(request: Request) -> Webhooks:
     found = state.webhooks
     assert isinstance(found, Webhooks)
     return found
+
+
+@asynccontextmanager
+async def flushing(app: FastAPI) -> AsyncIterator[None]:
+    """Write the counts of refused webhooks every few seconds while the block runs, and once at its end."""
+    parts = app.state.parts
+    if parts is None:
+        yield
+        return
+
+    async def flush() -> None:
+        webhooks = getattr(app.state, "webhooks", None)
+        if webhooks is not None:
+            await webhooks.refusals.flush()
+
+    loop = Loop("refusals", flush, interval=FLUSH_EVERY, events=parts.events)
+    running = asyncio.create_task(loop.run(), name="refusals")
+    try:
+        yield
+    finally:
+        loop.stop()
+        await running
+        await flush()
 
 
 def _told(taken: Taken) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from floodmark.outcome import Dead, Snooze
 from floodmark.store.database import Connection, PostgresDatabase
 from floodmark.store.holds import FIRST_HELD, MAY_GO_ON
 from floodmark.store.port import Extended, Settled, Settlement
-from floodmark.store.rows import STREAM, WORK_SELECT, decoded, waited, work_from_row
+from floodmark.store.rows import STREAM, WORK_SELECT, of_execution, waited, work_from_row
 from floodmark.store.settling import settled_row, storable
 
 _EXECUTION_COLUMNS = 11
@@ -310,7 +310,8 @@ def _lease(row: Any, worker: str, patience: timedelta) -> Lease:
         execution_id, scheduled_for, attempt, fence, trigger, params, traceparent, watermark, since_rank, age,
         result,
     ) = columns[:_EXECUTION_COLUMNS]  # fmt: skip
-    job = work_from_row(columns[_EXECUTION_COLUMNS:])
+    work = work_from_row(columns[_EXECUTION_COLUMNS:])
+    job, mark, given, so_far = of_execution(work, watermark, params, result)
     return Lease(
         execution_id=execution_id,
         job=job,
@@ -318,10 +319,10 @@ def _lease(row: Any, worker: str, patience: timedelta) -> Lease:
         attempt=attempt,
         worker=worker,
         fence=fence,
-        watermark=decoded(watermark),
+        watermark=mark,
         trigger=trigger,
-        params=decoded(params),
+        params=given,
         waited=waited(since_rank, age, job.priority, patience),
         traceparent=traceparent,
-        result=decoded(result),
+        result=so_far,
     )

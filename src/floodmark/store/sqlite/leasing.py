@@ -18,7 +18,7 @@ from floodmark.outcome import Cancelled, Dead, Done, Released, Retry, Snooze
 from floodmark.store.database import SqliteDatabase, encode_json
 from floodmark.store.holds import FIRST_HELD, MAY_GO_ON
 from floodmark.store.port import Extended, Settled, Settlement
-from floodmark.store.rows import STREAM, WORK_SELECT, decoded, waited, work_from_row
+from floodmark.store.rows import STREAM, WORK_SELECT, of_execution, waited, work_from_row
 from floodmark.store.settling import settled_row, state_of, storable
 from floodmark.store.types import from_text, to_text
 
@@ -259,7 +259,8 @@ def _sorted(
             parked.append(("waiting", None, "overlap", None, reason, execution_id))
         else:
             taken.add(stream)
-            job = work_from_row(row[_EXECUTION_COLUMNS:])
+            work = work_from_row(row[_EXECUTION_COLUMNS:])
+            job, watermark, given, so_far = of_execution(work, value, params, result)
             since_rank = (now - from_text(rank)).total_seconds()
             age = (now - from_text(created_at)).total_seconds()
             leases.append(
@@ -270,12 +271,12 @@ def _sorted(
                     attempt=attempt + 1,
                     worker=worker,
                     fence=(fence or 0) + 1,
-                    watermark=decoded(value),
+                    watermark=watermark,
                     trigger=trigger,
-                    params=decoded(params),
+                    params=given,
                     waited=waited(since_rank, age, job.priority, patience),
                     traceparent=traceparent,
-                    result=decoded(result),
+                    result=so_far,
                 )
             )
     return parked, leases

@@ -97,6 +97,8 @@ CHAPTERS: tuple[Chapter, ...] = (
                  API, "ledger", "type"),
         _counter("crawler_scheduler_triggers_matched_total", "Jobs fired by webhooks and messages.",
                  API, "ledger", "type"),
+        _counter("floodmark_triggers_refused_total", "Webhooks and messages refused, by reason.",
+                 API, "detail", "type", "reason"),
     )),
     Chapter("Queue", (
         _gauge("crawler_scheduler_queue_depth", "Executions that wait; measured every 5 s.",

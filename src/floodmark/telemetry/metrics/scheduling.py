@@ -25,6 +25,7 @@ from floodmark.telemetry.events import (
     StoreRetried,
     TriggersFired,
     TriggersMatched,
+    TriggersRefused,
 )
 
 from .families import Maker, observe_all
@@ -56,6 +57,7 @@ class SchedulingMetrics:
         events.listen(DepthMeasured, self._depth)
         events.listen(TriggersFired, lambda e: self._triggers_fired.child(e.type).inc(e.count))
         events.listen(TriggersMatched, lambda e: self._triggers_matched.child(e.type).inc(e.count))
+        events.listen(TriggersRefused, lambda e: self._triggers_refused.child(e.type, e.reason).inc())
         events.listen(LeaderChanged, self._leader_changed)
         events.listen(LeaderElectionAttempted, lambda _: self._elections.inc())
         events.listen(LeaseLost, lambda _: self._leases_lost.inc())
@@ -78,6 +80,7 @@ class SchedulingMetrics:
                 family.child(label)
         self._triggers_fired = make.counters("crawler_scheduler_triggers_fired_total")
         self._triggers_matched = make.counters("crawler_scheduler_triggers_matched_total")
+        self._triggers_refused = make.counters("floodmark_triggers_refused_total")
 
     def _define_executions(self, make: Maker) -> None:
         self._executed = make.counters("crawler_scheduler_jobs_executed_total")
