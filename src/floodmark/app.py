@@ -243,6 +243,8 @@ class Floodmark:
             roles = _roles(parts, sources, scheduler=scheduler, worker=worker)
             serving = await self._serving(parts, sources, port, scheduler=scheduler, worker=worker)
             async with serving as server:
+                for role in roles:
+                    await role.announce()
                 if ready is not None:
                     ready(parts, server)
                 await asyncio.gather(*(role.run(stop) for role in roles))

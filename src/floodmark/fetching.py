@@ -24,7 +24,7 @@ from .office.port import JobFilter, Office
 from .office.posts import posts_of
 from .office.remote import RemoteOffice
 from .parts import Parts
-from .roles import WorkerRole
+from .roles import WorkerRole, death_watch
 from .signals.port import Bell
 from .sinks.files import Artifacts, path_of
 from .sources.port import Source
@@ -123,6 +123,7 @@ class Fetch:
         self, parts: Parts, sources: Mapping[str, Source], folder: Path, *, parallelism: int, actor: Actor = _ACTOR
     ) -> None:
         self._own, self._shared = _Own(parts.leasing), parts.queue
+        self._deaths = death_watch(parts)
         parts = replace(parts, queue=self._own)
         self._parts, self._sources, self._parallelism = parts, sources, parallelism
         self._office, self._chats = LocalOffice(parts, actor), list[_Chat]()
@@ -171,6 +172,7 @@ class Fetch:
         role = WorkerRole(replace(parts, settings=settings), self._sources)
         sweep = Loop("sweep", self._sweep, interval=_SWEEP, events=parts.events)
         deaf = [parts.events.listen(BatchKept, self._count), parts.events.listen(ExecutionSettled, self._ring)]
+        await role.announce()
         work, sweeping = asyncio.create_task(role.run(leaving)), asyncio.create_task(sweep.run())
         try:
             yield work
@@ -188,6 +190,7 @@ class Fetch:
     async def _sweep(self) -> None:
         """What the leader does for executions that wait or were left lying, as long as there is none."""
         parts = self._parts
+        await self._deaths.step()
         if await parts.leases.holder(parts.settings.scheduler_leader_key) is None:
             await self._shared.put(await parts.upkeep.wake(limit=_AT_ONCE), again=True)
             rescued = await parts.upkeep.rescue(limit=_AT_ONCE, rescue_max=parts.settings.execution_rescue_max)
@@ -390,6 +393,9 @@ class _Own:
     async def depth(self) -> Mapping[Priority, int]:
         """How many wait."""
         return {Priority.NORMAL: len(self._ids)}
+
+    async def hand_on(self, worker: str) -> None:
+        """Nothing is kept for a worker."""
 
     async def lease(self, limit: int, *, worker: str, ttl: timedelta, wait: timedelta) -> list[Lease]:
         """Claim them. What may not start now, or was taken by another worker, is looked after by whoever asked."""

@@ -1,5 +1,6 @@
 """Everything one process has opened: the one module that knows every adapter and wires them. URLs choose which."""
 
+import os
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -22,6 +23,8 @@ from .http.hosts import allowed_hosts, resolved_hosts
 from .http.polite import PoliteHttp
 from .leases.port import Leases
 from .leases.sql import SqlLeases
+from .liveness.files import FileLock, runtime_folder
+from .liveness.lock import ProcessLock, key_of
 from .queue.port import Queue
 from .queue.sql import SqlQueue
 from .settings import Settings
@@ -54,6 +57,9 @@ _REDIS_TIMEOUT_SECONDS = 4.0
 _PROBE_MARGIN = timedelta(seconds=10)
 # A page that fails and fails again is that page's fault; a domain is broken when several do.
 _WEB_ATTEMPTS = 2
+# The name a process is given by its parent, which reports its death. Taken out of the environment when it is read:
+# programs that the process starts must not use it.
+PROCESS_NAME = "FLOODMARK_PROCESS_NAME"
 
 
 class Parts(Struct, frozen=True, kw_only=True):
@@ -77,6 +83,8 @@ class Parts(Struct, frozen=True, kw_only=True):
     caller: Caller
     http: Http
     polite: PoliteHttp
+    lock: ProcessLock
+    """Held by a process with a role, for others to see that it lives."""
     tracing: Tracing | None = None
 
 
@@ -127,6 +135,11 @@ def http_of(settings: Settings, events: Events | None = None) -> Http:
     )
 
 
+def new_name(settings: Settings) -> str:
+    """A name for a process that no other has or will have."""
+    return f"{settings.hostname}-{secrets.token_hex(4)}"
+
+
 @asynccontextmanager
 async def open_parts(
     settings: Settings, *, events: Events | None = None, clock: Clock | None = None
@@ -135,7 +148,7 @@ async def open_parts(
     events, clock = events or Events(), clock or SystemClock()
     registry = CollectorRegistry()
     Metrics(registry, settings.metrics_max_label_values).attach(events)
-    name = f"{settings.hostname}-{secrets.token_hex(4)}"
+    name = os.environ.pop(PROCESS_NAME, None) or new_name(settings)
     tracing = tracing_of(settings, name, events)
     async with AsyncExitStack() as stack:
         if tracing is not None:
@@ -152,9 +165,11 @@ async def open_parts(
         redis = _open_redis(settings)
         if redis is not None:
             stack.push_async_callback(redis.aclose)
-        signals = _signals(database, redis, settings, events)
+        signals = _signals(database, redis, settings, events, name)
         await signals.start()
         stack.push_async_callback(signals.stop)
+        lock = _lock(database, signals, name)
+        stack.callback(lock.release)
         http = await stack.enter_async_context(http_of(settings, events))
         yield _wire(
             settings=settings,
@@ -167,6 +182,7 @@ async def open_parts(
             database=database,
             redis=redis,
             signals=signals,
+            lock=lock,
         )
 
 
@@ -197,16 +213,24 @@ def _open_redis(settings: Settings) -> "Redis | None":
     )
 
 
-def _signals(database: Database, redis: "Redis | None", settings: Settings, events: Events) -> Signals:
+def _signals(database: Database, redis: "Redis | None", settings: Settings, events: Events, name: str) -> Signals:
     # PostgreSQL first: it alone tells of SQL typed by hand.
     if isinstance(database, PostgresDatabase):
-        return PostgresSignals(database, events)
+        return PostgresSignals(database, events, lock_key=key_of(name))
     assert isinstance(database, SqliteDatabase)
     if redis is not None:
         from .signals.redis import RedisSignals  # noqa: PLC0415 - see `_open_redis`
 
         return RedisSignals(redis, settings.scheduler_queue_prefix, events)
     return LocalSignals(database)
+
+
+def _lock(database: Database, signals: Signals, name: str) -> ProcessLock:
+    """Beside the file that SQLite's processes share; on PostgreSQL in a folder of this machine."""
+    if isinstance(database, SqliteDatabase):
+        return ProcessLock(FileLock(database.path.with_name(f"{database.path.name}-locks"), name))
+    assert isinstance(signals, PostgresSignals)
+    return ProcessLock(FileLock(runtime_folder(), name), signals)
 
 
 def _wire(
@@ -221,6 +245,7 @@ def _wire(
     redis: "Redis | None",
     signals: Signals,
     http: Http,
+    lock: ProcessLock,
 ) -> Parts:
     patience = settings.queue_patience
     firing: Firing
@@ -268,6 +293,7 @@ def _wire(
         upkeep=upkeep,
         caller=caller,
         http=http,
+        lock=lock,
         polite=PoliteHttp(
             http, caller, clock, concurrency=settings.web_domain_concurrency, delay=settings.web_domain_delay
         ),

@@ -17,6 +17,7 @@ from .sinks.files import Artifacts, FilesProjector
 from .sinks.relay import Relay
 from .sinks.sql import SqlSink
 from .sources.port import Source
+from .store.deaths import Deaths
 from .store.fleet import Fleet
 from .store.leftovers import Leftovers
 from .store.measuring import Measuring
@@ -24,6 +25,7 @@ from .store.overview import Glance
 from .store.posts import Posts
 from .store.shadow import ShadowFires
 from .telemetry.events import DepthMeasured, Events, SchedulerStarted, StepFailed
+from .upkeep.deaths import DeathWatch
 from .upkeep.leader import Leader
 from .upkeep.loop import Loop, Step
 from .upkeep.pruner import Pruner
@@ -44,6 +46,8 @@ _TICK = timedelta(seconds=5)
 # A day that is being collected is written anew this often, not after each batch.
 _FILES = timedelta(seconds=2)
 _PRESENCE = timedelta(seconds=2)
+# Twice within the time after which a missing lock means death.
+_DEATHS = timedelta(seconds=0.5)
 # Longer than a sender tries to deliver a webhook, and than a signature is good for.
 _DELIVERIES_KEPT = timedelta(days=1)
 # Pages and pictures that are deleted at once.
@@ -97,6 +101,9 @@ class SchedulerRole:
         )
         projectors = [] if settings.artifacts_dir is None else [self._led("files", self._files(), _FILES)]
         self._fire_bell, self._measure_bell, self._requeue_bell = parts.signals.bell(Topic.JOBS), Bell(), Bell()
+        self._deaths, self._election_bell = death_watch(parts), Bell()
+        # A parent that has seen a process end rings too.
+        self._rescue_bell = parts.signals.bell(Topic.WORKERS)
         # Only Redis can forget; where the database is the queue, the rows are all there is.
         forgetful = (
             [] if parts.redis is None else [self._led("requeuer", self._requeuer.step, _FORGOTTEN, self._requeue_bell)]
@@ -115,7 +122,8 @@ class SchedulerRole:
             *self._listeners(),
             self._led("scheduler", self.scheduler.step, settings.schedule_check_interval, self._fire_bell),
             self._loop("waker", waker.step, _SOON),
-            self._loop("rescuer", rescuer.step, _SOON),
+            self._loop("deaths", self._hand_on, _DEATHS),
+            self._loop("rescuer", rescuer.step, _SOON, self._rescue_bell),
             self._loop("relay", self._relay.step, _SOON),
             *projectors,
             self._led("pruner", pruner.step, timedelta(minutes=5)),
@@ -191,11 +199,17 @@ class SchedulerRole:
 
         return self._loop(name, led, interval, bell)
 
+    async def announce(self) -> None:
+        """Say that the process is there, before it holds anything."""
+        if self._is_alone:
+            self._parts.lock.take()
+            await politely(self._present(), self._parts.events)
+
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`; then let another take over at once."""
-        interval = self._parts.settings.schedule_check_interval
+        interval, ttl = self._parts.settings.schedule_check_interval, self._parts.settings.scheduler_leader_ttl
         self._parts.events.emit(SchedulerStarted(interval.total_seconds()))
-        elections = self._loop("leader", self._elect, self._parts.settings.scheduler_leader_ttl / 3)
+        elections = self._loop("leader", self._elect, ttl / 3, self._election_bell)
         tasks = [asyncio.create_task(loop.run(), name=loop.name) for loop in [elections, *self._loops]]
         await stop.wait()
         for loop in [elections, *self._loops]:
@@ -210,10 +224,15 @@ class SchedulerRole:
             await self._notifier.close()
         if self._channels is not None:
             await self._channels.close()
-            await _politely(self._intake.refusals.flush(), self._parts.events)
-        await _politely(self.leader.resign(), self._parts.events)
+            await politely(self._intake.refusals.flush(), self._parts.events)
+        await politely(self.leader.resign(), self._parts.events)
         if self._is_alone:
-            await _politely(self._fleet.left(self._parts.name), self._parts.events)
+            await politely(self._fleet.left(self._parts.name), self._parts.events)
+
+    async def _hand_on(self) -> None:
+        if await self._deaths.step():
+            self._election_bell.ring()
+            self._rescue_bell.ring()
 
     async def _elect(self) -> timedelta:
         was_leader = self.leader.is_leader
@@ -226,27 +245,45 @@ class SchedulerRole:
             self._measure_bell.ring()
             self._requeuer.begin_again()
             self._requeue_bell.ring()
+            self._rescue_bell.ring()
         return pause if self.leader.is_leader else min(pause, _SOON)
 
     async def tick(self) -> None:
         """Say that the scheduler is there and, as the leader, how long the queue is."""
         if self._is_alone:
-            await self._fleet.seen(
-                worker=self._parts.name,
-                role="scheduler",
-                hostname=self._parts.settings.hostname,
-                pid=os.getpid(),
-                slots=0,
-                busy=0,
-                draining=False,
-                ttl=max(self._parts.settings.execution_lease, 3 * _TICK),
-            )
+            await self._present()
         if self.leader.is_leader:
             # The step that fires, and how often it is made at least: the metric of the last tick says the same.
             await self._fleet.tick(
                 self._parts.name, self._parts.settings.schedule_check_interval, at=self.scheduler.last_tick
             )
             self._parts.events.emit(DepthMeasured(await self._parts.queue.depth()))
+
+    async def _present(self) -> None:
+        await self._fleet.seen(
+            worker=self._parts.name,
+            role="scheduler",
+            hostname=self._parts.settings.hostname,
+            pid=os.getpid(),
+            slots=0,
+            busy=0,
+            draining=False,
+            ttl=max(self._parts.settings.execution_lease, 3 * _TICK),
+            lock_file=self._parts.lock.file,
+            lock_key=self._parts.lock.key,
+        )
+
+
+def death_watch(parts: Parts) -> DeathWatch:
+    """What notices the death of other processes of this installation."""
+    return DeathWatch(
+        Deaths(parts.database, parts.clock),
+        parts.leases,
+        parts.queue,
+        parts.events,
+        me=parts.name,
+        leader_key=parts.settings.scheduler_leader_key,
+    )
 
 
 def _syncer(parts: Parts, leader: Leader) -> "Syncer":
@@ -285,6 +322,11 @@ class WorkerRole:
             tracing=parts.tracing,
         )
 
+    async def announce(self) -> None:
+        """Say that the process is there, before it holds anything."""
+        self._parts.lock.take()
+        await politely(self._present(), self._parts.events)
+
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`."""
         beat = Loop(
@@ -294,7 +336,7 @@ class WorkerRole:
             events=self._parts.events,
             bell=self._parts.signals.bell(Topic.CANCEL),
         )
-        presence = Loop("presence", self._present, interval=_PRESENCE, events=self._parts.events)
+        presence = Loop("presence", self._step, interval=_PRESENCE, events=self._parts.events)
         orders = Loop(
             "orders",
             self._obey,
@@ -315,7 +357,7 @@ class WorkerRole:
             for loop in (beat, orders, presence):
                 loop.stop()
             await asyncio.gather(*tasks)
-            await _politely(self._fleet.left(self._parts.name), self._parts.events)
+            await politely(self._fleet.left(self._parts.name), self._parts.events)
 
     async def _leave(self, working: "asyncio.Task[None]") -> None:
         """Half of the grace to finish, the other half to stop at a good place, then everything is handed back."""
@@ -356,11 +398,16 @@ class WorkerRole:
             draining=self.worker.is_draining,
             # Not less than it takes to say so: a worker with short leases is there all the same.
             ttl=max(self._parts.settings.execution_lease, 3 * _PRESENCE),
+            lock_file=self._parts.lock.file,
+            lock_key=self._parts.lock.key,
         )
+
+    async def _step(self) -> None:
+        await self._present()
         await self._parts.caller.step()
 
 
-async def _politely(goodbye: Coroutine[Any, Any, None], events: Events) -> None:
+async def politely(goodbye: Coroutine[Any, Any, None], events: Events) -> None:
     """Spares others a wait, but is not worth failing or hanging for: they would notice by themselves."""
     try:
         async with asyncio.timeout(_LAST_WORDS.total_seconds()):

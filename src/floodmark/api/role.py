@@ -17,6 +17,9 @@ class ApiRole:
     def __init__(self, parts: Parts) -> None:
         self._parts, self._fleet = parts, Fleet(parts.database, parts.clock)
 
+    async def announce(self) -> None:
+        """It holds nothing that others would have to wait for."""
+
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`."""
         presence = Loop("presence", self._present, interval=_PRESENCE, events=self._parts.events)

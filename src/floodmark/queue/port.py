@@ -25,6 +25,10 @@ class Publisher(Protocol):
         """How many wait, by priority."""
         ...
 
+    async def hand_on(self, worker: str) -> None:
+        """A worker has died: make what it had been handed available to others. Never raises, as `put`."""
+        ...
+
 
 class Consumer(Protocol):
     """The worker's half: at least once, one holder at a time."""

@@ -61,8 +61,8 @@ class RedisStreamsQueue:
         self._streams = [f"{prefix}:jobs:{priority.name.lower()}" for priority in Priority]
         self._keys = [f"{prefix}:jobs:known", *self._streams]
         self._patience = int(patience.total_seconds() * 1000)
-        scripts = ("put", "lease", "sweep", "renew", "ack", "depth")
-        self._put, self._lease, self._sweep, self._renew, self._ack, self._depth = (
+        scripts = ("put", "lease", "sweep", "renew", "ack", "depth", "hand_on")
+        self._put, self._lease, self._sweep, self._renew, self._ack, self._depth, self._hand_on = (
             Script(redis, "queue", name) for name in scripts
         )
         # "<priority>:<entry>" of each lease in our hands. Of one execution that may be a lost lease and a new one.
@@ -102,6 +102,14 @@ class RedisStreamsQueue:
             self._lost(error)
             return await self._fallback.depth()
         return dict(zip(Priority, depths, strict=True))
+
+    async def hand_on(self, worker: str) -> None:
+        """Make the entries new that a dead worker had read: the store drops those it had settled."""
+        try:
+            while not self._is_away() and await self._hand_on(self._keys, [GROUP, worker, _PUT_AT_ONCE]):
+                pass
+        except _AWAY as error:
+            self._lost(error)
 
     async def lease(self, limit: int, *, worker: str, ttl: timedelta, wait: timedelta) -> list[Lease]:
         """Read entries, most urgent first, and claim their executions in the store."""

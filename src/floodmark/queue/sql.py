@@ -45,6 +45,9 @@ class SqlQueue:
             found = {Priority(priority): int(count) for priority, count in await connection.execute(statement)}
         return {priority: found.get(priority, 0) for priority in Priority}
 
+    async def hand_on(self, worker: str) -> None:
+        """Nothing is kept per worker."""
+
     async def lease(self, limit: int, *, worker: str, ttl: timedelta, wait: timedelta) -> list[Lease]:
         """Claim what is first in line, once more after a signal."""
         failpoint("queue.read")

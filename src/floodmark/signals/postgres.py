@@ -1,15 +1,18 @@
 """Signals through PostgreSQL's LISTEN/NOTIFY, channel `floodmark`, the topic as payload.
 
 One connection of its own listens; a lost one is made again, and everything rings, as something may have been missed.
+The same connection holds the session lock of this process (see `liveness/`): PostgreSQL frees it when the process dies.
 """
 
 import asyncio
+import time
 from contextlib import suppress
 from typing import Any
 
 import asyncpg
 from sqlalchemy import make_url
 
+from floodmark.liveness import forks
 from floodmark.store.database import PostgresDatabase
 from floodmark.telemetry.events import Events, StepFailed
 
@@ -17,13 +20,26 @@ from .port import Bell, Bells, Topic
 
 _CHANNEL = "floodmark"
 _RECONNECT_SECONDS = 1.0
+# A lost session may hold our lock for a while after we are back.
+_LOCK_AGAIN_SECONDS = 1.0
+# The server ends the session of a host that is gone, and with it the lock: both are needed, one for an idle connection,
+# the other for one with an unacknowledged answer.
+_SERVER_SETTINGS = {
+    "application_name": "floodmark",
+    "tcp_keepalives_idle": "3",
+    "tcp_keepalives_interval": "1",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "5000",
+}
 
 
 class PostgresSignals:
     """Reaches every process on the same database, SQL typed by hand included."""
 
-    def __init__(self, database: PostgresDatabase, events: Events) -> None:
+    def __init__(self, database: PostgresDatabase, events: Events, *, lock_key: int | None = None) -> None:
         self._database, self._events, self._bells = database, events, Bells()
+        self._wanted_key = lock_key
+        self.lock_key: int | None = None
         self._listener: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
 
@@ -55,29 +71,59 @@ class PostgresSignals:
 
     async def _listen(self) -> None:
         while True:
+            began = time.monotonic()
             try:
                 await self._listen_until_lost()
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 self._events.emit(StepFailed(step="signals", error=str(error) or type(error).__name__))
             # Whoever starts us need not wait for a server that is away.
             self._tried.set()
-            await asyncio.sleep(_RECONNECT_SECONDS)
+            # At once after a connection that was good for a while: our lock went with it.
+            await asyncio.sleep(max(0.0, began + _RECONNECT_SECONDS - time.monotonic()))
 
     async def _listen_until_lost(self) -> None:
         url = make_url(str(self._database.engine.url.render_as_string(hide_password=False)))
         connection = await asyncpg.connect(
-            url.set(drivername="postgresql").render_as_string(hide_password=False), timeout=5
+            url.set(drivername="postgresql").render_as_string(hide_password=False),
+            timeout=5,
+            server_settings=_SERVER_SETTINGS,
         )
-        lost = asyncio.Event()
+        lost, descriptor = asyncio.Event(), _descriptor(connection)
+        forks.hold(descriptor)
         try:
             connection.add_termination_listener(lambda *_: lost.set())
+            # First of all: others take us for dead when our lock has been missing for a while.
+            await self._lock(connection)
             await connection.add_listener(_CHANNEL, self._heard)
             self._bells.ring_all()
             self._tried.set()
+            while self._wanted_key is not None and self.lock_key is None and not lost.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(lost.wait(), _LOCK_AGAIN_SECONDS)
+                await self._lock(connection)
             await lost.wait()
         finally:
+            self.lock_key = None
+            forks.let_go(descriptor)
             connection.terminate()
+
+    async def _lock(self, connection: "asyncpg.Connection[Any]") -> None:
+        """Take the lock of this process. Behind a pooler there is none: the session is not ours alone."""
+        if self._wanted_key is None or connection.is_closed():
+            return
+        pid = await connection.fetchval("SELECT pg_backend_pid()", timeout=5)
+        if pid != connection.get_server_pid():
+            self._wanted_key = None
+        elif await connection.fetchval("SELECT pg_try_advisory_lock($1)", self._wanted_key, timeout=5):
+            self.lock_key = self._wanted_key
 
     def _heard(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
         with suppress(ValueError):  # a topic of a newer version is none of our business
             self._bells.ring(Topic(str(payload)))
+
+
+def _descriptor(connection: "asyncpg.Connection[Any]") -> int:
+    """The number of its socket, which asyncpg does not tell; -1 if it cannot be found out."""
+    transport = getattr(connection, "_transport", None)
+    opened = None if transport is None else transport.get_extra_info("socket")
+    return -1 if opened is None else int(opened.fileno())

@@ -56,8 +56,10 @@ class Fleet:
         busy: int,
         draining: bool,
         ttl: timedelta,
+        lock_file: str | None = None,
+        lock_key: int | None = None,
     ) -> None:
-        """Say that a process is alive, and will be taken for alive for `ttl`."""
+        """Say that a process is alive, and will be taken for alive for `ttl`. The locks are those it holds now."""
         now = present(self._database, self._clock)
         says = {
             "role": role,
@@ -68,9 +70,12 @@ class Fleet:
             "draining": draining,
             "seen_until": present(self._database, self._clock, after=ttl),
         }
-        statement = insert_into(self._database, workers).values(worker=worker, started_at=now, **says)
+        locks = {"lock_file": lock_file, "lock_key": lock_key}
+        statement = insert_into(self._database, workers).values(worker=worker, started_at=now, **says, **locks)
+        # A process that was declared dead by mistake has leases alone from then on, or that could happen for ever.
+        kept = {name: case((workers.c.died_at.is_(None), statement.excluded[name]), else_=None) for name in locks}
         async with self._database.writing() as connection:
-            await connection.execute(statement.on_conflict_do_update(index_elements=["worker"], set_=says))
+            await connection.execute(statement.on_conflict_do_update(index_elements=["worker"], set_=says | kept))
 
     async def left(self, worker: str) -> None:
         """Say that a process has gone in good order."""
@@ -80,7 +85,8 @@ class Fleet:
     async def workers(self) -> list[WorkerInfo]:
         """Everyone heard of within a day, the living first."""
         alive = case((workers.c.seen_until >= present(self._database, self._clock), 1), else_=0).label("alive")
-        query = select(workers, alive).order_by(alive.desc(), workers.c.started_at, workers.c.worker)
+        shown = [workers.c[name] for name in WorkerInfo.__struct_fields__ if name != "alive"]
+        query = select(*shown, alive).order_by(alive.desc(), workers.c.started_at, workers.c.worker)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
         return [WorkerInfo(**{**row, "alive": bool(row["alive"])}) for row in rows]

@@ -415,6 +415,11 @@ workers = Table(
     Column("draining", Boolean, nullable=False, server_default=false()),
     Column("started_at", UtcTime, nullable=False),
     Column("seen_until", UtcTime, nullable=False),
+    # The locks that a living process holds (see `liveness/`), NULL for one that has none. A process that was declared
+    # dead never has one again: a mistake about it happens once.
+    Column("lock_file", Text),
+    Column("lock_key", BigInteger),
+    Column("died_at", UtcTime),
 )
 
 # Small facts about the installation: its id (so that two deployments do not share one Redis by mistake),

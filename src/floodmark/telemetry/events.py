@@ -116,6 +116,13 @@ class LeaderChanged(Event, frozen=True, gc=False):
     holder: str | None
 
 
+class ProcessDied(Event, frozen=True, gc=False):
+    """A process was found dead and what it held was handed on. `is_certain`: not just a lock that is missing."""
+
+    worker: str
+    is_certain: bool
+
+
 class ExecutionsRescued(Event, frozen=True, gc=False):
     """Executions of silent workers went back to the queue."""
 

@@ -44,6 +44,7 @@ from .events import (
     LimitSet,
     MetricsPushed,
     ModeChosen,
+    ProcessDied,
     QueueDegraded,
     QueueRestored,
     RateLimited,
@@ -285,6 +286,7 @@ class LogListener:
         self._listen(events, SchedulesSynced, logging.INFO, "schedules synced")
         self._listen(events, WorkerDraining, logging.INFO, "worker draining")
         self._listen(events, QueueRestored, logging.INFO, "queue restored")
+        self._listen(events, ProcessDied, logging.WARNING, "process died")
         self._listen(events, ExecutionsRescued, logging.WARNING, "executions rescued")
         self._listen(events, ExecutionsRequeued, logging.WARNING, "executions requeued")
         self._listen(events, BatchRefused, logging.WARNING, "batch refused")

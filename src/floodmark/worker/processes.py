@@ -20,8 +20,10 @@ from floodmark.api.health import health_app
 from floodmark.api.server import HttpServer
 from floodmark.errors import InvalidInput
 from floodmark.health import health_of
-from floodmark.parts import Parts, open_parts
+from floodmark.parts import PROCESS_NAME, Parts, new_name, open_parts
+from floodmark.roles import death_watch, politely
 from floodmark.settings import Settings
+from floodmark.signals.port import Topic
 from floodmark.telemetry.metrics import render_sum
 from floodmark.telemetry.push import is_pushed, is_scraped, pushing, require_gateway
 
@@ -85,18 +87,22 @@ class Supervisor:
             try:
                 if ready is not None:
                     ready(server)
-                await asyncio.gather(*(self._keep_running(place) for place in range(self._count)))
+                await asyncio.gather(*(self._keep_running(parts, place) for place in range(self._count)))
             finally:
                 if timer is not None:
                     timer.cancel()
                 for number in (signal.SIGTERM, signal.SIGINT):
                     loop.remove_signal_handler(number)
 
-    async def _keep_running(self, place: int) -> None:
+    async def _keep_running(self, parts: Parts, place: int) -> None:
         pause, log = 0.0, structlog.get_logger()
         while not self._stop.is_set():
             began = time.monotonic()
-            code = await self._run_once(place)
+            name = new_name(self._settings)
+            code = await self._run_once(place, name)
+            if code:
+                # Others would notice by themselves, if a little later.
+                await politely(self._report(parts, name), parts.events)
             if self._stop.is_set():
                 return
             is_well = time.monotonic() - began > _WELL_SECONDS
@@ -106,11 +112,19 @@ class Supervisor:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), pause)
 
-    async def _run_once(self, place: int) -> int:
-        """Run one process to its end; its exit code."""
+    async def _report(self, parts: Parts, name: str) -> None:
+        """A process has ended without a goodbye: hand on what it held, and wake the leader to queue it again."""
+        await death_watch(parts).hand_on(name, is_certain=True)
+        await parts.signals.notify(Topic.WORKERS)
+
+    async def _run_once(self, place: int, name: str) -> int:
+        """Run one process, under this name, to its end; its exit code."""
         # In a group of its own: Ctrl-C reaches only us, and we tell each of them once.
         process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
+            *self._command,
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, PROCESS_NAME: name},
         )
         self._pids[place] = process.pid
         ended, told = asyncio.create_task(process.wait()), asyncio.create_task(self._stop.wait())

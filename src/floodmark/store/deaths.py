@@ -1,0 +1,93 @@
+"""Which processes have died, and what they leave behind.
+
+Tables: `workers` (the locks, the moment of death), and the leases in `job_executions`, `watermarks` and `accounts`.
+"""
+
+from msgspec import Struct
+from sqlalchemy import func, select, text, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from floodmark.clock import Clock
+from floodmark.execution import State
+
+from .database import Database
+from .dialects import present
+from .tables import accounts, job_executions, jobs, watermarks, workers
+
+# One look at all locks, whatever the number of processes. Shortly after a start of the server (a restart, a failover)
+# the processes have not all come back to take their locks again: then a missing lock says nothing.
+_SESSION_LOCKS = text("""
+WITH held AS MATERIALIZED (
+    SELECT (classid::int8 << 32) | objid::int8 AS key FROM pg_locks
+     WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+)
+SELECT w.worker, w.lock_file,
+       w.lock_key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM held WHERE held.key = w.lock_key)
+       AND pg_postmaster_start_time() < clock_timestamp() - interval '10 seconds'
+  FROM workers w WHERE w.worker <> :me AND (w.lock_file IS NOT NULL OR w.lock_key IS NOT NULL)
+""")
+
+
+class Holder(Struct, frozen=True):
+    """A process that said it holds a lock. `is_missing`: its session lock is not held by anyone."""
+
+    worker: str
+    lock_file: str | None
+    is_missing: bool
+
+
+class Deaths:
+    """Looks at the locks of other processes, and ends what a dead one holds."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+
+    async def holders(self, me: str) -> list[Holder]:
+        """Every process but this one that said it holds a lock."""
+        async with self._database.reading() as connection:
+            if self._database.dialect == "postgresql":
+                return [Holder(*row) for row in await connection.execute(_SESSION_LOCKS, {"me": me})]
+            query = select(workers.c.worker, workers.c.lock_file).where(
+                workers.c.worker != me, workers.c.lock_file.is_not(None)
+            )
+            return [Holder(worker, file, False) for worker, file in await connection.execute(query)]
+
+    async def bury(self, worker: str, *, is_certain: bool) -> bool:
+        """Write the death down and end the leases of the process, in one transaction. False if that was done before.
+
+        The fence keeps this safe: a process that lives all the same loses what it was about to fetch, and no item.
+        The session of a Telegram account used twice is revoked for good, so leases of accounts end only when the
+        death is certain: the kernel freed the lock file, or a parent has seen the process end.
+        """
+        now = present(self._database, self._clock)
+        this = update(workers).where(workers.c.worker == worker)
+        async with self._database.writing() as connection:
+            written = await connection.execute(
+                (this if is_certain else this.where(workers.c.died_at.is_(None))).values(
+                    died_at=now, seen_until=now, lock_file=None, lock_key=None
+                )
+            )
+            if not written.rowcount and not is_certain:
+                return False
+            await self._end_leases(connection, worker)
+            if is_certain:
+                held = update(accounts).where(accounts.c.holder == worker)
+                await connection.execute(held.values(holder=None, lease_until=None))
+            return bool(written.rowcount)
+
+    async def _end_leases(self, connection: AsyncConnection, worker: str) -> None:
+        now = present(self._database, self._clock)
+        theirs = (job_executions.c.state == State.RUNNING.value, job_executions.c.worker == worker)
+        stream = func.coalesce(jobs.c.stream, jobs.c.source + ":" + jobs.c.target)
+        held = select(stream, job_executions.c.fence).join(jobs, jobs.c.job_id == job_executions.c.job_id)
+        # The target of a job that was deleted meanwhile stays with its lease: nothing waits for it.
+        await connection.execute(update(job_executions).where(*theirs).values(lease_until=now))
+        await connection.execute(
+            update(watermarks)
+            .where(
+                tuple_(watermarks.c.stream, watermarks.c.fence).in_(held.where(*theirs)),
+                watermarks.c.lease_until.is_not(None),
+            )
+            .values(lease_until=now)
+        )
