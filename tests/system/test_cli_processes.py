@@ -140,13 +140,14 @@ def test_events_are_followed_as_they_come(cli: CommandLine) -> None:
     assert following.returncode == 130
 
 
-@pytest.mark.spec("V3", "G7")
+@pytest.mark.spec("V3", "G7", "B16")
 def test_several_worker_processes_are_one_to_the_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pg_url: str, redis_url: str
 ) -> None:
     """Two processes share the work, their metrics add up, a killed one is replaced, and all leave together."""
     monkeypatch.chdir(tmp_path)
-    cli = CommandLine(tmp_path, DATABASE_URL=pg_url, REDIS_URL=redis_url, SHUTDOWN_GRACE="5")
+    settings = {"SHUTDOWN_GRACE": "5", "EXECUTION_LEASE": "600"}
+    cli = CommandLine(tmp_path, DATABASE_URL=pg_url, REDIS_URL=redis_url, **settings)
     cli.good("migrate")
     with cli.running("worker", "--processes", "2", "--slots", "3", "--port", "0") as supervisor:
         url = address(cli)
@@ -162,6 +163,12 @@ def test_several_worker_processes_are_one_to_the_outside(
         os.kill(first[0], signal.SIGKILL)
         eventually(lambda: first[0] not in (now := processes(url)) and len(now) == 2)
         assert "worker process died" in cli.said()
+        # No scheduler runs that could notice, and no lease has ended: the parent has told.
+        eventually(
+            lambda: (
+                [w["alive"] for w in cli.good("workers", "--json").json["workers"] if w["pid"] == first[0]] == [False]
+            )
+        )
         eventually(lambda: metric(get(f"{url}/metrics"), "crawler_scheduler_worker_pool_size") == 6)
         executed = metric(get(f"{url}/metrics"), "crawler_scheduler_jobs_executed_total")
         assert executed == len(ran), "what a process counted outlives it"
