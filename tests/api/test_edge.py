@@ -99,7 +99,7 @@ async def test_whatever_is_not_there_is_told_as_a_problem(light: Api) -> None:
         assert (await light.get(path)).status_code == 400
     await light.job("news-2")
     assert (await light.get("jobs/new")).status_code == 400
-    plain = await light.post("jobs", content=b"{}", headers={"Content-Type": "text/plain"})
+    plain = await light.post("jobs", content=b"{}", headers={"Content-Type": "application/xml"})
     assert (plain.status_code, "Content-Type" in plain.json()["detail"]) == (422, True)
 
 

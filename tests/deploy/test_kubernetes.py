@@ -21,6 +21,7 @@ COMPONENTS = FOLDER / "components"
 # Examples, and what other programs are told: not applied.
 APART = {FOLDER / "secret.example.yaml", COMPONENTS / "hpa" / "adapter.yaml"}
 PORTS = {"api": "port", "scheduler": "scheduler_port", "worker": "worker_port"}
+PUSHGATEWAY = "floodmark-pushgateway"
 # PostgreSQL's max_connections less superuser_reserved_connections, by default.
 CONNECTIONS = 97
 
@@ -56,6 +57,11 @@ SCALED = named(
     },
 )
 ENDPOINT = named(port=TEXT, path=TEXT, interval=TEXT)
+ENDPOINT["properties"]["honorLabels"] = {"const": True}
+ENDPOINT["properties"]["metricRelabelings"] = {
+    "type": "array",
+    "items": named(sourceLabels=TEXTS, regex=TEXT, targetLabel=TEXT, replacement=TEXT),
+}
 ENDPOINT["properties"]["authorization"] = named(type=TEXT, credentials=named(name=TEXT, key=TEXT))
 MONITORED = named(
     jobLabel=TEXT,
@@ -103,6 +109,12 @@ def test_every_manifest_is_applied_by_a_kustomization() -> None:
     assert set(re.findall(r"^#  - (components/\w+) ", text, re.MULTILINE)) == {
         f"components/{path.name}" for path in COMPONENTS.iterdir()
     }
+
+
+@pytest.mark.spec("F6")
+def test_metrics_are_scraped_and_pushed(tmp_path: Path) -> None:
+    found, [port] = settings(tmp_path), resources("Service")[PUSHGATEWAY]["spec"]["ports"]
+    assert (found.metrics_mode, found.pushgateway_url) == ("both", f"http://{PUSHGATEWAY}:{port['port']}")
 
 
 def test_what_is_not_secret_and_what_is_are_settings(tmp_path: Path) -> None:
@@ -219,8 +231,9 @@ def test_selectors_select_something() -> None:
     ):
         for resource in resources(kind).values():
             assert selected(resource["spec"][key]["matchLabels"]) >= 1
-    [service] = resources("Service").values()
+    service, gateway = resources("Service")["floodmark-api"], resources("Service")[PUSHGATEWAY]
     assert service["spec"]["selector"] == pods()["api"]["metadata"]["labels"]
+    assert gateway["spec"]["selector"] == pods()["pushgateway"]["metadata"]["labels"]
     [ingress] = resources("Ingress").values()
     [rule] = ingress["spec"]["rules"]
     [path] = rule["http"]["paths"]
@@ -230,9 +243,13 @@ def test_selectors_select_something() -> None:
 
 
 def test_prometheus_calls_the_pods_what_alerts_and_dashboards_call_them() -> None:
-    for monitor in resources("PodMonitor").values():
-        for pod in pods().values():
-            assert pod["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "floodmark"
+    monitors = resources("PodMonitor")
+    for monitor in monitors.values():
+        for component, pod in pods().items():
+            wanted = PUSHGATEWAY if component == "pushgateway" else "floodmark"
+            assert pod["metadata"]["labels"][monitor["spec"]["jobLabel"]] == wanted
+    [pushed] = monitors[PUSHGATEWAY]["spec"]["podMetricsEndpoints"]
+    assert pushed["metricRelabelings"][0]["replacement"] == "floodmark-pushed", "floodmark:gone asks for it"
     [endpoint] = resources("PodMonitor")["floodmark-api"]["spec"]["podMetricsEndpoints"]
     assert "authorization" in endpoint
 
@@ -260,8 +277,9 @@ def test_workers_are_scaled_so_that_what_waits_and_runs_finds_a_slot(tmp_path: P
 
 
 def test_the_database_has_room_for_all_pods(tmp_path: Path) -> None:
-    counts = {name: deployment["spec"]["replicas"] for name, deployment in resources("Deployment").items()}
+    ours = {name: found for name, found in resources("Deployment").items() if name != PUSHGATEWAY}
+    counts = {name: deployment["spec"]["replicas"] for name, deployment in ours.items()}
     counts["floodmark-worker"] = resources("ScaledObject")["floodmark-worker"]["spec"]["maxReplicaCount"]
-    surging = sum(found["spec"]["strategy"]["rollingUpdate"]["maxSurge"] for found in resources("Deployment").values())
+    surging = sum(found["spec"]["strategy"]["rollingUpdate"]["maxSurge"] for found in ours.values())
     # One connection more for each, to listen.
     assert (sum(counts.values()) + surging) * (settings(tmp_path).database_pool_max + 1) <= CONNECTIONS

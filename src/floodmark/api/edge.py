@@ -16,6 +16,11 @@ from .problems import problem
 REQUEST_SECONDS = 30.0
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}", re.ASCII)
 _SAFE = ("GET", "HEAD", "OPTIONS")
+_JSON_ONLY, _WEBHOOKS = "/api/v2/", "/api/v2/triggers/webhook/"
+# What programs send that were not told of a type.
+_UNSAID = ("", "application/x-www-form-urlencoded", "text/plain")
+# Headers by which a browser tells where a request comes from.
+_BROWSER = ("origin", "referer", "sec-fetch-")
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -61,7 +66,7 @@ class Edge:
             try:
                 refusal = self._refusal(scope, headers)
                 if refusal is None:
-                    await self._bounded(scope, receive, answering)
+                    await self._bounded(_as_json(scope, headers), receive, answering)
                 else:
                     status, detail, hint = refusal
                     await problem(status, detail, request_id=request_id, hint=hint)(scope, receive, answering.send)
@@ -101,7 +106,7 @@ class Edge:
         return None
 
     def _is_foreign(self, headers: Headers) -> bool:
-        origin = headers.get("origin")
+        origin = headers.get("origin") or _origin_of(headers.get("referer"))
         if origin is None:
             return headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
         own = origin.partition("://")[2] == headers.get("host")
@@ -144,6 +149,33 @@ class _Bounded:
             status, detail, _ = _too_large(self._most)
             raise HTTPException(status, detail)
         return message
+
+
+def _origin_of(referer: str | None) -> str | None:
+    """The origin of the page that a browser was on, for browsers that do not say it."""
+    if referer is None:
+        return None
+    scheme, _, rest = referer.partition("://")
+    return f"{scheme}://{re.split('[/?#]', rest, maxsplit=1)[0]}"
+
+
+def _as_json(scope: Scope, headers: Headers) -> Scope:
+    """The same request, its body called JSON if a program such as `curl -d` did not say what it is.
+
+    Not for a browser, which tells where a request comes from: a page may send such a body anywhere without asking.
+    A webhook may be of any type.
+    """
+    said = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if (
+        scope["method"] in _SAFE
+        or said not in _UNSAID
+        or not scope["path"].startswith(_JSON_ONLY)
+        or scope["path"].startswith(_WEBHOOKS)
+        or any(name.startswith(_BROWSER) for name in headers)
+    ):
+        return scope
+    kept = [(name, value) for name, value in scope["headers"] if name.lower() != b"content-type"]
+    return {**scope, "headers": [*kept, (b"content-type", b"application/json")]}
 
 
 def _too_large(most: int) -> tuple[int, str, str]:

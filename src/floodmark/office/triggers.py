@@ -143,6 +143,10 @@ class TriggerOffice:
             return f"the scheduler does not hear this {row.kind} yet"
         return None
 
+    async def of_jobs(self, kind: Kind) -> list[OfJobs]:
+        """The patterns of a kind that jobs carry themselves."""
+        return [found for found in await self._of_jobs(await self._hearings()) if found.kind == kind]
+
     async def _of_jobs(self, hearings: dict[str, Hearing | None]) -> list[OfJobs]:
         found: list[OfJobs] = []
         kinds: tuple[Kind, ...] = ("webhook", "channel")

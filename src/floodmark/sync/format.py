@@ -1,4 +1,6 @@
-"""The answer of the API, read strictly: what is not known, too long or of another type refuses all of it.
+"""The answer of the API, read strictly: what is missing, too long or of another type refuses all of it.
+
+A field that nobody here knows is taken as a sign of a newer API: it changes nothing, and is reported by name.
 
 {"data": [{"domain_config_id": "abc-123",
            "data": {"domain": "example.com", "maxPages": 50, ...,
@@ -6,8 +8,8 @@
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -17,6 +19,7 @@ from floodmark.errors import Unavailable
 
 MOST_ROWS = 20_000
 _SHOWN = 120
+_MOST_UNKNOWN = 20
 
 _Id = Annotated[str, Meta(min_length=1, max_length=100)]
 _Domain = Annotated[str, Meta(min_length=1, max_length=260)]
@@ -31,7 +34,7 @@ class BadAnswer(Unavailable):
     """What the API said is not what was agreed on. Nothing was changed."""
 
 
-class Time(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Time(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When within the hour, day, week or month."""
 
     day: _Day | None = None
@@ -39,7 +42,7 @@ class Time(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_d
     minute: _Number | None = None
 
 
-class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How often."""
 
     frequency: Literal["hourly", "daily", "weekly", "monthly"]
@@ -50,7 +53,6 @@ class Scan(
     Struct,
     frozen=True,
     kw_only=True,
-    forbid_unknown_fields=True,
     omit_defaults=True,
     rename={
         "max_pages": "maxPages",
@@ -72,7 +74,7 @@ class Scan(
     accept_selector: _Text | None = None
 
 
-class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+class Row(Struct, frozen=True, kw_only=True, dict=True):
     """One schedule; `domain_config_id` is what it is known by."""
 
     domain_config_id: _Id
@@ -85,7 +87,7 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=Tr
         return hashlib.blake2b(said, digest_size=12).hexdigest()
 
 
-class _Answer(Struct, forbid_unknown_fields=True):
+class _Answer(Struct):
     data: Annotated[list[Row], Meta(max_length=MOST_ROWS)]
 
 
@@ -111,6 +113,31 @@ def rows_of(body: bytes) -> tuple[Row, ...]:
     _check_texts(rows)
     _check_ids(rows)
     return rows
+
+
+def unknown_fields(body: bytes) -> tuple[str, ...]:
+    """The fields of an answer that `rows_of` has taken which mean nothing here, each once, as in `data.data.color`."""
+    found: dict[str, None] = {}
+    for where, value, known in _levels(msgspec.json.decode(body)):
+        if isinstance(value, dict):
+            found |= dict.fromkeys(_shown(f"{where}{name}") for name in value if name not in known)
+        if len(found) >= _MOST_UNKNOWN:
+            break
+    return tuple(found)[:_MOST_UNKNOWN]
+
+
+def _levels(answer: Any) -> Iterator[tuple[str, Any, frozenset[str]]]:
+    yield "", answer, _names(_Answer)
+    for row in answer["data"]:
+        yield "data.", row, _names(Row)
+        yield "data.data.", row["data"], _names(Scan)
+        yield "data.data.schedule.", row["data"]["schedule"], _names(Schedule)
+        yield "data.data.schedule.time.", row["data"]["schedule"].get("time"), _names(Time)
+
+
+@cache
+def _names(struct: type[Struct]) -> frozenset[str]:
+    return frozenset(field.encode_name for field in msgspec.structs.fields(struct))
 
 
 def rows_from(kept: Any) -> tuple[Row, ...]:

@@ -24,12 +24,12 @@ from floodmark.spec import JobSpec, usual_policy
 from floodmark.store.audit import Actor
 from floodmark.store.job_fields import columns_of, converted
 from floodmark.store.synced import SyncedJobs, Syncing
-from floodmark.telemetry.events import SchedulesSynced, StepFailed
+from floodmark.telemetry.events import SchedulesSynced, StepFailed, SyncFieldsIgnored
 from floodmark.upkeep.leader import Leader
 
 from .difference import SOURCE, Difference, Known, difference, differing, long_name, short_name, too_much
 from .fetching import Fetcher
-from .format import Row, plain, rows_from, rows_of
+from .format import Row, plain, rows_from, rows_of, unknown_fields
 from .report import LastSync, Report, SyncStatus
 
 _ATTEMPTS = 3
@@ -98,13 +98,19 @@ class Sync:
                 known = _kept(await store.answer())
             fetched = await fetcher.fetch(known.etag if known.of == of else None)
             is_new = fetched.body is not None
-            rows = known.rows if fetched.body is None else await asyncio.to_thread(rows_of, fetched.body)
+            rows = known.rows if fetched.body is None else await asyncio.to_thread(self._read, fetched.body)
             answer = _Kept(of=of, etag=fetched.etag, rows=rows)
             if dry_run:
                 return await self._try(answer, is_new=is_new, force=force)
             with suppress(_SupersededError):
                 return await self._apply(answer, known if left else None, is_new=is_new, force=force)
         raise AssertionError("unreachable")
+
+    def _read(self, body: bytes) -> tuple[Row, ...]:
+        rows = rows_of(body)
+        if ignored := unknown_fields(body):
+            self._parts.events.emit(SyncFieldsIgnored(ignored))
+        return rows
 
     async def _try(self, answer: _Kept, *, is_new: bool, force: bool) -> Report:
         async with self._jobs.reading() as store:

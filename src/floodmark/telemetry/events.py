@@ -318,6 +318,12 @@ class SchedulesSynced(Event, frozen=True, gc=False):
     errors: int
 
 
+class SyncFieldsIgnored(Event, frozen=True, gc=False):
+    """The answer of API_URL has fields that mean nothing here: they change nothing."""
+
+    fields: tuple[str, ...]
+
+
 class SlotsChanged(Event, frozen=True, gc=False):
     """How many of this worker's slots are busy."""
 

@@ -53,6 +53,7 @@ from .events import (
     SchedulesSynced,
     StepFailed,
     StoreRetried,
+    SyncFieldsIgnored,
     WorkerDraining,
 )
 
@@ -278,6 +279,7 @@ class LogListener:
         self._listen(events, BatchKept, logging.DEBUG, "batch kept")
         self._listen(events, EventsRelayed, logging.DEBUG, "events relayed")
         self._listen(events, FetchTimed, logging.DEBUG, "page fetched")
+        self._listen(events, SyncFieldsIgnored, logging.WARNING, "sync ignored unknown fields")
         self._listen(events, SchedulerTicked, logging.DEBUG, "scheduler ticked")
         self._listen(events, LeaderChanged, logging.INFO, "leader changed")
         self._listen(events, LimitSet, logging.INFO, "limit set")

@@ -185,6 +185,12 @@ class OfJobsOut(BaseModel):
     listening: bool
 
 
+class TriggersPage(Page[TriggerOut]):
+    """Part of the registered triggers, and all patterns that jobs carry."""
+
+    of_jobs: list[OfJobsOut] = Field(description="The trigger_webhook or trigger_channel of jobs.")
+
+
 class UnmatchedOut(BaseModel):
     """How many deliveries matched no job, or could not be read, and the last of them."""
 
@@ -365,9 +371,9 @@ async def triggers_status(office: Reading) -> Response:
     return answer(await TriggerOffice(office).status())
 
 
-@triggers.get("/webhooks", response_model=Page[TriggerOut], summary="List webhooks")
+@triggers.get("/webhooks", response_model=TriggersPage, summary="List webhooks")
 async def list_webhooks(office: Reading, cursor: Cursor = None, limit: Limit = 50) -> Response:
-    """In the order they were made. Secrets are not shown."""
+    """Those that were registered, in the order they were made, and those that jobs carry. Secrets are not shown."""
     return await _page(office, "webhook", cursor, limit)
 
 
@@ -384,9 +390,9 @@ async def remove_webhook(office: Administering, trigger: TriggerId) -> Response:
     return await _removed(office, "webhook", trigger)
 
 
-@triggers.get("/channels", response_model=Page[TriggerOut], summary="List channels")
+@triggers.get("/channels", response_model=TriggersPage, summary="List channels")
 async def list_channels(office: Reading, cursor: Cursor = None, limit: Limit = 50) -> Response:
-    """Channels of Redis Pub/Sub, in the order they were made."""
+    """Channels of Redis Pub/Sub, those that were registered and those that jobs carry."""
     return await _page(office, "channel", cursor, limit)
 
 
@@ -423,7 +429,10 @@ async def remove_stream(office: Administering, trigger: TriggerId) -> Response:
 async def _page(office: LocalOffice, kind: Kind, cursor: str | None, limit: int) -> Response:
     key, desk = key_of(f"triggers.{kind}", cursor, str), TriggerOffice(office)
     found = await desk.page(kind, after=None if key is None else key[0], limit=limit + 1)
-    return answer(page(found, limit, f"triggers.{kind}", lambda row: [row.trigger_id], asdict))
+    told = page(found, limit, f"triggers.{kind}", lambda row: [row.trigger_id], asdict)
+    if kind != "stream":
+        told["of_jobs"] = [asdict(row) for row in await desk.of_jobs(kind)]
+    return answer(told)
 
 
 async def _added(
