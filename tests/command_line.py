@@ -33,7 +33,7 @@ from pathlib import Path
 from floodmark import Floodmark, Gone, Permanent, SlowDown
 
 
-def news(since, count=5):
+def news(since, count=5, mode="", deep=None):
     """Five more each time."""
     first = (since or 0) + 1
     return [{"id": n, "title": f"News [bold]{n}[/] \\x1b[31m"} for n in range(first, first + count)]
@@ -91,7 +91,7 @@ class CommandLine:
     """A folder with collectors in which commands are typed."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
-        self.folder, self.settings = folder, settings
+        self.folder, self.settings = folder, {"PYTHON_MODULES": "feeds, faulty, nofeeds, system.test_moving", **settings}
         (folder / "feeds.py").write_text(COLLECTORS, encoding="utf-8")
 
     def options(self) -> list[str]:

@@ -28,7 +28,7 @@ from .sources.cookies.source import CookiesSource
 from .sources.feed.source import FeedSource
 from .sources.feed.source import Ports as FeedPorts
 from .sources.port import Source
-from .sources.python import DECLARED_AS, Collector, Pick, PythonSource
+from .sources.python import DECLARED_AS, Collector, Pick, PythonSource, argument_names
 from .sources.telegram.port import Ports as TelegramPorts
 from .sources.telegram.source import TelegramSource
 from .sources.web.port import Ports as WebPorts
@@ -44,6 +44,7 @@ from .telemetry.logs import LogListener, configure
 from .telemetry.metrics import render
 from .telemetry.push import is_pushed, is_scraped, pushing, require_gateway
 from .threads import DaemonThreads
+from .validation import Validation, refuse_unknown_names
 from .vault import Vault
 from .when import priority_of, when_of
 
@@ -123,6 +124,7 @@ class Floodmark:
             called: str = name or function.__name__
             if called in self.collectors:
                 raise InvalidInput(f"there are two collectors named {called!r}", hint="Give one of them a name=")
+            refuse_unknown_names(params or (), argument_names(function), f"the collector {called!r}")
             made = Collector(
                 function=function, key=key, watermark=watermark, occurred_at=occurred_at, batch_size=batch_size
             )
@@ -179,16 +181,26 @@ class Floodmark:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Parts]:
         """Everything opened, and the collectors declared in code written down as jobs."""
-        async with open_parts(self.settings, events=self.events, clock=self._clock) as parts:
+        async with open_parts(
+            self.settings, events=self.events, clock=self._clock, validation=self.validation
+        ) as parts:
             jobs = Jobs(parts.database, parts.clock)
             for spec in _in_order(self._declared):
                 await jobs.declare(spec)
             yield parts
 
-    def sources(self, threads: Executor, parts: Parts | None = None) -> dict[str, Source]:
+    @property
+    def validation(self) -> Validation:
+        """The check of jobs and params by the sources of this application; it imports no modules."""
+        return Validation(lambda: self.sources(imports=False))
+
+    def sources(
+        self, threads: Executor | None = None, parts: Parts | None = None, *, imports: bool = True
+    ) -> dict[str, Source]:
         """Every source this process can collect from; without `parts` they can only check what they are asked."""
+        modules = [name.strip() for name in (self.settings.python_modules or "").split(",") if name.strip()]
         found: dict[str, Source] = {
-            "python": PythonSource(self.collectors, threads),
+            "python": PythonSource(self.collectors, threads, modules=modules, imports=imports),
             "cookies": CookiesSource(self.settings, None if parts is None else parts.clock, self.events),
             "telegram": TelegramSource(self.settings, None if parts is None else telegram_ports(parts)),
             "web": WebSource(None if parts is None else web_ports(parts)),
@@ -241,7 +253,7 @@ class Floodmark:
             if parts.tracing is not None:
                 parts.tracing.prepare()
             roles = _roles(parts, sources, scheduler=scheduler, worker=worker)
-            serving = await self._serving(parts, sources, port, scheduler=scheduler, worker=worker)
+            serving = await self._serving(parts, port, scheduler=scheduler, worker=worker)
             async with serving as server:
                 for role in roles:
                     await role.announce()
@@ -249,9 +261,7 @@ class Floodmark:
                     ready(parts, server)
                 await asyncio.gather(*(role.run(stop) for role in roles))
 
-    async def _serving(
-        self, parts: Parts, sources: Mapping[str, Source], port: int | None, *, scheduler: bool, worker: bool
-    ) -> "HttpServer":
+    async def _serving(self, parts: Parts, port: int | None, *, scheduler: bool, worker: bool) -> "HttpServer":
         # Heavy, and most commands that import this module serve nothing.
         from .api.health import health_app  # noqa: PLC0415
         from .api.server import HttpServer  # noqa: PLC0415
@@ -266,7 +276,7 @@ class Floodmark:
         from .api.app import create_app  # noqa: PLC0415
 
         await require_token_to_listen(parts, host)
-        app = create_app(parts, sources=sources)
+        app = create_app(parts)
         usual = self.settings.port
         return HttpServer(app, host, usual if port is None else port, fallback=is_any, leaving=app.state.live.close)
 

@@ -47,6 +47,7 @@ from .store.sqlite.upkeep import SqliteUpkeep
 from .telemetry.events import Events
 from .telemetry.metrics import Metrics
 from .telemetry.tracing import Tracing, tracing_of
+from .validation import Validation
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -86,6 +87,8 @@ class Parts(Struct, frozen=True, kw_only=True):
     lock: ProcessLock
     """Held by a process with a role, for others to see that it lives."""
     tracing: Tracing | None = None
+    validation: Validation = Validation()
+    """Asked by every way in which jobs and params come."""
 
 
 def call_policy(settings: Settings) -> CallPolicy:
@@ -142,7 +145,11 @@ def new_name(settings: Settings) -> str:
 
 @asynccontextmanager
 async def open_parts(
-    settings: Settings, *, events: Events | None = None, clock: Clock | None = None
+    settings: Settings,
+    *,
+    events: Events | None = None,
+    clock: Clock | None = None,
+    validation: Validation | None = None,
 ) -> AsyncIterator[Parts]:
     """Open the database, Redis if there is one, and the signals; close them in the end."""
     events, clock = events or Events(), clock or SystemClock()
@@ -171,7 +178,7 @@ async def open_parts(
         lock = _lock(database, signals, name)
         stack.callback(lock.release)
         http = await stack.enter_async_context(http_of(settings, events))
-        yield _wire(
+        parts = _wire(
             settings=settings,
             name=name,
             tracing=tracing,
@@ -184,6 +191,7 @@ async def open_parts(
             signals=signals,
             lock=lock,
         )
+        yield replace(parts, validation=validation or Validation())
 
 
 async def _prepare(database: Database) -> None:

@@ -11,9 +11,11 @@ import jsonschema
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
+from floodmark import Floodmark
 from floodmark.api.app import create_app
 from floodmark.api.server import HttpServer
 from floodmark.parts import Parts
+from floodmark.sources.port import Source
 from floodmark.testing.factories import Opened
 
 
@@ -96,6 +98,12 @@ def _checker(schema: str) -> Any:
     return jsonschema.Draft202012Validator(json.loads(about), registry=registry)
 
 
+def _sources(parts: Parts) -> dict[str, Source]:
+    """The sources of a server whose operator lists the modules that the tests name."""
+    settings = parts.settings.model_copy(update={"python_modules": "feeds, a, x"})
+    return Floodmark(settings).sources(imports=False)
+
+
 @asynccontextmanager
 async def serving(opened: Opened, **settings: Any) -> AsyncIterator[Api]:
     """Open a process and serve its API on a free port of this machine."""
@@ -106,7 +114,7 @@ async def serving(opened: Opened, **settings: Any) -> AsyncIterator[Api]:
 @asynccontextmanager
 async def served(parts: Parts, **options: Any) -> AsyncIterator[Api]:
     """Serve the API of an open process."""
-    app = create_app(parts, **options)
+    app = create_app(parts, **{"sources": _sources(parts), **options})
     async with (
         HttpServer(app, leaving=app.state.live.close) as server,
         httpx2.AsyncClient(base_url=server.url, timeout=120, trust_env=False) as client,

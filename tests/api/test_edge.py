@@ -65,14 +65,14 @@ async def test_a_body_that_makes_no_sense_is_refused_by_field(light: Api, body: 
     [
         ({"source": "python"}, "target is missing"),
         ({"interval_seconds": 60}, "source is missing"),
-        ({"source": "python", "target": "a", "cron_expression": "x"}, "cron"),
+        ({"source": "python", "target": "a:b", "cron_expression": "x"}, "cron"),
         (
-            {"source": "python", "target": "a", "cron_expression": "* * * * *", "interval_seconds": 5},
+            {"source": "python", "target": "a:b", "cron_expression": "* * * * *", "interval_seconds": 5},
             "cron or interval",
         ),
-        ({"source": "python", "target": "a", "schedule_type": "calendar"}, "frequency is missing"),
-        ({"source": "python", "target": "a", "timezone": "Mars/Base"}, "Mars/Base"),
-        ({"source": "python", "target": " a"}, "space"),
+        ({"source": "python", "target": "a:b", "schedule_type": "calendar"}, "frequency is missing"),
+        ({"source": "python", "target": "a:b", "timezone": "Mars/Base"}, "Mars/Base"),
+        ({"source": "python", "target": "a:b", "tenant_id": " a"}, "space"),
         ({"source": "telegram", "target": "???"}, "???"),
     ],
 )

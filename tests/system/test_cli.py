@@ -167,7 +167,7 @@ def test_a_bad_setting_is_named(cli: CommandLine) -> None:
 def test_an_unexpected_error_is_short_and_the_traceback_is_there_on_demand(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def explode(*_: object) -> None:
+    def explode(*_: object, **__: object) -> None:
         raise RuntimeError("password=hunter2 boom")
 
     monkeypatch.setattr("floodmark.cli.session.open_parts", explode)

@@ -366,7 +366,7 @@ async def test_a_blocked_function_does_not_block_its_end() -> None:
 
 
 async def test_a_function_is_found_by_its_import_path() -> None:
-    source = PythonSource({})
+    source = PythonSource({}, modules=["test_python_source"])
     target = Target(name="test_python_source:posts", stream="s", params={"number": 2, "key": "id", "watermark": "id"})
     [batch] = [batch async for batch in source.collect(target, None, a_context())]
     assert ([item.key for item in batch.items], batch.watermark) == (["0", "1"], {"value": 1})
@@ -374,8 +374,9 @@ async def test_a_function_is_found_by_its_import_path() -> None:
 
 async def test_a_function_that_is_gone_is_a_dead_letter() -> None:
     """Trying again will not bring it back; the message says what to do."""
+    source = PythonSource({}, modules=["no_such_module"])
     with pytest.raises(Permanent, match="no_such_module") as caught:
-        PythonSource({}).collect(Target(name="no_such_module:f", stream="s", params={}), None, a_context())
+        source.collect(Target(name="no_such_module:f", stream="s", params={}), None, a_context())
     assert caught.value.hint
 
 
@@ -385,5 +386,27 @@ async def test_a_function_that_is_gone_is_a_dead_letter() -> None:
 )
 def test_what_names_no_function_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        PythonSource({}).check(name, {})
+        PythonSource({}, modules=["no_such_module", "floodmark.ids"]).check(name, {})
     assert caught.value.hint
+
+
+@pytest.mark.spec("G9")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "os:system",
+        "subprocess:run",
+        "builtins:exec",
+        "test_python_source_other:f",
+        "test_python_source:asyncio.create_subprocess_shell",
+        "test_python_source:functools.reduce",
+    ],
+)
+def test_only_functions_of_listed_modules_are_called(name: str) -> None:
+    """Neither another module, nor what a listed one has imported; also when the job is stored already."""
+    source = PythonSource({}, modules=["test_python_source"])
+    with pytest.raises(InvalidInput, match="operator") as caught:
+        source.check(name, {})
+    assert "PYTHON_MODULES" in caught.value.hint
+    with pytest.raises(Permanent, match="operator"):
+        source.collect(Target(name=name, stream="s", params={"command": "true"}), None, a_context())

@@ -23,9 +23,10 @@ from sqlalchemy.exc import DBAPIError
 from floodmark.errors import InvalidInput
 from floodmark.parts import Parts
 from floodmark.store.audit import Actor
-from floodmark.store.tokens import USE_NOTED_EVERY, Role, StoredToken, Tokens, digest_of, id_in, is_enough
+from floodmark.store.tokens import USE_NOTED_EVERY, Role, StoredToken, Tokens, id_in, is_enough
 
 from .problems import HttpError, request_id_of
+from .routing import show_secrets
 
 LOCAL, ANYONE = "local", "anonymous"
 # What is known of a token is believed for this long: revoked elsewhere, it is refused here within a second.
@@ -61,7 +62,6 @@ class Access:
         self._known = Recent[StoredToken](now, KNOWN_FOR_SECONDS)
         self._open = Recent[bool](now, KNOWN_FOR_SECONDS)
         self._noted = Recent[bool](now, USE_NOTED_EVERY.total_seconds())
-        self._welcome = Recent[bool](now, math.inf)
 
     async def admit(self, request: Request, role: Role) -> Actor:
         """Who asks, if they may what `role` may; else 401, 403 or 429. An answer without end asks again as it goes."""
@@ -72,10 +72,11 @@ class Access:
                 f"this needs the role {role}, and {visitor.who} has the role {visitor.role}",
                 hint=f"use a token with that role: floodmark tokens add NAME --role {role}",
             )
+        show_secrets(to_admin=visitor.role == "admin")
         return Actor(who=visitor.who, via="api", request_id=request_id_of(request))
 
     async def visitor(self, request: Request) -> Visitor:
-        """Who asks; 401 if that cannot be told, 429 if too many tokens from there were wrong."""
+        """Who asks; 401 if that cannot be told, 429 for a wrong token after too many wrong ones from there."""
         given = request.headers.get("authorization")
         if given is None:
             return await self._without_token(request)
@@ -100,18 +101,12 @@ class Access:
         return self._open.put("", await self._tokens.is_empty()) if known is None else known
 
     async def _with_token(self, text: str, address: str) -> Visitor:
-        # Only what was let in before: a neighbour behind the same proxy who guesses shuts nobody out, and a guess
-        # that is right at last is refused like the others.
-        mark = f"{address} {digest_of(text)}"
-        seconds = self._failures.wait(address)
-        if seconds and not self._welcome.get(mark):
-            raise _too_many(seconds)
+        # The token first, whatever came from this address before: others who guess behind the same proxy must not
+        # shut out someone with a right one. Only wrong tokens are slowed down; 256 bits cannot be guessed anyway.
         token = await self._found(text)
         trouble = _trouble(token, text)
         if token is None or trouble is not None:
-            self._welcome.drop(mark)
             raise self._refused(address, trouble or "unknown", token)
-        self._welcome.put(mark, True)
         await self._note_use(token)
         return Visitor(who=token.name, role=token.role)
 
@@ -126,6 +121,9 @@ class Access:
         return None if found is None else self._known.put(token_id, found)
 
     def _refused(self, address: str, trouble: str, token: StoredToken | None) -> HttpError:
+        seconds = self._failures.wait(address)
+        if seconds:
+            return _too_many(seconds)
         self._failures.add(address)
         is_theirs = token is not None and trouble in ("expired", "revoked")
         who = token.name if token is not None and is_theirs else None
@@ -163,7 +161,7 @@ def _too_many(seconds: float) -> HttpError:
     wait = math.ceil(seconds)
     return HttpError(
         429,
-        f"too many tokens from this address were wrong; the next is looked at in {wait} s",
+        f"too many tokens from this address were wrong, and this one is wrong too; try again in {wait} s",
         hint=f"wait, and check the token; {_HOW_TO_ADD} makes another",
         headers={"Retry-After": str(wait)},
     )
@@ -192,10 +190,6 @@ class Recent(Generic[T]):
             self._held.popitem(last=False)
         return value
 
-    def drop(self, key: str) -> None:
-        """Forget one."""
-        self._held.pop(key, None)
-
     def clear(self) -> None:
         """Forget all of them."""
         self._held.clear()
@@ -205,7 +199,7 @@ class Recent(Generic[T]):
 
 
 class Failures:
-    """Wrong tokens by address: so many in a minute, then no more are looked at for a while."""
+    """Counts wrong tokens by address: after ten in a minute, further wrong ones are answered with 429 for a while."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now, self._recent = now, Recent[deque[float]](now, FAILURES_WITHIN_SECONDS)
@@ -217,7 +211,7 @@ class Failures:
         self._recent.put(address, at)
 
     def wait(self, address: str) -> float:
-        """Seconds until the next attempt from there is looked at; 0 for now."""
+        """Seconds until a wrong token from there is answered with 401 again; 0 for now."""
         at = self._recent.get(address)
         if at is None or len(at) < FAILURES_ALLOWED:
             return 0.0

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
+from msgspec.structs import replace
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 
@@ -13,6 +14,7 @@ from floodmark.parts import Parts
 from floodmark.settings import Settings
 from floodmark.sources.port import Source
 from floodmark.telemetry.tracing import Tracing
+from floodmark.validation import Validation
 
 from . import problems
 from .document import TAGS, document
@@ -65,7 +67,7 @@ def create_app(
 ) -> FastAPI:
     """The API of an open process. Without `parts` it can only tell what it would be: the OpenAPI document.
 
-    `sources` are asked whether they could collect what a new job names.
+    `sources` check jobs and params instead of those that `parts` were opened with.
     """
     from floodmark import __version__  # noqa: PLC0415 - the package is still being imported when this module is
 
@@ -82,7 +84,9 @@ def create_app(
         redirect_slashes=False,
         lifespan=_living,
     )
-    app.state.parts, app.state.sources = parts, sources
+    if parts is not None and sources is not None:
+        parts = replace(parts, validation=Validation(lambda: sources))
+    app.state.parts = parts
     app.state.live = None if parts is None else Live(parts)
     problems.install(app)
     app.router.routes.extend(_routes())

@@ -16,6 +16,7 @@ from msgspec.structs import asdict, replace
 from floodmark.errors import FloodmarkError
 from floodmark.execution import ENDED
 from floodmark.health import worker_shape
+from floodmark.masking import mask_answer
 from floodmark.office.local import LocalOffice
 from floodmark.parts import Parts
 from floodmark.shapes import event_shape, execution_shape
@@ -266,4 +267,6 @@ def _item(event: Event) -> Message:
 
 
 def _message(kind: Kind, value: Any) -> Message:
-    return Message(kind, b"event: %s\ndata: %s\n\n" % (kind.encode(), msgspec.json.encode(value)))
+    # Masked for everyone: a message is written once, whoever listens.
+    text = msgspec.json.encode(mask_answer(msgspec.to_builtins(value)))
+    return Message(kind, b"event: %s\ndata: %s\n\n" % (kind.encode(), text))

@@ -9,10 +9,6 @@ from floodmark.job import CatchUp, Frequency, Overlap, Policy, Priority, Schedul
 from floodmark.office.local import LocalOffice
 from floodmark.office.port import JobFilter
 from floodmark.settings import Settings
-from floodmark.sources.cookies.params import completed as completed_scan
-from floodmark.sources.port import Source
-from floodmark.sources.telegram.targets import completed
-from floodmark.sources.web import targets as web
 from floodmark.spec import JobSpec, usual_policy
 
 # What is the same in a request and in a spec.
@@ -59,23 +55,11 @@ def spec_of(given: Mapping[str, Any], settings: Settings) -> JobSpec:
     )
 
 
-async def fitted(spec: JobSpec, office: LocalOffice, sources: Mapping[str, Source] | None) -> JobSpec:
-    """The same as its source wants it, or `InvalidInput`. Without `sources` whatever is asked for is believed."""
-    if spec.source == "telegram":
-        spec = await _channel(spec, office)
-    elif spec.source in web.KINDS:
-        spec = web.completed(spec)
-    elif spec.source == "cookies":
-        spec = completed_scan(spec)
-    if sources is None:
-        return spec
-    source = sources.get(spec.source)
-    if source is None:
-        hint = f"the sources here are: {', '.join(sorted(sources))}"
-        raise InvalidInput(f"there is no source {spec.source[:60]!r}", hint=hint)
-    if spec.source != "python":
-        # Not for Python: whoever serves requests does not import modules because someone names them.
-        source.check(spec.target, spec.params)
+async def fitted(spec: JobSpec, office: LocalOffice) -> JobSpec:
+    """The same as its source wants it, or `InvalidInput`; `Conflict` for a second job for a channel without a name."""
+    spec = await office.complete(spec)
+    if spec.source == "telegram" and spec.name is None:
+        await _refuse_second(spec, office)
     return spec
 
 
@@ -123,17 +107,12 @@ def _where(given: Mapping[str, Any]) -> tuple[str, str]:
     return source, target if target is not None else url or ""
 
 
-async def _channel(spec: JobSpec, office: LocalOffice) -> JobSpec:
-    """A channel in its one form; a second job for it has to be asked for by name."""
-    every = timedelta(seconds=office.parts.settings.parser_scheduler_interval_sec)
-    spec = completed(spec, every=every)
+async def _refuse_second(spec: JobSpec, office: LocalOffice) -> None:
+    """A second job for a channel has to be asked for by name."""
     stream = spec.stream or f"telegram:{spec.target}"
-    if spec.name is not None:
-        return spec
     for other in await office.jobs(JobFilter(source="telegram", text=spec.target), limit=500):
         if other.stream == stream:
             raise Conflict(f"{other.name} collects {spec.target} already", hint="a second job for it needs a name")
-    return spec
 
 
 def changes_of(given: Mapping[str, Any]) -> dict[str, Any]:

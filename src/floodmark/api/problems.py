@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput, NotFound, SourceError, Unavailable
-from floodmark.masking import is_secret_name
+from floodmark.masking import is_secret_name, mask_answer, mask_text
 
 MEDIA_TYPE = "application/problem+json"
 _SHOWN = 80
@@ -125,10 +125,10 @@ def problem(
         "type": f"urn:floodmark:{kind or known}",
         "title": title or usual,
         "status": status,
-        "detail": detail,
-        "hint": hint or None,
+        "detail": mask_text(detail),
+        "hint": mask_text(hint) or None,
         "request_id": request_id,
-        "errors": errors,
+        "errors": mask_answer(errors),
     }
     return Response(msgspec.json.encode(body), status, headers=headers, media_type=MEDIA_TYPE)
 
@@ -179,7 +179,7 @@ def _field(told: Mapping[str, Any]) -> dict[str, Any]:
         return {"field": "body", "message": f"not JSON: {told['ctx']['error']}", "given": None}
     if where == "body" and isinstance(told.get("input"), bytes):
         return {"field": "body", "message": "not JSON: send it with Content-Type: application/json", "given": None}
-    is_shown = told["type"] != "missing" and where != "body" and not is_secret_name(where)
+    is_shown = told["type"] != "missing" and where != "body" and not is_secret_name(where) and "params" not in where
     given = repr(told.get("input"))[:_SHOWN] if is_shown else None
     message = "There is no such field" if told["type"] == "extra_forbidden" else str(told["msg"])
     return {"field": where, "message": message[:1].lower() + message[1:], "given": given}

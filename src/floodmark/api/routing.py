@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Coroutine, Mapping
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,13 +15,30 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Scope
 
+from floodmark.masking import mask_answer
 from floodmark.strict_json import NotJson, read_json
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A value as JSON: structs, times and enums under the same names as everywhere."""
+# Whether the one who asks may see secrets. Masked, unless access has let an admin in for this request.
+_SEES_SECRETS: ContextVar[bool] = ContextVar("sees_secrets", default=False)
+
+
+def show_secrets(*, to_admin: bool) -> None:
+    """Say for the request under way whether its answers may hold secrets."""
+    _SEES_SECRETS.set(to_admin)
+
+
+def answer(
+    value: Any, status: int = 200, headers: Mapping[str, str] | None = None, *, is_content: bool = False
+) -> Response:
+    """A value as JSON: structs, times and enums under the same names as everywhere.
+
+    Only an admin is shown secrets. `is_content`: what was collected, which is answered as it is.
+    """
+    if not is_content and not _SEES_SECRETS.get():
+        value = mask_answer(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,)))
     return Response(msgspec.json.encode(value), status, headers=headers, media_type="application/json")
 
 

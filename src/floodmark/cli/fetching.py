@@ -82,7 +82,7 @@ async def _fetched_here(
 ) -> list[FetchedChat] | None:
     """None if someone stopped it."""
     actor = Actor(who=whoever_types())
-    async with open_parts(app.settings, events=app.events) as parts:
+    async with open_parts(app.settings, events=app.events, validation=app.validation) as parts:
         wanted = await _with_account(LocalOffice(parts, actor), wanted)
         async with app.opened_sources(parts) as sources:
             with _Board(desk, wanted).shown() as board:

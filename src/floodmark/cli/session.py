@@ -37,7 +37,8 @@ async def open_office(overrides: Mapping[str, str]) -> AsyncIterator[Office]:
 @asynccontextmanager
 async def open_here(overrides: Mapping[str, str]) -> AsyncIterator[LocalOffice]:
     """The office on the database, whoever types being the one who acts."""
-    async with open_parts(application(overrides).settings) as parts:
+    app = application(overrides)
+    async with open_parts(app.settings, validation=app.validation) as parts:
         yield LocalOffice(parts, Actor(who=whoever_types(), via="cli"))
 
 

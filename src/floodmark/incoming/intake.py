@@ -1,14 +1,16 @@
 """Which jobs an arrival concerns, and with which params; then they are fired."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from floodmark.errors import InvalidInput
 from floodmark.ids import new_id
+from floodmark.job import Work
 from floodmark.parts import Parts
+from floodmark.sources.python import UnknownCollector
 from floodmark.store.deliveries import Deliveries, Group, Shot, Taken
 from floodmark.store.packing import clean
 from floodmark.store.triggers import Kind, Rule, Triggers
@@ -29,6 +31,12 @@ from .refusals import Refusals
 
 # A name for what arrived, not the thing itself.
 LONGEST_ID = 200
+
+
+class BadParams(InvalidInput):
+    """A delivery whose params the source of one of its jobs cannot work with. Nothing was fired."""
+
+    reason = "bad params"
 
 
 class Arrival(Struct, frozen=True, kw_only=True):
@@ -54,6 +62,7 @@ class Intake:
 
     def __init__(self, parts: Parts) -> None:
         self._queue, self._events, self._tracing = parts.queue, parts.events, parts.tracing
+        self._validation = parts.validation
         self.triggers = Triggers(parts.database, parts.clock, Vault.of(parts.settings))
         self.refusals = Refusals(self.triggers, parts.events)
         # A message on Redis may be as large as a webhook.
@@ -75,6 +84,7 @@ class Intake:
             hint = f"use 1 to {LONGEST_ID} characters that can be shown, for example a UUID"
             raise InvalidInput("the delivery id is too long, or cannot be shown", hint=hint)
         shots = await self._shots(arrival, matches)
+        await self._check(shots)
         if not shots:
             self._events.emit(TriggersFired(arrival.kind))
             self.refusals.unmatched(arrival.kind, arrival.subject)
@@ -94,6 +104,24 @@ class Intake:
             if outcome.written:
                 self._events.emit(TriggersMatched(arrival.kind, outcome.written))
         return outcome.taken
+
+    async def _check(self, shots: Sequence[Shot]) -> None:
+        """Refuse params that the source of one of the jobs cannot work with: then nothing is fired."""
+        groups = [group for shot in shots for group in shot.groups if group.params]
+        works = await self.triggers.works({job_id for group in groups for job_id in group.job_ids})
+        for group in groups:
+            for job_id in group.job_ids:
+                if job_id in works:
+                    self._arrive(works[job_id], group.params)
+
+    def _arrive(self, job: Work, params: Mapping[str, Any]) -> None:
+        try:
+            self._validation.arrive(job, params)
+        except UnknownCollector:
+            # Only the workers have it.
+            return
+        except InvalidInput as error:
+            raise BadParams(f"{job.name} cannot be run like that: {error}", hint=error.hint) from error
 
     async def _shots(self, arrival: Arrival, matches: Matches) -> list[Shot]:
         named = await self.triggers.resolved([text for rule in matches.rules for text in rule.jobs])

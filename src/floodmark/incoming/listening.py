@@ -30,7 +30,7 @@ from floodmark.telemetry.events import Events, StepFailed
 from floodmark.triggers.matching import LONGEST, channel_matches, is_glob
 from floodmark.upkeep.leader import Leader
 
-from .intake import Arrival, Intake, Matches, read_message
+from .intake import Arrival, BadParams, Intake, Matches, read_message
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -311,7 +311,11 @@ async def _fire(intake: Intake, arrival: Arrival, read: Callable[[], Any], event
         events.emit(StepFailed(step=f"trigger {arrival.kind}", error=told))
 
 
-_REASONS: Mapping[type[Exception], str] = {TooDeep: "nested too deeply", _TooLarge: "too large"}
+_REASONS: Mapping[type[Exception], str] = {
+    TooDeep: "nested too deeply",
+    _TooLarge: "too large",
+    BadParams: BadParams.reason,
+}
 
 
 def _may_pass(error: Exception) -> bool:

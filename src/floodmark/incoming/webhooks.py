@@ -26,7 +26,7 @@ from floodmark.store.triggers import Rule
 from floodmark.strict_json import NotJson, TooDeep, read_json
 from floodmark.triggers.matching import LONGEST
 
-from .intake import Arrival, Intake
+from .intake import Arrival, BadParams, Intake
 
 TIMESTAMP, SIGNATURE, DELIVERY = "x-floodmark-timestamp", "x-floodmark-signature", "x-floodmark-delivery"
 
@@ -93,6 +93,9 @@ class Webhooks:
         except Replayed:
             self.refusals.refuse("webhook", [rule.trigger_id for rule in believed], "replayed")
             raise Refused("replayed") from None
+        except BadParams as error:
+            self.refusals.refuse("webhook", [rule.trigger_id for rule in believed], error.reason)
+            raise
 
     def _believed(self, webhook: Webhook, rules: tuple[Rule, ...]) -> tuple[tuple[Rule, ...], str | None]:
         """The triggers that take it, and by which signature; counts it for the others."""

@@ -1,9 +1,9 @@
 """The verbs on the store of this installation, with an audit of every change."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import asdict
 
@@ -16,6 +16,7 @@ from floodmark.job import Job, Priority
 from floodmark.parts import Parts
 from floodmark.shapes import job_shape
 from floodmark.signals.port import Topic
+from floodmark.sources.python import UnknownCollector
 from floodmark.spec import JobSpec
 from floodmark.store.accounts import AccountRow, Accounts
 from floodmark.store.audit import Actor, AuditLog, AuditRow
@@ -35,6 +36,8 @@ from floodmark.telemetry.tracing import triggered
 from floodmark.vault import Vault
 
 from .port import Asked, JobFilter, Letters
+
+T = TypeVar("T")
 
 _ANY = JobFilter()
 # What changes by itself with every change of a job, and says nothing about it.
@@ -214,12 +217,17 @@ class LocalOffice:
 
     # Telling: the change and its entry in the audit are one transaction; others are told of it when that is committed.
 
+    async def complete(self, spec: JobSpec) -> JobSpec:
+        """A new job in the form its source wants, or `InvalidInput`."""
+        return await self._validated(spec.target, lambda: self.parts.validation.complete(spec), spec)
+
     async def add_job(self, spec: JobSpec, *, job_id: str | None = None) -> Job:
         """Make a job, under an id that was promised already if there is one.
 
         With JOB_REPLACE_EXISTING_INSTANCE it may replace one of the same name; its version is then above 1.
         """
         replaces = self.parts.settings.job_replace_existing_instance
+        spec = await self.complete(spec)
         async with self.changing():
             before = await self._jobs.named(spec.name) if replaces and spec.name is not None else None
             job = await self._jobs.add(spec, job_id=job_id, replace_existing=replaces)
@@ -234,7 +242,8 @@ class LocalOffice:
         """Set columns of a job, if it is still at `version`."""
         async with self.changing():
             before = await self._jobs.get(text)
-            after = await self._jobs.update(before, changes, version)
+            wanted = await self._changes(before, changes)
+            after = await self._jobs.update(before, wanted, version)
             await self._note_changed("job.changed", before, after)
         await self.parts.signals.notify(Topic.JOBS)
         return after
@@ -280,6 +289,8 @@ class LocalOffice:
         with triggered(self.parts.tracing, "manual", text) as traceparent:
             async with self.changing():
                 job = await self._jobs.get(text)
+                if params:
+                    await self._validated(job.target, lambda: self.parts.validation.run(job, params), None)
                 forced = await self._jobs.force_run(job, params=params or None, traceparent=traceparent)
                 told = {"execution_id": forced.execution_id, "params": dict(params or {})}
                 await self.note("job.run", f"job:{job.name}", after=told)
@@ -397,6 +408,19 @@ class LocalOffice:
                 before={name: was[name] for name in differs},
                 after={name: now[name] for name in differs},
             )
+
+    async def _changes(self, before: Job, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+        target = str(changes.get("target", before.target))
+        return await self._validated(target, lambda: self.parts.validation.change(before, changes), changes)
+
+    async def _validated(self, target: str, check: Callable[[], T], otherwise: T) -> T:
+        """What `check` gives. A collector that only other processes have is known by the job it declared."""
+        try:
+            return check()
+        except UnknownCollector:
+            if not await self._jobs.is_declared(target):
+                raise
+            return otherwise
 
     async def _watermark(self, stream: str) -> Any:
         try:

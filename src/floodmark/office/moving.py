@@ -149,6 +149,7 @@ class LocalMoving:
         if usual:
             policy = usual_policy(self._parts.settings)
             new = [replace(one, spec=replace(one.spec, policy=policy)) for one in new]
+        new = [replace(one, spec=await self._office.complete(one.spec)) for one in new]
         imports = await self._jobs.bring(new, self._office.actor, take_over=take_over, dry_run=dry_run)
         await self._tell(dry_run)
         return imports

@@ -77,6 +77,11 @@ Reference = Annotated[
     Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$"),
     Allowed("a module and a name in it, as in package.module:app"),
 ]
+ModuleList = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z_][\w.]*(\s*,\s*[A-Za-z_][\w.]*)*$"),
+    Allowed("module names, as in myapp.feeds, jobs"),
+]
 Duration = Annotated[
     timedelta,
     Field(gt=timedelta()),
@@ -173,6 +178,10 @@ class Settings(BaseModel):
         default=None, description="Encrypts stored sessions; without it a key file in FLOODMARK_HOME does."
     )
     floodmark_app: Reference | None = Field(default=None, description="Where your collectors are defined: module:app.")
+    python_modules: ModuleList | None = Field(
+        default=None,
+        description="Modules whose functions jobs of the source python may call, besides declared collectors.",
+    )
     hostname: Text = Field(
         default_factory=socket.gethostname,
         description="Label of this instance; identity is a random id beside it.",

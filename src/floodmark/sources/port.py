@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
 from floodmark.batch import Batch, Watermark
 from floodmark.notes import add_note
+from floodmark.spec import JobSpec
 
 
 class Target(Struct, frozen=True, kw_only=True, gc=False):
@@ -60,5 +61,27 @@ class Source(Protocol):
         ...
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
-        """Raise `InvalidInput` unless this could be collected: called before a job is written down."""
+        """Raise `InvalidInput` unless this could be collected.
+
+        Called before a job is stored, and again by the worker before it collects. Ignores names of params that the
+        source does not know: see `NamesParams`.
+        """
+        ...
+
+
+@runtime_checkable
+class NamesParams(Protocol):
+    """A source that lists its params. A job that names any other is refused; without this, every name is accepted."""
+
+    def param_names(self, target: str) -> frozenset[str] | None:
+        """The names it knows; None if it takes any."""
+        ...
+
+
+@runtime_checkable
+class CompletesJobs(Protocol):
+    """A source that brings new jobs into its own form: one spelling of a target, a default schedule or stream."""
+
+    def complete(self, spec: JobSpec) -> JobSpec:
+        """The same job in that form, or `InvalidInput`. Completing it again changes nothing."""
         ...

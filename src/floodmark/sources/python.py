@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import inspect
 import json
+import sys
 import time
 from collections.abc import (
     AsyncGenerator,
@@ -45,6 +46,11 @@ BATCH_SECONDS = 1.0
 
 Pick = str | Callable[[Any], Any] | None
 
+# Params that say how items of a function are read; the others are arguments of the function.
+_READING = frozenset({"key", "watermark"})
+# What a function is given by Floodmark; a param of that name would replace it.
+_OURS = frozenset({"since", "context"})
+
 
 class Collector(Struct, frozen=True, kw_only=True):
     """A function and how to read what it yields."""
@@ -58,17 +64,50 @@ class Collector(Struct, frozen=True, kw_only=True):
     batch_size: int = BATCH_SIZE
 
 
+class UnknownCollector(InvalidInput):
+    """A name that no collector of this process has; another process may have one."""
+
+
 class PythonSource:
-    """Collects what Python functions yield."""
+    """Collects what Python functions yield: declared collectors, and functions of the modules the operator lists.
+
+    Any other function is refused, also when a job for it is already stored: whoever may change jobs must not be able
+    to run code of their choice. With `imports=False`, `check` imports nothing: an API server does not load modules
+    because a request names them.
+    """
 
     kind = "python"
 
-    def __init__(self, collectors: Mapping[str, Collector], threads: Threads | None = None) -> None:
+    def __init__(
+        self,
+        collectors: Mapping[str, Collector],
+        threads: Threads | None = None,
+        *,
+        modules: Iterable[str] = (),
+        imports: bool = True,
+    ) -> None:
         self._collectors, self._threads = collectors, threads
+        self._modules, self._imports = tuple(modules), imports
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
-        """Raise `InvalidInput` unless `target` names a collector or an importable function."""
-        self._find(target, params)
+        """Raise `InvalidInput` unless `target` names a collector, or a function of a listed module."""
+        self._known(target, params)
+
+    def param_names(self, target: str) -> frozenset[str] | None:
+        """The arguments of the function, and what says how its items are read; None if it takes any, or is unknown."""
+        try:
+            collector = self._known(target, {})
+        except InvalidInput:
+            return None
+        return None if collector is None else argument_names(collector.function)
+
+    def _known(self, target: str, params: Mapping[str, Any]) -> Collector | None:
+        """The collector; None for a function of a listed module that is not imported, and must not be."""
+        if not self._imports and self._declared(target) is None:
+            module = self._permitted(target)
+            if module not in sys.modules:
+                return None
+        return self._find(target, params)
 
     def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         """Batches of what the function yields, in the order it yields them."""
@@ -79,13 +118,52 @@ class PythonSource:
         return self._batches(collector, self._call(collector, target, since, context))
 
     def _find(self, name: str, params: Mapping[str, Any]) -> Collector:
+        declared = self._declared(name)
+        if declared is None:
+            self._permitted(name)
+            found = load(name)
+            declared = found if isinstance(found, Collector) else getattr(found, DECLARED_AS, None)
+            if not isinstance(declared, Collector):
+                self._require_own(name, found)
+                return Collector(function=found, key=params.get("key"), watermark=params.get("watermark"))
+        if name not in self._collectors and _READING & params.keys():
+            return Collector(function=declared.function, key=params.get("key"), watermark=params.get("watermark"))
+        return declared
+
+    def _declared(self, name: str) -> Collector | None:
+        """The collector with this name, or the one whose function is `module:function`."""
         if name in self._collectors:
             return self._collectors[name]
-        found = load(name)
-        declared = found if isinstance(found, Collector) else getattr(found, DECLARED_AS, None)
-        if isinstance(declared, Collector) and not {"key", "watermark"} & params.keys():
-            return declared
-        return Collector(function=found, key=params.get("key"), watermark=params.get("watermark"))
+        return next((each for each in self._collectors.values() if _path_of(each.function) == name), None)
+
+    def _permitted(self, name: str) -> str:
+        """The module of `module:function`, if the operator lists it."""
+        module, colon, attribute = name.partition(":")
+        if not colon and name.isidentifier():
+            raise UnknownCollector(
+                f"{name!r} names no function, and no collector of that name is declared here",
+                hint="name a declared collector, or write package.module:function, for example myapp.feeds:news",
+            )
+        if not module or not attribute:
+            raise _names_nothing(name)
+        if not self._is_listed(module):
+            raise InvalidInput(
+                f"{name[:200]!r} is neither a declared collector nor in a module that the operator lists",
+                hint=f"declare it with @app.collector, or let the operator set PYTHON_MODULES={module[:200]}",
+            )
+        return module
+
+    def _is_listed(self, module: str) -> bool:
+        return any(module == listed or module.startswith(f"{listed}.") for listed in self._modules)
+
+    def _require_own(self, name: str, found: Any) -> None:
+        """Refuse what a listed module has only imported, such as `myapp:os.system`."""
+        home = getattr(found, "__module__", None)
+        if not isinstance(home, str) or not self._is_listed(home):
+            raise InvalidInput(
+                f"{name[:200]!r} is a function of {home}, which the operator does not list",
+                hint="name a function that the listed module defines itself, or list its module in PYTHON_MODULES",
+            )
 
     def _call(self, collector: Collector, target: Target, since: Watermark | None, context: Context) -> Any:
         known: dict[str, Any] = {
@@ -190,9 +268,7 @@ def load(name: str) -> Any:
     """What `package.module:name` names."""
     module, _, attribute = name.partition(":")
     if not module or not attribute:
-        raise InvalidInput(
-            f"{name!r} names no function", hint="Write it as package.module:function, for example myapp.feeds:news"
-        )
+        raise _names_nothing(name)
     try:
         found: Any = import_module(module)
         for part in attribute.split("."):
@@ -205,6 +281,22 @@ def load(name: str) -> Any:
     if not callable(found) and not isinstance(found, Collector):
         raise InvalidInput(f"{name!r} is not a function", hint="Name a function or an async generator")
     return found
+
+
+def argument_names(function: Callable[..., Any]) -> frozenset[str] | None:
+    """The params that a job for this function may have; None if it takes any."""
+    accepted, _ = _shape(function)
+    return None if accepted is None else (accepted - _OURS) | _READING
+
+
+def _names_nothing(name: str) -> InvalidInput:
+    return InvalidInput(
+        f"{name[:200]!r} names no function", hint="Write it as package.module:function, for example myapp.feeds:news"
+    )
+
+
+def _path_of(function: Callable[..., Any]) -> str:
+    return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
 
 
 @lru_cache(maxsize=1024)

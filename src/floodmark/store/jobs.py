@@ -118,6 +118,13 @@ class Jobs:
             found = await _jobs(connection, _JOB.where(jobs.c.name == name))
             return found[0] if found else None
 
+    async def is_declared(self, target: str) -> bool:
+        """Whether a declaration in code has made a job for the collector of this name."""
+        this = select(jobs.c.job_id).where(jobs.c.source == "python", jobs.c.target == target)
+        async with self._database.reading() as connection:
+            found = await connection.execute(this.where(jobs.c.declared.is_not(None)).limit(1))
+            return found.scalar() is not None
+
     async def find(
         self,
         *,

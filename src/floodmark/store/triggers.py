@@ -6,7 +6,7 @@ sealed under the id of its trigger.
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeVar
 
@@ -17,13 +17,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from floodmark.clock import Clock
 from floodmark.errors import Conflict, InvalidInput, NotFound, Unavailable
 from floodmark.ids import new_id
+from floodmark.job import Work
 from floodmark.triggers.matching import LONGEST, check_params, path_pattern
 from floodmark.vault import Vault
 
 from .database import Database
-from .dialects import insert_into, present
+from .dialects import insert_into, present, raw
 from .lookup import find_jobs
 from .packing import clean
+from .rows import WORK_COLUMNS, work_from_row
 from .tables import facts, jobs, triggers
 
 Kind = Literal["webhook", "channel", "stream"]
@@ -272,6 +274,17 @@ class Triggers:
         """The ids of jobs by what names them; what names none is left out."""
         async with self._database.reading() as connection:
             return {text: job_id for text, (job_id, _) in (await _resolved(connection, texts)).items()}
+
+    async def works(self, job_ids: Collection[str]) -> dict[str, Work]:
+        """What these jobs collect, by their ids; those that are gone are left out."""
+        query, wanted = select(*(raw(jobs.c[name]) for name in WORK_COLUMNS)), sorted(job_ids)
+        found: dict[str, Work] = {}
+        for first in range(0, len(wanted), MOST_SHOWN):
+            some = query.where(jobs.c.job_id.in_(wanted[first : first + MOST_SHOWN]))
+            async with self._database.reading() as connection:
+                works = [work_from_row(tuple(row)) for row in await connection.execute(some)]
+            found |= {work.job_id: work for work in works}
+        return found
 
     async def add_tally(self, tally: Tally) -> None:
         """Add to the counts of deliveries that were not taken."""

@@ -5,7 +5,7 @@ A job remembers in `declared` which schedule it was made from and what the API l
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -140,10 +140,12 @@ def difference(
     before: Iterable[Row] = (),
     taken: Iterable[str] = (),
     disable_missing: bool = False,
+    validate: Callable[[JobSpec], object] = lambda spec: None,
 ) -> Difference:
     """Compare the answer with the jobs that earlier ones have made.
 
-    `before`: the answer of the last sync. `taken`: names of jobs that no sync has made.
+    `before`: the answer of the last sync. `taken`: names of jobs that no sync has made. `validate` raises
+    `InvalidInput` for a schedule whose job could not be run: an error of that schedule alone.
     """
     jobs = {job.domain_config_id: job for job in known}
     earlier = {row.domain_config_id: row for row in before}
@@ -158,6 +160,7 @@ def difference(
             continue
         try:
             _check(row)
+            validate(_spec(row))
             steps.append(_created(row, names) if job is None else _updated(row, job, earlier.get(row.domain_config_id)))
         except InvalidInput as error:
             errors.append(_error(row, error))
@@ -200,6 +203,12 @@ def _check(row: Row) -> None:
     if len(domain) > _LONGEST_HOST or _HOST.fullmatch(domain) is None:
         raise InvalidInput(f"{domain[:60]!r} is not a domain", hint="a host name alone, such as example.com")
     calendar(Frequency(row.data.schedule.frequency), _time_config(row), "UTC")
+
+
+def _spec(row: Row) -> JobSpec:
+    """The job of a schedule, as far as its source looks at it."""
+    when = When(schedule_type=ScheduleType.CALENDAR)
+    return JobSpec(source=SOURCE, target=row.data.domain, params=_params(row), when=when)
 
 
 def _created(row: Row, names: _Names) -> Step:

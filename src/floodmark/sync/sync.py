@@ -168,7 +168,12 @@ class Sync:
 
         def compare() -> tuple[Difference, str | None]:
             found = difference(
-                rows, known, before=kept.rows, taken=taken, disable_missing=settings.sync_disable_missing
+                rows,
+                known,
+                before=kept.rows,
+                taken=taken,
+                disable_missing=settings.sync_disable_missing,
+                validate=self._parts.validation.complete,
             )
             return found, too_much(found, rows, known, settings.sync_disable_max_share)
 

@@ -78,7 +78,10 @@ class Executor:
         kept, context = Kept(), self._context(lease)
         interrupt.begin(lease.job.timeout.total_seconds())
         try:
-            batches = self._source(lease).collect(_target(lease), lease.watermark, context)
+            source, target = self._source(lease), _target(lease)
+            # Again: the row may have been edited with SQL since it was checked.
+            source.check(target.name, target.params)
+            batches = source.collect(target, lease.watermark, context)
             is_left = True
             try:
                 async for batch in batches:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from floodmark.batch import Kept
 from floodmark.errors import AccountLost, FloodmarkError, Gone, InvalidInput, Permanent
 from floodmark.execution import Lease
+from floodmark.masking import mask_text
 from floodmark.outcome import Dead, Outcome, Retry
 
 _HOPELESS = (Permanent, Gone, AccountLost, InvalidInput)
@@ -34,7 +35,11 @@ class Retries:
 
 
 def describe(error: BaseException) -> str:
-    """One line for people: our own errors speak for themselves, others are named."""
+    """One line for people, without secrets: our own errors speak for themselves, others are named."""
+    return mask_text(_worded(error))
+
+
+def _worded(error: BaseException) -> str:
     text = str(error).strip() or type(error).__name__
     if isinstance(error, FloodmarkError):
         return f"{text}. {error.hint}" if error.hint else text
@@ -43,4 +48,4 @@ def describe(error: BaseException) -> str:
 
 def _details(error: BaseException) -> dict[str, str]:
     lines = "".join(traceback.format_exception(error, limit=-12))
-    return {"type": type(error).__qualname__, "traceback": lines[-_TRACEBACK_CHARACTERS:]}
+    return {"type": type(error).__qualname__, "traceback": mask_text(lines[-_TRACEBACK_CHARACTERS:])}

@@ -37,6 +37,7 @@ from floodmark.store.job_fields import columns_of
 from floodmark.triggers import instants
 from floodmark.triggers.cron import cron as cron_trigger
 from floodmark.triggers.upcoming import runs_shape, upcoming
+from floodmark.validation import unmask_changes
 
 jobs = router("/jobs", tag="Jobs")
 expressions = router(tag="Jobs")
@@ -74,7 +75,7 @@ async def add_job(
     async def make(job_id: str | None, may_be_there: bool) -> Response:
         job = await _existing(office, job_id) if may_be_there else None
         if job is None:
-            spec = await fitted(spec_of(given, office.parts.settings), office, request.app.state.sources)
+            spec = await fitted(spec_of(given, office.parts.settings), office)
             job = await office.add_job(spec, job_id=job_id)
         return _shown(job, 201 if job.version == 1 else 200, {"Location": f"/api/v2/jobs/{job.job_id}"})
 
@@ -123,15 +124,13 @@ async def show_job(office: Reading, job_id: JobId) -> Response:
 
 
 @jobs.put("/{job_id}", response_model=JobOut, summary="Replace a job")
-async def replace_job(
-    request: Request, office: Administering, job_id: JobId, body: JobIn, if_match: IfMatch = None
-) -> Response:
+async def replace_job(office: Administering, job_id: JobId, body: JobIn, if_match: IfMatch = None) -> Response:
     """Make a job exactly what the body says: what is left out gets its default. Its name stays if none is given."""
     given = body.model_dump(exclude_unset=True)
     before = await office.job(job_id)
     version = expected_version(if_match, before)
-    spec = spec_of({"name": before.name, **given}, office.parts.settings)
-    spec = await fitted(spec, office, request.app.state.sources)
+    said = {"name": before.name, **unmask_changes(before, given)}
+    spec = await fitted(spec_of(said, office.parts.settings), office)
     changes = {**columns_of(spec), "depends_on": list(spec.depends_on)}
     # Whose job it is, the old scheduler's or ours, is for moving over to say.
     del changes["scheduler_version"]

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import Body, Query, Request
+from fastapi import Body, Query
 from msgspec.structs import asdict
 from pydantic import BaseModel, Field
 from starlette.responses import Response
@@ -193,9 +193,9 @@ async def migrate_jobs(office: Administering, body: MoveIn) -> Response:
 
 
 @moving.post("/import-jobs", response_model=ImportsOut, summary="Import jobs of another scheduler")
-async def import_jobs(request: Request, office: Administering, body: ImportIn) -> Response:
+async def import_jobs(office: Administering, body: ImportIn) -> Response:
     """Make up to 500 jobs, all of them or none. A job whose name there is already stays, so it can be repeated."""
-    new = [await _new(request, office, one) for one in body.jobs]
+    new = [await _new(office, one) for one in body.jobs]
     names = [one.spec.name for one in new]
     if len(set(names)) < len(names):
         raise InvalidInput("a name is there twice", hint="names are unique: give each of the jobs its own")
@@ -203,13 +203,13 @@ async def import_jobs(request: Request, office: Administering, body: ImportIn) -
     return answer({**asdict(imports), "dry_run": body.dry_run})
 
 
-async def _new(request: Request, office: LocalOffice, one: ImportedJobIn) -> NewJob:
+async def _new(office: LocalOffice, one: ImportedJobIn) -> NewJob:
     given = one.job.model_dump(exclude_unset=True)
     if "name" not in given:
         raise InvalidInput("a job without a name", hint="name it: what is imported twice is known by its name")
     if given.get("depends_on"):
         raise InvalidInput(f"{given['name'][:60]} depends on others", hint="leave out depends_on; set it afterwards")
-    spec = await fitted(spec_of(given, office.parts.settings), office, request.app.state.sources)
+    spec = await fitted(spec_of(given, office.parts.settings), office)
     return NewJob(spec=spec, anchor=_moment(one.anchor), pause_reason=one.pause_reason)
 
 

@@ -99,7 +99,7 @@ def _content(*kinds: str) -> dict[int | str, dict[str, Any]]:
 @reports.get("/{domain}", response_model=CookieReportOut, summary="Show a cookie report")
 async def show_cookie_report(office: Reading, domain: Domain, scan: Scan = None) -> Response:
     """What the last scan of a domain found, or the one that is named."""
-    return answer(await ReportOffice(office).cookies(domain, scan))
+    return answer(await ReportOffice(office).cookies(domain, scan), is_content=True)
 
 
 @reports.get(
@@ -117,7 +117,7 @@ async def compare_cookie_scans(
     ] = None,
 ) -> Response:
     """What is new, gone or changed since the scan before."""
-    return answer(await ReportOffice(office).difference(domain, scan, against))
+    return answer(await ReportOffice(office).difference(domain, scan, against), is_content=True)
 
 
 @reports.get(

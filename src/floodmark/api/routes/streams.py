@@ -206,11 +206,11 @@ async def list_items(
     if since is None and until is None:
         key = key_of("items", cursor, str)
         found = await office.items(stream, after=None if key is None else key[0], limit=limit + 1)
-        return answer(page(found, limit, "items", lambda row: [row.key], asdict))
+        return answer(page(found, limit, "items", lambda row: [row.key], asdict), is_content=True)
     after = key_of("items-by-time", cursor, datetime, str)
     first, end = _midnight("since", since), _midnight("until", until, days=1)
     found = await office.items_between(stream, first, end, after=_in_utc(after), limit=limit + 1)
-    return answer(page(found, limit, "items-by-time", lambda row: [row.occurred_at, row.key], asdict))
+    return answer(page(found, limit, "items-by-time", lambda row: [row.occurred_at, row.key], asdict), is_content=True)
 
 
 @streams.get("/streams/{stream}/items/{key}", response_model=ItemHistoryOut, summary="Show an item")
@@ -220,7 +220,7 @@ async def show_item(
     key: Annotated[str, InPath(description="The key of the item.", min_length=1, max_length=2000)],
 ) -> Response:
     """One item with its earlier revisions."""
-    return answer(await office.item(stream, key))
+    return answer(await office.item(stream, key), is_content=True)
 
 
 @streams.get("/events", response_model=EventsOut, summary="Read events")
@@ -238,7 +238,7 @@ async def list_events(
     position = after if key is None else max(0, min(key[0], _FAR))
     found = await office.events(after=position, limit=limit + 1, stream=stream)
     shown = page(found, limit, "events", lambda event: [event.position], event_shape)
-    return answer({**shown, "last_position": max(last, found[-1].position if found else 0)})
+    return answer({**shown, "last_position": max(last, found[-1].position if found else 0)}, is_content=True)
 
 
 def _midnight(name: str, text: str | None, days: int = 0) -> datetime | None:

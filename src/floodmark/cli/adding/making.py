@@ -1,7 +1,6 @@
 """From the options of an `add` command to a job that is known to work."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -116,21 +115,17 @@ async def _added(office: "Office", spec: JobSpec, options: JobOptions, when: Whe
 
 def _check(application: "Floodmark", spec: JobSpec) -> None:
     """Ask the source whether it could collect this, before anything is written down."""
-    with ThreadPoolExecutor(1) as threads:
-        sources = application.sources(threads)
-        source = sources.get(spec.source)
-        if source is None:
-            kinds = ", ".join(sorted(sources))
-            raise InvalidInput(f"there is no source {spec.source[:60]!r}", hint=f"the sources here are: {kinds}")
-        try:
-            source.check(spec.target, spec.params)
-        except FloodmarkError:
-            raise
-        except Exception as error:
-            # Code of the user's, run by importing it.
-            raise InvalidInput(
-                f"{spec.target!r} cannot be imported: {type(error).__name__}: {error}", hint="correct the module first"
-            ) from error
+    from floodmark.validation import Validation  # noqa: PLC0415 - loaded with the application
+
+    try:
+        Validation(application.sources).complete(spec)
+    except FloodmarkError:
+        raise
+    except Exception as error:
+        # Code of the user's, run by importing it.
+        raise InvalidInput(
+            f"{spec.target!r} cannot be imported: {type(error).__name__}: {error}", hint="correct the module first"
+        ) from error
 
 
 def _show(desk: Desk, job: Job, *, is_scheduled: bool) -> None:

@@ -55,11 +55,15 @@ class Params(
     """Scan although the certificate is not valid; the report says so."""
 
 
+_KNOWN = frozenset(field.encode_name for field in msgspec.structs.fields(Params))
+# A sync stores the description of a schedule beside its params; a scan does not read it.
+NAMES = _KNOWN | {"description"}
+
+
 def parse_params(params: Mapping[str, Any]) -> Params:
-    """The params of a job, checked; those of other sources are no business of ours."""
-    known = {field.encode_name for field in msgspec.structs.fields(Params)}
+    """The params of a job, checked; names that a scan does not know are ignored."""
     # Null is what others write for "not said".
-    said = {name: value for name, value in params.items() if name in known and value is not None}
+    said = {name: value for name, value in params.items() if name in _KNOWN and value is not None}
     try:
         return msgspec.convert(said, Params, strict=False)
     except msgspec.ValidationError as error:

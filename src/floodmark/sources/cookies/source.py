@@ -9,11 +9,12 @@ from floodmark.errors import SlowDown, SourceError
 from floodmark.http.hosts import resolved_hosts
 from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
+from floodmark.spec import JobSpec
 from floodmark.telemetry.events import Events, ScanEnded
 
 from .findings import Found
 from .messages import Order
-from .params import canonical, check_custom_pages, parse_params, start_urls
+from .params import NAMES, canonical, check_custom_pages, completed, parse_params, start_urls
 from .pool import Pool, Rules
 from .report import made, result_of
 
@@ -36,6 +37,14 @@ class CookiesSource:
     def check(self, target: str, params: Mapping[str, Any]) -> None:
         """Refuse what is no domain, and params that make no sense."""
         check_custom_pages(canonical(target), parse_params(params))
+
+    def param_names(self, target: str) -> frozenset[str]:
+        """What can be said about a scan."""
+        return NAMES
+
+    def complete(self, spec: JobSpec) -> JobSpec:
+        """A job with its domain in its one form."""
+        return completed(spec)
 
     async def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         """One scan, one item. An execution whose scan is kept already, and which is run again, makes no second."""

@@ -13,7 +13,9 @@ from floodmark.errors import Gone, InvalidInput, Permanent
 from floodmark.http.client import Answer
 from floodmark.sources.port import Context, Target
 from floodmark.sources.web.port import Getting
+from floodmark.sources.web.targets import completed
 from floodmark.sources.web.urls import canonical, start_of
+from floodmark.spec import JobSpec
 
 if TYPE_CHECKING:
     from floodmark.sources.web.feeds import Entry, Feed
@@ -41,6 +43,14 @@ class FeedSource:
     def check(self, target: str, params: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` unless `target` can be the address of a feed."""
         start_of(target)
+
+    def param_names(self, target: str) -> frozenset[str]:
+        """A feed has no params."""
+        return frozenset()
+
+    def complete(self, spec: JobSpec) -> JobSpec:
+        """A job with its address in its one form."""
+        return completed(spec)
 
     def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         """Entries, oldest first. The store knows which of them are new or changed."""

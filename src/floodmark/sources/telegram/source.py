@@ -14,6 +14,7 @@ from floodmark.batch import Batch, Watermark
 from floodmark.errors import AccountLost, InvalidInput, NotFound, Permanent, SlowDown
 from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
+from floodmark.spec import JobSpec
 from floodmark.store.accounts import NO_ACCOUNT, AccountRow
 from floodmark.telemetry.events import ModeChosen, RunEnded
 
@@ -21,7 +22,7 @@ from .choosing import choose
 from .modes import Mark, Mode, Plan, Rules, is_revisit_due, mark_of, plan
 from .port import Ports
 from .sessions import Session, Sessions
-from .targets import canonical, parse_params
+from .targets import NAMES, canonical, completed, parse_params
 
 if TYPE_CHECKING:
     from .reading import Reading
@@ -70,6 +71,14 @@ class TelegramSource:
         """Raise `InvalidInput` unless `target` can be a channel and `params` make sense."""
         canonical(target)
         parse_params(params)
+
+    def param_names(self, target: str) -> frozenset[str]:
+        """What can be said about how a channel is read."""
+        return NAMES
+
+    def complete(self, spec: JobSpec) -> JobSpec:
+        """A job with its channel in its one form; without a schedule it runs as often as the settings say."""
+        return completed(spec, every=timedelta(seconds=self._settings.parser_scheduler_interval_sec))
 
     def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         """Posts of a channel, oldest first, a page at a time."""

@@ -43,6 +43,9 @@ class Params(Struct, frozen=True, kw_only=True):
     """Only the posts of this day, in UTC."""
 
 
+NAMES = frozenset(Params.__struct_fields__)
+
+
 def canonical(text: str) -> str:
     """The one name under which a channel is a target; `InvalidInput` for what cannot be one."""
     said = text.strip()
@@ -75,7 +78,7 @@ def completed(spec: JobSpec, *, every: timedelta) -> JobSpec:
 
 
 def parse_params(params: Mapping[str, Any]) -> Params:
-    """The params of a job, checked; those of other sources are no business of ours."""
+    """The params of a job, checked; names that a channel does not know are ignored."""
     history = _history(params.get("history", DEFAULT_HISTORY))
     since = params.get("since")
     if since is not None and "history" in params:

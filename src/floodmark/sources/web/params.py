@@ -41,8 +41,13 @@ class Params(Struct, frozen=True, kw_only=True):
         return max(20 * self.max_pages, 10_000)
 
 
+NAMES = frozenset(
+    ("include", "exclude", "max_pages", "max_depth", "delay", "concurrency", "robots", "sitemaps", "feeds")
+)
+
+
 def parse_params(params: Mapping[str, Any]) -> Params:
-    """The params of a job, checked; those of other sources are no business of ours."""
+    """The params of a job, checked; names that a crawl does not know are ignored."""
     robots = str(params.get("robots", "obey"))
     if robots not in {"obey", "ignore"}:
         raise InvalidInput(f"robots {robots[:40]!r} is not known", hint="it is obey, or ignore for a site of your own")

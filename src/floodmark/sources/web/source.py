@@ -11,10 +11,12 @@ from floodmark.batch import Batch, Watermark
 from floodmark.errors import InvalidInput, Permanent, Transient
 from floodmark.http.client import Answer, Limits, TooLarge
 from floodmark.sources.port import Context, Target
+from floodmark.spec import JobSpec
 
 from .marks import mark_of
-from .params import PATIENCE, Params, parse_params
+from .params import NAMES, PATIENCE, Params, parse_params
 from .port import Ports
+from .targets import completed
 from .urls import Scope, origin_of, start_of
 
 if TYPE_CHECKING:
@@ -40,6 +42,14 @@ class WebSource:
         """Raise `InvalidInput` unless `target` can be the address of a page and `params` make sense."""
         start_of(target)
         parse_params(params)
+
+    def param_names(self, target: str) -> frozenset[str]:
+        """What can be said about a crawl."""
+        return NAMES
+
+    def complete(self, spec: JobSpec) -> JobSpec:
+        """A job with its address in its one form."""
+        return completed(spec)
 
     def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         """Pages that are new, changed or gone, a few at a time."""
