@@ -91,7 +91,8 @@ class CommandLine:
     """A folder with collectors in which commands are typed."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
-        self.folder, self.settings = folder, {"PYTHON_MODULES": "feeds, faulty, nofeeds, system.test_moving", **settings}
+        modules = "feeds, faulty, nofeeds, system.test_moving"
+        self.folder, self.settings = folder, {"PYTHON_MODULES": modules, **settings}
         (folder / "feeds.py").write_text(COLLECTORS, encoding="utf-8")
 
     def options(self) -> list[str]:
