@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import os
-import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -336,22 +335,5 @@ def _in_order(declared: Sequence[JobSpec]) -> list[JobSpec]:
 
 @asynccontextmanager
 async def _stopped_by_signals(stop: asyncio.Event, seconds: float | None) -> AsyncIterator[None]:
-    """SIGTERM and Ctrl-C set `stop`, a second one ends the process at once: that is safe, if less polite."""
-    loop = asyncio.get_running_loop()
-
-    def asked() -> None:
-        if stop.is_set():
-            os._exit(1)
-        stop.set()
-
-    signals = (signal.SIGTERM, signal.SIGINT)
-    for number in signals:
-        loop.add_signal_handler(number, asked)
-    timer = loop.call_later(seconds, stop.set) if seconds is not None else None
-    try:
+    with eventloop.stopped_by_signals(stop, seconds):
         yield
-    finally:
-        if timer is not None:
-            timer.cancel()
-        for number in signals:
-            loop.remove_signal_handler(number)

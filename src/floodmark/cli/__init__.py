@@ -9,6 +9,7 @@ from .adding import add
 from .api import api, openapi
 from .audit import audit
 from .breakers import breakers
+from .editing import disable, edit, enable
 from .files import export, fetch
 from .history import dlq, history, stats
 from .jobs import cancel, explain, ls, pause, resume, rm, show
@@ -36,6 +37,9 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "ls": ls,
         "show": show,
         "run": run,
+        "edit": edit,
+        "enable": enable,
+        "disable": disable,
         "pause": pause,
         "resume": resume,
         "cancel": cancel,

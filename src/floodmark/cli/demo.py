@@ -1,8 +1,6 @@
 """What a person sees of the demo: a live table on a terminal, plain lines elsewhere, a summary in the end."""
 
 import asyncio
-import os
-import signal
 from collections import deque
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -14,7 +12,7 @@ from rich.text import Text
 
 from floodmark.demo import ChannelView, Demo, Summary, View, demo_folder
 from floodmark.durations import format_duration
-from floodmark.eventloop import run
+from floodmark.eventloop import run, stopped_by_signals
 from floodmark.telemetry.logs import LogListener, configure
 
 from .root import Desk
@@ -39,8 +37,8 @@ def run_demo(desk: Desk, *, seconds: float | None, is_fresh: bool) -> int:
 
         async def work() -> None:
             stop = asyncio.Event()
-            _end_by_signals(stop, seconds)
-            told.append(await demo.run(stop, screen.show))
+            with stopped_by_signals(stop, seconds, second=130):
+                told.append(await demo.run(stop, screen.show))
 
         try:
             run(work())
@@ -48,20 +46,6 @@ def run_demo(desk: Desk, *, seconds: float | None, is_fresh: bool) -> int:
             screen.close()
         _summarize(desk, told[0])
         return 0 if told[0].is_right else 1
-
-
-def _end_by_signals(stop: asyncio.Event, seconds: float | None) -> None:
-    loop = asyncio.get_running_loop()
-
-    def asked() -> None:
-        if stop.is_set():
-            os._exit(130)
-        stop.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, asked)
-    if seconds is not None:
-        loop.call_later(seconds, stop.set)
 
 
 class Screen(Protocol):

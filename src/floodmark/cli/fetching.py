@@ -1,7 +1,6 @@
 """How a fetch is shown while it goes on, and in the end."""
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
@@ -15,6 +14,7 @@ from rich.text import Text
 from floodmark.app import Floodmark
 from floodmark.durations import format_duration
 from floodmark.errors import InvalidInput, Unavailable
+from floodmark.eventloop import ended_by_signals
 from floodmark.fetching import Fetch, FetchedChat, RemoteFetch, Wanted
 from floodmark.fetching import Progress as Stand
 from floodmark.office.accounts import accounts_of
@@ -104,15 +104,9 @@ async def _fetched_far(
 
 async def _unless_stopped(work: Coroutine[Any, Any, list[FetchedChat]]) -> list[FetchedChat] | None:
     """Ctrl-C and SIGTERM end it in good order."""
-    fetching, loop = asyncio.create_task(work, name="fetch"), asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
-    for number in signals:
-        loop.add_signal_handler(number, fetching.cancel)
-    try:
+    fetching = asyncio.create_task(work, name="fetch")
+    with ended_by_signals(fetching.cancel):
         await asyncio.wait([fetching])
-    finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
     return None if fetching.cancelled() else fetching.result()
 
 

@@ -1,7 +1,6 @@
 """What to try Floodmark with when there is nothing to collect: servers on this machine."""
 
 import asyncio
-import signal
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from floodmark.eventloop import stopped_by_signals
 
 from .root import Desk
 from .showing import counted, plain, table
@@ -88,16 +89,17 @@ async def _serve_site(desk: Desk, plan: "SitePlan", *, port: int, seconds: float
     from floodmark.testing.web.site import Site  # noqa: PLC0415 - heavy
     from floodmark.testing.web.town import Town  # noqa: PLC0415 - heavy
 
-    stop = _stopped(seconds)
-    async with Site(port=port, remembered=1000) as site:
-        town = Town(site, plan)
-        with desk.busy("writing the pages"):
-            town.build()
-        _welcome_site(desk, town)
-        with desk.busy("") as status:
-            work = [town.go_on(), _shown(lambda: status.update(plain(_site_counts(town))))]
-            await _until(stop, work)
-        desk.note(_site_counts(town))
+    stop = asyncio.Event()
+    with stopped_by_signals(stop, seconds):
+        async with Site(port=port, remembered=1000) as site:
+            town = Town(site, plan)
+            with desk.busy("writing the pages"):
+                town.build()
+            _welcome_site(desk, town)
+            with desk.busy("") as status:
+                work = [town.go_on(), _shown(lambda: status.update(plain(_site_counts(town))))]
+                await _until(stop, work)
+            desk.note(_site_counts(town))
 
 
 def _welcome_site(desk: Desk, town: "Town") -> None:
@@ -124,16 +126,6 @@ def _site_counts(town: "Town") -> str:
     return told + (f", {counted(town.told_to_wait, 'wait')} told" if town.told_to_wait else "")
 
 
-def _stopped(seconds: float | None) -> asyncio.Event:
-    """Set by Ctrl-C, SIGTERM, or after so many seconds."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    if seconds is not None:
-        loop.call_later(seconds, stop.set)
-    return stop
-
-
 async def _until(stop: asyncio.Event, work: Sequence[Coroutine[Any, Any, None]]) -> None:
     """Do it all until stopped; what failed meanwhile is raised."""
     tasks = [asyncio.create_task(each) for each in work]
@@ -149,17 +141,21 @@ def _serve(desk: Desk, living: "Living", *, port: int, flood_every: float | None
     from floodmark.testing.telegram.server import LoopbackTelegram  # noqa: PLC0415 - heavy
 
     async def serve() -> None:
-        stop = _stopped(seconds)
-        async with LoopbackTelegram(living.world, port) as server:
-            _welcome(desk, living, server)
-            try:
-                with _picture(desk, living, server) as picture:
-                    work = [living.go_on(), _shown(picture)]
-                    if flood_every is not None:
-                        work.append(living.flood(server, flood_every))
-                    await _until(stop, work)
-            finally:
-                desk.note(_counts(living, server))
+        stop = asyncio.Event()
+        with stopped_by_signals(stop, seconds):
+            async with LoopbackTelegram(living.world, port) as server:
+                await work(server, stop)
+
+    async def work(server: LoopbackTelegram, stop: asyncio.Event) -> None:
+        _welcome(desk, living, server)
+        try:
+            with _picture(desk, living, server) as picture:
+                doing = [living.go_on(), _shown(picture)]
+                if flood_every is not None:
+                    doing.append(living.flood(server, flood_every))
+                await _until(stop, doing)
+        finally:
+            desk.note(_counts(living, server))
 
     asyncio.run(serve())
 

@@ -6,7 +6,6 @@ Each is `floodmark worker --processes 1`, with its metrics in files of a shared 
 
 import asyncio
 import os
-import signal
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from floodmark.api.health import health_app
 from floodmark.api.server import HttpServer
 from floodmark.errors import InvalidInput
+from floodmark.eventloop import stopped_by_signals
 from floodmark.health import health_of
 from floodmark.parts import PROCESS_NAME, Parts, new_name, open_parts
 from floodmark.roles import death_watch, politely
@@ -80,19 +80,10 @@ class Supervisor:
             pushing(self._settings, parts.name, metrics, parts.events),
             HttpServer(page, self._settings.host, chosen, fallback=port is None) as server,
         ):
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self._stop.set)
-            timer = loop.call_later(seconds, self._stop.set) if seconds is not None else None
-            try:
+            with stopped_by_signals(self._stop, seconds):
                 if ready is not None:
                     ready(server)
                 await asyncio.gather(*(self._keep_running(parts, place) for place in range(self._count)))
-            finally:
-                if timer is not None:
-                    timer.cancel()
-                for number in (signal.SIGTERM, signal.SIGINT):
-                    loop.remove_signal_handler(number)
 
     async def _keep_running(self, parts: Parts, place: int) -> None:
         pause, log = 0.0, structlog.get_logger()

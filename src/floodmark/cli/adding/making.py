@@ -82,7 +82,7 @@ def _spec(
         policy=application.policy(overlap=options.overlap, catch_up=options.catch_up, jitter=jitter),
         params=params_of(options.param or ()) | {name: value for name, value in params.items() if value is not None},
         tags=tuple(options.tag or ()),
-        priority=priority_of(options.priority),
+        priority=priority_of(options.priority or "normal"),
         timeout=duration(options.timeout) or settings.scheduler_job_timeout,
         retry_max=settings.parser_retry_max if options.retries is None else options.retries,
         limit_key=options.limit_key,

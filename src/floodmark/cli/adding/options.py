@@ -30,12 +30,15 @@ class JobOptions:
     )
     monthly: Annotated[str | None, typer.Option(metavar="'D HH:MM'", help="'1 02:00'", rich_help_panel=_WHEN)] = None
     once: Annotated[bool, typer.Option("--once", help="Now, and never again.", rich_help_panel=_WHEN)] = False
-    tz: Annotated[str, typer.Option(metavar="ZONE", help="Europe/Berlin", rich_help_panel=_WHEN)] = "UTC"
+    tz: Annotated[
+        str | None,
+        typer.Option(metavar="ZONE", help="Europe/Berlin (UTC unless you say so).", rich_help_panel=_WHEN),
+    ] = None
     jitter: Annotated[
         str | None, typer.Option(metavar="TIME", help="Spread each run over this time.", rich_help_panel=_WHEN)
     ] = None
     disabled: Annotated[bool, typer.Option("--disabled", help="Do not schedule it yet.", rich_help_panel=_WHEN)] = False
-    priority: Annotated[str, typer.Option(help="high, normal or low.", rich_help_panel=_HOW)] = "normal"
+    priority: Annotated[str | None, typer.Option(help="high, normal or low (normal).", rich_help_panel=_HOW)] = None
     timeout: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long a run may take.", rich_help_panel=_HOW)
     ] = None
@@ -66,8 +69,14 @@ class JobOptions:
     app: AppOption = None
     as_json: AsJson = False
 
-    def when(self) -> When:
-        """When it shall run; on demand if nothing was said."""
+    @property
+    def says_when(self) -> bool:
+        """Whether a schedule was named."""
+        words = (self.every, self.cron, self.hourly, self.daily, self.weekly, self.monthly)
+        return self.once or any(word is not None for word in words)
+
+    def when(self, timezone: str = "UTC") -> When:
+        """The schedule that was named, on demand if none was; `timezone` is for when no zone was named."""
         return when_of(
             every=self.every,
             cron=self.cron,
@@ -76,5 +85,5 @@ class JobOptions:
             weekly=self.weekly,
             monthly=self.monthly,
             once=self.once,
-            timezone=self.tz,
+            timezone=self.tz or timezone,
         )

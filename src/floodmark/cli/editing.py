@@ -1,0 +1,154 @@
+"""Change a job: its schedule, its policies, its parameters; switch its schedule on and off."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.errors import InvalidInput
+from floodmark.job import Job, When
+from floodmark.shapes import job_shape
+from floodmark.when import priority_of
+
+from .adding.options import JobOptions
+from .grouping import grouped
+from .parsing import duration, params_of
+from .root import AsJson, Desk, DryRun, JobName
+from .showing import facts, json_line, plain, print_json
+
+if TYPE_CHECKING:
+    from floodmark.office.port import Office
+
+# Columns that follow from others, or that every change moves.
+_DERIVED = ("version", "updated_at", "next_run", "invalid_reason")
+_CLEARABLE = {"limit-key": "limit_key", "tags": "tags", "depends-on": "depends_on", "params": "params"}
+_EMPTY: Mapping[str, Any] = {"tags": [], "depends_on": [], "params": {}}
+
+
+@grouped
+def edit(
+    context: typer.Context,
+    *,
+    job: JobName,
+    target: Annotated[str | None, typer.Option(help="Collect this instead.")] = None,
+    account: Annotated[str | None, typer.Option(metavar="NAME", help="The account to collect with.")] = None,
+    clear: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD", help=f"Empty a field: {', '.join(_CLEARABLE)}; can be repeated."),
+    ] = None,
+    dry_run: DryRun = False,
+    options: JobOptions,
+) -> None:
+    """Change a job. What you do not name stays as it is; `--param NAME=null` removes a parameter.
+
+    floodmark edit news --every 2m --priority high
+    """
+    desk = Desk.of(context)
+    desk.set("FLOODMARK_APP", options.app)
+
+    async def work(office: "Office") -> tuple[Job, Job | None, dict[str, Any]]:
+        before = await office.job(job)
+        changes = _changes(before, options, target=target, account=account, clear=clear or ())
+        if not changes:
+            raise InvalidInput(
+                "no change was named", hint=f"name one, for example: floodmark edit {before.name} --every 2m"
+            )
+        if dry_run:
+            return before, None, changes
+        return before, await office.update_job(before.job_id, changes, version=before.version), changes
+
+    before, after, changes = desk.work(work)
+    if after is None:
+        desk.out.print(f"Would change {plain(before.name)}. Nothing was changed.", highlight=False)
+        desk.out.print(facts((name, json_line(value)) for name, value in changes.items()))
+    elif options.as_json:
+        print_json(job_shape(after))
+    else:
+        _show(desk, before, after)
+
+
+def enable(context: typer.Context, job: JobName, as_json: AsJson = False) -> None:
+    """Switch the schedule of a job on."""
+    _switch(Desk.of(context), job, is_on=True, as_json=as_json)
+
+
+def disable(context: typer.Context, job: JobName, as_json: AsJson = False) -> None:
+    """Switch the schedule of a job off. It still runs when asked to; `pause` stops that too."""
+    _switch(Desk.of(context), job, is_on=False, as_json=as_json)
+
+
+def _switch(desk: Desk, job: str, *, is_on: bool, as_json: bool) -> None:
+    async def work(office: "Office") -> tuple[Job, str]:
+        changed = await office.update_job(job, {"schedule_enabled": is_on})
+        return changed, (await office.explain(changed.job_id)).sentence
+
+    changed, sentence = desk.work(work)
+    if as_json:
+        return print_json(job_shape(changed))
+    word = "[green]Enabled[/]" if is_on else "[yellow]Disabled[/]"
+    desk.out.print(f"{word} [bold]{plain(changed.name)}[/]: {plain(sentence)}", highlight=False)
+    if not is_on:
+        desk.note(f"[dim]Switch it on again: floodmark enable {plain(changed.name)}[/]")
+    return None
+
+
+def _changes(
+    before: Job, options: JobOptions, *, target: str | None, account: str | None, clear: "list[str] | tuple[()]"
+) -> dict[str, Any]:
+    named: dict[str, Any] = {
+        "name": options.name,
+        "target": target,
+        "account": account,
+        "stream": options.stream,
+        "priority": None if options.priority is None else priority_of(options.priority),
+        "timeout_seconds": duration(options.timeout),
+        "retry_max": options.retries,
+        "overlap": options.overlap,
+        "catch_up": options.catch_up,
+        "jitter_seconds": duration(options.jitter),
+        "depends_on": options.depends_on,
+        "limit_key": options.limit_key,
+        "tags": options.tag,
+        "tenant_id": options.tenant,
+        "user_id": options.user,
+        "schedule_enabled": False if options.disabled else None,
+        "params": _params(before, options),
+    }
+    changes = {name: value for name, value in named.items() if value is not None}
+    return changes | _when(before, options) | _cleared(clear, changes)
+
+
+def _when(before: Job, options: JobOptions) -> dict[str, Any]:
+    """The columns of the schedule, all of them: those of the old kind of schedule must not stay behind."""
+    if options.says_when:
+        when = options.when(timezone=before.when.timezone)
+        return {name: getattr(when, name) for name in When.__struct_fields__}
+    return {} if options.tz is None else {"timezone": options.tz}
+
+
+def _params(before: Job, options: JobOptions) -> dict[str, Any] | None:
+    if not options.param:
+        return None
+    merged = dict(before.params) | params_of(options.param)
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def _cleared(fields: "list[str] | tuple[()]", changes: Mapping[str, Any]) -> dict[str, Any]:
+    columns = [_CLEARABLE.get(field) for field in fields]
+    for field, column in zip(fields, columns, strict=True):
+        if column is None:
+            raise InvalidInput(f"--clear {field[:60]!r} is no field that can be empty", hint=", ".join(_CLEARABLE))
+        if column in changes:
+            raise InvalidInput(f"--clear {field} contradicts the new value", hint="say only one of them")
+    return {column: _EMPTY.get(column) for column in columns if column is not None}
+
+
+def _show(desk: Desk, before: Job, after: Job) -> None:
+    old, new = job_shape(before), job_shape(after)
+    changed = [name for name in new if name not in _DERIVED and old.get(name) != new[name]]
+    if not changed:
+        return desk.out.print(f"{plain(after.name)} is like that already.", highlight=False)
+    desk.out.print(f"[green]Changed[/] [bold]{plain(after.name)}[/]", highlight=False)
+    return desk.out.print(
+        facts((f"  {name}", f"{json_line(old.get(name))} -> {json_line(new[name])}") for name in changed)
+    )
