@@ -138,7 +138,7 @@ class CommandLine:
             },
         )
 
-    def real(self, *command: str, timeout: float = 60) -> Answer:
+    def real(self, *command: str, timeout: float = 300) -> Answer:
         """A command in a process of its own, to its end."""
         with self.start(*command) as process:
             try:
@@ -174,7 +174,7 @@ def environment() -> Mapping[str, str]:
     return kept | {"PYTHONPYCACHEPREFIX": str(cache), "PYTHONDONTWRITEBYTECODE": "", "PYTHONUNBUFFERED": "1"}
 
 
-def eventually(check: Callable[[], T], *, within: float = 20) -> T:
+def eventually(check: Callable[[], T], *, within: float = 120) -> T:
     """What `check` returns once it is true; fails with what it last said."""
     deadline = time.monotonic() + within
     while True:

@@ -6,6 +6,7 @@ to collect, see `check_stream`; I9 (files) needs the files.
 """
 
 import os
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,12 +22,12 @@ from .errors import Unavailable
 from .leases.port import Leases
 from .redis_errors import redis_errors
 from .sources.cookies.browser import BrowserMissing, require_browser
-from .store.database import Database
+from .store.database import Database, SqliteDatabase
 from .store.dialects import present_moment
 from .store.fleet import Fleet
 from .store.invariants import INVARIANTS, Invariant, Window, examples, window
 from .store.migrate import current, newest
-from .store.tables import items, job_executions, jobs, outbox
+from .store.tables import accounts, items, job_executions, jobs, outbox
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -40,10 +41,14 @@ _OLDEST_REDIS = (7, 0)
 _REDIS_IDS = 10_000
 _KEYS_AT_ONCE = 5000
 _SHOWN = 5
+_MOST_COUNTED = 10_000
+_GIGABYTE = 1_000_000_000
+# Room for some days of a busy installation, so that there is time to act.
+_LEAST_FREE = 2 * _GIGABYTE
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One thing that was looked at. `hint` says what to do, and is empty when all is well."""
+    """One thing that was examined. `hint` says what to do; with `ok` it is advice: nothing is broken."""
 
     code: str
     ok: bool
@@ -97,6 +102,7 @@ class Doctor:
         if self._redis is not None:
             found += await self._redis_findings(self._redis)
         found += [await self._leader(), await self._workers(), *await self._browser()]
+        found += [*await self._disk(), await self._letters(), await self._paused(), *await self._accounts()]
         return found + await self._invariants()
 
     async def check_stream(self, stream: str, expected_keys: Iterable[str]) -> list[Finding]:
@@ -202,6 +208,56 @@ class Doctor:
             return [Finding(code="browser", ok=True, text=f"cookie scans use {self._find_browser()}")]
         except BrowserMissing as missing:
             return [Finding(code="browser", ok=False, text=f"{missing}, as for {name}", hint=missing.hint)]
+
+    async def _disk(self) -> list[Finding]:
+        """The disk of this machine that holds the database; a server's disk is not ours to see."""
+        if not isinstance(self._database, SqliteDatabase):
+            return []
+        usage = shutil.disk_usage(self._database.path.parent)
+        free, is_enough = f"{usage.free / _GIGABYTE:.1f} GB", usage.free >= _LEAST_FREE
+        if is_enough:
+            return [Finding(code="disk", ok=True, text=f"{free} are free where the database is")]
+        text = f"only {free} are free where the database is ({self._database.path.parent.absolute()})"
+        return [Finding(code="disk", ok=False, text=text, hint="make room; a full disk stops collecting")]
+
+    async def _letters(self) -> Finding:
+        async with self._database.reading() as connection:
+            cell = job_executions.c
+            some = select(cell.job_id).where(cell.state == "dead").limit(_MOST_COUNTED)
+            found = (await connection.execute(some)).scalars().all()
+        if not found:
+            return Finding(code="dead letters", ok=True, text="no execution has failed for good")
+        count = f"{len(found):,}{'+' if len(found) == _MOST_COUNTED else ''}"
+        text = f"{count} execution{'' if len(found) == 1 else 's'} failed for good"
+        return Finding(code="dead letters", ok=True, text=text, hint="see why: floodmark dlq; then retry or drop them")
+
+    async def _paused(self) -> Finding:
+        async with self._database.reading() as connection:
+            cell = jobs.c
+            query = select(cell.name, cell.pause_reason).where(cell.paused).order_by(cell.name).limit(_MOST_COUNTED)
+            rows = (await connection.execute(query)).all()
+        if not rows:
+            return Finding(code="paused jobs", ok=True, text="no job is paused")
+        named = ", ".join(f"{row.name} ({row.pause_reason})" if row.pause_reason else row.name for row in rows[:_SHOWN])
+        more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+        are = "job is" if len(rows) == 1 else "jobs are"
+        text, hint = f"{len(rows)} {are} paused: {named}{more}", f"let it run again: floodmark resume {rows[0].name}"
+        return Finding(code="paused jobs", ok=True, text=text, hint=hint)
+
+    async def _accounts(self) -> list[Finding]:
+        async with self._database.reading() as connection:
+            cell = accounts.c
+            rows = (await connection.execute(select(cell.name, cell.state, cell.reason).order_by(cell.name))).all()
+        if not rows:
+            return []
+        lost = [row for row in rows if row.state != "active"]
+        if not lost:
+            text = f"{len(rows)} Telegram account{' is' if len(rows) == 1 else 's are'} in use"
+            return [Finding(code="accounts", ok=True, text=text)]
+        named = ", ".join(f"{row.name} ({row.reason or row.state})" for row in lost[:_SHOWN])
+        text = f"{len(lost)} of {len(rows)} Telegram accounts cannot be used: {named}"
+        hint = f"test it with: floodmark accounts test {lost[0].name}"
+        return [Finding(code="accounts", ok=False, text=text, hint=hint)]
 
     async def _invariants(self) -> list[Finding]:
         async with self._database.reading() as connection:

@@ -118,7 +118,7 @@ serving = "aiohttp alembic fastapi httpx2 starlette telethon uvicorn"
 loaded("--help", heavy=serving + " asyncpg prometheus_client pydantic redis sqlalchemy structlog")
 loaded("ls", "--json", heavy=serving)
 """
-    cli.good("ls")
+    add(cli, "news")
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=cli.folder)
     assert [line for line in told.stdout.splitlines() if line.startswith("heavy:")] == ["heavy:", "heavy:"]
 
@@ -484,12 +484,12 @@ def test_a_run_is_waited_for_and_leaves_items_events_and_history(live: CommandLi
     assert live.good("watermark", "show", "paper", "--json").json["value"] == {"value": 7}
 
     items = live.good("items", "paper", "--json").json
-    assert [item["key"] for item in items] == list("1234567")
+    assert [item["key"] for item in items] == list("7654321")
     assert set(items[0]) == {
         "stream", "key", "revision", "occurred_at", "collected_at", "data", "content_hash", "deleted", "execution_id",
     }  # fmt: skip
     assert "\x1b[31m" not in live.good("items", "paper").out
-    assert "News [bold]1[/]" in live.good("items", "paper", "--limit", "2").out
+    assert "News [bold]7[/]" in live.good("items", "paper", "--limit", "2").out
     [newest] = live.good("items", "paper", "--key", "7", "--json").json
     assert newest["data"]["id"] == 7
 

@@ -14,7 +14,7 @@ from floodmark.eventloop import stopped_by_signals
 class WithoutSignals(asyncio.SelectorEventLoop):
     """As on Windows."""
 
-    def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:
+    def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
         raise NotImplementedError
 
 

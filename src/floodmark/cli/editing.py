@@ -8,7 +8,7 @@ import typer
 from floodmark.errors import InvalidInput
 from floodmark.job import Job, When
 from floodmark.shapes import job_shape
-from floodmark.when import priority_of
+from floodmark.when import priority_of, words_of
 
 from .adding.options import JobOptions
 from .grouping import grouped
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from floodmark.office.port import Office
 
 # Columns that follow from others, or that every change moves.
-_DERIVED = ("version", "updated_at", "next_run", "invalid_reason")
+_DERIVED = ("version", "updated_at", "next_run", "planned_until", "invalid_reason")
 _CLEARABLE = {"limit-key": "limit_key", "tags": "tags", "depends-on": "depends_on", "params": "params"}
 _EMPTY: Mapping[str, Any] = {"tags": [], "depends_on": [], "params": {}}
 
@@ -145,10 +145,15 @@ def _cleared(fields: "list[str] | tuple[()]", changes: Mapping[str, Any]) -> dic
 
 def _show(desk: Desk, before: Job, after: Job) -> None:
     old, new = job_shape(before), job_shape(after)
-    changed = [name for name in new if name not in _DERIVED and old.get(name) != new[name]]
-    if not changed:
+    rows = [(f"  {name}", f"{json_line(old.get(name))} -> {json_line(new[name])}") for name in _changed(old, new)]
+    if before.when != after.when:
+        rows.insert(0, ("  when", f"{words_of(before.when)} -> {words_of(after.when)}"))
+    if not rows:
         return desk.out.print(f"{plain(after.name)} is like that already.", highlight=False)
     desk.out.print(f"[green]Changed[/] [bold]{plain(after.name)}[/]", highlight=False)
-    return desk.out.print(
-        facts((f"  {name}", f"{json_line(old.get(name))} -> {json_line(new[name])}") for name in changed)
-    )
+    return desk.out.print(facts(rows))
+
+
+def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    told_otherwise = (*_DERIVED, *When.__struct_fields__)
+    return [name for name in new if name not in told_otherwise and old.get(name) != new[name]]

@@ -17,7 +17,7 @@ from floodmark.when import priority_of, words_of
 from .asking import go_ahead
 from .history import executions_table
 from .root import AsJson, Desk, DryRun, JobName, Yes
-from .showing import counted, facts, json_line, plain, print_json, state, table
+from .showing import counted, facts, json_line, plain, print_json, safe, short, state, table
 from .times import both, due, relative, upcoming
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from floodmark.office.port import Office
 
 _MOST_AT_ONCE = 500
+# Below this width the times of the clock are left out, and names and schedules are cut, so that a job is one line.
+_WIDE, _NARROW_NAME, _NARROW_WHEN = 110, 22, 17
 
 
 def ls(
@@ -75,17 +77,10 @@ def ls(
     if not found:
         return _none(desk, is_filtered=any(value is not None for value in (*wanted.values(), after)))
     now = datetime.now(UTC)
-    desk.out.print(
-        table(
-            "name",
-            "source",
-            "when",
-            f"next run ({now.astimezone():%Z})",
-            "last run",
-            "state",
-            rows=(_row(job, now) for job in found),
-        )
-    )
+    is_narrow = desk.out.width < _WIDE
+    next_run = "next run" if is_narrow else f"next run ({now.astimezone():%Z})"
+    rows = (_row(job, now, is_narrow=is_narrow) for job in found)
+    desk.out.print(table("name", "source", "when", next_run, "last run", "state", rows=rows, one_line=True))
     if len(found) == limit:
         desk.note(f"[dim]More: floodmark ls --after {plain(found[-1].name)}[/]")
     return None
@@ -100,19 +95,21 @@ def _none(desk: Desk, *, is_filtered: bool) -> None:
     desk.note("Or see it all at work: floodmark demo")
 
 
-def _row(job: Job, now: datetime) -> list[object]:
+def _row(job: Job, now: datetime, *, is_narrow: bool) -> list[object]:
     last = state(job.last_status)
     if job.last_run is not None:
         last.append(f" {relative(job.last_run, now)}", style="dim")
-    return [Text(job.name, style="bold"), job.source, words_of(job.when), _next_run(job, now), last, condition(job)]
+    name = Text(short(job.name, _NARROW_NAME) if is_narrow else safe(job.name), style="bold")
+    when, next_run = words_of(job.when), _next_run(job, now, is_narrow=is_narrow)
+    return [name, job.source, short(when, _NARROW_WHEN) if is_narrow else when, next_run, last, condition(job)]
 
 
-def _next_run(job: Job, now: datetime) -> str:
+def _next_run(job: Job, now: datetime, *, is_narrow: bool) -> str:
     if job.scheduler_version != SCHEDULER_VERSION:
         return "old scheduler"
     if job.next_run is None:
         return "-" if job.paused or not job.schedule_enabled or job.invalid_reason else "to be planned"
-    return due(job.next_run, now)
+    return relative(job.next_run, now) if is_narrow and job.next_run > now else due(job.next_run, now)
 
 
 def condition(job: Job) -> Text:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from floodmark.durations import parse_every
@@ -61,3 +61,18 @@ def _too_deep(text: str) -> InvalidInput:
 def duration(text: str | None) -> timedelta | None:
     """A length of time, if one was given."""
     return None if text is None else parse_every(text)
+
+
+def moment_of(text: str, now: datetime) -> datetime:
+    """`2h` ago, a day (`2026-11-01`, from midnight UTC), or a time (`2026-11-01T06:00`, UTC unless it names a zone)."""
+    try:
+        return now - parse_every(text)
+    except InvalidInput:
+        pass
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(
+            f"{text[:60]!r} is neither a length of time nor a date", hint="for example 2h, 3d or 2026-11-01"
+        ) from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

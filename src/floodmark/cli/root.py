@@ -28,6 +28,39 @@ _BAD_INPUT = (InvalidInput, NotFound, Conflict)
 _WITH_VALUE, _FLAGS = ("--set", "--url"), ("--quiet", "-q", "--debug")
 _URL = "FLOODMARK_URL"
 
+# Commands that only show something: they create no database where there is none.
+READING = frozenset(
+    {
+        "accounts",
+        "accounts ls",
+        "audit",
+        "breakers",
+        "breakers ls",
+        "dlq",
+        "dlq ls",
+        "doctor",
+        "events",
+        "explain",
+        "history",
+        "items",
+        "limits",
+        "limits ls",
+        "ls",
+        "next",
+        "report cookies",
+        "show",
+        "stats",
+        "tokens",
+        "tokens ls",
+        "top",
+        "triggers",
+        "triggers ls",
+        "triggers status",
+        "watermark",
+        "watermark show",
+    }
+)
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -89,13 +122,20 @@ class Desk:
     def __init__(self, overrides: dict[str, str], *, is_quiet: bool) -> None:
         self.overrides, self.is_quiet = overrides, is_quiet
         self.out = console()
+        self.command = ""
 
     @staticmethod
     def of(context: typer.Context) -> "Desk":
         """The desk of this command line."""
         found = context.obj
         assert isinstance(found, Desk)
+        found.command = context.command_path.partition(" ")[2]
         return found
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether this command changes nothing, whatever its options are."""
+        return self.command in READING
 
     def note(self, text: Any = "") -> None:
         """Something friendly, which `--quiet` leaves out."""
@@ -140,10 +180,18 @@ class Desk:
         from .session import open_office  # noqa: PLC0415 - as above
 
         async def opened() -> T:
-            async with open_office(self.overrides) as office:
+            async with open_office(self.overrides, only_reads=self.only_reads) as office:
                 return await what(office)
 
         return asyncio.run(opened())
+
+    def require_database(self) -> None:
+        """Refuse to watch an installation that is not there yet."""
+        from .session import is_missing, loaded  # noqa: PLC0415 - as above
+
+        settings = loaded(self.overrides)
+        if settings.floodmark_url is None and is_missing(settings.database_url):
+            raise NotFound(f"there is no database at {settings.database_url} yet", hint="start it with: floodmark up")
 
     def only_here(self, command: str) -> None:
         """Refuse a command that no server does for us: better told than done to the wrong installation."""

@@ -4,9 +4,12 @@ import getpass
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sqlalchemy import make_url
 
 from floodmark.app import Floodmark
 from floodmark.errors import FloodmarkError, InvalidInput
@@ -18,11 +21,11 @@ from floodmark.store.audit import Actor
 
 
 @asynccontextmanager
-async def open_office(overrides: Mapping[str, str]) -> AsyncIterator[Office]:
+async def open_office(overrides: Mapping[str, str], *, only_reads: bool = False) -> AsyncIterator[Office]:
     """The office behind the server that was named, else that on the database."""
     settings = loaded(overrides)
     if settings.floodmark_url is None:
-        async with open_here(overrides) as office:
+        async with open_here(overrides, only_reads=only_reads) as office:
             yield office
         return
     # An HTTP client, which takes a while to import.
@@ -35,11 +38,25 @@ async def open_office(overrides: Mapping[str, str]) -> AsyncIterator[Office]:
 
 
 @asynccontextmanager
-async def open_here(overrides: Mapping[str, str]) -> AsyncIterator[LocalOffice]:
-    """The office on the database, whoever types being the one who acts."""
+async def open_here(overrides: Mapping[str, str], *, only_reads: bool = False) -> AsyncIterator[LocalOffice]:
+    """The office on the database; the user of this machine is the one who acts.
+
+    A command that `only_reads` creates no database: where there is none yet it reads an empty one.
+    """
     app = application(overrides)
-    async with open_parts(app.settings, validation=app.validation) as parts:
-        yield LocalOffice(parts, Actor(who=whoever_types(), via="cli"))
+    settings = app.settings
+    with ExitStack() as stack:
+        if only_reads and is_missing(settings.database_url):
+            empty = stack.enter_context(TemporaryDirectory(prefix="floodmark-"))
+            settings = settings.model_copy(update={"database_url": f"sqlite:///{empty}/floodmark.db"})
+        async with open_parts(settings, validation=app.validation) as parts:
+            yield LocalOffice(parts, Actor(who=whoever_types(), via="cli"))
+
+
+def is_missing(database_url: str) -> bool:
+    """Whether it names a SQLite file that is not there."""
+    url = make_url(database_url)
+    return url.get_backend_name() == "sqlite" and not Path(url.database or "").exists()
 
 
 def whoever_types() -> str:

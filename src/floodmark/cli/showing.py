@@ -57,11 +57,19 @@ def short(text: object, length: int) -> str:
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
-def table(*columns: str, rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> Table:
-    """A table without lines; cells are shown as they are, except `Text`, which may have a colour."""
+def table(*columns: str, rows: Iterable[Sequence[object]], right: Sequence[str] = (), one_line: bool = False) -> Table:
+    """A table without lines; cells are shown as they are, except `Text`, which may have a colour.
+
+    `one_line`: a row takes one line, and what has no room is cut.
+    """
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(columns))
     for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        made.add_column(
+            column,
+            justify="right" if column in right else "left",
+            overflow="ellipsis" if one_line else "fold",
+            no_wrap=one_line,
+        )
     for row in rows:
         made.add_row(*(cell if isinstance(cell, Text) else Text(safe(cell)) for cell in row))
     return made

@@ -10,11 +10,11 @@ import msgspec
 import typer
 from rich.text import Text
 
-from floodmark.errors import FloodmarkError, NotFound
+from floodmark.errors import FloodmarkError, InvalidInput, NotFound
 from floodmark.shapes import event_shape
 
 from .asking import go_ahead
-from .parsing import json_object
+from .parsing import json_object, moment_of
 from .root import AsJson, Desk, DryRun, Yes
 from .showing import counted, facts, json_line, plain, print_json, safe, short, table
 from .times import both, relative
@@ -142,18 +142,30 @@ def items(
     *,
     stream: StreamName,
     key: Annotated[str | None, typer.Option(help="One item with its earlier revisions.")] = None,
-    after: Annotated[str | None, typer.Option(metavar="KEY", help="The page behind this key.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only from this time on: 2h, 3d, a date or a time.")
+    ] = None,
+    before: Annotated[str | None, typer.Option(metavar="KEY", help="The page that follows this item.")] = None,
+    after: Annotated[
+        str | None, typer.Option(metavar="KEY", help="In the order of keys instead: the page behind this key.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List the items of a stream in order of their keys."""
+    """List the items of a stream, newest first."""
     desk = Desk.of(context)
+    moment = None if since is None else moment_of(since, datetime.now(UTC))
+    if after is not None and (before is not None or moment is not None):
+        raise InvalidInput("--after lists by key, --since and --before by time", hint="leave --after out")
 
     async def work(office: "Office") -> "tuple[list[StoredItem], int]":
         if key is not None:
             found = await office.item(stream, key)
             return [found.newest, *found.earlier], 1
-        return await office.items(stream, after=after, limit=limit), await office.count_items(stream)
+        if after is not None:
+            return await office.items(stream, after=after, limit=limit), await office.count_items(stream)
+        newest = await office.newest_items(stream, since=moment, before=before, limit=limit)
+        return newest, await office.count_items(stream)
 
     found, count = desk.work(work)
     if as_json:
@@ -165,14 +177,17 @@ def items(
         [
             Text(short(item.key, 40), style="bold"),
             "deleted" if item.deleted else str(item.revision),
+            "-" if item.occurred_at is None else relative(item.occurred_at, now),
             relative(item.collected_at, now),
             short(json_line(item.data), _DATA_SHOWN),
         ]
         for item in found
     ]
-    desk.out.print(table("key", "revision", "collected", "data", rows=rows, right=("revision",)))
-    if key is None and count > len(found):
-        more = f"floodmark items {plain(stream)} --after {plain(found[-1].key)}"
+    desk.out.print(table("key", "revision", "happened", "collected", "data", rows=rows, right=("revision",)))
+    if key is None and len(found) == limit and count > limit:
+        how = "--before" if after is None else "--after"
+        more = f"floodmark items {plain(stream)} {how} {plain(found[-1].key)}"
+        more += "" if since is None else f" --since {plain(since)}"
         desk.note(f"[dim]{counted(count, 'item')} in all. More: {more}[/]")
     return None
 
@@ -181,7 +196,7 @@ def events(
     context: typer.Context,
     *,
     after: Annotated[
-        int | None, typer.Option(metavar="N", help="Those behind this position (default: the newest).")
+        int | None, typer.Option(metavar="N", min=0, help="Those behind this position (default: the newest).")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 20,
     stream: Annotated[str | None, typer.Option(help="Only of this stream, or of this job's.")] = None,
@@ -190,6 +205,8 @@ def events(
 ) -> None:
     """Read the events: one for each new or changed item, in order. Keep the last position to go on from it."""
     desk = Desk.of(context)
+    if follow:
+        desk.require_database()
 
     async def work(office: "Office") -> "list[Event]":
         # The newest of one stream are looked for among the newest of all.

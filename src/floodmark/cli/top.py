@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _EVERY_SECONDS = 1.0
 # From these widths on there is room for more columns.
 _WIDE, _NARROW = 110, 70
+# From this width on there are two columns of sections.
+_TWO_COLUMNS, _GAP = 180, 3
+_LEFT = ("Running", "Waiting", "Limits", "Breakers")
 _ROWS_ONCE = 10
 _COUNTED, _KEPT = 10_000, 5_000
 _LEAST = 8
@@ -89,6 +92,7 @@ def top(
         return print_json(desk.work(lambda office: office.overview()))
     if once or not desk.out.is_terminal:
         return desk.out.print(frame(desk.work(lambda office: office.overview()), width=desk.out.width))
+    desk.require_database()
     try:
         return desk.work(lambda office: _watch(desk, office, seconds))
     except KeyboardInterrupt:
@@ -119,18 +123,33 @@ def frame(seen: "Overview", *, width: int, height: int | None = None, trouble: s
         told = f"Cannot be asked, this is the last that was seen: {safe(trouble)}"
         heads.append(Text(told, style="bold red", no_wrap=True, overflow="ellipsis"))
     sections = [section for section in _sections(seen) if section.rows]
-    rows = _shares([len(section.rows) for section in sections], height, len(heads))
-    drawn: list[RenderableType] = list(heads)
-    for section, share in zip(sections, rows, strict=True):
+    room = None if height is None else height - len(heads)
+    if width < _TWO_COLUMNS or len(sections) < 2:
+        return Group(*heads, *_column(sections, width, room))
+    # What is at work on the left, how it fares on the right.
+    half = (width - _GAP) // 2
+    left = [section for section in sections if section.title in _LEFT]
+    right = [section for section in sections if section.title not in _LEFT]
+    grid = Table.grid(padding=(0, _GAP, 0, 0))
+    grid.add_column(width=half)
+    grid.add_column(width=half)
+    grid.add_row(Group(*_column(left, half, room)), Group(*_column(right, half, room)))
+    return Group(*heads, grid)
+
+
+def _column(sections: Sequence[Section], width: int, height: int | None) -> list[RenderableType]:
+    drawn: list[RenderableType] = []
+    shares = _shares([len(section.rows) for section in sections], height)
+    for section, share in zip(sections, shares, strict=True):
         drawn += section.drawn(width, share) if share else []
-    return Group(*drawn)
+    return drawn
 
 
-def _shares(wanted: Sequence[int], height: int | None, heads: int) -> list[int]:
+def _shares(wanted: Sequence[int], height: int | None) -> list[int]:
     """How many rows each section gets: those above first one by one, so that none is left out for another's sake."""
     if height is None:
         return [min(count, _ROWS_ONCE) for count in wanted]
-    room, shares = height - heads, [0] * len(wanted)
+    room, shares = height, [0] * len(wanted)
     # A section costs an empty line, a title and the names of its columns before its first row.
     for n in range(len(wanted)):
         if room >= 4:

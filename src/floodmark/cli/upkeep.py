@@ -2,13 +2,14 @@
 
 import asyncio
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 from rich.text import Text
 
-from floodmark.errors import InvalidInput
+from floodmark.errors import InvalidInput, NotFound
 
 from .asking import go_ahead
 from .root import AsJson, Desk, DryRun, Yes
@@ -130,11 +131,12 @@ def settings(
         for row in desk.settings().rows()
         if (key is None or key.upper() in row.key) and not (changed and row.origin == "default")
     ]
+    if key is not None and not any(key.upper() in row.key for row in desk.settings().rows()):
+        raise NotFound(f"no setting has {key[:60]!r} in its name", hint=_close_settings(desk, key))
     if as_json:
         return print_json([row._asdict() for row in rows])
     if not rows:
-        told = "No such setting." if key is not None else "Every setting is at its default."
-        return desk.out.print(f"{told} All of them: floodmark settings", highlight=False)
+        return desk.out.print("Every setting is at its default. All of them: floodmark settings", highlight=False)
     shown = [
         [
             Text(row.key, style="" if row.origin == "default" else "bold"),
@@ -145,6 +147,11 @@ def settings(
         for row in rows
     ]
     return desk.out.print(table("key", "value", "from", "", rows=shown))
+
+
+def _close_settings(desk: Desk, key: str) -> str:
+    close = get_close_matches(key.upper(), [row.key for row in desk.settings().rows()], n=3)
+    return f"did you mean {', '.join(close)}?" if close else "list all of them with: floodmark settings"
 
 
 def doctor(context: typer.Context, as_json: AsJson = False) -> None:
@@ -158,7 +165,7 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
         from .session import open_office  # noqa: PLC0415 - heavy
 
         try:
-            async with open_office(desk.overrides) as office:
+            async with open_office(desk.overrides, only_reads=True) as office:
                 return await office.examine()
         except Unavailable as error:
             if desk.url() is not None:
@@ -172,9 +179,10 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
         print_json(found)
     else:
         for finding in found:
-            sign = "[green]ok  [/]" if finding.ok else "[bold red]BAD [/]"
+            good = "[yellow]note[/]" if finding.hint else "[green]ok  [/]"
+            sign = good if finding.ok else "[bold red]BAD [/]"
             desk.out.print(f"{sign} [dim]{plain(finding.code):<14}[/] {plain(finding.text)}", highlight=False)
-            if finding.hint and not finding.ok:
+            if finding.hint:
                 desk.out.print(f"     {'':<14} [bold]Next:[/] {plain(finding.hint)}", highlight=False)
         desk.note(f"\n{len(found) - len(bad)} of {len(found)} are well.")
     if bad:

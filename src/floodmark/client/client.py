@@ -301,6 +301,12 @@ class Client:
         query = {"since": since, "until": until}
         return await self._page(path("streams", stream, "items"), _as(StoredItem), query, cursor, limit)
 
+    async def newest_items(
+        self, stream: str, *, since: datetime | None = None, cursor: str | None = None, limit: int = 50
+    ) -> Page[StoredItem]:
+        """Items of a stream, newest first; with `since` only those from that moment on."""
+        return await self._page(path("streams", stream, "newest"), _as(StoredItem), {"since": since}, cursor, limit)
+
     def each_item(
         self, stream: str, *, since: date | None = None, until: date | None = None
     ) -> AsyncIterator[StoredItem]:

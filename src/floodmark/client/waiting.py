@@ -149,6 +149,7 @@ class SyncClient:
     each_stream = _Each(Client.each_stream)
     chat = _Waited(Client.chat)
     items = _Waited(Client.items)
+    newest_items = _Waited(Client.newest_items)
     each_item = _Each(Client.each_item)
     item = _Waited(Client.item)
     events = _Waited(Client.events)

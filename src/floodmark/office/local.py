@@ -131,6 +131,13 @@ class LocalOffice:
         """Items of a stream in order of key. The next page is `after` the key of the last one."""
         return await self._log.items(await self.items_stream(stream), after, limit)
 
+    async def newest_items(
+        self, stream: str, *, since: datetime | None = None, before: str | None = None, limit: int = 100
+    ) -> list[StoredItem]:
+        """Items of a stream, newest first. The next page is `before` the key of the last one."""
+        name = await self.items_stream(stream)
+        return await self._log.newest(name, since=since, before_key=before, limit=limit)
+
     async def items_between(
         self,
         stream: str,

@@ -143,6 +143,12 @@ class Reading(Protocol):
         """Items of a stream in order of key. The next page is `after` the key of the last one."""
         ...
 
+    async def newest_items(
+        self, stream: str, *, since: datetime | None = None, before: str | None = None, limit: int = 100
+    ) -> list[StoredItem]:
+        """Items of a stream, newest first. The next page is `before` the key of the last one."""
+        ...
+
     async def item(self, stream: str, key: str) -> ItemHistory:
         """One item with its revisions."""
         ...

@@ -1,6 +1,7 @@
 """The verbs over HTTP, on a server that may be far away. What it answers becomes the same values as on the store."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 from floodmark.client import Client, Page
@@ -111,6 +112,16 @@ class RemoteOffice:
         return await _some(
             lambda cursor, at_most: self.client.items(stream, cursor=cursor, limit=at_most),
             _behind("items", after),
+            limit,
+        )
+
+    async def newest_items(
+        self, stream: str, *, since: datetime | None = None, before: str | None = None, limit: int = 100
+    ) -> list[StoredItem]:
+        """Items of a stream, newest first. The next page is `before` the key of the last one."""
+        return await _some(
+            lambda cursor, at_most: self.client.newest_items(stream, since=since, cursor=cursor, limit=at_most),
+            _behind("newest-items", before),
             limit,
         )
 

@@ -5,6 +5,7 @@ SQLite: readers through SQLAlchemy; all writing goes one at a time, hot steps on
 """
 
 import asyncio
+import os
 import random
 import sqlite3
 import time
@@ -274,6 +275,22 @@ class _HotConnections:
             await self._free.pop()[1].close(timeout=LOCK_TIMEOUT_SECONDS)
 
 
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_writable(folder, error.strerror or str(error)) from error
+    if not os.access(folder, os.W_OK):
+        raise _not_writable(folder, "permission denied")
+
+
+def _not_writable(folder: Path, why: str) -> Unavailable:
+    return Unavailable(
+        f"the folder {folder.absolute()} cannot be written: {why}",
+        hint="choose another one: DATABASE_URL=sqlite:////path/to/floodmark.db, and FLOODMARK_HOME for other files",
+    )
+
+
 class SqliteDatabase(Database):
     """SQLite in WAL mode, for one machine."""
 
@@ -281,7 +298,7 @@ class SqliteDatabase(Database):
 
     def __init__(self, url: str) -> None:
         self.path = Path(make_url(url).database or "")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(self.path.parent)
         super().__init__(
             create_async_engine(
                 f"sqlite+aiosqlite:///{self.path}",

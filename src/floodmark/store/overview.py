@@ -29,7 +29,7 @@ MOST_SHOWN = 50
 MOST_COUNTED = 10_000
 # Of the events, so many of the newest are looked at to see what running executions have kept.
 MOST_EVENTS = 5_000
-_MOST_FAILED = 10
+_MOST_FAILED = 50
 _LOOKED_THROUGH = 500
 _MINUTE = timedelta(minutes=1)
 _FACT = "freshness"

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import Path as InPath
 from fastapi import Query
 from msgspec.structs import asdict
-from pydantic import BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, Field
 from starlette.responses import Response
 
 from floodmark.api.deps import Operating, Reading
@@ -211,6 +211,22 @@ async def list_items(
     first, end = _midnight("since", since), _midnight("until", until, days=1)
     found = await office.items_between(stream, first, end, after=_in_utc(after), limit=limit + 1)
     return answer(page(found, limit, "items-by-time", lambda row: [row.occurred_at, row.key], asdict), is_content=True)
+
+
+@streams.get("/streams/{stream}/newest", response_model=Page[ItemOut], summary="List the newest items")
+async def list_newest_items(
+    office: Reading,
+    stream: StreamName,
+    *,
+    since: Annotated[AwareDatetime | None, Query(description="Only from this moment on.")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Response:
+    """The items of a stream or job, newest first: by when they happened, else by when they were collected."""
+    key = key_of("newest-items", cursor, str)
+    before = None if key is None else key[0]
+    found = await office.newest_items(stream, since=since, before=before, limit=limit + 1)
+    return answer(page(found, limit, "newest-items", lambda row: [row.key], asdict))
 
 
 @streams.get("/streams/{stream}/items/{key}", response_model=ItemHistoryOut, summary="Show an item")

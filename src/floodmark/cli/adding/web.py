@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from floodmark.errors import Conflict
+from floodmark.errors import Conflict, InvalidInput
 from floodmark.spec import JobSpec
 
 from .making import add_job
@@ -77,16 +77,18 @@ async def in_one_form(office: "Office", settings: "Settings", spec: JobSpec) -> 
                 f"{other.name} collects {spec.target} already",
                 hint=f"see it with: floodmark show {other.name}; a second job for it needs a --name and a --stream",
             )
-    return spec, None if settings.floodmark_url is not None else _not_public(settings, spec.target)
+    if settings.floodmark_url is None:
+        # A server checks by its own settings.
+        _check_public(settings, spec.target)
+    return spec, None
 
 
-def _not_public(settings: "Settings", url: str) -> str | None:
-    """Advice, not an error: the workers may have been told to allow what this machine has not."""
+def _check_public(settings: "Settings", url: str) -> None:
+    """Refuse a private address at once: every run would be refused by the guard, too."""
     from floodmark.http.guard import Guard, Refused  # noqa: PLC0415 - as above
     from floodmark.http.hosts import allowed_hosts  # noqa: PLC0415
 
     try:
         Guard(allowed_hosts(settings.http_allow_hosts)).check_url(url)
     except Refused as refused:
-        return f"From this machine it cannot be collected: {refused}. {refused.hint[:1].upper()}{refused.hint[1:]}"
-    return None
+        raise InvalidInput(str(refused), hint=refused.hint) from None
