@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from floodmark.batch import Batch, Item, Watermark
 from floodmark.errors import InvalidInput, Permanent, SlowDown
+from floodmark.moving.apscheduler import params_of_call
 from floodmark.sources import python
 from floodmark.sources.port import Context, Target
 from floodmark.sources.python import Collector, PythonSource
@@ -410,3 +411,78 @@ def test_only_functions_of_listed_modules_are_called(name: str) -> None:
     assert "PYTHON_MODULES" in caught.value.hint
     with pytest.raises(Permanent, match="operator"):
         source.collect(Target(name=name, stream="s", params={"command": "true"}), None, a_context())
+
+
+# As other schedulers call it
+
+
+def places(one: Any, two: Any = "b") -> list[Any]:
+    return [one, two]
+
+
+def named_like_ours(context: Any, since: Any, key: Any = None) -> list[Any]:
+    return [context, since, key]
+
+
+def any_place(*args: Any) -> list[Any]:
+    return list(args)
+
+
+def everything(*args: Any, key: Any = None, **kwargs: Any) -> list[Any]:
+    return [*args, key, *(kwargs[name] for name in sorted(kwargs) if name not in ("context", "since"))]
+
+
+def only_places(one: Any, two: Any, /) -> list[Any]:
+    return [one, two]
+
+
+def args_by_name(args: Any) -> list[Any]:
+    return [args]
+
+
+class Report:
+    """Something with methods."""
+
+    @classmethod
+    def build(cls, one: Any, *, two: Any) -> list[Any]:
+        return [one, two]
+
+    @staticmethod
+    async def send(one: Any, two: Any) -> list[Any]:
+        return [one, two]
+
+
+@pytest.mark.spec("E10")
+@pytest.mark.parametrize(
+    ("function", "args", "kwargs", "got"),
+    [
+        (places, ["a"], {}, ["a", "b"]),
+        (places, ["a", "c"], {}, ["a", "c"]),
+        (places, ["a"], {"two": "c"}, ["a", "c"]),
+        (places, [], {"one": 1, "two": 2}, [1, 2]),
+        (places, [None, [1]], {}, [None, [1]]),
+        (named_like_ours, [1, 2], {}, [1, 2, None]),
+        (named_like_ours, [1, 2, 3], {}, [1, 2, 3]),
+        (named_like_ours, [1], {"since": 2, "key": 3}, [1, 2, 3]),
+        (any_place, [1, 2, 3], {}, [1, 2, 3]),
+        (everything, [1], {"x": 2, "key": 9}, [1, 9, 2]),
+        (only_places, [1, 2], {}, [1, 2]),
+        (args_by_name, [7], {}, [7]),
+        (args_by_name, [], {"args": [7]}, [[7]]),
+        (Report.build, [1], {"two": 2}, [1, 2]),
+        (Report.send, [1, 2], {}, [1, 2]),
+        (functools.partial(places, "p"), ["q"], {}, ["p", "q"]),
+    ],
+)
+async def test_arguments_are_given_as_another_scheduler_gave_them(
+    function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], got: list[Any]
+) -> None:
+    assert [item.data for item in await items(function, params=params_of_call(args, kwargs))] == got
+
+
+@pytest.mark.spec("E10")
+@pytest.mark.parametrize("returned", [5, 0.5, True, "sent 3 mails"])
+async def test_a_number_or_a_text_that_is_returned_is_a_result_and_no_item(returned: Any) -> None:
+    context = a_context()
+    assert await items(lambda: returned, context=context) == []
+    assert context.result == {"returned": returned}

@@ -350,7 +350,7 @@ def from_apscheduler(
     """
     desk = Desk.of(context)
 
-    async def work(office: "Office") -> "tuple[Imports, list[NewJob], list[Imported], list[tuple[str, ...]]]":
+    async def work(office: "Office") -> "tuple[Imports, list[NewJob], list[tuple[str, ...]]]":
         from floodmark.moving.apscheduler import read_job  # noqa: PLC0415 - as above
         from floodmark.moving.making import jobs_of_apscheduler  # noqa: PLC0415
         from floodmark.store.foreign import stored_jobs  # noqa: PLC0415
@@ -364,15 +364,11 @@ def from_apscheduler(
                 errors.append((stored.id, "", str(error), error.hint))
         made = jobs_of_apscheduler(found, tags=tag or ())
         only_try = dry_run or bool(errors and not skip_bad)
-        return await _verbs(office).bring(made, take_over=take_over, dry_run=only_try), made, found, errors
+        return await _verbs(office).bring(made, take_over=take_over, dry_run=only_try), made, errors
 
-    imports, made, found, errors = desk.work(work)
+    imports, made, errors = desk.work(work)
     refused = bool(errors and not skip_bad)
-    _tell(desk, imports, made, errors, refused=refused, take_over=take_over, dry_run=dry_run, as_json=as_json)
-    if not as_json:
-        for job in found:
-            for note in job.notes:
-                desk.note(f"[dim]{plain(job.name)}: {plain(note)}[/]")
+    return _tell(desk, imports, made, errors, refused=refused, take_over=take_over, dry_run=dry_run, as_json=as_json)
 
 
 def _tell(

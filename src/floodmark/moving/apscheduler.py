@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from floodmark.errors import InvalidInput
 from floodmark.job import CatchUp, Overlap, Policy, ScheduleType, When
+from floodmark.sources.python import ARGS, KWARGS, RESERVED
 from floodmark.triggers import trigger_of
 
 # Of one row. A job is a few hundred bytes; what is much larger is no schedule.
@@ -41,7 +42,6 @@ class Imported(Struct, frozen=True, kw_only=True):
     params: Mapping[str, Any]
     is_paused: bool
     anchor: datetime | None = None
-    notes: tuple[str, ...] = ()
 
 
 def read_job(state: bytes, *, next_run: float | None, now: datetime) -> Imported:
@@ -66,17 +66,15 @@ def _read(job: Any, next_run: float | None, now: datetime) -> Imported:
         raise InvalidInput("the job has no trigger", hint=_REFUSED_HINT)
     when, anchor = _when(trigger, now)
     trigger_of(when, anchor=anchor or now)
-    params, notes = _params(job)
     return Imported(
         job_id=str(job.get("id")),
         name=_name(job),
         target=target,
         when=when,
         policy=_policy(job, trigger),
-        params=params,
+        params=params_of_call(job.get("args"), job.get("kwargs")),
         is_paused=next_run is None,
         anchor=anchor,
-        notes=notes,
     )
 
 
@@ -398,20 +396,17 @@ def _seconds(value: Any) -> float:
     return float(value)
 
 
-def _params(job: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """A function of a job is given its params by name: those that had none are one list."""
+def params_of_call(args: Any, kwargs: Any) -> dict[str, Any]:
+    """The params with which the source `python` makes the same call."""
     budget = [_MOST_VALUES]
-    args = _plain(list(job.get("args") or ()), budget, 0)
-    kwargs = _plain(dict(job.get("kwargs") or {}), budget, 0)
-    if not args:
-        return kwargs, ()
-    if "args" in kwargs:
-        raise InvalidInput("the function has arguments with and without names", hint=_REFUSED_HINT)
-    note = "its arguments without a name become one param, the list `args`"
-    return {**kwargs, "args": args}, (note,)
+    places = plain_value(list(args or ()), budget, 0)
+    names = plain_value(dict(kwargs or {}), budget, 0)
+    apart = {name: value for name, value in names.items() if name in RESERVED}
+    params = {name: value for name, value in names.items() if name not in RESERVED}
+    return params | ({ARGS: places} if places else {}) | ({KWARGS: apart} if apart else {})
 
 
-def _plain(value: Any, budget: list[int], depth: int) -> Any:
+def plain_value(value: Any, budget: list[int], depth: int) -> Any:
     """The same as JSON has it. Counted: a few bytes of pickle can stand for more lists than there is memory."""
     budget[0] -= 1
     if budget[0] < 0 or depth > _DEEPEST:
@@ -419,9 +414,9 @@ def _plain(value: Any, budget: list[int], depth: int) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
-        return [_plain(entry, budget, depth + 1) for entry in value]
+        return [plain_value(entry, budget, depth + 1) for entry in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _plain(entry, budget, depth + 1) for key, entry in value.items()}
+        return {key: plain_value(entry, budget, depth + 1) for key, entry in value.items()}
     raise InvalidInput(f"an argument is a {type(value).__name__}, which JSON does not have", hint=_REFUSED_HINT)
 
 

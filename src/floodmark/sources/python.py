@@ -1,7 +1,10 @@
 """A person's own function as a source: an async generator, a generator, or a function that returns a list.
 
 The function takes any of these by name: `since` (its watermark, None the first time), `context`, and the job's params.
-It yields items (mappings, dataclasses, structs, pydantic models), or `Item`s, or whole `Batch`es.
+The param `*args` is a list of arguments without names, `**kwargs` an object of arguments whose names mean something
+else here (`key`, `watermark`): jobs of other schedulers have them.
+It yields items (mappings, dataclasses, structs, pydantic models), or `Item`s, or whole `Batch`es. A single number or
+text that it returns is no item: it becomes `returned` in the result of the execution.
 """
 
 import asyncio
@@ -50,6 +53,12 @@ Pick = str | Callable[[Any], Any] | None
 _READING = frozenset({"key", "watermark"})
 # What a function is given by Floodmark; a param of that name would replace it.
 _OURS = frozenset({"since", "context"})
+# Params that stand for the arguments of a call as other schedulers write it.
+ARGS, KWARGS = "*args", "**kwargs"
+# Arguments of these names are written into KWARGS.
+RESERVED = _READING | _OURS
+_NO_ITEMS = (str, int, float, bool)
+_LONGEST_TEXT = 2000
 
 
 class Collector(Struct, frozen=True, kw_only=True):
@@ -115,7 +124,7 @@ class PythonSource:
             collector = self._find(target.name, target.params)
         except InvalidInput as error:
             raise Permanent(str(error), hint=error.hint) from error
-        return self._batches(collector, self._call(collector, target, since, context))
+        return self._batches(collector, self._call(collector, target, since, context), context)
 
     def _find(self, name: str, params: Mapping[str, Any]) -> Collector:
         declared = self._declared(name)
@@ -171,13 +180,17 @@ class PythonSource:
             "context": context,
             **target.params,
         }
-        accepted, is_quick = _shape(collector.function)
-        taken = known if accepted is None else {k: known[k] for k in accepted if k in known}
+        args, kwargs = known.pop(ARGS, ()), known.pop(KWARGS, {})
+        shape = _shape(collector.function)
+        # What a place is given for is not given by name as well.
+        filled = shape.places[: len(args)]
+        taken = {k: v for k, v in known.items() if (shape.takes_any or k in shape.names) and k not in filled} | kwargs
         # A plain function may block: it is called on a thread, like a generator is read on one.
-        return collector.function(**taken) if is_quick else partial(collector.function, **taken)
+        call = partial(collector.function, *args, **taken)
+        return call() if shape.is_quick else call
 
-    async def _batches(self, collector: Collector, yielded: Any) -> AsyncIterator[Batch]:
-        things = yielded if inspect.isasyncgen(yielded) else self._from_thread(yielded)
+    async def _batches(self, collector: Collector, yielded: Any, context: Context) -> AsyncIterator[Batch]:
+        things = yielded if inspect.isasyncgen(yielded) else self._from_thread(yielded, context)
         pending: list[Any] = []
         trouble: Exception | None = None
         began = time.monotonic()
@@ -209,7 +222,7 @@ class PythonSource:
             # Its own `finally` runs now, not whenever it is collected as garbage.
             await things.aclose()
 
-    async def _from_thread(self, yielded: Any) -> AsyncGenerator[Any, None]:
+    async def _from_thread(self, yielded: Any, context: Context) -> AsyncGenerator[Any, None]:
         """What a coroutine, a function or a generator gives; the latter two may block, so they run on a thread."""
         loop = asyncio.get_running_loop()
         # What is known here of where we are, a thread knows too: its log lines and requests belong to this execution.
@@ -223,6 +236,9 @@ class PythonSource:
             async with aclosing(_generated(yielded)) as generated:
                 async for thing in generated:
                     yield thing
+            return
+        if isinstance(yielded, _NO_ITEMS):
+            context.result["returned"] = yielded[:_LONGEST_TEXT] if isinstance(yielded, str) else yielded
             return
         if yielded is None or isinstance(yielded, Batch | Item | Mapping):
             yielded = [] if yielded is None else [yielded]
@@ -285,8 +301,8 @@ def load(name: str) -> Any:
 
 def argument_names(function: Callable[..., Any]) -> frozenset[str] | None:
     """The params that a job for this function may have; None if it takes any."""
-    accepted, _ = _shape(function)
-    return None if accepted is None else (accepted - _OURS) | _READING
+    shape = _shape(function)
+    return None if shape.takes_any else (shape.names - _OURS) | _READING | {ARGS, KWARGS}
 
 
 def _names_nothing(name: str) -> InvalidInput:
@@ -299,13 +315,26 @@ def _path_of(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
 
 
+class _Shape(Struct, frozen=True):
+    """How a function is called: the names it takes, those that have a place, whether it takes any other name, and
+    whether calling it returns at once."""
+
+    names: frozenset[str]
+    places: tuple[str, ...]
+    takes_any: bool
+    is_quick: bool
+
+
 @lru_cache(maxsize=1024)
-def _shape(function: Callable[..., Any]) -> tuple[frozenset[str] | None, bool]:
-    """The names it takes (None: any), and whether calling it returns at once."""
+def _shape(function: Callable[..., Any]) -> _Shape:
     parameters = inspect.signature(function).parameters.values()
-    names = None if any(p.kind is p.VAR_KEYWORD for p in parameters) else frozenset(p.name for p in parameters)
     kinds = (inspect.isasyncgenfunction, inspect.isgeneratorfunction, inspect.iscoroutinefunction)
-    return names, any(is_kind(function) for is_kind in kinds)
+    return _Shape(
+        names=frozenset(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)),
+        places=tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)),
+        takes_any=any(p.kind is p.VAR_KEYWORD for p in parameters),
+        is_quick=any(is_kind(function) for is_kind in kinds),
+    )
 
 
 def _batch(collector: Collector, things: Iterable[Any]) -> Batch:
