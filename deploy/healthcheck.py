@@ -1,8 +1,8 @@
 #!/usr/local/bin/python
 """Tells by its exit code whether the Floodmark process in this container is well.
 
-floodmark-healthcheck            0 if it can work: /health says ok or degraded
-floodmark-healthcheck --alive    0 if it answers at all, whatever it says: a restart would not bring back a database
+floodmark-healthcheck            0 if all that is due is collected: /health says ok or degraded
+floodmark-healthcheck --alive    0 if this process answers at all: a restart would not bring back a database
 """
 
 import http.client
@@ -18,8 +18,7 @@ PATIENCE = 5
 def main(arguments: list[str]) -> int:
     """0 if all is well; otherwise 1, and a line that says why not."""
     is_alive_enough = "--alive" in arguments
-    # Not /health, which waits for the database.
-    path = "/" if is_alive_enough else "/health"
+    path = "/health/live" if is_alive_enough else "/health"
     answers = [answer for key, default in PORTS if (answer := ask(int(os.environ.get(key) or default), path))]
     if not answers:
         print("Nothing answers at the ports of the API, the scheduler and the worker.")

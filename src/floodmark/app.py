@@ -19,7 +19,7 @@ from . import eventloop
 from .clock import Clock
 from .durations import parse_every
 from .errors import InvalidInput
-from .health import health_of
+from .health import health_of, readiness_of
 from .job import CatchUp, Overlap, Policy, Priority
 from .parts import Parts, open_parts
 from .settings import Settings, load
@@ -269,7 +269,7 @@ class Floodmark:
         if scheduler != worker:
             usual = self.settings.scheduler_port if scheduler else self.settings.worker_port
             metrics = (lambda: render(parts.registry)) if is_scraped(self.settings) else None
-            page = health_app(metrics, lambda: health_of(parts))
+            page = health_app(metrics, lambda: health_of(parts), lambda: readiness_of(parts))
             return HttpServer(page, host, usual if port is None else port, fallback=is_any)
         from .api.access import require_token_to_listen  # noqa: PLC0415
         from .api.app import create_app  # noqa: PLC0415

@@ -18,42 +18,57 @@ _RANDOM_ID = re.compile(r"-[0-9a-f]{8}$")
 
 
 async def health_of(parts: Parts) -> dict[str, Any]:
-    """`ok`, `degraded` while Redis is away (the database serves instead), `down` without the database."""
+    """Return `ok`, or what is wrong, with a list of `problems`.
+
+    `degraded`: all that is due is collected, but Redis is away and the database serves instead. `down`: something that
+    is due is not collected, because the database does not answer or cannot be written, the last tick of the scheduler
+    is too old, or no worker is alive.
+    """
     try:
         await parts.database.ping()
     except Unavailable as error:
-        return {"status": "down", "instance": parts.name, "database": str(error)}
+        return {"status": "down", "instance": parts.name, "database": str(error), "problems": [str(error)]}
     redis, fleet = await _redis(parts), Fleet(parts.database, parts.clock)
+    unwritable = await parts.write_check.problem()
     leader = await parts.leases.holder(parts.settings.scheduler_leader_key)
-    workers = [info for info in await fleet.workers() if info.role == "worker"]
+    workers = sum(info.alive for info in await fleet.workers() if info.role == "worker")
+    scheduler = _scheduler(*await fleet.last_tick_and_now(), leader)
+    database = "ok" if unwritable is None else f"cannot be written: {unwritable}"
+    fatal = {
+        f"the database {database}": unwritable is not None,
+        "no scheduler ticks; start one with: floodmark scheduler": scheduler["status"] != "ok",
+        "no worker is alive; start one with: floodmark worker": not workers,
+    }
+    tolerable = {f"Redis does not answer: {redis}": redis not in ("ok", "not configured")}
     return {
-        "status": "degraded" if redis not in ("ok", "not configured") else "ok",
+        "status": "down" if any(fatal.values()) else "degraded" if any(tolerable.values()) else "ok",
         "instance": parts.name,
-        "database": "ok",
+        "database": database,
         "redis": redis,
         "leader": leader,
-        "workers": sum(info.alive for info in workers),
-        "scheduler": _scheduler(*await fleet.last_tick_and_now(), leader),
+        "workers": workers,
+        "scheduler": scheduler,
+        "problems": [problem for problem, is_present in (fatal | tolerable).items() if is_present],
     }
 
 
 async def health_details(parts: Parts) -> dict[str, Any]:
-    """The same with what is behind it: the scheduler by its last tick, the workers one by one.
-
-    Also `degraded` while no scheduler ticks or no worker is there: what is due waits.
-    """
+    """Return the same with the processes of the fleet one by one."""
     report = await health_of(parts)
-    if report["status"] == "down":
+    if "scheduler" not in report:
         return {**report, "redis": None, "leader": None, "workers": [], "draining": False, "scheduler": _scheduler()}
     fleet = Fleet(parts.database, parts.clock)
-    workers = await fleet.workers()
-    is_well = report["scheduler"]["status"] == "ok" and report["workers"] > 0
-    return {
-        **report,
-        "status": report["status"] if is_well else "degraded",
-        "draining": await fleet.is_draining(),
-        "workers": [worker_shape(info, report["leader"]) for info in workers],
-    }
+    workers = [worker_shape(info, report["leader"]) for info in await fleet.workers()]
+    return {**report, "draining": await fleet.is_draining(), "workers": workers}
+
+
+async def readiness_of(parts: Parts) -> dict[str, Any]:
+    """Return whether this process can answer requests: `ok`, or `down` without its database."""
+    try:
+        await parts.database.ping()
+    except Unavailable:
+        return {"status": "down"}
+    return {"status": "ok"}
 
 
 def scheduler_status(tick: Tick | None, now: datetime) -> SchedulerStatus:

@@ -44,6 +44,7 @@ from .store.sqlite.firing import SqliteFiring
 from .store.sqlite.keeping import SqliteKeeping
 from .store.sqlite.leasing import SqliteLeasing
 from .store.sqlite.upkeep import SqliteUpkeep
+from .store.write_check import WriteCheck
 from .telemetry.events import Events
 from .telemetry.metrics import Metrics
 from .telemetry.tracing import Tracing, tracing_of
@@ -73,6 +74,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     events: Events
     registry: CollectorRegistry
     database: Database
+    write_check: WriteCheck
     redis: "Redis | None"
     signals: Signals
     leases: Leases
@@ -291,6 +293,7 @@ def _wire(
         events=events,
         registry=registry,
         database=database,
+        write_check=WriteCheck(database),
         redis=redis,
         signals=signals,
         leases=leases,

@@ -44,7 +44,7 @@ from floodmark.testing.factories import Opened
 
 UNKNOWN = f"fm_{'0' * 16}_{'0' * 64}"
 # Open to whoever has no token: health for load balancers, and webhooks, which are signed instead.
-OPEN = {"/health", "/api/v2/triggers/webhook", "/api/v2/triggers/webhook/{path}"}
+OPEN = {"/health", "/health/live", "/health/ready", "/api/v2/triggers/webhook", "/api/v2/triggers/webhook/{path}"}
 WILDCARD = "0.0.0.0"
 ELSEWHERE = {"X-Forwarded-For": "192.0.2.7"}
 # Not for `read` although they only look, and the other way round.

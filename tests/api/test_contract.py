@@ -44,7 +44,7 @@ ENDPOINTS = [
     Endpoint("POST /api/v2/jobs/:id/resume", 200, {"paused": False}),
     Endpoint("POST /api/v2/jobs/:id/cancel", 200, {"cancelled": 1}),
     Endpoint("POST /api/v2/jobs/:id/force-run", 202, {"reason": None}),
-    Endpoint("GET /api/v2/scheduler/health", 200, {"status": "degraded", "database": "ok"}),
+    Endpoint("GET /api/v2/scheduler/health", 200, {"status": "down", "database": "ok"}),
     Endpoint("GET /api/v2/scheduler/workers", 200, {"draining": False, "workers": []}),
     Endpoint("GET /api/v2/scheduler/metrics", 200, {"queue_depth": {"high": 0, "normal": 1, "low": 0}}),
     Endpoint("POST /api/v2/scheduler/drain", 200, {"draining": True}),

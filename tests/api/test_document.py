@@ -72,7 +72,8 @@ async def test_each_role_serves_what_it_should(sqlite_url: str, scheduler: bool,
         httpx2.AsyncClient(base_url=url, trust_env=False) as client,
     ):
         assert (await client.get("/api/v2/jobs")).status_code == (200 if has_api else 404)
-        assert (await client.get("/health")).status_code == 200
+        assert (await client.get("/health/ready")).status_code == 200
+        assert (await client.get("/health/live")).json() == {"status": "ok"}
         assert (await client.get("/metrics")).status_code == 200
 
 

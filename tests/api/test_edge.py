@@ -188,11 +188,11 @@ async def test_a_database_that_fails_is_told_as_unavailable(sqlite: Opened) -> N
         failed = await api.get("limits")
         assert (failed.status_code, failed.json()["type"]) == (503, "urn:floodmark:unavailable")
         assert "gone" not in failed.text
-        assert (await api.get("/health")).status_code == 200
+        assert (await api.get("/health/ready")).status_code == 200
 
 
 async def test_what_can_be_read_can_be_asked_for_without_its_body(light: Api) -> None:
-    for path in ("/health", "/api/v2/jobs"):
+    for path in ("/health/live", "/api/v2/jobs"):
         found = await light.client.head(path)
         assert (found.status_code, found.content) == (200, b"")
         assert int(found.headers["content-length"]) > 0

@@ -26,7 +26,8 @@ def test_the_scheduler_is_judged_by_the_age_of_its_last_tick(age: float | None, 
 async def test_health_tells_of_the_scheduler_the_stores_and_the_workers(api: Api) -> None:
     found = (await api.get("/health/details")).json()
     assert found["scheduler"] == {"last_tick_ts": None, "interval_sec": None, "lock_owner": None, "status": "down"}
-    assert (found["status"], found["database"], found["redis"]) == ("degraded", "ok", "not configured")
+    assert (found["status"], found["database"], found["redis"]) == ("down", "ok", "not configured")
+    assert len(found["problems"]) == 2
 
     fleet = Fleet(api.parts.database, api.parts.clock)
     await api.parts.leases.acquire(api.parts.settings.scheduler_leader_key, holder="one", ttl=timedelta(seconds=30))
@@ -43,6 +44,7 @@ async def test_health_tells_of_the_scheduler_the_stores_and_the_workers(api: Api
         assert [(worker["worker"], worker["alive"], worker["leader"]) for worker in found["workers"]] == [
             ("one", True, True)
         ]
+        assert found["problems"] == []
     brief = await api.get("/health")
     assert (brief.status_code, brief.json()["workers"], brief.json()["scheduler"]["status"]) == (200, 1, "ok")
 

@@ -59,8 +59,10 @@ AnyCase = Case[Any]
 ENDLESS = "/api/v2/live"
 # What is answered without a token: this machine may look, and a webhook may be signed instead.
 OPEN = {
-    "/health": (200,),
-    "/health/details": (200,),
+    "/health": (200, 503),
+    "/health/ready": (200,),
+    "/health/live": (200,),
+    "/health/details": (200, 503),
     "/metrics": (200,),
     "/api/v2/triggers/webhook": (400, 401),
     "/api/v2/triggers/webhook/{path}": (400, 401),

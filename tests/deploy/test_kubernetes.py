@@ -194,10 +194,11 @@ def test_pods_are_asked_where_they_listen_and_left_in_peace_while_they_drain(rol
     [container] = spec["containers"]
     assert container["args"] == [role]
     assert container["ports"] == [{"name": "http", "containerPort": Settings.model_fields[PORTS[role]].default}]
-    for probe in ("startupProbe", "readinessProbe"):
-        assert container[probe]["httpGet"] == {"path": "/health", "port": "http"}
+    # A database that is away must not restart a pod, not even while it starts; nor must one part of the fleet that is
+    # away take the others off the network.
+    for probe, path in (("startupProbe", "/health/live"), ("readinessProbe", "/health/ready")):
+        assert container[probe]["httpGet"] == {"path": path, "port": "http"}
     [copy] = [value for value in stages()["runtime"].all_of("COPY") if "healthcheck" in value]
-    # Not /health: without the database all pods would be restarted, again and again.
     assert container["livenessProbe"]["exec"]["command"] == [Path(copy.split()[-1]).name, "--alive"]
     stop = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ["sleep", "0"])
     drain = settings(tmp_path).shutdown_grace + timedelta(seconds=int(stop[1]))

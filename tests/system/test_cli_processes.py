@@ -75,7 +75,7 @@ def test_scheduler_and_worker_apart_serve_health_and_metrics(cli: CommandLine) -
     with cli.running("scheduler", "--port", "0"):
         url = address(cli)
         eventually(lambda: cli.explain("news") == "no_worker")
-        assert json.loads(get(f"{url}/health"))["status"] == "ok"
+        assert json.loads(get(f"{url}/health/ready"))["status"] == "ok"
         assert metric(get(f"{url}/metrics"), "crawler_scheduler_is_leader") == 1
         answer = cli.real("worker", "--slots", "3", "--port", "0", "--seconds", "3")
     assert answer.code == 0, answer

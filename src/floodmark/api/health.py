@@ -1,4 +1,4 @@
-"""`/health` and `/metrics`, for processes that have no other API."""
+"""`/health`, `/health/ready`, `/health/live` and `/metrics`, for processes that have no other API."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,19 +18,30 @@ PUSHED = "Metrics are not served here: they are pushed (METRICS_MODE=push)"
 HOW_TO_SERVE = "To have both, set METRICS_MODE=both"
 
 
-def health_app(
-    render_metrics: Callable[[], bytes] | None, health: Callable[[], Awaitable[dict[str, Any]]]
-) -> Starlette:
-    """GET /health answers 200 while `status` is ok or degraded, else 503; GET /metrics is for Prometheus.
+LIVE = {"status": "ok"}
 
-    Without `render_metrics` they are pushed, and whoever looks for them here is told so.
+Health = Callable[[], Awaitable[dict[str, Any]]]
+
+
+def health_app(render_metrics: Callable[[], bytes] | None, health: Health, ready: Health | None = None) -> Starlette:
+    """GET /health and /health/ready answer 200 while `status` is ok or degraded, else 503.
+
+    GET /health/live answers 200 as long as the process answers at all, without a look at the database; GET /metrics is
+    for Prometheus. Without `render_metrics` they are pushed, and the answer says so. Without `ready` a process is ready
+    when it is healthy.
     """
 
-    async def get_health(_: Request) -> Response:
-        report = await reported(health)
-        code = 200 if report.get("status") in SERVING else 503
-        body = msgspec.json.encode(report, enc_hook=str)
-        return Response(body, code, headers=NO_STORE, media_type="application/json")
+    def page(ask: Health) -> Callable[[Request], Awaitable[Response]]:
+        async def get(_: Request) -> Response:
+            report = await reported(ask)
+            code = 200 if report.get("status") in SERVING else 503
+            body = msgspec.json.encode(report, enc_hook=str)
+            return Response(body, code, headers=NO_STORE, media_type="application/json")
+
+        return get
+
+    async def live() -> dict[str, Any]:
+        return LIVE
 
     async def get_metrics(_: Request) -> Response:
         if render_metrics is None:
@@ -39,10 +50,17 @@ def health_app(
         body = await asyncio.to_thread(render_metrics)
         return Response(body, headers=NO_STORE | {"Content-Type": CONTENT_TYPE_LATEST})
 
-    return Starlette(routes=[Route("/health", get_health), Route("/metrics", get_metrics)])
+    return Starlette(
+        routes=[
+            Route("/health", page(health)),
+            Route("/health/ready", page(ready or health)),
+            Route("/health/live", page(live)),
+            Route("/metrics", get_metrics),
+        ]
+    )
 
 
-async def reported(health: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+async def reported(health: Health) -> dict[str, Any]:
     """What `health` says. When it cannot even say that, the process is down."""
     try:
         return await health()

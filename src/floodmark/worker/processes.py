@@ -19,7 +19,7 @@ from floodmark.api.health import health_app
 from floodmark.api.server import HttpServer
 from floodmark.errors import InvalidInput
 from floodmark.eventloop import stopped_by_signals
-from floodmark.health import health_of
+from floodmark.health import health_of, readiness_of
 from floodmark.parts import PROCESS_NAME, Parts, new_name, open_parts
 from floodmark.roles import death_watch, politely
 from floodmark.settings import Settings
@@ -74,7 +74,8 @@ class Supervisor:
         def metrics() -> bytes:
             return render_sum(parts.registry)
 
-        page = health_app(metrics if is_scraped(self._settings) else None, lambda: self._health(parts))
+        shown = metrics if is_scraped(self._settings) else None
+        page = health_app(shown, lambda: self._health(parts), lambda: readiness_of(parts))
         chosen = self._settings.worker_port if port is None else port
         async with (
             pushing(self._settings, parts.name, metrics, parts.events),

@@ -1,4 +1,4 @@
-"""For load balancers and Prometheus: `/health`, `/health/details`, `/metrics`. They stand outside of `/api/v2`."""
+"""`/health` with its siblings and `/metrics`, for monitors, load balancers and Prometheus; outside of `/api/v2`."""
 
 import asyncio
 from typing import Annotated, Any, Literal
@@ -10,11 +10,11 @@ from starlette.responses import Response
 
 from floodmark.api.access import is_local, require
 from floodmark.api.deps import parts_of
-from floodmark.api.health import HOW_TO_SERVE, PUSHED, SERVING, reported
+from floodmark.api.health import HOW_TO_SERVE, LIVE, PUSHED, SERVING, reported
 from floodmark.api.problems import Problem
 from floodmark.api.routing import answer, router
 from floodmark.errors import NotFound
-from floodmark.health import health_details, health_of
+from floodmark.health import health_details, health_of, readiness_of
 from floodmark.store.audit import Actor
 from floodmark.telemetry.metrics import render
 from floodmark.telemetry.push import is_scraped
@@ -25,9 +25,8 @@ health = router(tag="Health")
 
 # This machine may always look, also when there are tokens: a probe has none.
 Looking = Annotated[Actor, Depends(require("read", unless_local=True))]
-_DOWN: dict[int | str, dict[str, Any]] = {
-    503: {"model": HealthOut, "description": "There is no database, so nothing works."}
-}
+_NOT_COLLECTING = "Something that is due is not collected; `problems` says why."
+_DOWN: dict[int | str, dict[str, Any]] = {503: {"model": HealthOut, "description": _NOT_COLLECTING}}
 
 
 class BriefHealthOut(BaseModel):
@@ -40,20 +39,46 @@ class BriefHealthOut(BaseModel):
     leader: str | None = Field(default=None, description="Who schedules.")
     workers: int | None = Field(default=None, description="Workers that are alive.")
     scheduler: SchedulerOut | None = None
+    problems: list[str] | None = Field(default=None, description="What is wrong, a sentence each.")
     error: str | None = Field(default=None, description="Why not even that could be told.")
 
 
 @health.get(
     "/health",
     response_model=BriefHealthOut,
-    responses={503: {"model": BriefHealthOut, "description": "There is no database, so nothing works."}},
+    responses={503: {"model": BriefHealthOut, "description": _NOT_COLLECTING}},
     summary="Is it well?",
 )
 async def show_health(request: Request) -> Response:
-    """200 while it serves, 503 when it cannot. No token is needed."""
+    """200 while everything that is due is collected, else 503: without a database that can be written, without a
+    scheduler, or without a worker. No token is needed."""
     report = await reported(lambda: health_of(parts_of(request)))
     code = 200 if report["status"] in SERVING else 503
     return answer(report if is_local(request) else {"status": report["status"]}, code)
+
+
+class ProbeOut(BaseModel):
+    """The answer to a probe."""
+
+    status: Literal["ok", "down"]
+
+
+@health.get(
+    "/health/ready",
+    response_model=ProbeOut,
+    responses={503: {"model": ProbeOut, "description": "The database does not answer."}},
+    summary="Can this process answer requests?",
+)
+async def show_readiness(request: Request) -> Response:
+    """For load balancers: 200 while the database answers, whatever the rest of the fleet does. No token is needed."""
+    report = await reported(lambda: readiness_of(parts_of(request)))
+    return answer({"status": report["status"]}, 200 if report["status"] in SERVING else 503)
+
+
+@health.get("/health/live", response_model=ProbeOut, summary="Does this process answer at all?")
+async def show_liveness() -> Response:
+    """For process supervisors: always 200. A restart would not bring back a database. No token is needed."""
+    return answer(LIVE)
 
 
 @health.get(

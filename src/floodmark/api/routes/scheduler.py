@@ -57,7 +57,8 @@ class HealthOut(BaseModel):
     """Whether everything is well."""
 
     status: Literal["ok", "degraded", "down"] = Field(
-        description="degraded: it goes on, but not as it should (no Redis, no scheduler, no worker); down: no database."
+        description="degraded: all that is due is collected, but Redis is away; down: it is not,"
+        " without a database that can be written, a scheduler that ticks and a worker."
     )
     instance: str = Field(description="The process that answers.")
     database: str
@@ -66,6 +67,7 @@ class HealthOut(BaseModel):
     draining: bool
     scheduler: SchedulerOut
     workers: list[WorkerOut]
+    problems: list[str] = Field(description="What is wrong, a sentence each.")
 
 
 class DrainingOut(BaseModel):
