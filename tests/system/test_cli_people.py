@@ -19,7 +19,7 @@ from floodmark.store.jobs import Jobs
 from floodmark.store.overview import Failed, Overview, Waiting
 from system.stores import AnyDatabase, Crew, a_spec
 
-FEED = "https://example.com/feed.xml"
+FEED, SITE = "https://example.com/feed.xml", "https://example.com/"
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
@@ -31,19 +31,19 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
 
 @pytest.mark.spec("V1", "G9")
 def test_a_job_is_edited_enabled_and_disabled(cli: CommandLine) -> None:
-    cli.good("add", "feed", FEED, "--name", "news", "--every", "1h", "--tag", "old")
-    said = cli.good("edit", "news", "--every", "2m", "--priority", "high", "--param", "max_entries=5").out
+    cli.good("add", "web", SITE, "--name", "news", "--every", "1h", "--tag", "old")
+    said = cli.good("edit", "news", "--every", "2m", "--priority", "high", "--param", "max_pages=5").out
     assert "every 1 h -> every 2 min" in said
     job = cli.good("show", "news", "--json").json["job"]
     assert (job["interval_seconds"], job["priority"], job["params"], job["tags"]) == (
         120,
         1,
-        {"max_entries": 5},
+        {"max_pages": 5},
         ["old"],
     )
 
     cli.good("edit", "news", "--cron", "0 6 * * *", "--tz", "Europe/Berlin", "--clear", "tags")
-    cli.good("edit", "news", "--daily", "02:00", "--param", "max_entries=null")
+    cli.good("edit", "news", "--daily", "02:00", "--param", "max_pages=null")
     job = cli.good("show", "news", "--json").json["job"]
     assert (job["schedule_type"], job["cron_expression"], job["interval_seconds"]) == ("calendar", None, None)
     assert (job["timezone"], job["tags"], job["params"]) == ("Europe/Berlin", [], {})
