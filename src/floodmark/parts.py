@@ -53,8 +53,6 @@ from .validation import Validation
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-# A Redis that takes longer than this to answer is treated as away; blocking reads wait less than it.
-_REDIS_TIMEOUT_SECONDS = 4.0
 # A probe is over when its call has timed out; this is for telling so.
 _PROBE_MARGIN = timedelta(seconds=10)
 # A page that fails and fails again is that page's fault; a domain is broken when several do.
@@ -167,6 +165,7 @@ async def open_parts(
             events=events,
             pool_min=settings.database_pool_min,
             pool_max=settings.database_pool_max,
+            step=settings.step_timeout,
         )
         stack.push_async_callback(database.close)
         await database.ping()
@@ -208,19 +207,9 @@ def _open_redis(settings: Settings) -> "Redis | None":
     if settings.redis is None:
         return None
     # With whoever uses it: that takes a third of a second, and most begin without a Redis.
-    from redis.asyncio import Redis  # noqa: PLC0415
-    from redis.asyncio.retry import Retry  # noqa: PLC0415
-    from redis.backoff import NoBackoff  # noqa: PLC0415
+    from .redis_connecting import open_redis  # noqa: PLC0415
 
-    return Redis.from_url(
-        settings.redis,
-        max_connections=settings.redis_max_connections,
-        socket_timeout=_REDIS_TIMEOUT_SECONDS,
-        socket_connect_timeout=_REDIS_TIMEOUT_SECONDS,
-        # Our own loops decide when to try again; a hidden retry would only make a blocked call longer.
-        retry=Retry(NoBackoff(), 0),
-        protocol=2,
-    )
+    return open_redis(settings.redis, max_connections=settings.redis_max_connections, step=settings.step_timeout)
 
 
 def _signals(database: Database, redis: "Redis | None", settings: Settings, events: Events, name: str) -> Signals:
@@ -231,7 +220,7 @@ def _signals(database: Database, redis: "Redis | None", settings: Settings, even
     if redis is not None:
         from .signals.redis import RedisSignals  # noqa: PLC0415 - see `_open_redis`
 
-        return RedisSignals(redis, settings.scheduler_queue_prefix, events)
+        return RedisSignals(redis, settings.scheduler_queue_prefix, events, step=settings.step_timeout)
     return LocalSignals(database)
 
 

@@ -131,7 +131,7 @@ class TestRedisSignals(SignalsContract):
         events, failures = Events(), list[StepFailed]()
         events.listen(StepFailed, failures.append)
         redis = Redis.from_url(redis_url, socket_timeout=0.1, protocol=2)
-        signals = RedisSignals(redis, "crawler", events)
+        signals = RedisSignals(redis, "crawler", events, step=timedelta(seconds=5))
         await signals.start()
         try:
             bell = await quiet(signals.bell(Topic.JOBS))

@@ -24,7 +24,8 @@ from floodmark.roles import SchedulerRole, WorkerRole
 from floodmark.settings import Settings
 from floodmark.sinks.sql import SqlSink
 from floodmark.store.audit import Actor
-from floodmark.store.database import Connection, PostgresDatabase
+from floodmark.store.connecting import Connection
+from floodmark.store.database import PostgresDatabase
 from floodmark.store.limits import Limits
 from floodmark.store.staleness import Staleness
 from floodmark.store.tables import accounts, job_executions, watermarks

@@ -12,7 +12,8 @@ from floodmark.execution import Hold, State
 from floodmark.ids import new_id
 from floodmark.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
 from floodmark.parts import Parts
-from floodmark.store.database import Connection, PostgresDatabase, SqliteDatabase
+from floodmark.store.connecting import Connection
+from floodmark.store.database import PostgresDatabase, SqliteDatabase
 from floodmark.store.port import Settlement
 from floodmark.store.postgres import leasing, upkeep
 from floodmark.store.sqlite import leasing as sqlite_leasing

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from floodmark.store.database import Connection, PostgresDatabase
+from floodmark.store.connecting import Connection
+from floodmark.store.database import PostgresDatabase
 from floodmark.store.postgres import keeping
 from floodmark.testing.factories import Opened
 

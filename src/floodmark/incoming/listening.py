@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
     from redis.asyncio.client import PubSub
 
+    from floodmark.redis_connecting import Listening
+
 CHANNELS, STREAMS = "triggers.channels", "triggers.streams"
 # One name for whoever leads: what one leader has read and not acknowledged, the next one finds.
 CONSUMER = "leader"
@@ -100,7 +102,9 @@ class ChannelListener:
         self._redis: Redis = parts.redis
         self._intake, self._leader, self._events = intake, leader, parts.events
         self._teller = _Teller(parts, CHANNELS)
+        self._step = parts.settings.step_timeout
         self._pubsub: PubSub | None = None
+        self._listening: Listening | None = None
         self._subscribed: tuple[str, ...] = ()
         self._looked_at = -_LOOK_EVERY_SECONDS
         self._waiting: deque[tuple[Arrival, bytes]] = deque()
@@ -121,7 +125,7 @@ class ChannelListener:
 
     async def close(self) -> None:
         """Cease to listen."""
-        pubsub, self._pubsub, self._subscribed = self._pubsub, None, ()
+        pubsub, self._pubsub, self._listening, self._subscribed = self._pubsub, None, None, ()
         self._teller.forget()
         if pubsub is not None:
             with suppress(*redis_errors()):
@@ -130,11 +134,11 @@ class ChannelListener:
     async def _listened(self) -> timedelta | None:
         await self._fire_waiting()
         await self._subscribe()
-        if self._pubsub is None:
+        if self._listening is None:
             return None
         wait = _PATIENCE_SECONDS
         for _ in range(_AT_ONCE):
-            message = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=wait)
+            message = await self._listening.next(wait)
             if message is None:
                 break
             wait = 0.0
@@ -157,7 +161,10 @@ class ChannelListener:
 
     async def _change(self, wanted: tuple[str, ...]) -> None:
         if self._pubsub is None:
+            from floodmark.redis_connecting import Listening  # noqa: PLC0415 - only where there is a Redis
+
             self._pubsub = self._redis.pubsub()
+            self._listening = Listening(self._pubsub, step=self._step)
         pubsub, more, less = self._pubsub, set(wanted) - set(self._subscribed), set(self._subscribed) - set(wanted)
         for patterns, plain, glob in (
             (more, pubsub.subscribe, pubsub.psubscribe),

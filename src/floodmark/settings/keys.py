@@ -21,6 +21,9 @@ from floodmark.notifying.kinds import KINDS, addresses_of, kinds_of, smtp_server
 
 from .showing import Allowed, shown
 
+# A busy machine takes a second or two for what usually takes a millisecond.
+_SHORTEST_STEP = timedelta(seconds=3)
+
 Origin = Literal["default", "environment", ".env", "floodmark.toml", "command line", "code"]
 
 
@@ -437,6 +440,11 @@ class Settings(BaseModel):
         user = f":{quote(password, safe='')}@" if password else ""
         host = f"[{self.redis_host}]" if ":" in self.redis_host else self.redis_host
         return f"redis://{user}{host}:{self.redis_port}/{self.redis_db}"
+
+    @property
+    def step_timeout(self) -> timedelta:
+        """How long one step against PostgreSQL or Redis may take: two of them fit into a lease, with time to spare."""
+        return max(_SHORTEST_STEP, min(self.execution_lease, self.scheduler_leader_ttl) / 3)
 
     def origin(self, key: str) -> Origin:
         """Where the value of a key came from; "code" when it was given to the constructor."""

@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import Any
 
 import asyncpg
-from sqlalchemy import make_url
 
 from floodmark.liveness import forks
 from floodmark.store.database import PostgresDatabase
@@ -22,15 +21,6 @@ _CHANNEL = "floodmark"
 _RECONNECT_SECONDS = 1.0
 # A lost session may hold our lock for a while after we are back.
 _LOCK_AGAIN_SECONDS = 1.0
-# The server ends the session of a host that is gone, and with it the lock: both are needed, one for an idle connection,
-# the other for one with an unacknowledged answer.
-_SERVER_SETTINGS = {
-    "application_name": "floodmark",
-    "tcp_keepalives_idle": "3",
-    "tcp_keepalives_interval": "1",
-    "tcp_keepalives_count": "3",
-    "tcp_user_timeout": "5000",
-}
 
 
 class PostgresSignals:
@@ -82,12 +72,8 @@ class PostgresSignals:
             await asyncio.sleep(max(0.0, began + _RECONNECT_SECONDS - time.monotonic()))
 
     async def _listen_until_lost(self) -> None:
-        url = make_url(str(self._database.engine.url.render_as_string(hide_password=False)))
-        connection = await asyncpg.connect(
-            url.set(drivername="postgresql").render_as_string(hide_password=False),
-            timeout=5,
-            server_settings=_SERVER_SETTINGS,
-        )
+        connector = self._database.connector
+        connection = await connector.connect()
         lost, descriptor = asyncio.Event(), _descriptor(connection)
         forks.hold(descriptor)
         try:
@@ -97,11 +83,17 @@ class PostgresSignals:
             await connection.add_listener(_CHANNEL, self._heard)
             self._bells.ring_all()
             self._tried.set()
-            while self._wanted_key is not None and self.lock_key is None and not lost.is_set():
+            while not lost.is_set():
+                has_all = self._wanted_key is None or self.lock_key is not None
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(lost.wait(), _LOCK_AGAIN_SECONDS)
-                await self._lock(connection)
-            await lost.wait()
+                    pause = connector.step.total_seconds() if has_all else _LOCK_AGAIN_SECONDS
+                    await asyncio.wait_for(lost.wait(), pause)
+                    return
+                if has_all:
+                    # A silent connection brings no signal: only by asking do we notice.
+                    await connector.ping(connection, connector.step)
+                else:
+                    await self._lock(connection)
         finally:
             self.lock_key = None
             forks.let_go(descriptor)
@@ -111,10 +103,10 @@ class PostgresSignals:
         """Take the lock of this process. Behind a pooler there is none: the session is not ours alone."""
         if self._wanted_key is None or connection.is_closed():
             return
-        pid = await connection.fetchval("SELECT pg_backend_pid()", timeout=5)
+        pid = await connection.fetchval("SELECT pg_backend_pid()")
         if pid != connection.get_server_pid():
             self._wanted_key = None
-        elif await connection.fetchval("SELECT pg_try_advisory_lock($1)", self._wanted_key, timeout=5):
+        elif await connection.fetchval("SELECT pg_try_advisory_lock($1)", self._wanted_key):
             self.lock_key = self._wanted_key
 
     def _heard(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:

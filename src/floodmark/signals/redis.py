@@ -5,21 +5,24 @@ Pub/Sub forgets what it could not deliver: after every reconnect all bells ring.
 
 import asyncio
 from contextlib import suppress
+from datetime import timedelta
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from floodmark.redis_connecting import Listening
 from floodmark.telemetry.events import Events, StepFailed
 
 from .port import Bell, Bells, Topic
 
-_RECONNECT_SECONDS = 1.0
+_RECONNECT_SECONDS, _LISTEN_SECONDS = 1.0, 1.0
 
 
 class RedisSignals:
     """Reaches every process on the same Redis."""
 
-    def __init__(self, redis: Redis, prefix: str, events: Events) -> None:
+    def __init__(self, redis: Redis, prefix: str, events: Events, *, step: timedelta) -> None:
+        self._step = step
         self._redis, self._channel, self._events = redis, f"{prefix}:signals", events
         self._bells = Bells()
         self._listener: asyncio.Task[None] | None = None
@@ -37,7 +40,7 @@ class RedisSignals:
         try:
             await self._redis.publish(self._channel, topic.value)
         except (RedisError, OSError) as error:
-            self._events.emit(StepFailed(step="signals", error=str(error)))
+            self._events.emit(StepFailed(step="signals", error=str(error) or type(error).__name__))
 
     def bell(self, topic: Topic) -> Bell:
         """Something to wait on."""
@@ -65,6 +68,10 @@ class RedisSignals:
             await pubsub.subscribe(self._channel)
             self._bells.ring_all()
             self._tried.set()
-            async for message in pubsub.listen():
+            listening = Listening(pubsub, step=self._step)
+            while True:
+                message = await listening.next(_LISTEN_SECONDS)
+                if message is None:
+                    continue
                 with suppress(ValueError):  # a topic of a newer version is none of our business
                     self._bells.ring(Topic(message["data"].decode()))

@@ -12,20 +12,24 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import asyncpg
 import msgspec
-from sqlalchemy import URL, event, make_url, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import URL, NullPool, event, make_url, text
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from floodmark.errors import InvalidInput, Unavailable
 from floodmark.strict_json import read_stored_json
 from floodmark.telemetry.events import Events, StoreRetried
 
-# Wait this long for a lock before giving up: longer than any step of ours holds one.
+from .connecting import LONG_WORK, USUAL_STEP, Connection, PostgresConnector
+
+# Wait this long for SQLite's write lock before giving up: longer than any step of ours holds it.
 LOCK_TIMEOUT_SECONDS = 10
 
 _PRAGMAS = (
@@ -42,17 +46,6 @@ _PRAGMAS = (
     "PRAGMA wal_autocheckpoint=4000",
     "PRAGMA temp_store=MEMORY",
 )
-
-# A frozen or partitioned process must not hold row locks for longer than others wait.
-_STANDING_STILL_SECONDS = LOCK_TIMEOUT_SECONDS - 2
-_SERVER_SETTINGS = {
-    "application_name": "floodmark",
-    "lock_timeout": f"{LOCK_TIMEOUT_SECONDS}s",
-    "statement_timeout": "60s",
-    "idle_in_transaction_session_timeout": f"{_STANDING_STILL_SECONDS}s",
-    # Our statements are short and many: compiling them costs more than it can save.
-    "jit": "off",
-}
 
 # Planning our hot statements anew each time would cost as much as running them, so they are planned once, without
 # knowing how many rows there will be. All of them take a handful of rows by an index and look others up one by one;
@@ -86,8 +79,6 @@ _ATTEMPTS = 4
 _IDLE_SECONDS = 300.0
 
 T = TypeVar("T")
-# Generic only in its stubs.
-Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 
 def encode_json(value: Any) -> str:
@@ -158,6 +149,12 @@ class Database:
         async with self.engine.begin() as connection:
             yield connection
 
+    @asynccontextmanager
+    async def working_long(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction for a person's work that takes longer than a step may: a migration, a look at every row."""
+        async with self.writing() as connection:
+            yield connection
+
     @property
     def is_writing(self) -> bool:
         """Whether this task is within `writing`."""
@@ -189,73 +186,133 @@ class PostgresDatabase(Database):
 
     dialect = "postgresql"
 
-    def __init__(self, url: str, *, pool_min: int, pool_max: int, events: Events) -> None:
+    def __init__(self, url: str, *, pool_min: int, pool_max: int, events: Events, step: timedelta) -> None:
         cold = max(1, pool_max // 3)
+        self._events, self.connector = events, PostgresConnector(make_url(url), step=step)
+        self._hot = _HotConnections(self.connector, size=max(1, pool_max - cold), kept=max(1, pool_min))
         super().__init__(
-            create_async_engine(
-                make_url(url).set(drivername="postgresql+asyncpg"),
+            _engine(
+                make_url(url),
+                self.connector.connect,
                 pool_size=cold,
                 max_overflow=0,
-                pool_timeout=LOCK_TIMEOUT_SECONDS,
+                pool_timeout=step.total_seconds(),
                 pool_use_lifo=True,
-                pool_pre_ping=True,
-                json_serializer=encode_json,
-                json_deserializer=read_stored_json,
-                connect_args={"server_settings": _SERVER_SETTINGS, "timeout": LOCK_TIMEOUT_SECONDS},
             )
         )
-        self._events = events
-        self._hot = _HotConnections(make_url(url), size=max(1, pool_max - cold), kept=max(1, pool_min))
+        _watch(self.engine, self.connector)
+
+    @asynccontextmanager
+    async def working_long(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction on a connection of its own that may take longer than a step may."""
+        self._require_none_open("long work")
+
+        async def connect() -> Connection:
+            return await self.connector.connect(work=LONG_WORK)
+
+        engine = _engine(self.engine.url, connect, poolclass=NullPool)
+        try:
+            async with engine.begin() as connection:
+                yield connection
+        finally:
+            await engine.dispose()
 
     async def _once(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         connection = await self._hot.take()
+        step = self.connector.step.total_seconds()
+        timer = asyncio.get_running_loop().call_later(step, self.connector.give_up_on, connection)
         try:
             return await work(connection)
+        except asyncio.CancelledError:
+            # The server may still be busy with it, or be silent: the next step shall not have to find out.
+            connection.terminate()
+            raise
         finally:
+            timer.cancel()
             self._hot.give_back(connection)
 
     async def close(self) -> None:
-        """Give every connection back."""
-        await self._hot.close()
+        """Give every connection back. Takes little time even if nobody answers."""
+        await self.connector.close()
         await super().close()
 
     async def hot(self, step: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run a hot step; repeat it if the server rolled it back or the connection was lost."""
         self._require_none_open(step)
+        # A second attempt after one that took all its time, and no third: the lease would be over.
+        last_start = time.monotonic() + self.connector.step.total_seconds() * 1.5
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return await self._once(work)
             except (*_ROLLED_BACK, *_DISCONNECTED) as error:
-                if attempt == _ATTEMPTS:
+                pause = random.uniform(0, 0.1 * 3**attempt)  # noqa: S311 - jitter, not a secret
+                if attempt == _ATTEMPTS or time.monotonic() + pause > last_start:
                     raise
                 self._events.emit(StoreRetried(operation=step, reason=type(error).__name__))
-                await asyncio.sleep(random.uniform(0, 0.1 * 3**attempt))  # noqa: S311 - jitter, not a secret
+                await asyncio.sleep(pause)
         raise AssertionError("unreachable")
+
+
+def _engine(url: URL, connect: Callable[[], Awaitable[Connection]], **options: Any) -> AsyncEngine:
+    return create_async_engine(
+        # What else the URL says is for `connect` alone.
+        url.set(drivername="postgresql+asyncpg", query={}),
+        async_creator=connect,
+        json_serializer=encode_json,
+        json_deserializer=read_stored_json,
+        **options,
+    )
+
+
+def _watch(engine: AsyncEngine, connector: PostgresConnector) -> None:
+    """Replace connections of an engine that have fallen silent."""
+
+    def taken(adapted: Any, _record: Any, _proxy: Any) -> None:
+        connector.idle.discard(adapted.driver_connection)
+        try:
+            adapted.run_async(connector.ping)
+        except _DISCONNECTED as error:
+            connector.give_up_on(adapted.driver_connection)
+            raise InvalidatePoolError from error
+
+    def given_back(adapted: Any, _record: Any) -> None:
+        if adapted is not None:
+            connector.idle.add(adapted.driver_connection)
+
+    def failed(context: ExceptionContext) -> None:
+        # The driver leaves a connection open whose statement has timed out, and waits for it once more at the rollback.
+        if isinstance(context.original_exception, TimeoutError) and context.connection is not None:
+            found = context.connection.connection.driver_connection
+            if found is not None:
+                connector.give_up_on(found)
+            context.is_disconnect = True
+
+    event.listen(engine.sync_engine, "checkout", taken)
+    event.listen(engine.sync_engine, "checkin", given_back)
+    event.listen(engine.sync_engine, "handle_error", failed)
 
 
 class _HotConnections:
     """A handful of bare connections, the last one used first. `asyncpg.Pool` would cost a task for every loan."""
 
-    def __init__(self, url: URL, *, size: int, kept: int) -> None:
-        self._url = url.set(drivername="postgresql").render_as_string(hide_password=False)
-        self._room, self._kept = asyncio.Semaphore(size), kept
+    def __init__(self, connector: PostgresConnector, *, size: int, kept: int) -> None:
+        self._connector, self._room, self._kept = connector, asyncio.Semaphore(size), kept
         self._free: list[tuple[float, Connection]] = []
 
     async def take(self) -> Connection:
-        """One that is not in use, or a new one; waits for a while when there is no room for another."""
+        """One that is not in use, or a new one; waits for as long as a step may take when there is no room."""
         if self._room.locked():
-            async with asyncio.timeout(LOCK_TIMEOUT_SECONDS):
+            async with asyncio.timeout(self._connector.step.total_seconds()):
                 await self._room.acquire()
         else:
             await self._room.acquire()
         while self._free:
             _, connection = self._free.pop()
+            self._connector.idle.discard(connection)
             if not connection.is_closed():
                 return connection
         try:
-            return await asyncpg.connect(
-                self._url, timeout=LOCK_TIMEOUT_SECONDS, server_settings=_SERVER_SETTINGS | _PLANNED_ONCE
-            )
+            return await self._connector.connect(_PLANNED_ONCE, each=False)
         except BaseException:
             self._room.release()
             raise
@@ -265,14 +322,10 @@ class _HotConnections:
         now = time.monotonic()
         if not connection.is_closed():
             self._free.append((now, connection))
+            self._connector.idle.add(connection)
         while len(self._free) > self._kept and now - self._free[0][0] > _IDLE_SECONDS:
             self._free.pop(0)[1].terminate()
         self._room.release()
-
-    async def close(self) -> None:
-        """End those that are not in use; the others have lost their owner and end with the process."""
-        while self._free:
-            await self._free.pop()[1].close(timeout=LOCK_TIMEOUT_SECONDS)
 
 
 def _make_folder(folder: Path) -> None:
@@ -389,14 +442,14 @@ def _prepare(connection: Any, _record: Any) -> None:
 
 
 def open_database(
-    url: str, *, events: Events, pool_min: int = 1, pool_max: int = 10
+    url: str, *, events: Events, pool_min: int = 1, pool_max: int = 10, step: timedelta = USUAL_STEP
 ) -> PostgresDatabase | SqliteDatabase:
-    """Choose the database by its URL."""
+    """Choose the database by its URL. On PostgreSQL, a step that takes longer than `step` has failed."""
     kind = make_url(url).get_backend_name()
     if kind == "sqlite":
         return SqliteDatabase(url)
     if kind == "postgresql":
-        return PostgresDatabase(url, pool_min=pool_min, pool_max=pool_max, events=events)
+        return PostgresDatabase(url, pool_min=pool_min, pool_max=pool_max, events=events, step=step)
     raise InvalidInput(
         f"DATABASE_URL names {kind!r}, which is not a database Floodmark can use",
         hint="Use sqlite:///path/to/floodmark.db or postgresql://user:password@host/database",

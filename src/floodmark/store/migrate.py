@@ -70,7 +70,7 @@ async def migrate(database: Database, *, to: str = "head") -> tuple[str | None, 
         _change(connection, to, is_older=to == "base" or (to in _known() and before is not None and to < before))
         return before, _current(connection)
 
-    async with database.writing() as connection:
+    async with database.working_long() as connection:
         if database.dialect == "postgresql":
             await connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
         return await connection.run_sync(work)

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from floodmark.execution import Queued, State
 from floodmark.job import DueJob
-from floodmark.store.database import Connection, PostgresDatabase
+from floodmark.store.connecting import Connection
+from floodmark.store.database import PostgresDatabase
 from floodmark.store.port import Decide, Decision, Fired, NewExecution
 from floodmark.store.rows import DUE_COLUMNS, DUE_SELECT, due_job_from_row
 

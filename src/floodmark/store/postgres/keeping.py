@@ -10,7 +10,8 @@ from floodmark.batch import Batch, Kept
 from floodmark.errors import Fenced
 from floodmark.execution import Lease
 from floodmark.failpoints import failpoint
-from floodmark.store.database import Connection, PostgresDatabase, encode_json
+from floodmark.store.connecting import Connection
+from floodmark.store.database import PostgresDatabase, encode_json
 from floodmark.store.packing import pack, pack_pages, pack_watermark
 from floodmark.store.port import Publish
 from floodmark.store.relaying import unsent_from_row

@@ -13,7 +13,8 @@ from typing import Any
 from floodmark.execution import Lease, Queued
 from floodmark.job import Priority
 from floodmark.outcome import Dead, Snooze
-from floodmark.store.database import Connection, PostgresDatabase
+from floodmark.store.connecting import Connection
+from floodmark.store.database import PostgresDatabase
 from floodmark.store.holds import FIRST_HELD, MAY_GO_ON
 from floodmark.store.port import Extended, Settled, Settlement
 from floodmark.store.rows import STREAM, WORK_SELECT, of_execution, waited, work_from_row

@@ -8,7 +8,8 @@ from typing import Any
 from floodmark.execution import Queued
 from floodmark.ids import floor_id
 from floodmark.job import Priority
-from floodmark.store.database import Connection, PostgresDatabase
+from floodmark.store.connecting import Connection
+from floodmark.store.database import PostgresDatabase
 from floodmark.store.holds import FIRST_HELD, MAY_GO_ON, UNMET
 from floodmark.store.port import Rescued
 from floodmark.store.rows import STREAM

@@ -1,0 +1,139 @@
+"""Connections to PostgreSQL that cannot hang for longer than one step may take.
+
+A connection can fall silent without being closed: a firewall forgets it, a host vanishes, the server is stopped. The
+client then waits for ever, and the server keeps the locks of the open transaction. Hence three limits, all derived from
+the time that one step may take:
+
+    client      a step that takes longer ends its connection (`PostgresConnector.give_up_on`)
+    server      `statement_timeout`, `lock_timeout` and `idle_in_transaction_session_timeout` are a little shorter
+    sockets     keepalives find a dead peer of an idle connection, the user time-out one that acknowledges nothing
+"""
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+import asyncpg
+from sqlalchemy import URL
+
+# Generic only in its stubs.
+Connection: TypeAlias = "asyncpg.Connection[Any]"
+
+# The time that one step may take where no settings say otherwise: see `Settings.step_timeout`.
+USUAL_STEP = timedelta(seconds=5)
+# Work for people, such as a migration, is long by nature.
+LONG_WORK = timedelta(minutes=30)
+_KEEPALIVE_PROBES = 3
+# The server needs a moment to tell us that it has given up.
+_SERVER_SHARE, _LOCK_SHARE = 0.9, 0.8
+# Connections that are idle have nothing left to say: this is for the farewell.
+_FAREWELL_SECONDS = 1.0
+
+
+class PostgresConnector:
+    """Opens the connections of one process, and knows which of them are idle."""
+
+    def __init__(self, url: URL, *, step: timedelta) -> None:
+        self._dsn = url.set(drivername="postgresql").render_as_string(hide_password=False)
+        self.step = step
+        self.idle: set[Connection] = set()
+        """Kept by the pools. All of them are suspect once one connection has fallen silent."""
+        self._open: set[Connection] = set()
+
+    async def connect(
+        self, settings: Mapping[str, str] | None = None, *, work: timedelta | None = None, each: bool = True
+    ) -> Connection:
+        """Open a connection for steps, or for `work` that may take longer.
+
+        `each`: every statement has this time to itself. Without it the caller watches over the time.
+        """
+        limit = (work or self.step).total_seconds()
+        connection: Connection = await asyncpg.connect(
+            self._dsn,
+            timeout=self.step.total_seconds(),
+            command_timeout=limit if each else None,
+            server_settings=_server_settings(limit, self.step.total_seconds()) | dict(settings or {}),
+        )
+        _watch_socket(connection, self.step.total_seconds())
+        self._open.add(connection)
+        connection.add_termination_listener(self._ended)
+        return connection
+
+    def give_up_on(self, connection: Connection) -> None:
+        """End a connection that has not answered in time, and all idle ones: they would keep us waiting too."""
+        connection.terminate()
+        for other in tuple(self.idle):
+            other.terminate()
+        self.idle.clear()
+
+    async def ping(self, connection: Connection, within: timedelta | None = None) -> None:
+        """Raise unless the server answers on it in time, by default in half the time of a step."""
+        seconds = (within or self.step / 2).total_seconds()
+        timer = asyncio.get_running_loop().call_later(seconds, self.give_up_on, connection)
+        try:
+            await connection.execute("SELECT 1")
+        finally:
+            timer.cancel()
+
+    async def close(self) -> None:
+        """Say farewell on all connections at once; end those that do not answer."""
+        await asyncio.gather(*(_closed(connection) for connection in tuple(self._open)))
+        self.idle.clear()
+
+    def _ended(self, connection: Any) -> None:
+        self._open.discard(connection)
+        self.idle.discard(connection)
+
+
+async def _closed(connection: Connection) -> None:
+    try:
+        await connection.close(timeout=_FAREWELL_SECONDS)
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        connection.terminate()
+
+
+def _server_settings(limit: float, step: float) -> dict[str, str]:
+    return {
+        "application_name": "floodmark",
+        "statement_timeout": f"{int(limit * _SERVER_SHARE * 1000)}ms",
+        "lock_timeout": f"{int(limit * _LOCK_SHARE * 1000)}ms",
+        # A frozen or partitioned process must not hold row locks for longer than others wait.
+        "idle_in_transaction_session_timeout": f"{int(limit * _LOCK_SHARE * 1000)}ms",
+        # Ignored on Unix sockets, and by servers on systems that know no such thing.
+        "tcp_keepalives_idle": str(_idle_seconds(step)),
+        "tcp_keepalives_interval": "1",
+        "tcp_keepalives_count": str(_KEEPALIVE_PROBES),
+        "tcp_user_timeout": f"{int(step * 1000)}ms",
+        # Our statements are short and many: compiling them costs more than it can save.
+        "jit": "off",
+    }
+
+
+def keepalive_options(step: timedelta) -> dict[int, int]:
+    """Options of a TCP socket that end it when its peer is silent for about as long as a step may take."""
+    seconds = step.total_seconds()
+    wanted = {
+        # The same option under its name on macOS.
+        "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE": _idle_seconds(seconds),
+        "TCP_KEEPINTVL": 1,
+        "TCP_KEEPCNT": _KEEPALIVE_PROBES,
+        "TCP_USER_TIMEOUT": int(seconds * 1000),
+    }
+    return {getattr(socket, name): value for name, value in wanted.items() if hasattr(socket, name)}
+
+
+def _idle_seconds(step: float) -> int:
+    return max(1, int(step) - _KEEPALIVE_PROBES)
+
+
+def _watch_socket(connection: Connection, step: float) -> None:
+    # The driver has no public way to its socket; without it the other limits remain.
+    transport = getattr(connection, "_transport", None)
+    found = None if transport is None else transport.get_extra_info("socket")
+    if found is None or found.family not in {socket.AF_INET, socket.AF_INET6}:
+        return
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in keepalive_options(timedelta(seconds=step)).items():
+        found.setsockopt(socket.IPPROTO_TCP, option, value)
