@@ -87,6 +87,7 @@ class SchedulerRole:
             self.leader,
             history=timedelta(days=settings.history_keep_days),
             events=timedelta(days=settings.events_keep_days),
+            most=settings.history_keep_count,
         )
         self._relay = Relay(
             parts.keeping,

@@ -446,6 +446,19 @@ class TestPruner:
         assert {row["execution_id"] for row in await rows_of(parts, job_executions)} == kept
         assert len(gone) == 4
 
+    async def test_the_history_is_bounded_by_count_as_well(self, parts: Parts, leader: Leader) -> None:
+        """Of what has ended only the newest stays, in portions; what is unfinished always does."""
+        ids = sorted(await given_queued(parts, 12, put=False))
+        await change_executions(parts, ids[1:], state=State.DONE)
+        for deleted in (3, 3, 2, 0):
+            assert await parts.upkeep.prune(history=90 * DAY, events=DAY, limit=3, most=3) == deleted
+        assert {row["execution_id"] for row in await rows_of(parts, job_executions)} == {ids[0], *ids[-3:]}
+
+        await Pruner(parts.upkeep, leader, history=90 * DAY, events=DAY, most=1).step()
+        assert {row["execution_id"] for row in await rows_of(parts, job_executions)} == {ids[0], ids[-1]}
+        await Pruner(parts.upkeep, leader, history=90 * DAY, events=DAY).step()
+        assert await count_of(parts, job_executions) == 2
+
     @pytest.mark.spec("G4")
     async def test_events_are_forgotten_when_they_were_sent_long_ago(self, parts: Parts, pruner: Pruner) -> None:
         """Never before they are sent; and the numbering goes on where it was."""

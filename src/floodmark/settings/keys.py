@@ -241,6 +241,10 @@ class Settings(BaseModel):
         default=timedelta(seconds=30), description="One step of priority is worth this much waiting."
     )
     history_keep_days: Count = Field(default=90, description="Days for which finished executions are kept.")
+    history_keep_count: Count | None = Field(
+        default=None,
+        description="Executions that are kept at most; older ones that have ended are deleted. Unset: all.",
+    )
     events_keep_days: Count = Field(default=30, description="Days for which sent events are kept in the outbox.")
     reports_keep_days: Count = Field(
         default=365, description="Days for which pictures and documents of reports are kept. Their data stays."

@@ -137,8 +137,11 @@ class Upkeep(Protocol):
         """Executions that have been queued for a while, in order of id, to be put on the queue again."""
         ...
 
-    async def prune(self, *, history: timedelta, events: timedelta, limit: int) -> int:
-        """Forget what ended long ago; how many rows that were."""
+    async def prune(self, *, history: timedelta, events: timedelta, limit: int, most: int | None = None) -> int:
+        """Delete up to `limit` executions that ended and are older than `history`, or than the `most` newest ones.
+
+        Events that were sent go after `events`. Returns how many rows were deleted.
+        """
         ...
 
 

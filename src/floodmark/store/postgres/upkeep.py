@@ -98,6 +98,9 @@ SELECT execution_id, priority, traceparent FROM executions
  ORDER BY execution_id LIMIT $4
 """
 
+# In the index of the primary key alone: ids begin with the time.
+_NEWEST = "SELECT execution_id FROM executions ORDER BY execution_id DESC LIMIT 1 OFFSET $1"
+
 _PRUNE = """
 WITH old AS (
     SELECT execution_id FROM executions
@@ -145,9 +148,10 @@ class PostgresUpkeep:
         """Executions that have been queued for a while, in order of id."""
         return _queued(await self._fetch("queued", _QUEUED, after, self._patience, older_than, limit))
 
-    async def prune(self, *, history: timedelta, events: timedelta, limit: int) -> int:
-        """Forget what ended long ago."""
-        oldest = floor_id(datetime.now(UTC) - history)
+    async def prune(self, *, history: timedelta, events: timedelta, limit: int, most: int | None = None) -> int:
+        """Delete what ended long ago, or before the `most` newest."""
+        newest = [] if most is None else await self._fetch("prune", _NEWEST, most - 1)
+        oldest = max(floor_id(datetime.now(UTC) - history), newest[0][0] if newest else "")
         rows = await self._fetch("prune", _PRUNE, oldest, events, limit)
         return int(rows[0][0])
 

@@ -89,6 +89,9 @@ SELECT execution_id, priority, traceparent FROM executions
  ORDER BY execution_id LIMIT ?
 """
 
+# In the index of the primary key alone: ids begin with the time.
+_NEWEST = "SELECT execution_id FROM executions ORDER BY execution_id DESC LIMIT 1 OFFSET ?"
+
 _OLD = """
 DELETE FROM executions WHERE execution_id IN (
     SELECT execution_id FROM executions
@@ -162,8 +165,8 @@ class SqliteUpkeep:
 
         return await self._database.hot("queued", work)
 
-    async def prune(self, *, history: timedelta, events: timedelta, limit: int) -> int:
-        """Forget what ended long ago."""
+    async def prune(self, *, history: timedelta, events: timedelta, limit: int, most: int | None = None) -> int:
+        """Delete what ended long ago, or before the `most` newest."""
 
         def work(connection: sqlite3.Connection) -> int:
             now = self._clock.now()
@@ -173,7 +176,9 @@ class SqliteUpkeep:
                 "DELETE FROM breakers WHERE max(updated_at, COALESCE(open_until, updated_at)) < ?", (yesterday,)
             )
             connection.execute("DELETE FROM workers WHERE seen_until < ?", (yesterday,))
-            old = connection.execute(_OLD, (floor_id(now - history), limit)).rowcount
+            newest = None if most is None else connection.execute(_NEWEST, (most - 1,)).fetchone()
+            oldest = max(floor_id(now - history), newest[0] if newest else "")
+            old = connection.execute(_OLD, (oldest, limit)).rowcount
             heard = connection.execute(_HEARD, (to_text(now - events), limit)).rowcount
             return old + heard
 
