@@ -183,9 +183,7 @@ class Floodmark:
         async with open_parts(
             self.settings, events=self.events, clock=self._clock, validation=self.validation
         ) as parts:
-            jobs = Jobs(parts.database, parts.clock)
-            for spec in _in_order(self._declared):
-                await jobs.declare(spec)
+            await Jobs(parts.database, parts.clock).declare_all(_in_order(self._declared))
             yield parts
 
     @property

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from sqlalchemy import func, insert, select, text
+from sqlalchemy import event, func, insert, select, text
 
 from floodmark.clock import SystemClock
 from floodmark.errors import Conflict, InvalidInput, NotFound
@@ -14,6 +14,7 @@ from floodmark.execution import Hold, State
 from floodmark.ids import new_id
 from floodmark.job import CatchUp, Frequency, Overlap, Policy, Priority, ScheduleType, When
 from floodmark.outcome import Retry
+from floodmark.spec import JobSpec
 from floodmark.store.dependencies import find_cycle
 from floodmark.store.history import History
 from floodmark.store.jobs import Jobs
@@ -418,6 +419,32 @@ async def test_a_retry_that_waits_is_waited_for(jobs: Jobs, crew: Crew) -> None:
     job = await jobs.add(a_spec())
     await crew.run(jobs, job, Retry(after=timedelta(hours=1), error="boom"))
     assert (await jobs.force_run(job)).queued is None
+
+
+@pytest.mark.spec("T1", "G8")
+async def test_many_declarations_take_a_handful_of_statements(jobs: Jobs, database: AnyDatabase) -> None:
+    def declared(**changes: Any) -> list[JobSpec]:
+        chained = [a_spec(name=f"job-{n}", depends_on=(f"job-{n - 1}",) if n else (), **changes) for n in range(300)]
+        return chained[::-1]
+
+    statements = list[str]()
+    event.listen(
+        database.engine.sync_engine, "before_cursor_execute", lambda _c, _u, statement, *_: statements.append(statement)
+    )
+    assert await jobs.declare_all(declared()) == 300
+    assert (await jobs.get("job-7")).depends_on == ("job-6",)
+    assert await jobs.declare_all(declared()) == 0, "nothing has changed"
+    assert await jobs.declare_all(declared(retry_max=9)) == 300
+    changed = await jobs.get("job-7")
+    assert (changed.retry_max, changed.version, changed.depends_on) == (9, 2, ("job-6",))
+    assert len(statements) < 50, statements
+
+    await jobs.add(a_spec(name="by-hand"))
+    with pytest.raises(Conflict, match="added by hand"):
+        await jobs.declare_all([*declared(retry_max=1), a_spec(name="by-hand")])
+    with pytest.raises(Conflict, match="wait for each other: "):
+        await jobs.declare_all([a_spec(name="job-0", depends_on=("job-299",))])
+    assert (await jobs.get("job-7")).retry_max == 9, "all of them or none"
 
 
 @pytest.mark.spec("G1")

@@ -134,15 +134,14 @@ class Demo:
         accounts = Accounts(parts.database, parts.clock, Vault.of(parts.settings), parts.events)
         for name in ACCOUNTS:
             await accounts.add(name, api_id=1, api_hash="demo", session=server.session(name), replace=True)
-        jobs = Jobs(parts.database, parts.clock)
-        for station in STATIONS:
-            await jobs.declare(_job(station))
+        await Jobs(parts.database, parts.clock).declare_all([_job(station) for station in STATIONS])
 
     @asynccontextmanager
     async def _working(self, parts: Parts) -> AsyncIterator[None]:
         ending = asyncio.Event()
         async with self.app.opened_sources(parts) as sources:
             roles = (SchedulerRole(parts, is_alone=False), WorkerRole(parts, sources))
+            await roles[1].announce()
             tasks = [asyncio.create_task(role.run(ending)) for role in roles]
             try:
                 yield

@@ -1,8 +1,9 @@
 """Which job waits for which. No job may wait for itself, by whatever detour."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 
-from sqlalchemy import delete, insert, select, text
+from sqlalchemy import delete, insert, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import Conflict
@@ -17,20 +18,35 @@ _SHOWN = 12
 
 async def set_dependencies(connection: AsyncConnection, database: Database, job_id: str, on: Sequence[str]) -> bool:
     """Let a job wait for exactly these (ids); whether that changed anything. Raises `Conflict` for a cycle."""
+    return await set_all_dependencies(connection, database, {job_id: on})
+
+
+async def set_all_dependencies(
+    connection: AsyncConnection, database: Database, wanted: Mapping[str, Sequence[str]]
+) -> bool:
+    """The same for several jobs at once, in a handful of statements."""
     if database.dialect == "postgresql":
         await connection.execute(_ONE_AT_A_TIME)
-    mine = job_dependencies.c.job_id == job_id
-    before = set((await connection.execute(select(job_dependencies.c.depends_on).where(mine))).scalars())
-    if before == set(on):
+    edge = job_dependencies.c
+    rows = await connection.execute(select(edge.job_id, edge.depends_on).where(edge.job_id.in_(list(wanted))))
+    before = {(row.job_id, row.depends_on) for row in rows}
+    after = {(job_id, needed) for job_id, on in wanted.items() for needed in on}
+    if before == after:
         return False
-    cycle = find_cycle(await _reachable(connection, on), job_id, on)
-    if cycle:
+    edges = {**await _reachable(connection, sorted({needed for _, needed in after})), **wanted}
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError:
+        cycle = next(filter(None, (find_cycle(edges, job_id, wanted[job_id]) for job_id in wanted)), [])
         raise Conflict(
             f"the jobs would wait for each other: {await _drawn(connection, cycle)}",
             hint="leave out one of these dependencies",
+        ) from None
+    if before - after:
+        await connection.execute(
+            delete(job_dependencies).where(tuple_(edge.job_id, edge.depends_on).in_(sorted(before - after)))
         )
-    await connection.execute(delete(job_dependencies).where(mine, job_dependencies.c.depends_on.not_in(on)))
-    added = [{"job_id": job_id, "depends_on": needed} for needed in on if needed not in before]
+    added = [{"job_id": job_id, "depends_on": needed} for job_id, needed in sorted(after - before)]
     if added:
         await connection.execute(insert(job_dependencies), added)
     return True

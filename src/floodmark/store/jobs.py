@@ -5,6 +5,7 @@ when-column fires the database trigger, which clears `next_run` and counts the v
 count says the same, so that every change of a job is one step of its version on both databases.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import count
@@ -12,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, case, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, bindparam, case, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -24,7 +25,7 @@ from floodmark.job import SCHEDULER_VERSION, Job, Priority
 from floodmark.spec import JobSpec, declaration, slug
 
 from .database import Database
-from .dependencies import dependency_names, set_dependencies
+from .dependencies import dependency_names, set_all_dependencies, set_dependencies
 from .dialects import insert_into, json_has, present, raw
 from .execution_rows import SELECT_EXECUTION, execution_from_row
 from .job_fields import FIELDS, check, checked_json, columns_of, converted
@@ -86,23 +87,78 @@ class Jobs:
 
         While it says the same, an operator's changes stay. A job that was added by hand is not taken over.
         """
-        mark = declaration(spec)
-        columns = {**self._checked(spec), "declared": mark}
         async with self._database.writing() as connection:
-            made = await self._insert(connection, columns)
-            job_id = made or await _locked_by_name(connection, columns["name"])
-            declared = (await connection.execute(select(jobs.c.declared).where(jobs.c.job_id == job_id))).scalar()
-            if declared is None or declared.startswith("sync:"):
-                origin = "added by hand" if declared is None else "made by a sync"
-                raise Conflict(
-                    f"the job {columns['name']!r} was {origin}: the one declared in code does not replace it",
-                    hint=f"rename one of them, or remove this one with: floodmark rm {columns['name']}",
-                )
-            if not made and declared != mark:
-                await self._write(connection, job_id, columns, spec.depends_on)
-            elif made:
-                await self._link(connection, job_id, columns["name"], spec.depends_on)
-            return Declared(job=await _read(connection, job_id), changed=made is not None or declared != mark)
+            [(job_id, changed)] = await self._declare(connection, [spec])
+            return Declared(job=await _read(connection, job_id), changed=changed)
+
+    async def declare_all(self, specs: Sequence[JobSpec]) -> int:
+        """The same for many declarations at once, with a handful of statements; how many jobs were made or changed.
+
+        They may depend on each other, in any order. If one is refused nothing is changed.
+        """
+        async with self._database.writing() as connection:
+            return sum(changed for _, changed in await self._declare(connection, specs))
+
+    async def _declare(self, connection: AsyncConnection, specs: Sequence[JobSpec]) -> list[tuple[str, bool]]:
+        """The id of each job, and whether it was made or changed."""
+        if not specs:
+            return []
+        wanted = [{**self._checked(spec), "declared": declaration(spec)} for spec in specs]
+        names = [columns["name"] for columns in wanted]
+        there = await _declared(connection, names)
+        # In order of name: two processes that start at once do not wait for each other crosswise.
+        new = sorted((columns for columns in wanted if columns["name"] not in there), key=lambda it: str(it["name"]))
+        made = {columns["name"]: new_id() for columns in new}
+        if new:
+            now = present(self._database, self._clock)
+            statement = insert_into(self._database, jobs).values(created_at=now, updated_at=now)
+            rows = [{**columns, "job_id": made[columns["name"]]} for columns in new]
+            await connection.execute(statement.on_conflict_do_nothing(index_elements=["name"]), rows)
+            # Another process may have been quicker.
+            there = await _declared(connection, names)
+        for name in names:
+            _require_declared(name, there[name][1])
+        outdated = {
+            there[columns["name"]][0]: columns for columns in wanted if there[columns["name"]][1] != columns["declared"]
+        }
+        changed = await self._write_all(connection, outdated) if outdated else set()
+        changed |= {job_id for name, job_id in made.items() if there[name][0] == job_id}
+        await self._link_all(connection, {there[n][0]: spec for n, spec in zip(names, specs, strict=True)}, changed)
+        return [(there[name][0], there[name][0] in changed) for name in names]
+
+    async def _write_all(self, connection: AsyncConnection, wanted: Mapping[str, Mapping[str, Any]]) -> set[str]:
+        """Bring the columns of several jobs up to date, in one step of their versions; the ids of those that were not.
+
+        One statement for all that differ in the same columns, as they do when a default has changed.
+        """
+        alike, written = defaultdict[tuple[str, ...], list[dict[str, Any]]](list), set[str]()
+        for job_id, current in (await _all_current(connection, list(wanted))).items():
+            if current["declared"] != wanted[job_id]["declared"]:
+                written.add(job_id)
+                differing = {name: value for name, value in wanted[job_id].items() if value != current[name]}
+                alike[tuple(differing)].append({"this": job_id, **{f"new_{n}": v for n, v in differing.items()}})
+        now = present(self._database, self._clock)
+        for columns, rows in alike.items():
+            values = {name: bindparam(f"new_{name}", type_=jobs.c[name].type) for name in columns}
+            this = update(jobs).where(jobs.c.job_id == bindparam("this"))
+            await connection.execute(this.values(**values, version=jobs.c.version + 1, updated_at=now), rows)
+            if not set(columns).isdisjoint(WHEN_COLUMNS):
+                # As in `_write`.
+                planned = this.values(planned_until=now, updated_at=now)
+                await connection.execute(planned, [{"this": row["this"]} for row in rows])
+        return written
+
+    async def _link_all(self, connection: AsyncConnection, specs: Mapping[str, JobSpec], changed: set[str]) -> None:
+        """Let the changed ones among these jobs wait for the others that their declarations name."""
+        ids = {spec.name: job_id for job_id, spec in specs.items()}
+        wanted = dict[str, list[str]]()
+        for job_id in changed:
+            spec = specs[job_id]
+            needed = [ids.get(name) or await find_job(connection, name) for name in spec.depends_on]
+            wanted[job_id] = list(dict.fromkeys(needed))
+            _refuse_itself(job_id, str(spec.name), wanted[job_id])
+        if wanted:
+            await set_all_dependencies(connection, self._database, wanted)
 
     async def get(self, text: str) -> Job:
         """The job with this name or id, or the only one whose name or id begins so.
@@ -322,8 +378,7 @@ class Jobs:
 
     async def _link(self, connection: AsyncConnection, job_id: str, name: str, on: Sequence[str]) -> bool:
         needed = await find_jobs(connection, on)
-        if job_id in needed:
-            raise Conflict(f"{name} cannot wait for itself: {name} -> {name}", hint="leave it out of depends_on")
+        _refuse_itself(job_id, name, needed)
         return await set_dependencies(connection, self._database, job_id, needed)
 
     async def _insert_execution(self, connection: AsyncConnection, row: Mapping[str, Any], now: datetime) -> datetime:
@@ -366,6 +421,20 @@ async def _current(connection: AsyncConnection, job_id: str, name: str = "it") -
     return dict(row)
 
 
+async def _all_current(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The same of several jobs, by id; locked in order of name."""
+    wanted = [*FIELDS, "paused", "pause_reason", "declared", "version"]
+    query = select(jobs.c.job_id, *(jobs.c[column] for column in wanted)).where(jobs.c.job_id.in_(job_ids))
+    rows = await connection.execute(query.order_by(jobs.c.name).with_for_update(key_share=True))
+    return {row["job_id"]: dict(row) for row in rows.mappings()}
+
+
+async def _declared(connection: AsyncConnection, names: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+    """By name, the id of a job and the declaration it was made from."""
+    query = select(jobs.c.name, jobs.c.job_id, jobs.c.declared).where(jobs.c.name.in_(names))
+    return {row.name: (row.job_id, row.declared) for row in await connection.execute(query)}
+
+
 async def _locked_by_name(connection: AsyncConnection, name: str) -> str:
     query = select(jobs.c.job_id).where(jobs.c.name == name).with_for_update(key_share=True)
     return str((await connection.execute(query)).scalar_one())
@@ -404,6 +473,21 @@ def _mentions(text: str) -> ColumnElement[bool]:
 def _numbered(name: str) -> list[str]:
     """Names to try in turn for a job that was given none."""
     return [name, *(f"{name}-{number}" for number in range(2, 1000))]
+
+
+def _require_declared(name: str, declared: str | None) -> None:
+    """Refuse to take a job over that no declaration in code has made."""
+    if declared is None or declared.startswith("sync:"):
+        origin = "added by hand" if declared is None else "made by a sync"
+        raise Conflict(
+            f"the job {name!r} was {origin}: the one declared in code does not replace it",
+            hint=f"rename one of them, or remove this one with: floodmark rm {name}",
+        )
+
+
+def _refuse_itself(job_id: str, name: str, needed: Sequence[str]) -> None:
+    if job_id in needed:
+        raise Conflict(f"{name} cannot wait for itself: {name} -> {name}", hint="leave it out of depends_on")
 
 
 def _taken(name: str) -> Conflict:
