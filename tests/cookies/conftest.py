@@ -45,6 +45,7 @@ def patient(**fields: Any) -> Settings:
         "http_allow_hosts": ", ".join(HOSTS),
         "http_resolve": RESOLVE,
         "cookies_settle": timedelta(seconds=0.1),
+        "cookies_banner_wait": timedelta(seconds=0.1),
         "cookies_page_timeout": timedelta(seconds=30),
         "floodmark_chromium": os.environ.get("FLOODMARK_CHROMIUM"),
     }

@@ -37,12 +37,12 @@ def a_cookie(name: str = "session", **fields: Any) -> Cookie:
 def a_scan(*cookies: Cookie, **fields: Any) -> Found:
     before = PhaseFound(
         phase="before",
-        result="ok",
-        visits=(Visit(url="https://example.com/", result="ok", status=200),),
+        result="complete",
+        visits=(Visit(url="https://example.com/", result="complete", status=200),),
         cookies=cookies,
         **fields,
     )
-    accept = replace(before, phase="accept", banner=Banner(name="OneTrust", button="Fine"))
+    accept = replace(before, phase="accept", banner=Banner(name="OneTrust", button="Fine", steps=("Fine",), layer=1))
     return Found(
         domain="example.com",
         start="https://example.com/",

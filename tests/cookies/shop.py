@@ -10,6 +10,7 @@
     flaky.test      fails twice, then works
     once.test       its page does not end the first time; after that it does, and sets a cookie
     inside.test     asks for an address that is not public
+    visitor.test    a banner for visitors alone: late, in a closed shadow root, rejected on its second layer; stores all
 
 Everything that was asked for is in `asked`, as "host path". `later` is more of what the script of the shop does.
 Runs in a thread of its own, whatever the loop of the test does.
@@ -28,7 +29,7 @@ from aiohttp import web
 from certificates import self_signed
 from floodmark.testing.web.serving import serve_app
 
-_NAMES = ("shop", "tracker", "plain", "framed", "blocked", "maze", "stuck", "flaky", "once", "inside")
+_NAMES = ("shop", "tracker", "plain", "framed", "blocked", "maze", "stuck", "flaky", "once", "inside", "visitor")
 HOSTS = tuple(f"{name}.test" for name in _NAMES)
 RESOLVE = ", ".join(f"{host}=127.0.0.1" for host in HOSTS)
 YEAR = 31_536_000
@@ -67,6 +68,32 @@ MAZE = """<!doctype html><title>%(path)s</title><a href="%(on)s">on</a> <a href=
 <script>localStorage.setItem("odd\\0\\ud800", "x"); document.title += "\\ud800";</script>"""
 
 
+VISITOR = """<!doctype html><title>Visitor</title><meta charset=utf-8><h1>For visitors</h1>
+<div role=dialog style="position:fixed;top:0">Our newsletter, see the <a href=/c>cookie policy</a>. <input type=email>
+<button onclick="document.cookie = 'newsletter=1'">I agree</button></div>
+<div id=host></div><script src=/count.js></script><script>
+caches.open("pages").then((cache) => cache.put("/a", new Response("a")));
+const asked = indexedDB.open("visitors", 3);
+asked.onupgradeneeded = () => asked.result.createObjectStore("people");
+const isProgram = navigator.webdriver || /headless|bot/i.test(navigator.userAgent)
+  || navigator.userAgentData.brands.some((one) => /headless/i.test(one.brand));
+if (!isProgram) setTimeout(() => {
+  const root = document.getElementById("host").attachShadow({mode: "closed"});
+  root.innerHTML = `<div style="position:fixed;bottom:0;background:#eee">Wir verwenden Cookies.
+    <div class=btn id=yes>Alle akzeptieren</div><div class=btn id=more>Einstellungen</div></div>`;
+  const choose = (how) => { document.cookie = `choice=${how}; Max-Age=86400`; root.innerHTML = ""; };
+  root.getElementById("yes").onclick = () => choose("all");
+  root.getElementById("more").onclick = () => {
+    root.innerHTML = `<div style="position:fixed;top:0">Cookies
+      <label><input type=checkbox checked id=s>Statistik</label><button>Alle akzeptieren</button>
+      <button id=save>Auswahl speichern</button></div>`;
+    root.getElementById("save").onclick = () => { document.cookie = "_gid=1";
+      choose(root.getElementById("s").checked ? "all" : "none"); };
+  };
+}, 2500);
+</script>"""
+
+
 class Shop:
     """`with Shop(folder) as shop`: then `shop.domain("shop.test")` can be scanned."""
 
@@ -74,6 +101,7 @@ class Shop:
         self._folder = folder
         self.port = 0
         self.asked: Counter[str] = Counter()
+        self.agents: list[str] = []
         self.later = ""
         self.held = threading.Event()
         """Set when somebody waits for a page that does not end."""
@@ -178,6 +206,12 @@ class Shop:
     async def _flaky(self, request: web.Request) -> web.StreamResponse:
         count = self.asked[f"flaky.test {request.path}"]
         return self._page("<title>Broken</title>", status=500) if count <= 2 else self._page("<title>Works</title>")
+
+    async def _visitor(self, request: web.Request) -> web.StreamResponse:
+        self.agents.append(request.headers["User-Agent"])
+        if request.path == "/count.js":
+            return web.Response(text="document.cookie = '_ga=1; Max-Age=63072000';", content_type="text/javascript")
+        return self._page(VISITOR)
 
     async def _inside(self, _: web.Request) -> web.StreamResponse:
         return self._page(INSIDE)

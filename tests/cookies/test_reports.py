@@ -119,6 +119,7 @@ async def kept(sqlite: Opened) -> None:
 
 def test_the_last_report_is_shown(kept: None, line: CommandLine, tmp_path: Path) -> None:
     shown = line.good("report", "cookies", "example.com").out
+    assert shown.startswith("Scan complete: 1 finding  example.com\n1. 3 cookies for statistics or marketing were set")
     assert "Before consent: 4 cookies, 3 of third parties" in shown
     assert 'After accepting: 4 cookies, 3 of third parties; pressed "Fine" (OneTrust)' in shown
     assert "marketing  Trackers  1 year" in shown

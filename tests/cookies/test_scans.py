@@ -64,13 +64,13 @@ async def test_each_phase_has_exactly_its_cookies(scanner: CookiesSource, shop: 
     report = batch.items[0].data
     before, accept, reject = report["phases"]
 
-    assert report["result"] == "ok"
-    assert [phase["result"] for phase in report["phases"]] == ["ok"] * 3
+    assert report["result"] == "scan complete"
+    assert [phase["result"] for phase in report["phases"]] == ["complete"] * 3
     assert names(before) == ALWAYS
     assert names(accept) == ALWAYS | {"consent", "_fbp", "ads"}
     assert names(reject) == ALWAYS | {"consent"}
-    assert accept["banner"] == {"name": "by its words", "button": "Alle akzeptieren"}
-    assert reject["banner"] == {"name": "by its words", "button": "Alle ablehnen"}
+    assert (accept["banner"]["name"], accept["banner"]["steps"]) == ("by its words", ("Alle akzeptieren",))
+    assert (reject["banner"]["layer"], reject["banner"]["steps"]) == (1, ("Alle ablehnen",))
     paths = [visit["url"].rpartition(str(shop.port))[2] for visit in accept["visits"]]
     assert paths == ["/", "/about"], "named pages are visited in every phase, and without leave no link is followed"
 
@@ -126,6 +126,56 @@ async def test_each_phase_has_exactly_its_cookies(scanner: CookiesSource, shop: 
     assert "GA1.1.1" not in page + files["report.json"].content.decode(), "values are not kept"
 
 
+async def test_a_scan_sees_what_a_visitor_sees(scanner: CookiesSource, shop: Shop) -> None:
+    """A banner that hides from programs, comes late, in a closed shadow root, and is rejected behind its settings."""
+    watching = CookiesSource(patient(cookies_banner_wait=timedelta(seconds=30)), SystemClock())
+    watching.pool = scanner.pool
+    report = await scanned(watching, shop, "visitor.test")
+    before, accept, reject = report["phases"]
+
+    assert report["result"] == "scan complete"
+    assert not report["is_recognisable"]
+    assert {agent.partition("Chrome/")[0][-4:] for agent in shop.agents} == {"ko) "}, "not HeadlessChrome"
+    assert names(before) == {"_ga"}, "nothing was pressed, least of all the newsletter's button"
+    assert (accept["banner"]["steps"], accept["banner"]["layer"]) == (("Alle akzeptieren",), 1)
+    assert names(accept) == {"_ga", "choice"}
+    assert (reject["banner"]["steps"], reject["banner"]["layer"]) == (("Einstellungen", "Auswahl speichern"), 2)
+    assert reject["banner"]["switched_off"] == 1
+
+    origin = f"https://visitor.test:{shop.port}"
+    assert [(entry["area"], entry["key"], entry["detail"]) for entry in before["storage"]] == [
+        ("cache", "pages", "1 stored response"),
+        ("indexeddb", "visitors", "version 3, object stores: people"),
+    ]
+    counted, later = before["cookies"][0], {cookie["name"]: cookie for cookie in reject["cookies"]}["_gid"]
+    assert (counted["set_by"], counted["set_by_url"]) == ("script", f"{origin}/count.js")
+    assert before["began_at"] <= counted["set_at"] <= before["began_at"] + 30
+    assert later["set_at"] >= reject["banner"]["answered_at"]
+    assert [(finding["code"], finding["cookies"]) for finding in report["findings"]] == [
+        ("set_before_consent", ("_ga",)),
+        ("set_after_rejecting", ("_gid",)),
+        ("kept_after_rejecting", ("_ga",)),
+        ("reject_on_second_layer", ()),
+    ]
+    [evidence] = report["findings"][0]["evidence"]
+    setter = f"set by the script {origin}/count.js on {origin}/ at "
+    assert evidence.startswith(f"_ga (Google Analytics, statistics; first party, visitor.test): {setter}")
+    assert evidence.endswith(" s after the visit began; kept for 1 year.")
+
+
+async def test_an_operator_may_want_to_be_recognised(shop: Shop) -> None:
+    shop.agents.clear()
+    async with CookiesSource(
+        patient(cookies_user_agent="ExampleScanner/1.0 (+https://example.com)"), SystemClock()
+    ) as own:
+        report = await scanned(own, shop, "visitor.test")
+
+    assert report["result"] == "banner not found"
+    assert report["is_recognisable"]
+    assert any("hide from programs" in note for note in report["notes"])
+    assert set(shop.agents) == {report["user_agent"]} == {"ExampleScanner/1.0 (+https://example.com)"}
+
+
 async def test_links_are_followed_as_far_as_they_may(scanner: CookiesSource, shop: Shop) -> None:
     def visited(report: dict[str, Any]) -> list[tuple[str, int]]:
         visits = report["phases"][0]["visits"]
@@ -146,7 +196,7 @@ async def test_the_buttons_can_be_named(scanner: CookiesSource, shop: Shop) -> N
     report = await scanned(scanner, shop, "plain.test", accept_selector="button", reject_selector=".no-such-thing")
 
     _, accept, reject = report["phases"]
-    assert accept["banner"] == {"name": "by accept_selector", "button": "OK"}
+    assert (accept["banner"]["name"], accept["banner"]["steps"]) == ("by accept_selector", ("OK",))
     assert names(accept) == {"pressed"}
     assert (reject["result"], reject["note"]) == (
         "banner not found",
@@ -176,7 +226,7 @@ async def test_a_site_that_cannot_be_reached_is_a_failure(scanner: CookiesSource
     assert caught.value.hint
     report = await scanned(scanner, shop, "flaky.test", maxRetries=1)
     [visit] = report["phases"][0]["visits"]
-    assert (visit["result"], visit["status"], visit["tries"]) == ("ok", 200, 2)
+    assert (visit["result"], visit["status"], visit["tries"]) == ("complete", 200, 2)
 
     with pytest.raises(Transient, match="cannot be reached: ERR_CERT_AUTHORITY_INVALID") as caught:
         await scanned(scanner, shop, "shop.test", maxRetries=0, insecure=False)
@@ -199,7 +249,7 @@ async def test_third_party_cookies_are_seen_though_browsers_block_them(scanner: 
     """What is said of a browser as it comes is what such a browser does. That there is no banner is a result."""
     report = await scanned(scanner, shop, "framed.test")
     assert report["result"] == "banner not found"
-    assert [phase["result"] for phase in report["phases"]] == ["ok", "banner not found", "banner not found"]
+    assert [phase["result"] for phase in report["phases"]] == ["complete", "banner not found", "banner not found"]
     cookies = report["phases"][0]["cookies"]
     assert {cookie["name"] for cookie in cookies} == {"tp_chips", "tp_js", "tp_none"}
 

@@ -18,7 +18,7 @@ from floodmark.sources.cookies.findings import Banner, Contact, Found, PhaseFoun
 from floodmark.sources.cookies.params import canonical, completed, custom_urls, parse_params
 from floodmark.sources.cookies.parties import party_of, site_of
 from floodmark.sources.cookies.purposes import PURPOSES, known_as, table
-from floodmark.sources.cookies.report import made, result_of
+from floodmark.sources.cookies.report import made, result_of, upgraded
 from floodmark.spec import JobSpec
 
 pytestmark = pytest.mark.spec("E8")
@@ -155,7 +155,7 @@ def test_two_scans_are_compared() -> None:
         "longer (example.com) changed before consent: secure True -> False, lifetime_seconds 3600 -> 7200",
         "1 host of third parties gone before consent: a.test",
         "1 new key in storage before consent: https://example.com local k",
-        'after accepting: "not scanned", was "ok"',
+        'after accepting: "not scanned", was "complete"',
         "3 cookies gone after accepting: kept (example.com, unknown), gone (example.com, unknown), "
         "longer (example.com, unknown)",
         "1 host of third parties gone after accepting: a.test",
@@ -176,7 +176,7 @@ def test_the_page_escapes_all_that_comes_from_elsewhere() -> None:
     phase = replace(
         found.phases[1],
         banner=Banner(name=evil, button=evil),
-        visits=(Visit(url=evil, result="ok", title=evil, note=evil),),
+        visits=(Visit(url=evil, result="complete", title=evil, note=evil),),
         picture=b"png",
     )
     report, blobs = made(replace(found, phases=(found.phases[0], phase)), began=NOON, seconds=1)
@@ -193,10 +193,69 @@ def test_the_first_phase_that_has_something_to_tell_tells_it() -> None:
         names: Any = ("before", "accept", "reject")
         return [PhaseFound(phase=name, result=result) for name, result in zip(names, results, strict=False)]
 
-    assert result_of(phases("ok", "ok", "ok")) == "ok"
-    assert result_of(phases("ok", "ok", "no such button")) == "ok"
-    assert result_of(phases("ok", "banner not found", "banner not found")) == "banner not found"
+    assert result_of(phases("complete", "complete", "complete")) == "scan complete"
+    assert result_of(phases("complete", "complete", "no such button")) == "scan complete"
+    assert result_of(phases("complete", "banner not found", "banner not found")) == "banner not found"
     assert result_of(phases("time-out")) == "time-out"
+
+
+def test_findings_name_cookie_setter_time_and_phase() -> None:
+    early = a_cookie(
+        "_ga",
+        purpose="statistics",
+        vendor="Google Analytics",
+        set_by="script",
+        set_by_url="https://tags.test/a.js",
+        set_from="tags.test",
+        set_at=NOON.timestamp() + 1.5,
+        first_seen_on="https://example.com/",
+        lifetime_seconds=31_535_990,
+    )
+    found = a_scan(a_cookie(purpose="necessary"), early, a_cookie("x1"), began_at=NOON.timestamp())
+    reject = PhaseFound(
+        phase="reject", result="no such button", banner=Banner(name="A", button="More", steps=("More",))
+    )
+    report = report_of(replace(found, phases=(*found.phases, reject)))
+
+    assert (report["result"], [finding["code"] for finding in report["findings"]]) == (
+        "scan complete",
+        ["set_before_consent", "no_way_to_reject", "unknown_before_consent"],
+    )
+    first, second, _ = report["findings"]
+    assert first["text"] == "1 cookie for statistics or marketing was set before consent."
+    assert list(first["evidence"]) == [
+        "_ga (Google Analytics, statistics; first party, example.com): set by the script https://tags.test/a.js on "
+        "https://example.com/ at 2026-06-01 12:00:01 UTC, 1.5 s after the visit began; kept for 1 year."
+    ]
+    assert list(second["evidence"]) == [
+        'Accepting takes 1 step: "Fine".',
+        'Behind "More" no button to reject and none to save a choice was found.',
+    ]
+    assert list(report).index("findings") < list(report).index("phases"), "they stand first"
+
+
+def test_reports_of_the_first_schema_are_read_and_compared() -> None:
+    """As they were stored: other results, no findings, fewer fields."""
+    new = report_of(a_scan(a_cookie("_fbp", purpose="marketing")))
+    old = {**new, "schema": "floodmark.cookies/1", "result": "ok"}
+    for name in ("findings", "user_agent", "is_recognisable", "managers"):
+        del old[name]
+    fresh = ("set_by_url", "set_at")
+    old["phases"] = [
+        {
+            **{name: value for name, value in phase.items() if name != "began_at"},
+            "result": "ok",
+            "banner": phase["banner"] and {"name": "OneTrust", "button": "Fine"},
+            "visits": [{**visit, "result": "ok"} for visit in phase["visits"]],
+            "cookies": [{k: v for k, v in cookie.items() if k not in fresh} for cookie in phase["cookies"]],
+        }
+        for phase in new["phases"]
+    ]
+
+    read = upgraded(old)
+    assert read["result"] == "scan complete"
+    assert [finding["code"] for finding in read["findings"]] == ["set_before_consent"]
+    assert difference(read, new).summary == ()
 
 
 def test_browsers_are_looked_for_in_order(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _WORDS = {"before": "before consent", "accept": "after accepting", "reject": "after rejecting"}
 _PURPOSES = {"necessary": "green", "preferences": "blue", "statistics": "yellow", "marketing": "red", "unknown": "dim"}
-_MOST_ROWS = 60
+_MOST_ROWS, _MOST_EVIDENCE = 60, 10
 
 report = typer.Typer(help="What scans have found.", no_args_is_help=True)
 
@@ -108,10 +108,10 @@ def _write(folder: Path, files: dict[str, bytes], found: "CookieReport") -> None
 
 def _show(desk: Desk, found: "CookieReport") -> None:
     told = found.report
+    _show_findings(desk, told)
     rows: list[tuple[str, Any]] = [
         ("domain", told["domain"]),
         ("scanned", f"{told['scanned_at'].replace('T', ' ').replace('+00:00', ' UTC')}, in {told['seconds']} s"),
-        ("result", told["result"]),
         ("scan", found.scan),
     ]
     rows += [("note" if not number else "", note) for number, note in enumerate(told["notes"])]
@@ -120,14 +120,31 @@ def _show(desk: Desk, found: "CookieReport") -> None:
         _show_phase(desk, phase)
 
 
+def _show_findings(desk: Desk, told: dict[str, Any]) -> None:
+    """How the scan went, and what it found: what a reader has to know first."""
+    findings, result = told["findings"], told["result"]
+    count = counted(len(findings), "finding") if findings else "no findings"
+    heading = Text(f"{safe(result[:1].upper() + result[1:])}: {count}", style="bold")
+    desk.out.print(heading, Text(safe(told["domain"])), sep="  ")
+    for number, finding in enumerate(findings, start=1):
+        desk.out.print(Text(f"{number}. {safe(finding['text'])}", style="red"), highlight=False)
+        for sentence in finding["evidence"][:_MOST_EVIDENCE]:
+            desk.out.print(Text(f"   - {safe(sentence)}"), highlight=False)
+        if len(finding["evidence"]) > _MOST_EVIDENCE:
+            desk.note(f"[dim]   and {len(finding['evidence']) - _MOST_EVIDENCE} more: --json has all of them[/]")
+    desk.out.print()
+
+
 def _show_phase(desk: Desk, phase: dict[str, Any]) -> None:
     counts, banner = phase["counts"], phase["banner"]
     heading = Text(f"\n{_WORDS[phase['phase']].capitalize()}: ", style="bold")
     if not phase["visits"]:
         return desk.out.print(heading.append(f"{phase['result']} ({safe(phase['note'])})", style="yellow"))
-    result = "" if phase["result"] == "ok" else f" ({phase['result']}: {safe(phase['note'])})"
+    result = "" if phase["result"] == "complete" else f" ({phase['result']}: {safe(phase['note'])})"
     third = f", {counts['third']} of third parties" if counts["third"] else ""
-    pressed = f'; pressed "{safe(banner["button"])}" ({safe(banner["name"])})' if banner and banner["button"] else ""
+    steps = (banner.get("steps") or [banner["button"]]) if banner and banner["button"] else []
+    said = ", then ".join(f'"{safe(step)}"' for step in steps)
+    pressed = f"; pressed {said} ({safe(banner['name'])})" if steps else ""
     hosts = f"; {counted(len(phase['contacts']), 'other host')}" if phase["contacts"] else ""
     desk.out.print(heading.append(f"{counted(counts['cookies'], 'cookie')}{third}{hosts}{pressed}{result}"))
     if not phase["cookies"]:
@@ -151,7 +168,7 @@ def _show_phase(desk: Desk, phase: dict[str, Any]) -> None:
 
 
 def _kept_for(seconds: int | None) -> str:
-    from floodmark.sources.cookies.page import length_of  # noqa: PLC0415 - with the words of the page
+    from floodmark.sources.cookies.assessment import length_of  # noqa: PLC0415 - with the words of the page
 
     return length_of(seconds)
 

@@ -3,10 +3,13 @@
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec.structs import replace
+
 from floodmark.batch import Blob
 from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.sources.cookies.difference import Difference, difference
 from floodmark.sources.cookies.params import canonical
+from floodmark.sources.cookies.report import upgraded
 from floodmark.store.blobs import Blobs
 from floodmark.store.reports import CookieReport, KeptScan, Scans
 
@@ -90,7 +93,7 @@ class ReportOffice:
         for stream in await self._streams(domain):
             found = [kept for kept in await self._scans.newest(stream, scan=scan, limit=limit) if _is_report(kept)]
             if found:
-                return found
+                return [replace(kept, report=upgraded(kept.report)) for kept in found]
         if scan is not None:
             raise NotFound(
                 f"there is no scan {scan[:60]!r} of {domain[:100]}",

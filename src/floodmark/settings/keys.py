@@ -426,6 +426,15 @@ class Settings(BaseModel):
     cookies_settle: DurationOrNone = Field(
         default=timedelta(seconds=2), description="Time that the scripts of a page have before its cookies are read."
     )
+    cookies_banner_wait: DurationOrNone = Field(
+        default=timedelta(seconds=10),
+        description="Time that a cookie scan waits for a consent banner before it reports that there is none.",
+    )
+    cookies_user_agent: Text | None = Field(
+        default=None,
+        description="User agent of cookie scans that want to be recognised; `navigator.webdriver` stays on then."
+        " Without it a scan looks like any visitor.",
+    )
     cookies_scan_timeout: Duration = Field(
         default=timedelta(minutes=15), description="A cookie scan visits no more pages after this long."
     )

@@ -1,254 +1,163 @@
-"""Consent banners: whose they are, and which of their buttons gives or refuses consent.
+"""Consent banners: how one is found, and how consent is given or refused on it.
 
-First those that are known by the names that their makers give to the buttons, then any that says it in words, in
-several languages. Looked for in every frame and in open shadow roots.
+Makers that are known (`managers.toml`) come before any other banner, which has to show by its text and its place that
+it is about consent. Every frame is searched, and every shadow root that `witness.js` has seen.
 """
 
 import asyncio
+import time
 from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct, to_builtins
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .findings import Banner
+from .managers import managers, words
 
 if TYPE_CHECKING:
-    from playwright.async_api import ElementHandle, Frame, Page
+    from playwright.async_api import ElementHandle, Frame, JSHandle, Page
 
 Kind = Literal["accept", "reject"]
+Role = Literal["accept", "reject", "settings", "save"]
 
-_CLICK_MS = 3000.0
+_CLICK_MS, _ASK_SECONDS = 3000.0, 5.0
 _MOST_FRAMES = 50
-
-
-class Known(Struct, frozen=True):
-    """A maker of banners, and the selectors of the two buttons."""
-
-    name: str
-    accept: tuple[str, ...]
-    reject: tuple[str, ...]
-
-
-KNOWN = (
-    Known(
-        "OneTrust",
-        ("#onetrust-accept-btn-handler", "#accept-recommended-btn-handler"),
-        (
-            "#onetrust-reject-all-handler",
-            ".ot-pc-refuse-all-handler",
-            ".onetrust-close-btn-handler.banner-close-button",
-        ),
-    ),
-    Known(
-        "Cookiebot",
-        (
-            "#CybotCookiebotDialogBodyLevelButtonLevelOptinAllowAll",
-            "#CybotCookiebotDialogBodyLevelButtonAccept",
-            "#CybotCookiebotDialogBodyButtonAccept",
-        ),
-        ("#CybotCookiebotDialogBodyButtonDecline", "#CybotCookiebotDialogBodyLevelButtonLevelOptinDeclineAll"),
-    ),
-    Known(
-        "Usercentrics",
-        ("[data-testid='uc-accept-all-button']", "[data-action-type='accept']", "#uc-btn-accept-banner"),
-        ("[data-testid='uc-deny-all-button']", "[data-action-type='deny']", "#uc-btn-deny-banner"),
-    ),
-    Known(
-        "Didomi",
-        ("#didomi-notice-agree-button",),
-        ("#didomi-notice-disagree-button", ".didomi-continue-without-agreeing"),
-    ),
-    Known(
-        "Quantcast Choice",
-        ("#qc-cmp2-ui #accept-btn", "#qc-cmp2-ui .qc-cmp2-summary-buttons button[mode='primary']"),
-        ("#qc-cmp2-ui #disagree-btn", "#qc-cmp2-ui .qc-cmp2-header-links button"),
-    ),
-    Known(
-        "Sourcepoint", ("button.sp_choice_type_11",), ("button.sp_choice_type_13", "button.sp_choice_type_REJECT_ALL")
-    ),
-    Known(
-        "TrustArc",
-        ("#truste-consent-button", ".trustarc-agree-btn", "a.acceptAllButtonLower", ".pdynamicbutton a.call"),
-        (
-            "#truste-consent-required",
-            ".trustarc-declineall-btn",
-            "a.declineAllButtonLower",
-            ".pdynamicbutton a.required",
-        ),
-    ),
-    Known(
-        "Klaro",
-        (".klaro .cm-btn-accept-all", ".klaro .cookie-notice .cm-btn-success", ".klaro .cm-btn-success"),
-        (".klaro .cn-decline", ".klaro .cm-btn-decline", ".klaro .cm-btn-danger"),
-    ),
-    Known(
-        "CookieYes",
-        (".cky-btn-accept", "#cookie_action_close_header"),
-        (".cky-btn-reject", "#cookie_action_close_header_reject"),
-    ),
-    Known("Complianz", (".cmplz-btn.cmplz-accept",), (".cmplz-btn.cmplz-deny",)),
-    Known(
-        "Borlabs",
-        (".brlbs-btn-accept-all", "#BorlabsCookieBox [data-cookie-accept-all]"),
-        (".brlbs-btn-accept-only-essential", "#BorlabsCookieBox [data-cookie-refuse]"),
-    ),
-    Known("iubenda", (".iubenda-cs-accept-btn",), (".iubenda-cs-reject-btn",)),
-    Known("Osano", (".osano-cm-accept-all", ".osano-cm-accept"), (".osano-cm-denyAll", ".osano-cm-deny")),
-    Known("Cookie Consent", (".cc-window .cc-allow", ".cc-window .cc-dismiss"), (".cc-window .cc-deny",)),
-    Known(
-        "CookieConsent (vanilla)",
-        ("#cc-main button[data-role='all']", "#cm #c-p-bn"),
-        ("#cc-main button[data-role='necessary']", "#cm #c-s-bn"),
-    ),
-    Known(
-        "consentmanager", ("#cmpbox .cmpboxbtnyes", "#cmpwelcomebtnyes"), ("#cmpbox .cmpboxbtnno", "#cmpwelcomebtnno")
-    ),
-    Known("Axeptio", ("#axeptio_btn_acceptAll",), ("#axeptio_btn_dismiss",)),
-    Known("tarteaucitron", ("#tarteaucitronPersonalize2",), ("#tarteaucitronAllDenied2",)),
-    Known("Termly", ("[data-tid='banner-accept']",), ("[data-tid='banner-decline']",)),
-    Known("Shopify", ("#shopify-pc__banner__btn-accept",), ("#shopify-pc__banner__btn-decline",)),
-)
-
-# The clearest first, in small letters and without punctuation.
-WORDS: dict[Kind, tuple[str, ...]] = {
-    "accept": (
-        *("accept all cookies", "accept all", "allow all cookies", "allow all", "agree to all", "yes to all"),
-        *("accept cookies", "allow cookies", "i accept all", "accept and continue", "accept and close"),
-        *("i accept", "i agree", "agree", "accept", "allow", "consent", "yes i agree", "agree and continue"),
-        *("alle cookies akzeptieren", "alle akzeptieren", "allen zustimmen", "alle zulassen", "alle annehmen"),
-        *("cookies akzeptieren", "akzeptieren und weiter", "akzeptieren", "zustimmen", "einverstanden"),
-        *("ich stimme zu", "annehmen", "zustimmen und weiter", "alles akzeptieren"),
-        *("tout accepter", "accepter tout", "accepter tous les cookies", "accepter et continuer", "j'accepte"),
-        *("accepter", "accepter et fermer", "autoriser tous les cookies", "tout autoriser"),
-        *("aceptar todo", "aceptar todas", "aceptar todas las cookies", "aceptar cookies", "aceptar", "acepto"),
-        *("accetta tutto", "accetta tutti", "accetta tutti i cookie", "accetto", "accetta", "accetta e continua"),
-        *(
-            "alles accepteren",
-            "alle cookies accepteren",
-            "alles toestaan",
-            "cookies accepteren",
-            "accepteren",
-            "akkoord",
-        ),
-        *("aceitar tudo", "aceitar todos", "aceitar todos os cookies", "aceitar", "concordo", "aceito"),
-        *("akceptuj wszystkie", "zaakceptuj wszystkie", "akceptuję", "zgadzam się", "akceptuj", "zaakceptuj wszystko"),
-        *("acceptera alla", "godkänn alla", "tillåt alla", "acceptera", "godkänn", "acceptera alla cookies"),
-        *("accepter alle", "tillad alle", "tillad alle cookies", "accepter alle cookies", "godkend alle"),
-        *("godta alle", "aksepter alle", "tillat alle", "godta", "godta alle informasjonskapsler"),
-        *("hyväksy kaikki", "hyväksy kaikki evästeet", "salli kaikki", "hyväksy"),
-        *("přijmout vše", "přijmout všechny", "souhlasím", "povolit vše", "prijať všetko", "súhlasím"),
-        *("összes elfogadása", "elfogadom", "mindet elfogadom", "az összes elfogadása"),
-        *("acceptă tot", "accept toate", "acceptă toate", "sunt de acord", "приемам всички", "приемам"),
-        *("αποδοχή όλων", "αποδέχομαι", "συμφωνώ", "prihvati sve", "sprejmi vse", "prihvaćam"),
-        *("принять все", "принять", "согласен", "прийняти всі", "прийняти", "погоджуюся"),
-        *(
-            "tümünü kabul et",
-            "kabul et",
-            "kabul ediyorum",
-            "すべて同意する",
-            "すべて許可",
-            "同意する",
-            "모두 동의",
-            "全部接受",
-            "接受全部",
-            "同意",
-        ),
-        *("ok", "okay", "got it", "i understand", "verstanden", "in ordnung", "entendido", "compris", "ho capito"),
-    ),
-    "reject": (
-        *("reject all cookies", "reject all", "decline all", "deny all", "refuse all", "disagree to all"),
-        *("reject", "decline", "deny", "refuse", "disagree", "i do not accept", "do not accept", "no thanks"),
-        *("only necessary", "necessary only", "use necessary cookies only", "only essential", "essential only"),
-        *("only necessary cookies", "necessary cookies only", "strictly necessary only", "continue without accepting"),
-        *("accept only essential cookies", "accept only necessary", "essential cookies only", "reject cookies"),
-        *(
-            "alle ablehnen",
-            "alles ablehnen",
-            "ablehnen",
-            "nur notwendige",
-            "nur notwendige cookies",
-            "nur erforderliche",
-        ),
-        *("nur essenzielle cookies akzeptieren", "nur technisch notwendige", "verweigern", "weiter ohne zustimmung"),
-        *("ohne einwilligung fortfahren", "nur notwendige akzeptieren", "nur essenzielle"),
-        *(
-            "tout refuser",
-            "refuser tout",
-            "refuser",
-            "continuer sans accepter",
-            "je refuse",
-            "refuser tous les cookies",
-        ),
-        *(
-            "rechazar todo",
-            "rechazar todas",
-            "rechazar",
-            "rechazar todas las cookies",
-            "solo necesarias",
-            "rechazar cookies",
-        ),
-        *("rifiuta tutto", "rifiuta tutti", "rifiuta", "solo necessari", "continua senza accettare"),
-        *(
-            "alles weigeren",
-            "alles afwijzen",
-            "weigeren",
-            "alleen noodzakelijk",
-            "afwijzen",
-            "alleen noodzakelijke cookies",
-        ),
-        *("rejeitar tudo", "rejeitar todos", "rejeitar", "recusar", "recusar tudo", "apenas necessários"),
-        *("odrzuć wszystkie", "odrzuć wszystko", "odrzuć", "nie zgadzam się", "tylko niezbędne"),
-        *("avvisa alla", "neka alla", "endast nödvändiga", "neka", "avvisa", "bara nödvändiga"),
-        *("afvis alle", "kun nødvendige", "afvis", "avvis alle", "kun nødvendige cookies", "bare nødvendige"),
-        *("hylkää kaikki", "vain välttämättömät", "hylkää", "odmítnout vše", "odmítnout", "odmietnuť všetko"),
-        *("összes elutasítása", "elutasítom", "respinge tot", "respinge toate", "отказвам", "отхвърляне на всички"),
-        *("απόρριψη όλων", "απόρριψη", "odbij sve", "zavrni vse", "отклонить все", "отклонить", "відхилити всі"),
-        *("tümünü reddet", "reddet", "すべて拒否", "拒否する", "모두 거부", "全部拒绝", "拒绝"),
-    ),
-}
+_LAYER_SECONDS, _GOING_SECONDS, _POLL_SECONDS = 6.0, 1.5, 0.25
+_MOST_SWITCHES = 200
 
 
 class Button(Struct, frozen=True):
     """A button that was found, not yet pressed."""
 
-    banner: Banner
+    text: str
     handle: "ElementHandle"
+    found: "JSHandle | None" = None
+    """Holds the switches to turn off before."""
 
 
-@lru_cache(maxsize=1)
-def _finder() -> str:
-    return files(__package__).joinpath("banners.js").read_text(encoding="utf-8")
+class Look(Struct, frozen=True, kw_only=True):
+    """What a page showed of consent at one moment."""
+
+    name: str = ""
+    """Whose banner it is; empty if there is none."""
+    how: Literal["", "maker", "words", "selector"] = ""
+    buttons: dict[Role, Button] = {}
+    loaded: tuple[str, ...] = ()
+    """Known consent managers that are part of the page, shown or not."""
+
+    @property
+    def is_banner(self) -> bool:
+        """Whether there is a banner."""
+        return bool(self.buttons)
+
+    def way(self, kind: Kind) -> tuple[Role, ...]:
+        """Return the buttons that give or refuse consent, in the order of pressing; empty if there is no way."""
+        if kind in self.buttons:
+            return (kind,)
+        if kind == "reject" and "save" in self.buttons:
+            return ("save",)
+        return ("settings",) if kind == "reject" and "settings" in self.buttons else ()
 
 
-async def find(page: "Page", kind: Kind, selector: str | None = None) -> Button | None:
-    """The button that gives or refuses consent; None if there is none. With `selector` only what that selects."""
+async def look_for(page: "Page", token: str = "", *, layer: Literal[1, 2] = 1) -> Look:
+    """Return the banner of a page: of a known maker if there is one, else the first found by its words."""
+    found: list[Look] = []
+    loaded: dict[str, None] = {}
     for frame in page.frames[:_MOST_FRAMES]:
-        found = await (_find_in(frame, kind) if selector is None else _select(frame, kind, selector))
-        if found is not None:
-            return found
-    return None
+        seen = await _look_in(frame, token, layer)
+        if seen is None:
+            continue
+        loaded.update(dict.fromkeys(seen.loaded))
+        if seen.is_banner:
+            found.append(seen)
+            if seen.how == "maker":
+                break
+    best = min(found, key=lambda seen: seen.how != "maker", default=Look())
+    return replace(best, loaded=tuple(loaded))
 
 
-async def _find_in(frame: "Frame", kind: Kind) -> Button | None:
-    argument: dict[str, Any] = {"kind": kind, "banners": to_builtins(KNOWN), "words": list(WORDS[kind])}
-    handle = await _unless_gone(frame.evaluate_handle(_finder(), argument))
-    if handle is None:
-        return None
-    element = (await handle.get_property("element")).as_element()
-    if element is None:
-        return None
-    name, text = await handle.evaluate("found => [found.name, found.text]")
-    return Button(Banner(name=str(name), button=str(text)[:100]), element)
+async def select(page: "Page", kind: Kind, selector: str) -> Look:
+    """Return what a selector of the job selects; one that is not visible is no button that a visitor could press."""
+    for frame in page.frames[:_MOST_FRAMES]:
+        for element in (await _unless_gone(frame.query_selector_all(selector)) or [])[:20]:
+            if await _unless_gone(element.is_visible()):
+                text = await _unless_gone(element.evaluate("e => (e.innerText || e.value || '').trim()"))
+                button = Button(str(text or "")[:100], element)
+                return Look(name=f"by {kind}_selector", how="selector", buttons={kind: button})
+    return Look()
 
 
-async def _select(frame: "Frame", kind: Kind, selector: str) -> Button | None:
-    # One that is not visible is no button that a visitor could press.
-    for element in (await _unless_gone(frame.query_selector_all(selector)) or [])[:20]:
-        if await _unless_gone(element.is_visible()):
-            text = await _unless_gone(element.evaluate("e => (e.innerText || e.value || '').trim()"))
-            return Button(Banner(name=f"by {kind}_selector", button=str(text or "")[:100]), element)
-    return None
+async def answer(page: "Page", seen: Look, kind: Kind, token: str = "") -> Banner:
+    """Give or refuse consent; without `answered_at` in the result there was no way to."""
+    banner = Banner(name=seen.name)
+    way = seen.way(kind)
+    if not way:
+        return banner
+    role = way[0]
+    if role != "settings":
+        return await _decide(page, replace(banner, layer=1), seen, role, token)
+    banner = await _press_in(banner, seen, role)
+    behind = await _second_layer(page, token)
+    way = tuple(role for role in ("reject", "save") if role in behind.buttons)
+    if not way:
+        return banner
+    return await _decide(page, replace(banner, layer=2), behind, way[0], token)
+
+
+async def _decide(page: "Page", banner: Banner, seen: Look, role: Role, token: str) -> Banner:
+    """Press the button that makes the choice; once more if the banner does not go away.
+
+    Some makers show their banner before its buttons do anything.
+    """
+    decided = await _press_in(replace(banner, answered_at=time.time()), seen, role)
+    layer: Literal[1, 2] = 2 if banner.layer == 2 else 1
+    until = time.monotonic() + _GOING_SECONDS
+    again = seen
+    while seen.how != "selector" and time.monotonic() < until:
+        await asyncio.sleep(_POLL_SECONDS)
+        again = await look_for(page, token, layer=layer)
+        if again.name != seen.name or role not in again.buttons:
+            return decided
+    if again is not seen:
+        await _press_in(banner, again, role)
+    return decided
+
+
+async def _second_layer(page: "Page", token: str) -> Look:
+    """Wait for what the settings button opened. A button to reject wins over one that only stores the choices."""
+    until = time.monotonic() + _LAYER_SECONDS
+    seen = Look()
+    while time.monotonic() < until:
+        await asyncio.sleep(_POLL_SECONDS)
+        latest = await look_for(page, token, layer=2)
+        if "reject" in latest.buttons:
+            return latest
+        if "save" in latest.buttons and "save" in seen.buttons:
+            # It was there before, so nothing else is on its way.
+            return latest
+        seen = latest
+    return seen
+
+
+async def _press_in(banner: Banner, seen: Look, role: Role) -> Banner:
+    button = seen.buttons[role]
+    switched = await _switch_off(button) if role == "save" else 0
+    await press(button)
+    return replace(banner, button=button.text, steps=(*banner.steps, button.text), switched_off=switched)
+
+
+async def _switch_off(button: Button) -> int:
+    """Turn off every switch that is on; return how many there were."""
+    if button.found is None:
+        return 0
+    # By script: the boxes themselves are often invisible, and drawn by something beside them.
+    pressed = (
+        "(found, most) => { const off = found.off.slice(0, most); for (const e of off) e.click(); return off.length; }"
+    )
+    return int(await _unless_gone(button.found.evaluate(pressed, _MOST_SWITCHES)) or 0)
 
 
 async def press(button: Button) -> None:
@@ -261,12 +170,61 @@ async def press(button: Button) -> None:
         await button.handle.evaluate("e => e.click()")
 
 
+async def _look_in(frame: "Frame", token: str, layer: int) -> Look | None:
+    framed, is_visible = await _place_of(frame)
+    if not is_visible:
+        return None
+    argument = {
+        "layer": layer,
+        "table": _table(),
+        "framed": framed,
+        "token": token,
+    }
+    handle = await _unless_gone(frame.evaluate_handle(_finder(), argument))
+    if handle is None:
+        return None
+    told = await _unless_gone(handle.evaluate(_NAMES))
+    if told is None:
+        return None
+    buttons: dict[Role, Button] = {}
+    for role, text in told["texts"].items():
+        held = await handle.evaluate_handle("(found, role) => found.buttons[role]", role)
+        element = (await held.get_property("element")).as_element()
+        if element is not None:
+            buttons[role] = Button(str(text)[:100], element, held)
+    return Look(name=told["name"], how=told["how"], buttons=buttons, loaded=tuple(told["loaded"]))
+
+
+_NAMES = """found => ({name: found.name, how: found.how, loaded: found.loaded, texts: Object.fromEntries(
+  Object.entries(found.buttons).filter(([, button]) => button).map(([role, button]) => [role, button.text]))})"""
+
+
+_PLACE = """(e, hosts) => {
+  const box = e.getBoundingClientRect();
+  return {names: Object.entries(hosts).filter(([, host]) => e.matches(host)).map(([name]) => name),
+    isVisible: box.width >= 60 && box.height >= 30};
+}"""
+
+
+async def _place_of(frame: "Frame") -> tuple[list[str], bool]:
+    """Return the managers whose frame this is, by what its own page says of it, and whether a visitor sees it."""
+    if frame.parent_frame is None:
+        return [], True
+    hosts = {manager.name: manager.host for manager in managers() if manager.inside == "frame"}
+    element = await _unless_gone(frame.frame_element())
+    place = None if element is None else await _unless_gone(element.evaluate(_PLACE, hosts))
+    if place is None or not place["isVisible"]:
+        return [], False
+    outer, is_visible = await _place_of(frame.parent_frame)
+    return [*place["names"], *outer], is_visible
+
+
 async def _unless_gone(asked: Any) -> Any:
     """The answer of a frame; None if it went away, or may not be asked. Frames come and go."""
     from playwright.async_api import Error  # noqa: PLC0415 - only in the browser's process
 
     try:
-        async with asyncio.timeout(_CLICK_MS / 1000):
+        async with asyncio.timeout(_ASK_SECONDS):
             return await asked
     except TimeoutError:
         return None
@@ -274,3 +232,14 @@ async def _unless_gone(asked: Any) -> Any:
         if "has been closed" in error.message or "crashed" in error.message:
             raise
         return None
+
+
+@lru_cache(maxsize=1)
+def _table() -> str:
+    # As one text: thousands of values one by one cost more than the search itself.
+    return msgspec.json.encode({"managers": managers(), "words": words()}).decode()
+
+
+@lru_cache(maxsize=1)
+def _finder() -> str:
+    return files(__package__).joinpath("banners.js").read_text(encoding="utf-8")

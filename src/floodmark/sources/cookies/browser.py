@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -42,6 +43,8 @@ FLAGS = (
     # Datagrams would not go through the proxy, and so not past the guard.
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
 )
+_PLATFORMS = {"darwin": "Macintosh; Intel Mac OS X 10_15_7", "win32": "Windows NT 10.0; Win64; x64"}
+_VERSION_SECONDS = 30.0
 
 
 class BrowserMissing(Permanent):
@@ -128,6 +131,41 @@ def prepare_profile(folder: Path, *, third_party_cookies: bool) -> None:
     where = folder / "Default" / "Preferences"
     where.parent.mkdir(parents=True, exist_ok=True)
     where.write_text(json.dumps(preferences), encoding="utf-8")
+
+
+def visitor_flags(executable: str, user_agent: str) -> list[str]:
+    """The flags that make the browser look as it does to a visitor, or as the operator's own `user_agent` says.
+
+    Some consent managers show no banner to `navigator.webdriver` or to a headless user agent, so a scan that can be
+    recognised would report sites that are not as visitors see them.
+    """
+    if user_agent:
+        return [f"--user-agent={user_agent}"]
+    flags = ["--disable-blink-features=AutomationControlled"]
+    # Contexts have their own setting; only this one reaches shared and service workers.
+    if (major := _major_version(executable)) is not None:
+        platform = _PLATFORMS.get(sys.platform, "X11; Linux x86_64")
+        agent = f"Mozilla/5.0 ({platform}) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/{major}.0.0.0 Safari/537.36"
+        flags.append(f"--user-agent={agent}")
+    return flags
+
+
+def ordinary_agent(user_agent: str) -> str:
+    """The same user agent without the word by which a browser without a window makes itself known."""
+    return user_agent.replace("HeadlessChrome/", "Chrome/")
+
+
+def _major_version(executable: str) -> int | None:
+    """The version that a browser tells; None if it does not, as on Windows."""
+    if sys.platform == "win32":
+        return None
+    command = [executable, "--version"]
+    try:
+        told = subprocess.run(command, capture_output=True, timeout=_VERSION_SECONDS, check=False)  # noqa: S603 - ours
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(rb"(\d+)\.\d+\.\d+\.\d+", told.stdout)
+    return int(found[1]) if found else None
 
 
 def main() -> int:

@@ -36,6 +36,7 @@ class PhaseDifference(Struct, frozen=True, kw_only=True):
     gone_hosts: tuple[str, ...] = ()
     new_keys: tuple[str, ...] = ()
     gone_keys: tuple[str, ...] = ()
+    """In storage: origin, area and key."""
 
 
 class Difference(Struct, frozen=True, kw_only=True):

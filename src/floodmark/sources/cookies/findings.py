@@ -7,8 +7,10 @@ from msgspec import Struct
 Phase = Literal["before", "accept", "reject"]
 PHASES: tuple[Phase, ...] = ("before", "accept", "reject")
 
-Result = Literal["ok", "banner not found", "no such button", "blocked page", "time-out", "failed"]
-"""How a page or a phase went. Each of them is something worth knowing, and is stored."""
+COMPLETE = "complete"
+Result = Literal["complete", "banner not found", "no such button", "blocked page", "time-out", "failed"]
+"""How a page or a phase went. Each of them is something worth knowing, and is stored. None of them judges the site."""
+Area = Literal["local", "session", "indexeddb", "cache", "worker"]
 
 
 class Cookie(Struct, frozen=True, kw_only=True):
@@ -31,9 +33,13 @@ class Cookie(Struct, frozen=True, kw_only=True):
     """Bytes of its name and value."""
     value_sha256: str
     set_by: Literal["header", "script"]
-    """`header`: an answer carried it. `script`: none did that we saw."""
+    """`header`: a response carried it. `script`: none did that was seen."""
     set_from: str | None = None
-    """The host of that answer."""
+    """The host of that response, or of the script."""
+    set_by_url: str | None = None
+    """The address of that response or script, without its query; of an inline script that of its page."""
+    set_at: float | None = None
+    """When it was set, in seconds since 1970; None: not seen."""
     first_seen_on: str | None = None
     blocked_by_default: bool = False
     """Whether a browser that blocks third-party cookies would not have it."""
@@ -43,13 +49,16 @@ class Cookie(Struct, frozen=True, kw_only=True):
 
 
 class Stored(Struct, frozen=True, kw_only=True):
-    """One key in the storage of an origin."""
+    """One entry in the storage of an origin: a key, a database, a cache, or a service worker."""
 
     origin: str
-    area: Literal["local", "session"]
+    area: Area
     key: str
+    """Of a database or cache its name, of a service worker the address of its script."""
     size: int
+    """Characters of key and value; 0 where only the name is known."""
     party: Literal["first", "third"]
+    detail: str = ""
 
 
 class Contact(Struct, frozen=True, kw_only=True):
@@ -74,12 +83,20 @@ class Visit(Struct, frozen=True, kw_only=True):
 
 
 class Banner(Struct, frozen=True, kw_only=True):
-    """The consent banner that was met, and what was pressed on it."""
+    """The consent banner that was found, and what was pressed on it."""
 
     name: str
-    """Whose it is: "OneTrust", "by its words", "by accept_selector"."""
+    """Its maker as in `managers.toml`, or "by its words", or "by accept_selector"."""
     button: str = ""
-    """What stood on the button."""
+    """What the last button said."""
+    steps: tuple[str, ...] = ()
+    """What each button said that was pressed, in order."""
+    layer: int | None = None
+    """On which layer the choice was made: 1 for the banner itself, 2 for the settings behind it."""
+    switched_off: int = 0
+    """How many switches were turned off before the choice was stored."""
+    answered_at: float | None = None
+    """When the choice was made, in seconds since 1970; None: it could not be made."""
 
 
 class PhaseFound(Struct, frozen=True, kw_only=True):
@@ -89,6 +106,8 @@ class PhaseFound(Struct, frozen=True, kw_only=True):
     result: Result
     note: str = ""
     banner: Banner | None = None
+    began_at: float | None = None
+    """When the first page was opened, in seconds since 1970."""
     visits: tuple[Visit, ...] = ()
     cookies: tuple[Cookie, ...] = ()
     storage: tuple[Stored, ...] = ()
@@ -105,5 +124,10 @@ class Found(Struct, frozen=True, kw_only=True):
     start: str
     final: str
     browser: str
+    user_agent: str = ""
+    is_recognisable: bool = False
+    """Whether sites could tell that this is a program: by `navigator.webdriver`, or by the user agent."""
+    managers: tuple[str, ...] = ()
+    """Known consent managers that the start page loaded, shown or not."""
     phases: tuple[PhaseFound, ...]
     notes: tuple[str, ...] = ()

@@ -30,7 +30,7 @@ from floodmark.http.guard import Guard, Refused
 from floodmark.http.hosts import allowed_hosts
 from floodmark.http.proxy import GuardedProxy
 
-from .browser import FLAGS, prepare_profile
+from .browser import FLAGS, ordinary_agent, prepare_profile, visitor_flags
 from .messages import HEAD, Answer, Order, Start, framed, length_of
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -82,13 +82,14 @@ async def _serve(start: Start, orders: "asyncio.Queue[Order]", out: BinaryIO) ->
         driver = await stack.enter_async_context(async_playwright())
         folder = Path(start.folder)
         prepare_profile(folder, third_party_cookies=start.third_party_cookies)
+        agent_flags = visitor_flags(start.executable, start.user_agent)
         try:
             context = await driver.chromium.launch_persistent_context(
                 folder,
                 executable_path=start.executable,
                 headless=True,
                 chromium_sandbox=start.sandbox,
-                args=[*FLAGS, *flags],
+                args=[*FLAGS, *flags, *agent_flags],
                 env=_environment(folder),
                 timeout=_LAUNCH_MS,
                 handle_sigint=False,
@@ -100,9 +101,10 @@ async def _serve(start: Start, orders: "asyncio.Queue[Order]", out: BinaryIO) ->
             return
         browser = context.browser
         assert browser is not None
+        user_agent = start.user_agent or await _agent_of(browser)
         _answer(out, Answer())
         while True:
-            answer = await _scanned(browser, await orders.get(), way_out)
+            answer = await _scanned(browser, await orders.get(), way_out, user_agent)
             _answer(out, answer)
             if answer.crashed is not None:
                 return
@@ -143,14 +145,22 @@ class _WayOut:
         return told
 
 
-async def _scanned(browser: Any, order: Order, way_out: _WayOut) -> Answer:
+async def _agent_of(browser: Any) -> str:
+    """The user agent of this browser when a person uses it."""
+    session = await browser.new_browser_cdp_session()
+    told = await session.send("Browser.getVersion")
+    await session.detach()
+    return ordinary_agent(str(told["userAgent"]))
+
+
+async def _scanned(browser: Any, order: Order, way_out: _WayOut, user_agent: str) -> Answer:
     from .scan import Crashed, Unreachable, scan  # noqa: PLC0415 - as above
 
     if (why := await way_out.why_refused(order)) is not None:
         return Answer(refused=why)
     way_out.notes()
     try:
-        found = await scan(browser, order)
+        found = await scan(browser, order, user_agent)
     except Unreachable as told:
         return Answer(unreachable=str(told))
     except Crashed as told:

@@ -25,6 +25,8 @@ class Start(Struct, frozen=True, kw_only=True):
     """Of this browser alone, for its profile; removed in the end."""
     third_party_cookies: bool = True
     sandbox: bool = True
+    user_agent: str = ""
+    """The operator's own, which makes scans recognisable; empty: the usual one of this browser."""
     allow_hosts: str = ""
     resolve: Mapping[str, Sequence[str]] = {}
 
@@ -39,6 +41,8 @@ class Order(Struct, frozen=True, kw_only=True):
     page_seconds: float
     settle_seconds: float
     """How long scripts have to do what they want after a page was loaded."""
+    banner_seconds: float
+    """How long a page is watched for a banner before it counts as having none."""
     scan_seconds: float
     """When this is over, no more pages are visited."""
 

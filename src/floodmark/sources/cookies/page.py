@@ -7,20 +7,18 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from .assessment import area_name, counted, length_of
+from .findings import COMPLETE
+
 _HEADINGS = {"before": "Before consent", "accept": "After accepting", "reject": "After rejecting"}
 _PICTURES = {
-    "before": "What a visitor sees first.",
-    "accept": "After the button was pressed that gives consent.",
-    "reject": "After the button was pressed that refuses consent.",
+    "before": "The page as a visitor sees it first, before any choice.",
+    "accept": "The page after consent was given.",
+    "reject": "The page after consent was refused.",
 }
-_STEPS = (
-    (86_400 * 365, "year"),
-    (86_400 * 30, "month"),
-    (86_400, "day"),
-    (3600, "hour"),
-    (60, "minute"),
-    (1, "second"),
-)
+# Findings that need a decision by a person are shown less loudly than those that the data proves.
+_OPEN_QUESTIONS = ("unknown_before_consent", "no_banner", "reject_on_second_layer")
+_MOST_EVIDENCE = 12
 # Nothing may be loaded or run, whatever a page has smuggled in.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -32,6 +30,7 @@ def page_of(report: Mapping[str, Any], pictures: Mapping[str, bytes], files_: Ma
         f"<h1>{_text(title)}</h1>",
         f'<p class="soft">Scanned {_text(report["scanned_at"].replace("T", " ").replace("+00:00", " UTC"))} '
         f"in {_text(report['seconds'])} s with {_text(report['browser'])}. Third-party cookies were allowed.</p>",
+        _findings(report),
         _tiles(report["phases"]),
         _notes(report),
         *(_phase(phase, pictures, _identities(report["phases"][0])) for phase in report["phases"]),
@@ -46,6 +45,33 @@ def page_of(report: Mapping[str, Any], pictures: Mapping[str, bytes], files_: Ma
         + "\n".join(part for part in body if part)
         + "\n</main>\n</body>\n</html>\n"
     )
+
+
+def _findings(report: Mapping[str, Any]) -> str:
+    found, result = report["findings"], report["result"]
+    words = f"{result[:1].upper()}{result[1:]}"
+    if not found:
+        none = (
+            "No finding. None of the cookies that were stored is known to need consent, and consent could be rejected."
+            if result == "scan complete"
+            else "No finding in what could be scanned."
+        )
+        return f'<section class="findings none"><h2>{_text(words)}: no findings</h2><p>{none}</p></section>'
+    items = "".join(_finding(finding) for finding in found)
+    return (
+        f'<section class="findings"><h2>{_text(words)}: {counted(len(found), "finding")}</h2><ol>{items}</ol>'
+        '<p class="soft">A finding states what was observed. Purposes come from a table of well-known cookies; '
+        "whether a finding is an infringement is a legal assessment.</p></section>"
+    )
+
+
+def _finding(finding: Mapping[str, Any]) -> str:
+    kind = "open" if finding["code"] in _OPEN_QUESTIONS else "proven"
+    rows = [f"<li>{_text(sentence)}</li>" for sentence in finding["evidence"]]
+    shown, more = rows[:_MOST_EVIDENCE], rows[_MOST_EVIDENCE:]
+    rest = f"<details><summary>{len(more)} more</summary><ul>{''.join(more)}</ul></details>" if more else ""
+    evidence = f"<ul>{''.join(shown)}</ul>{rest}" if shown else ""
+    return f'<li class="{kind}"><b>{_text(finding["text"])}</b>{evidence}</li>'
 
 
 def _tiles(phases: Iterable[Mapping[str, Any]]) -> str:
@@ -69,10 +95,6 @@ def _tile(phase: Mapping[str, Any]) -> str:
 def _notes(report: Mapping[str, Any]) -> str:
     notes = list(report["notes"])
     before = report["phases"][0]
-    early = [c for c in before["cookies"] if c["purpose"] in ("statistics", "marketing")]
-    if early:
-        names = ", ".join(dict.fromkeys(cookie["name"] for cookie in early[:10]))
-        notes.insert(0, f"{_counted(len(early), 'cookie')} for statistics or marketing before consent: {names}")
     blocked = before["counts"]["blocked_by_default"]
     if blocked:
         notes.append(
@@ -98,8 +120,7 @@ def _phase(phase: Mapping[str, Any], pictures: Mapping[str, bytes], before: set[
     if phase["note"]:
         parts.append(f"<p>{_text(phase['note'])}</p>")
     if phase["banner"] is not None:
-        pressed = f", pressed: <b>{_text(phase['banner']['button'])}</b>" if phase["banner"]["button"] else ""
-        parts.append(f'<p class="soft">Banner: {_text(phase["banner"]["name"])}{pressed}</p>')
+        parts.append(f'<p class="soft">{_banner(phase["banner"])}</p>')
     if phase["picture"] in pictures:
         parts.append(_picture(pictures[phase["picture"]], _PICTURES[name]))
     if phase["visits"]:
@@ -108,6 +129,15 @@ def _phase(phase: Mapping[str, Any], pictures: Mapping[str, bytes], before: set[
     if phase["left_out"]:
         parts.append(f'<p class="soft">Left out: {_text("; ".join(phase["left_out"]))}</p>')
     return "\n".join(part for part in parts if part)
+
+
+def _banner(banner: Mapping[str, Any]) -> str:
+    steps = " then ".join(f"<b>{_text(step)}</b>" for step in banner["steps"])
+    layer = {1: " on the first layer", 2: " on the second layer"}.get(banner["layer"], "")
+    off = (
+        f", after turning off {counted(banner['switched_off'], 'switch', 'switches')}" if banner["switched_off"] else ""
+    )
+    return f"Consent banner: {_text(banner['name'])}" + (f". Pressed {steps}{layer}{off}." if steps else ".")
 
 
 def _picture(content: bytes, caption: str) -> str:
@@ -127,7 +157,7 @@ def _cookies(cookies: Sequence[Mapping[str, Any]], before: set[tuple[str, ...]])
             _tag(cookie["purpose"]) + _small(cookie["vendor"] or ""),
             _text(length_of(cookie["lifetime_seconds"])),
             _text(_attributes(cookie)),
-            _text(cookie["set_by"]) + _small(cookie["set_from"] or ""),
+            _text(cookie["set_by"]) + _small(cookie["set_by_url"] or cookie["set_from"] or ""),
             _text(cookie["size"]),
         )
         for cookie in cookies
@@ -153,18 +183,19 @@ def _contacts(contacts: Sequence[Mapping[str, Any]]) -> str:
 
 def _storage(stored: Sequence[Mapping[str, Any]]) -> str:
     if not stored:
-        return "<h3>Storage</h3><p>Nothing is kept in local or session storage.</p>"
+        return "<h3>Storage</h3><p>Nothing is stored besides cookies.</p>"
     rows = [
         (
             f"<code>{_text(entry['key'])}</code>",
             f"<code>{_text(entry['origin'])}</code>",
             f'<span class="{entry["party"]}">{_text(entry["party"])}</span>',
-            _text(entry["area"]),
-            _text(entry["size"]),
+            _text(area_name(entry["area"])),
+            _text(entry["detail"]),
+            _text(entry["size"] or ""),
         )
         for entry in stored
     ]
-    return f"<h3>Storage ({len(stored)})</h3>{_table(('Key', 'Origin', 'Party', 'Area', 'Characters'), rows)}"
+    return f"<h3>Storage ({len(stored)})</h3>{_table(('Key', 'Origin', 'Party', 'Area', 'Detail', 'Characters'), rows)}"
 
 
 def _visits(visits: Sequence[Mapping[str, Any]]) -> str:
@@ -229,23 +260,8 @@ def _attributes(cookie: Mapping[str, Any]) -> str:
     return ", ".join([*(name for name, is_set in named.items() if is_set), f"SameSite={cookie['same_site']}"])
 
 
-def length_of(seconds: int | None) -> str:
-    """How long a cookie is kept, in words."""
-    if seconds is None:
-        return "session"
-    if seconds <= 0:
-        return "over"
-    # A year is a year, also a few seconds after it was set.
-    size, name = next((step for step in _STEPS if seconds * 1.02 >= step[0]), _STEPS[-1])
-    return _counted(max(1, round(seconds / size)), name)
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def _result(result: str) -> str:
-    return f'<span class="tag {"ok" if result == "ok" else "other"}">{_text(result)}</span>'
+    return f'<span class="tag {"complete" if result == COMPLETE else "other"}">{_text(result)}</span>'
 
 
 def _tag(purpose: str, words: str | None = None) -> str:

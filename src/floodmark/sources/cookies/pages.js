@@ -1,5 +1,6 @@
 // What one frame tells of itself. Values of the storage are measured, not taken along.
-() => {
+// Takes the name under which witness.js keeps its notes.
+async (token) => {
   const sizes = (name) => {
     try {
       const area = window[name];
@@ -14,6 +15,51 @@
       return [];
     }
   };
+  // Some answers never come, for instance of a database that another tab is changing.
+  const soon = (work, otherwise) =>
+    Promise.race([
+      Promise.resolve()
+        .then(work)
+        .catch(() => otherwise),
+      new Promise((done) => setTimeout(() => done(otherwise), 1500)),
+    ]);
+  const storesOf = (name) =>
+    new Promise((done) => {
+      const asked = indexedDB.open(name);
+      // It is gone by now: do not make a new one.
+      asked.onupgradeneeded = () => asked.transaction.abort();
+      asked.onerror = () => done([]);
+      asked.onsuccess = () => {
+        const names = [...asked.result.objectStoreNames].slice(0, 20);
+        asked.result.close();
+        done(names);
+      };
+    });
+  const databases = async () => {
+    const found = (await indexedDB.databases()).slice(0, 100);
+    return Promise.all(
+      found.map(async ({ name, version }) => {
+        const stores = await soon(() => storesOf(name), []);
+        return [name.slice(0, 500), `version ${version}${stores.length ? `, object stores: ${stores.join(", ").slice(0, 500)}` : ""}`];
+      }),
+    );
+  };
+  const cached = async () => {
+    const names = (await caches.keys()).slice(0, 100);
+    return Promise.all(
+      names.map(async (name) => {
+        const count = await soon(async () => (await (await caches.open(name)).keys()).length, 0);
+        return [name.slice(0, 500), `${count} stored response${count === 1 ? "" : "s"}`];
+      }),
+    );
+  };
+  const workers = async () => {
+    const found = (await navigator.serviceWorker.getRegistrations()).slice(0, 100);
+    return found.map((one) => {
+      const script = (one.active ?? one.waiting ?? one.installing)?.scriptURL ?? "";
+      return [script.slice(0, 500), `for ${one.scope.slice(0, 500)}`];
+    });
+  };
   const links = [];
   if (window === window.top) {
     for (const link of document.links) {
@@ -21,10 +67,15 @@
       if (!link.hasAttribute("download") && link.href.length <= 2000) links.push(link.href);
     }
   }
+  const [indexeddb, cache, worker] = await Promise.all([soon(databases, []), soon(cached, []), soon(workers, [])]);
   return {
     origin: location.origin,
     local: sizes("localStorage"),
     session: sizes("sessionStorage"),
+    indexeddb,
+    cache,
+    worker,
+    writes: (window[token]?.writes ?? []).slice(0, 1000),
     title: document.title.slice(0, 300),
     text: (document.body?.innerText || "").slice(0, 2000),
     links,

@@ -45,6 +45,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     scans_each: int = 20
     sandbox: bool = True
     third_party_cookies: bool = True
+    user_agent: str = ""
     allow_hosts: str = ""
     resolve: Mapping[str, Sequence[str]] = {}
 
@@ -162,6 +163,7 @@ class _Browser:
                 third_party_cookies=rules.third_party_cookies,
                 # Chromium refuses its sandbox to root.
                 sandbox=rules.sandbox and getattr(os, "geteuid", lambda: 1)() != 0,
+                user_agent=rules.user_agent,
                 allow_hosts=rules.allow_hosts,
                 resolve=rules.resolve,
             )

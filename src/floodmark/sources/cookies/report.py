@@ -10,10 +10,12 @@ import msgspec
 
 from floodmark.batch import Blob
 
-from .findings import Cookie, Found, PhaseFound
+from .assessment import assess, counted
+from .findings import COMPLETE, Cookie, Found, PhaseFound
 from .page import page_of
 
-SCHEMA = "floodmark.cookies/1"
+SCHEMA = "floodmark.cookies/2"
+SCAN_COMPLETE = "scan complete"
 JSON, HTML = "report.json", "report.html"
 PHASE_WORDS = {"before": "before consent", "accept": "after accepting", "reject": "after rejecting"}
 
@@ -40,20 +42,43 @@ def _listed(files: Mapping[str, Blob]) -> dict[str, dict[str, Any]]:
 
 
 def _data(found: Found, began: datetime, seconds: float) -> dict[str, Any]:
+    phases = [_phase(phase) for phase in found.phases]
     return {
         "schema": SCHEMA,
         "domain": found.domain,
+        "result": result_of(found.phases),
+        "findings": msgspec.to_builtins(assess(phases)),
         "start": found.start,
         "final": found.final,
         "scanned_at": began.astimezone(UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 1),
         "browser": found.browser,
+        "user_agent": found.user_agent,
+        "is_recognisable": found.is_recognisable,
+        "managers": list(found.managers),
         "third_party_cookies": "allowed",
-        "result": result_of(found.phases),
         "summary": summary_of(found.phases),
         "notes": list(found.notes),
-        "phases": [_phase(phase) for phase in found.phases],
+        "phases": phases,
     }
+
+
+def upgraded(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored report in the form of the present schema. The files of the report stay as they were made."""
+    if report["schema"] == SCHEMA:
+        return dict(report)
+    phases = [_upgraded_phase(phase) for phase in report["phases"]]
+    result = SCAN_COMPLETE if report["result"] == "ok" else report["result"]
+    return {**report, "result": result, "findings": msgspec.to_builtins(assess(phases)), "phases": phases}
+
+
+def _upgraded_phase(phase: Mapping[str, Any]) -> dict[str, Any]:
+    visits = [{**visit, "result": _upgraded_result(visit["result"])} for visit in phase["visits"]]
+    return {**phase, "result": _upgraded_result(phase["result"]), "visits": visits}
+
+
+def _upgraded_result(result: str) -> str:
+    return COMPLETE if result == "ok" else result
 
 
 def _phase(phase: PhaseFound) -> dict[str, Any]:
@@ -75,8 +100,8 @@ def counts_of(cookies: Sequence[Cookie]) -> dict[str, Any]:
 
 
 def result_of(phases: Iterable[PhaseFound]) -> str:
-    """How the scan went as a whole: the first phase that has something to tell tells it."""
-    return next((phase.result for phase in phases if phase.result not in ("ok", "no such button")), "ok")
+    """How the scan went as a whole; not what it found. The first phase that is not complete decides."""
+    return next((phase.result for phase in phases if phase.result not in (COMPLETE, "no such button")), SCAN_COMPLETE)
 
 
 def summary_of(phases: Sequence[PhaseFound]) -> str:
@@ -87,10 +112,10 @@ def summary_of(phases: Sequence[PhaseFound]) -> str:
 
 def _told(phase: PhaseFound) -> str:
     words = PHASE_WORDS[phase.phase]
-    if phase.result != "ok" and not phase.visits:
+    if phase.result != COMPLETE and not phase.visits:
         return f"{words}: {phase.result}"
     count, third = len(phase.cookies), sum(cookie.party == "third" for cookie in phase.cookies)
-    cookies = f"{count} cookie{'' if count == 1 else 's'}" if count else "no cookies"
+    cookies = counted(count, "cookie") if count else "no cookies"
     parties = f", {third} of them of third parties" if third else ""
-    result = "" if phase.result == "ok" else f" ({phase.result})"
+    result = "" if phase.result == COMPLETE else f" ({phase.result})"
     return f"{words}{result}: {cookies}{parties}"

@@ -80,6 +80,7 @@ class CookiesSource:
             params=params,
             page_seconds=settings.cookies_page_timeout.total_seconds(),
             settle_seconds=settings.cookies_settle.total_seconds(),
+            banner_seconds=settings.cookies_banner_wait.total_seconds(),
             scan_seconds=settings.cookies_scan_timeout.total_seconds(),
         )
 
@@ -91,6 +92,7 @@ def rules_of(settings: Settings) -> Rules:
         browsers=settings.cookies_max_browsers,
         scans_each=settings.cookies_scans_per_browser,
         sandbox=settings.cookies_sandbox,
+        user_agent=settings.cookies_user_agent or "",
         allow_hosts=settings.http_allow_hosts or "",
         resolve=resolved_hosts(settings.http_resolve),
     )
@@ -100,6 +102,7 @@ def _in_short(found: Found, report: Mapping[str, Any]) -> dict[str, Any]:
     """What the history of the execution tells."""
     return {
         "result": report["result"],
+        "findings": [finding["text"] for finding in report["findings"]],
         "summary": report["summary"],
         "cookies": {phase.phase: len(phase.cookies) for phase in found.phases},
     }

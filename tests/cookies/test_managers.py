@@ -1,0 +1,88 @@
+"""Consent managers as their makers publish them, in a real browser: seen as visitors see them, and answered."""
+
+import asyncio
+import mimetypes
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import BrowserContext, Route, async_playwright
+
+from cookies.packages import CASES, Case, installed
+from floodmark.sources.cookies.banners import Kind, Look, answer, look_for
+from floodmark.sources.cookies.browser import FLAGS, ordinary_agent, visitor_flags
+from floodmark.sources.cookies.findings import Banner
+from floodmark.sources.cookies.room import witness
+from floodmark.testing.eventually import eventually
+
+pytestmark = [pytest.mark.spec("E8"), pytest.mark.asyncio(loop_scope="module")]
+
+START = "http://managers.test/"
+TOKEN = "_witness"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def context(chromium: Path) -> AsyncIterator[BrowserContext]:
+    """A browser as scans use it, for which the packages are a site."""
+    packages = installed()
+    async with async_playwright() as driver:
+        flags = [*FLAGS, *visitor_flags(str(chromium), "")]
+        browser = await driver.chromium.launch(executable_path=chromium, args=flags)
+        session = await browser.new_browser_cdp_session()
+        agent = ordinary_agent((await session.send("Browser.getVersion"))["userAgent"])
+        context = await browser.new_context(user_agent=agent)
+        await context.add_init_script(script=witness(TOKEN))
+
+        async def serve(route: Route) -> None:
+            path = packages / route.request.url.removeprefix(START).partition("?")[0]
+            if not route.request.url.startswith(START) or not path.is_file():
+                await route.fulfill(status=404, body="")
+                return
+            kind = mimetypes.guess_type(path.name)[0] or "text/plain"
+            await route.fulfill(body=path.read_bytes(), content_type=kind)
+
+        await context.route("**/*", serve)
+        yield context
+        await browser.close()
+
+
+async def choose(context: BrowserContext, case: Case, kind: Kind) -> Banner:
+    """Open the page, make the choice, and wait until the manager has stored it."""
+    await context.clear_cookies()
+    page = await context.new_page()
+    html = f"<!doctype html><meta charset=utf-8><title>Page</title><body><h1>A page</h1>{case.html}"
+    expected = case.accepted if kind == "accept" else case.rejected
+
+    async def start(route: Route) -> None:
+        await route.fulfill(body=html, content_type="text/html")
+
+    async def seen() -> Look | None:
+        look = await look_for(page, TOKEN)
+        return look if look.way(kind) else None
+
+    async def is_stored() -> bool:
+        return bool(await page.evaluate(f"(() => {case.state})()") == expected)
+
+    # Some managers send their form to the page itself.
+    await page.route(re.compile(rf"{re.escape(START)}(\?.*)?$"), start)
+    try:
+        await page.goto(START)
+        await eventually(seen, within=30)
+        # A scan looks again as well: what has just appeared may not be complete.
+        await asyncio.sleep(0.3)
+        banner = await answer(page, await look_for(page, TOKEN), kind, TOKEN)
+        assert banner.answered_at is not None, banner
+        await eventually(is_stored, within=30)
+        return banner
+    finally:
+        await page.close()
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{case.package}-{case.layer}" for case in CASES])
+async def test_real_managers_are_accepted_and_rejected(context: BrowserContext, case: Case) -> None:
+    banner = await choose(context, case, "accept")
+    assert (banner.name, banner.layer) == (case.maker, 1)
+    banner = await choose(context, case, "reject")
+    assert (banner.name, banner.layer, len(banner.steps)) == (case.maker, case.layer, case.layer)
