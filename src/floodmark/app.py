@@ -317,6 +317,7 @@ def web_ports(parts: Parts) -> WebPorts:
         agent=parts.settings.http_user_agent or "floodmark",
         concurrency=parts.settings.web_domain_concurrency,
         delay=parts.settings.web_domain_delay,
+        robots_ttl=parts.settings.web_robots_ttl,
     )
 
 

@@ -41,8 +41,11 @@ class SourceError(FloodmarkError):
 class SlowDown(SourceError):
     """The source asks us to wait. Costs no attempt; holds for everything under `key`, or for this execution alone.
 
-    A bare number is seconds, as in `Retry-After`.
+    A bare number is seconds, as in `Retry-After`. `is_answer`: this very call was answered so, rather than kept back
+    by a limit or a circuit breaker that was known before.
     """
+
+    is_answer = False
 
     def __init__(self, after: timedelta | float, key: str | None = None, reason: str = "asked to slow down") -> None:
         after = after if isinstance(after, timedelta) else timedelta(seconds=min(after, _LONGEST_WAIT_SECONDS))

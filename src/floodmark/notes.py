@@ -22,6 +22,12 @@ def add_note(result: dict[str, Any], text: str) -> None:
         result[_COUNTED] = result.get(_COUNTED, 0) + 1
 
 
+def drop_notes(result: dict[str, Any]) -> None:
+    """Remove the notes of earlier slices: for a source that keeps its own account over all of them."""
+    result.pop(_LISTED, None)
+    result.pop(_COUNTED, None)
+
+
 def notes_of(result: Any) -> list[str]:
     """Return the notes in a stored result; the last one says how many were only counted."""
     if not isinstance(result, dict) or not isinstance(result.get(_LISTED), list):

@@ -161,12 +161,14 @@ async def test_who_asks_to_be_left_alone_is_left_alone_by_the_fleet(
             await one.polite.get(site.at("a.test", "/1"))
         # It is stored already, so the execution need not do it again.
         assert told.value.key is None
-        [held] = await Limits(other.database, other.clock).holding("web:a.test")
-        assert (held.key, least <= held.rest.total_seconds() <= most) == ("web:a.test", True)
+        assert told.value.is_answer
+        [held] = await Limits(other.database, other.clock).holding(f"web:a.test:{site.port}")
+        assert (held.key, least <= held.rest.total_seconds() <= most) == (f"web:a.test:{site.port}", True)
         for parts in (one, other):
             with pytest.raises(SlowDown, match=r"a\.test answers with status") as refused:
                 await parts.polite.get(site.at("a.test", "/2"))
             assert refused.value.after.total_seconds() <= most
+            assert not refused.value.is_answer, "it was not asked, and is not to blame"
             assert (await parts.polite.get(site.at("b.test", "/2"))).status == 200
     assert site.paths(host="a.test") == ["/1"]
 
@@ -179,7 +181,7 @@ async def test_failures_in_a_row_open_the_breaker_and_a_probe_closes_it(site: Si
     http = PoliteHttp(parts.http, caller, clock, delay=timedelta())
 
     async def state() -> BreakerState:
-        return (await breakers.read("web:a.test"))[0].state
+        return (await breakers.read(f"web:a.test:{site.port}"))[0].state
 
     # One broken page among good ones breaks nothing: it is tried twice, and answers in between are answers.
     site.always("/broken", status(500))
@@ -198,7 +200,7 @@ async def test_failures_in_a_row_open_the_breaker_and_a_probe_closes_it(site: Si
             await http.get(site.at("a.test", "/1"))
     assert len(site.seen) == 5
     assert await state() is BreakerState.OPEN
-    with pytest.raises(SlowDown, match=r"breaker web:a\.test is open until"):
+    with pytest.raises(SlowDown, match=rf"breaker web:a\.test:{site.port} is open until"):
         await http.get(site.at("a.test", "/1"))
     assert len(site.seen) == 5
 
@@ -219,9 +221,9 @@ async def test_silence_counts_as_a_failure_and_a_refusal_does_not(site: Site, sq
         for _ in range(3):
             with pytest.raises(Refused):
                 await parts.polite.get("http://127.0.0.1/")
-        with pytest.raises(Exception, match=r"took longer than|breaker web:a\.test is open"):
+        with pytest.raises(Exception, match=rf"took longer than|breaker web:a\.test:{site.port} is open"):
             await parts.polite.get(site.at("a.test", "/silent"))
-        with pytest.raises(SlowDown, match=r"breaker web:a\.test is open"):
+        with pytest.raises(SlowDown, match=rf"breaker web:a\.test:{site.port} is open"):
             await parts.polite.get(site.at("a.test", "/1"))
         assert (await parts.polite.get(site.at("b.test", "/1"))).status == 200
 

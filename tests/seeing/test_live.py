@@ -217,7 +217,7 @@ async def crawl(desk: Desk, site: Site) -> None:
         site.trouble(f"/{n}", status(503))
     office = LocalOffice(desk.parts, Actor(who="tester", via="test"))
     await office.add_job(JobSpec(source="web", target=site.at(HOST, "/"), when=when_of(every="1s")))
-    await eventually(lambda: opened(desk, f"web:{HOST}"))
+    await eventually(lambda: opened(desk, f"web:{HOST}:{site.port}"))
     await eventually(lambda: sum(e.counts.get("unchanged", 0) for e in desk.happened(PagesVisited)) > 0)
 
 

@@ -100,7 +100,7 @@ async def test_one_trace_goes_through_scheduler_queue_worker_and_relay(
             "feed" if name == "feed" else "python", 1, "done",
         )  # fmt: skip
     request = collector.named("request")[0]
-    assert (request["scope"], request["method"], request.events) == ("web:127.0.0.1", "get", ("retried",))
+    assert (request["scope"], request["method"], request.events) == (f"web:127.0.0.1:{site.port}", "get", ("retried",))
     assert {span["new"] for span in collector.named("batch")} == {1, 2}
     assert {span["events"] for span in collector.named("relay")} == {1, 2}
     # Whoever reads the stream of events can go on with the trace.

@@ -9,7 +9,7 @@ from floodmark.parts import Parts
 from floodmark.sources.feed.source import FeedSource, Ports
 from floodmark.sources.port import Target
 from floodmark.testing.contracts.source import SourceContract
-from floodmark.testing.web import Entry, Site, atom, rss, status
+from floodmark.testing.web import Entry, Site, atom, redirect, rss, status
 from web_desk import opened, working
 
 pytest_plugins = ("backends",)
@@ -90,3 +90,79 @@ async def test_what_is_no_feed_is_told(site: Site, sqlite_copy: str) -> None:
         assert (await desk.office.job(gone.name)).paused
         waiting = await desk.reaches(await desk.ask(await desk.job(f"{site.url}/feed", source="feed")), "waiting")
         assert "status 429" in str(waiting.reason)
+
+
+@pytest.mark.spec("V12", "G3")
+async def test_no_entry_is_lost_however_the_feed_names_them(
+    site: Site, sqlite_copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One link for all, one guid for all, more entries than are read at once: all are collected, each once."""
+    linked = [f"<item><link>/status</link><description>Update {n}</description></item>" for n in range(6)]
+    named = [Entry(id="blog", link=f"/{n}", title=f"Post {n}", text="Words") for n in range(5)]
+    monkeypatch.setattr("floodmark.sources.web.feeds.MOST_ENTRIES", 1000)
+    many = [Entry(id=f"id-{n}", link=f"/{n}", title=f"News {n}") for n in range(2500)]
+    site.xml("/many", rss(many), has_etag=True)
+    async with working(site, sqlite_copy) as desk:
+        for path, feed, rest in (
+            (
+                "/linked",
+                f"<rss><channel>{''.join(linked)}</channel></rss>",
+                f"<rss><channel>{linked[4]}</channel></rss>",
+            ),
+            ("/named", rss(named), rss(named[3:4])),
+        ):
+            site.xml(path, feed)
+            job = await desk.job(f"{site.url}{path}", source="feed")
+            first = await desk.run(job)
+            assert first.items_new == first.result["entries"] == feed.count("<item>")
+            assert "told apart" in first.result["notes"][0]
+            # When only one of them is left it is still the same.
+            site.xml(path, rest)
+            second = await desk.run(job)
+            assert (second.items_new, second.items_known) == (0, 1)
+
+        job = await desk.job(f"{site.url}/many", source="feed")
+        assert (await desk.run(job)).items_new == 2500
+        assert (await desk.run(job)).result == {"summary": "nothing new"}
+
+
+@pytest.mark.spec("V12", "G9")
+async def test_what_is_wrong_with_a_feed_is_told_and_costs_one_entry(site: Site, sqlite_copy: str) -> None:
+    site.xml("/feed", rss(ENTRIES[:5]).replace("Words", "Fish & <chips", 1).replace("</channel>", "<item/></channel>"))
+    async with working(site, sqlite_copy) as desk:
+        job = await desk.job(f"{site.url}/feed", source="feed")
+        ended = await desk.run(job)
+        assert ended.items_new == 5
+        broken, empty = ended.result["notes"]
+        assert broken.startswith("the feed is not well-formed (")
+        assert empty == "entries left out because they hold nothing: 1"
+        assert "note of the last run: the feed is not well-formed" in (await desk.office.explain(job.name)).sentence
+
+
+@pytest.mark.spec("V12")
+async def test_a_feed_that_has_moved_for_good_is_asked_where_it_is(site: Site, sqlite_copy: str) -> None:
+    site.always("/feed", redirect("/moved", 301))
+    site.xml("/moved", rss(ENTRIES[:3]), has_etag=True)
+    async with working(site, sqlite_copy) as desk:
+        job = await desk.job(f"{site.url}/feed", source="feed")
+        first = await desk.run(job)
+        assert first.result["notes"][0].startswith(f"the feed has moved for good to {site.url}/moved,")
+        site.forget()
+        assert (await desk.run(job)).result == {"summary": "nothing new"}
+        assert site.paths() == ["/moved"]
+        # The new address was a mistake, or is gone: the one that the job names counts again.
+        site.remove("/moved")
+        site.xml("/feed", rss(ENTRIES[:4]))
+        site.forget()
+        third = await desk.run(job)
+        assert (third.state, third.items_new, site.paths()) == ("done", 1, ["/moved", "/feed"])
+        site.forget()
+        await desk.run(job)
+        assert site.paths() == ["/feed"]
+        # One that is lent is asked where it was.
+        site.always("/lent", redirect("/feed", 302))
+        lent = await desk.job(f"{site.url}/lent", source="feed")
+        await desk.run(lent)
+        site.forget()
+        await desk.run(lent)
+        assert site.paths() == ["/lent", "/feed"]

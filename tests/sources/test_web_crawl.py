@@ -135,9 +135,7 @@ async def test_sitemaps_and_feeds_lead_to_pages(site: Site, sqlite_copy: str) ->
         assert not any(path.startswith("/private") for path in site.paths())
         site.forget()
         assert (await desk.run(job)).result["summary"] == "visited 4, unchanged 4"
-        assert sorted(site.paths()) == sorted(
-            ["/robots.txt", "/index.xml", "/one.xml", "/two.xml.gz", "/feed", "/", "/a", "/c", "/d"]
-        )
+        assert sorted(site.paths()) == sorted(["/index.xml", "/one.xml", "/two.xml.gz", "/feed", "/", "/a", "/c", "/d"])
 
 
 @pytest.mark.spec("V12", "G6")
@@ -212,7 +210,7 @@ async def test_each_host_of_a_site_is_asked_for_its_own_rules(site: Site, sqlite
     site.xml("/map.xml", sitemap([site.at("www.a.test", "/listed")]), host="www.a.test")
     for path in ("/no", "/yes", "/listed"):
         site.page(path, f"This is {path}", host="www.a.test")
-    settings: dict[str, Any] = site.settings("a.test", "www.a.test")
+    settings: dict[str, Any] = {**site.settings("a.test", "www.a.test"), "web_robots_ttl": timedelta()}
     async with working(site, sqlite_copy, **settings) as desk:
         job = await desk.job(site.at("a.test", "/"))
         await desk.run(job)
@@ -302,7 +300,7 @@ async def test_what_robots_txt_asks_for_is_done(site: Site, sqlite_copy: str) ->
     site.page("/", "Welcome", links=["/a", "/b", "/no"])
     site.page("/a", "A")
     site.page("/b", "B")
-    async with working(site, sqlite_copy) as desk:
+    async with working(site, sqlite_copy, web_robots_ttl=timedelta()) as desk:
         job = await desk.job(sitemaps=False)
         await desk.run(job)
         times = [seen.at for seen in site.seen if seen.path in {"/", "/a", "/b"}]
@@ -323,9 +321,10 @@ async def test_a_site_that_asks_to_wait_is_left_alone_and_then_gone_on_with(site
     site.page("/", "Welcome", links=[f"/{n}" for n in range(12)])
     for n in range(12):
         site.page(f"/{n}", f"Page {n}")
+    site.always("/3", status(500))
     site.trouble("/7", status(429, retry_after="1"))
     site.always("/9", status(429, retry_after="1"))
-    async with working(site, sqlite_copy) as desk:
+    async with working(site, sqlite_copy, retry_max_attempts=1) as desk:
         job = await desk.job(concurrency=1)
         execution = await desk.ask(job)
         waiting = await desk.reaches(execution, "waiting")
@@ -334,10 +333,19 @@ async def test_a_site_that_asks_to_wait_is_left_alone_and_then_gone_on_with(site
         assert not (await desk.watermark(job))["complete"]
         ended = await desk.reaches(execution, "done")
         assert ended.attempt == 1
-        assert ended.result["summary"] == "visited 12, new 12, failed 1"
-        assert ended.result["troubles"] == {f"{site.url}/9": "told us to wait 3 times"}
+        assert ended.result["summary"] == "visited 12, new 11, failed 2"
+        # Those of the first slice too.
+        assert ended.result["troubles"] == {
+            f"{site.url}/3": "127.0.0.1 answers with status 500",
+            f"{site.url}/9": "told us to wait 3 times",
+        }
+        assert ended.result["notes"] == ["pages that could not be read: 2 (see troubles)"]
+        assert ended.started_at is not None
+        assert ended.completed_at is not None
+        last = (ended.completed_at - ended.started_at).total_seconds()
+        assert (ended.duration_seconds or 0) > last, "the time of all slices, not of the last"
         asked = Counter(site.paths())
-        assert {path: count for path, count in asked.items() if count > 1} == {"/7": 2, "/9": 3, "/robots.txt": 5}
+        assert {path: count for path, count in asked.items() if count > 1} == {"/7": 2, "/9": 3}
 
 
 @pytest.mark.spec("V5", "G5")
@@ -352,7 +360,7 @@ async def test_a_site_in_trouble_opens_its_breaker_and_is_crawled_to_the_end_lat
         job = await desk.job(concurrency=2)
         execution = await desk.ask(job)
         waiting = await desk.reaches(execution, "waiting")
-        assert "breaker web:127.0.0.1 is open" in str(waiting.reason)
+        assert f"breaker web:127.0.0.1:{site.port} is open" in str(waiting.reason)
         site.calm()
         ended = await desk.reaches(execution, "done")
         assert ended.result["visited"] == 11
@@ -370,8 +378,9 @@ async def test_a_site_of_which_nothing_can_be_read_has_failed(site: Site, sqlite
         assert str(ended.error_message).startswith(f"{site.url}/: not there (status 404). Look at what comes with: ")
         ended = await desk.run(await desk.job(f"{site.url}/away"))
         assert f"{site.url}/away: redirects to https://elsewhere.example/" in str(ended.error_message)
-        site.always("/robots.txt", status(500))
-        site.forget()
+    site.always("/robots.txt", status(500))
+    site.forget()
+    async with working(site, sqlite_copy, scheduler_cb_threshold=50) as desk:
         ended = await desk.run(await desk.job(f"{site.url}/unsaid"))
         assert "answers with status 500" in str(ended.error_message)
         assert set(site.paths()) == {"/robots.txt"}
@@ -412,3 +421,36 @@ async def test_a_worker_that_leaves_keeps_what_it_has_seen(site: Site, sqlite_co
     assert before < 20
     # Those in flight when it left.
     assert len(twice) <= 2
+
+
+@pytest.mark.spec("V12", "G9")
+async def test_pages_and_lists_without_content_are_named_in_the_outcome(site: Site, sqlite_copy: str) -> None:
+    """Text that comes only with JavaScript, frames, broken sitemaps: nothing of it passes for a page that was read."""
+    app = (
+        "<title>App</title><body><div id=root></div><script src=/app.js></script><noscript>Enable JavaScript</noscript>"
+    )
+    site.robots(f"Sitemap: {site.url}/broken.xml\nSitemap: {site.url}/bare.xml\nSitemap: {site.url}/none.xml")
+    site.xml("/broken.xml", "<urlset><nothing>")
+    site.xml("/bare.xml", f"<urlset><url><loc>{site.url}/?a=1&b=2</loc></url><url><loc>{site.url}/cut</loc></url><url>")
+    site.put("/app", app, has_etag=True)
+    site.put("/app/2", app)
+    site.put("/frames", "<title>F</title><frameset><frame src=/framed><frame src=/framed#2></frameset>")
+    site.page("/framed", "In a frame")
+    site.page("/cut", "Listed before the cut")
+    site.page("/?a=1&b=2", "Listed with a bare ampersand")
+    site.page("/", "Welcome", links=["/app", "/app/2", "/frames"])
+    async with working(site, sqlite_copy) as desk:
+        job = await desk.job(concurrency=1)
+        ended = await desk.run(job)
+        assert await desk.collected(job) == {"/", "/framed", "/cut", "/?a=1&b=2"}
+        script = "shows its text only after JavaScript has run, which a crawl does not do"
+        notes = ended.result["notes"]
+        assert f"2 pages, such as {site.url}/app: {script}" in notes
+        assert f"{site.url}/frames: is a frameset: its text is in the pages of its frames" in notes
+        assert any(note.startswith(f"{site.url}/broken.xml: this sitemap cannot be read: ") for note in notes)
+        assert any(note.startswith(f"{site.url}/bare.xml: this sitemap is not well-formed") for note in notes)
+        assert f"{site.url}/none.xml: this sitemap not there (status 404)" in notes
+        # Unchanged, and no more to read than before.
+        assert f"2 pages, such as {site.url}/app: {script}" in (await desk.run(job)).result["notes"]
+        alone = await desk.run(await desk.job(f"{site.url}/app/2", sitemaps=False))
+        assert (alone.state, script in str(alone.error_message)) == ("dead", True)

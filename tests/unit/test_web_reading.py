@@ -9,6 +9,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from floodmark.batch import Page
 from floodmark.http.client import Answer
+from floodmark.sources.web.charsets import decoded
 from floodmark.sources.web.reading import SITEMAP, Kind, Seen, is_file, read
 from floodmark.sources.web.urls import Scope
 
@@ -84,3 +85,66 @@ def test_files_are_no_pages() -> None:
     assert is_file("https://example.com/a.PDF?x=1")
     assert not is_file("https://example.com/a.html")
     assert not is_file("https://example.com/?file=a.pdf")
+
+
+def test_links_are_counted_once_it_is_known_where_they_lead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index with three fragments for each page leads to all of its pages; its item lists the first 1,000."""
+    hrefs = [f"/{number}{part}" for number in range(1200) for part in ("", "#a", "#b")]
+    body = "<main>Text " + "".join(f"<a href='{href}'>x</a>" for href in hrefs)
+    seen = answered(PAGE, body)
+    assert len(seen.follow) == 1200
+    assert seen.data is not None
+    assert (len(seen.data["links"]), seen.data["more_links"], seen.notable) == (1000, 200, [])
+
+    monkeypatch.setattr("floodmark.sources.web.reading.MOST_LINKS", 500)
+    seen = answered(PAGE, body)
+    assert len(seen.follow) == 500
+    assert seen.notable == ["has more than 500 links: the others are not followed"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<title>A</title><div id=app></div><script>1</script>",
+        "<title>A</title><noscript>Please turn on JavaScript.</noscript><script src=a.js></script>",
+        "<title>A</title><body><script src=a.js></script>",
+    ],
+)
+def test_a_page_that_a_script_has_to_fill_is_no_item(body: str) -> None:
+    seen = answered(PAGE, body)
+
+    assert (seen.kind, seen.notable) == (Kind.SKIPPED, [seen.page.note])
+    assert "JavaScript" in str(seen.page.note)
+    # What little text there is counts, and so does a page without scripts.
+    assert answered(PAGE, f"{body}<p>A few words</p>").kind is Kind.READ
+    assert answered(PAGE, "<title>A</title>").kind is Kind.READ
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("windows-1251", "Сегодня в городе открылась новая библиотека, и читатели могут взять книги домой."),
+        ("koi8-r", "Сегодня в городе открылась новая библиотека, и читатели могут взять книги домой."),
+        ("shift_jis", "今日、市の中心に新しい図書館が開館しました。読者は本を家に持ち帰ることができます。"),
+        ("gb2312", "今天市中心开设了一座新的图书馆。读者可以把书借回家,也可以在明亮的大厅里工作到深夜。"),
+        ("big5", "今天市中心開設了一座新的圖書館。讀者可以把書借回家,也可以在明亮的大廳裡工作到深夜。"),
+        ("euc-kr", "오늘 도시 중심에 새로운 도서관이 문을 열었습니다. 독자들은 책을 빌려 갈 수 있습니다."),
+        ("iso-8859-7", "Σήμερα άνοιξε στην πόλη μια νέα βιβλιοθήκη. Οι αναγνώστες μπορούν να πάρουν βιβλία."),
+        ("utf-16", "Größe"),
+        ("utf-32", "Größe"),
+    ],
+)
+def test_a_charset_that_nobody_names_is_found_out(encoding: str, text: str) -> None:
+    body = f"<!doctype html><html><head><title>{text}</title></head><body><p>{text}</p></body></html>".encode(encoding)
+
+    assert text in decoded(body)
+
+
+def test_a_bad_byte_costs_one_letter() -> None:
+    good = "<p>Сегодня в городе открылась новая библиотека</p>"
+    for encoding in ("utf-8", "euc-jp"):
+        body = good.encode(encoding) + b"\xff" + good.encode(encoding)
+        assert decoded(body, encoding) == f"{good}\ufffd{good}"
+    # What the header says is not believed against the bytes.
+    assert decoded(good.encode(), "iso-8859-1") == good
+    assert decoded("Größe".encode("latin-1"), "utf-8") == "Größe"

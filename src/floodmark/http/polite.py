@@ -82,18 +82,22 @@ class PoliteHttp:
     async def _one(
         self, where: "URL", headers: Mapping[str, str] | None, limits: Limits | None, most: int, pause: timedelta
     ) -> Answer:
-        domain, attempts = self._domain(plain_name(where.raw_host or "")), 0
+        domain, attempts, is_answer = self._domain(_place(where)), 0, False
         key = domain.key
 
         async def send() -> Answer:
-            nonlocal attempts
+            nonlocal attempts, is_answer
             attempts += 1
             # The turn for the first one was taken before the limits were looked at.
             if attempts > 1 and await self._sleep_until_turn(domain, pause):
                 await self._refuse(key)
             answer = await self.http.get_checked(where, headers=headers, limits=limits)
             if answer.status >= 429:
-                self._judge(answer, key)
+                try:
+                    self._judge(answer, key)
+                except SlowDown:
+                    is_answer = True
+                    raise
             return answer
 
         domain.users += 1
@@ -102,6 +106,9 @@ class PoliteHttp:
             try:
                 await self._sleep_until_turn(domain, pause)
                 return await self._caller.call(key, send)
+            except SlowDown as told:
+                told.is_answer = is_answer
+                raise
             finally:
                 domain.leave()
         finally:
@@ -130,12 +137,13 @@ class PoliteHttp:
             await self._sleep(rest)
         return rest > 0
 
-    def _domain(self, host: str) -> "_Domain":
-        domain = self._domains.get(host)
+    def _domain(self, place: tuple[str, str]) -> "_Domain":
+        name, host = place
+        domain = self._domains.get(name)
         if domain is None:
             self._forget_some()
-            domain = self._domains[host] = _Domain(host)
-        self._domains.move_to_end(host)
+            domain = self._domains[name] = _Domain(name, host)
+        self._domains.move_to_end(name)
         return domain
 
     def _forget_some(self) -> None:
@@ -169,12 +177,19 @@ def _date(text: str) -> datetime | None:
     return found if found.tzinfo is not None else None
 
 
+def _place(where: "URL") -> tuple[str, str]:
+    """The name of a server, with its port unless that is the usual one; and its host alone."""
+    host = plain_name(where.raw_host or "")
+    return (host if where.is_default_port() or where.port is None else f"{host}:{where.port}"), host
+
+
 class _Domain:
     """Who is inside, who waits outside, and when the next request may begin."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, name: str, host: str) -> None:
         # Not the whole address: what is called is a label of metrics, and addresses are many and may hold secrets.
-        self.key = CallKey(scope=f"web:{host}", method="get", target=host)
+        # With its port: two servers on one host fail on their own.
+        self.key = CallKey(scope=f"web:{name}", method="get", target=host)
         self.users = 0
         self._inside, self._next_at = 0, 0.0
         self._outside: deque[asyncio.Future[None]] = deque()

@@ -414,6 +414,11 @@ class Settings(BaseModel):
     web_domain_delay: DurationOrNone = Field(
         default=timedelta(seconds=0.5), description="Pause between the beginnings of two requests to one domain."
     )
+    web_robots_ttl: DurationOrNone = Field(
+        default=timedelta(hours=1),
+        description="How long a worker uses the robots.txt of a host before it asks for it again; longer, up to a day, "
+        "where its Cache-Control says so.",
+    )
 
     floodmark_chromium: Program | None = Field(
         default=None, description="The Chromium for cookie scans; without it one is looked for in the usual places."

@@ -23,6 +23,7 @@ from floodmark.batch import Batch, Item, Page
 from floodmark.durations import format_duration
 from floodmark.errors import Permanent, SlowDown, SourceError
 from floodmark.http.client import Answer
+from floodmark.notes import drop_notes
 from floodmark.sources.port import Context, Target
 from floodmark.telemetry.events import PagesVisited
 
@@ -47,7 +48,7 @@ _LOOK_SECONDS = 0.5
 TURN_SECONDS = 600.0
 # So often a page may be the reason why the whole crawl is told to wait.
 _MOST_STRIKES = 3
-_MOST_INDEXES, _MOST_TROUBLES, _MOST_REMEMBERED = 200, 20, 500_000
+_MOST_INDEXES, _MOST_STRUCK, _MOST_REMEMBERED = 200, 1000, 500_000
 # Short texts are alike by chance: "Log in", an empty list.
 _SAME_TEXT = 200
 # The body of a larger page is taken apart beside the loop.
@@ -85,6 +86,8 @@ class Crawl:
         # Where redirects have led in this run, and pages that are of interest only if one does.
         self._led_to: set[str] = set()
         self._aside: dict[str, Page] = {}
+        # Pages that were answered with "wait" before: asked for last, so that they do not hold up the others.
+        self._later: list[Page] = []
         self._wake = asyncio.Event()
         self._put_off: SlowDown | None = None
         self._fault: BaseException | None = None
@@ -92,7 +95,6 @@ class Crawl:
         self._has_more = True
         # How many more addresses are remembered, and how many more pages may be asked for.
         self._room, self._budget, self._fresh_share = 0, params.max_pages, params.max_pages
-        self._troubles: dict[str, str] = {}
         # What became of pages since this was last told.
         self._results: Counter[str] = Counter()
         self._visits = 0
@@ -166,6 +168,12 @@ class Crawl:
 
     async def _refill(self) -> None:
         """Read on in the frontier before the queue is empty."""
+        await self._read_frontier()
+        if not self._queue and not self._has_more and self._put_off is None:
+            self._queue.extend(self._later)
+            self._later.clear()
+
+    async def _read_frontier(self) -> None:
         if len(self._queue) > _FEW or not self._has_more or self._put_off is not None or self._is_over():
             return
         # What a site makes up without end must not keep us from what we know.
@@ -195,6 +203,8 @@ class Crawl:
         if is_between(page) and page.url not in self._led_to:
             # A site that makes up an address with every redirect would have us ask for all it ever made up.
             self._aside[page.url] = page
+        elif page.url in self._mark.strikes:
+            self._later.append(page)
         else:
             self._queue.append(page)
 
@@ -226,7 +236,9 @@ class Crawl:
                 if self._put_off is None:
                     self._put_off = told
                     self._queue.clear()
-                    self._strike(page.url)
+                    # That the host is to be left alone says nothing about a page that was not asked for.
+                    if told.is_answer:
+                        self._strike(page.url)
                 return
             self._seen.append(seen)
             self._texts += seen.data is not None
@@ -324,7 +336,7 @@ class Crawl:
     def _strike(self, url: str) -> None:
         strikes = self._mark.strikes
         strikes[url] = strikes.pop(url, 0) + 1
-        while len(strikes) > _MOST_TROUBLES:
+        while len(strikes) > _MOST_STRUCK:
             del strikes[next(iter(strikes))]
 
     # What was found
@@ -424,23 +436,36 @@ class Crawl:
 
     def _count(self, visit: Seen) -> None:
         mark, url = self._mark, visit.page.url
+        for reason in visit.notable:
+            mark.report(reason, url)
         if visit.kind is Kind.INDEX:
             mark.indexes += 1
+            if visit.reason is not None and not self._is_guess(visit):
+                mark.report(f"this {visit.page.note} {visit.reason}", url)
             return
         mark.visited += visit.is_asked
         mark.fresh += visit.is_asked and visit.before.crawl == 0
         result = _result(visit)
         setattr(mark, result, getattr(mark, result) + 1)
         self._results["refused" if visit.page.note == FORBIDDEN else result] += 1
-        if visit.kind in {Kind.FAILED, Kind.MISSING} and len(self._troubles) < _MOST_TROUBLES:
-            self._troubles[url] = visit.reason or visit.page.note or ""
+        if visit.kind in {Kind.FAILED, Kind.MISSING}:
+            mark.note_trouble(url, visit.reason or visit.page.note or "")
         if url == self._scope.start and visit.kind not in {Kind.READ, Kind.UNCHANGED} and not visit.follow:
             self._start_trouble = visit.page.note
+
+    def _is_guess(self, visit: Seen) -> bool:
+        """Whether it is a sitemap that nobody named, at the usual place, and just is not there."""
+        url = visit.page.url
+        robots = None if self._rules is None else self._rules.of(origin_of(url))
+        named = () if robots is None else robots.sitemaps
+        return visit.is_absent and url == f"{origin_of(url)}/sitemap.xml" and url not in named
 
     # The end
 
     def _tell(self) -> None:
         mark, result = self._mark, self._context.result
+        # The mark has those of all slices.
+        drop_notes(result)
         result["crawl"], result["summary"] = mark.crawl, mark.summary
         names = ("visited", "unchanged", "new", "changed", "gone", "missing", "skipped", "failed")
         result |= {name: getattr(mark, name) for name in names}
@@ -448,8 +473,15 @@ class Crawl:
             result["stopped"] = f"at max_pages={self._params.max_pages}"
         if self._room <= 0:
             result["full"] = f"{self._params.most_known:,} addresses are known; further ones are not remembered"
-        if self._troubles:
-            result["troubles"] = self._troubles
+            self._context.note(f"{result['full']} (20 times max_pages)")
+        if mark.troubles:
+            result["troubles"] = mark.troubles
+        if mark.more_troubles:
+            result["more_troubles"] = mark.more_troubles
+        if mark.failed:
+            self._context.note(f"pages that could not be read: {mark.failed:,} (see troubles)")
+        for note in mark.notes():
+            self._context.note(note)
 
     def _complain(self) -> None:
         """A site of which nothing can be read is not done well, but failed."""

@@ -14,8 +14,26 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from .nesting import TooNested, check_nesting
 
-MOST_TEXT, MOST_LINKS, MOST_FACT = 500_000, 1000, 500
-_MOST_FACTS = 30
+MOST_TEXT, MOST_FACT, _MOST_FACTS = 500_000, 500, 30
+# Addresses that one page may lead to, and how many of them its item lists.
+MOST_LINKS, MOST_LISTED = 50_000, 1000
+# Links as they are written, before it is known which of them are the same: a page of 20 MB can hold a million.
+_MOST_HREFS = 20 * MOST_LINKS
+
+SCRIPTED = "shows its text only after JavaScript has run, which a crawl does not do"
+FRAMED = "is a frameset: its text is in the pages of its frames"
+HOLLOW = (SCRIPTED, FRAMED)
+"""The notes of pages that have something to show, but no text of their own."""
+# With less text than this a page is looked at more closely.
+_LITTLE_TEXT = 100
+_MOUNTS = "#root,#app,#__next,#__nuxt,#___gatsby,#svelte,app-root,[ng-app],[data-reactroot]"
+# What there may be to see without words.
+_SHOWN = "p,img,picture,video,audio,form,table,iframe,object,embed,svg"
+_SCRIPT_WANTED = re.compile(
+    r"(?:enable|activate|turn on|switch on|needs?|requires?|without|aktivier|activ|включ)\w*.{0,60}javascript|"
+    r"javascript.{0,60}(?:enable|disabled|required|activat|aktivier|activ|off\b|отключ|включ)",
+    re.IGNORECASE | re.DOTALL,
+)
 
 # Never a part of the text.
 _CLUTTER = "script,style,noscript,template,nav,aside,form,iframe,svg,button,select,dialog,[hidden],[aria-hidden=true]"
@@ -69,6 +87,8 @@ class Document(Struct, kw_only=True):
     is_indexed: bool = True
     is_followed: bool = True
     is_soft_miss: bool = False
+    lacking: str | None = None
+    """Why it has little or no text of its own, if that is known."""
 
     @property
     def fingerprint(self) -> str:
@@ -99,9 +119,26 @@ def document_of(html: str, *, rules: str = "") -> Document:
     _read_linked_data(tree, found)
     _read_time(tree, found)
     found.text = main_text(tree)
+    if len(found.text) < _LITTLE_TEXT:
+        found.lacking = _lacking(html)
+        if found.lacking == SCRIPTED and _SCRIPT_WANTED.search(found.text):
+            # It asks for JavaScript, and says nothing else.
+            found.text = ""
     said = f"{found.title}\n{heading}"
     found.is_soft_miss = len(found.text) < _SOFT_MISS_TEXT and _NOT_FOUND.search(said) is not None
     return found
+
+
+def _lacking(html: str) -> str | None:
+    """Why a page has little or no text of its own, if that can be told."""
+    tree = LexborHTMLParser(html)
+    if tree.css_first("frameset") is not None:
+        return FRAMED
+    if tree.css_first("script") is None:
+        return None
+    asks = any(_SCRIPT_WANTED.search(node.text(deep=True)) for node in tree.css("noscript"))
+    is_waiting = any(not node.text(deep=True).strip() for node in tree.css(_MOUNTS))
+    return SCRIPTED if asks or is_waiting or tree.css_first(_SHOWN) is None else None
 
 
 def main_text(tree: LexborHTMLParser) -> str:
@@ -120,7 +157,7 @@ def main_text(tree: LexborHTMLParser) -> str:
 def text_in(fragment: str) -> str:
     """The text of HTML that someone wrote, as in feeds."""
     if "<" not in fragment and "&" not in fragment:
-        return " ".join(fragment.split())
+        return " ".join(fragment.split())[:MOST_TEXT]
     try:
         check_nesting(fragment)
     except TooNested:
@@ -232,14 +269,15 @@ def _read_relations(tree: LexborHTMLParser, found: Document) -> None:
 def _read_links(tree: LexborHTMLParser, found: Document) -> None:
     follow: dict[str, None] = {}
     others: dict[str, None] = {}
-    for node in tree.css("a[href],area[href]"):
+    for node in tree.css("a[href],area[href],frame[src]"):
         said = node.attributes
-        href = said["href"]
-        if not href or href[0] == "#":
+        # The part of a page that is meant makes no other page.
+        href = (said.get("href") or said.get("src") or "").partition("#")[0]
+        if not href:
             continue
         relation = said.get("rel")
         (others if relation and "nofollow" in relation.lower() else follow)[href] = None
-        if len(follow) + len(others) >= MOST_LINKS:
+        if len(follow) + len(others) >= _MOST_HREFS:
             break
     found.hrefs, found.others = list(follow), [href for href in others if href not in follow]
 

@@ -1,4 +1,4 @@
-"""Feeds: RSS and Atom, as they are found. Pure."""
+"""Feeds: RSS, Atom and JSON Feed, as they are found. Pure."""
 
 import hashlib
 from datetime import UTC, datetime
@@ -7,11 +7,30 @@ from xml.etree.ElementTree import Element
 
 from msgspec import Struct
 
-from .extract import moment_of, text_in
-from .trees import NotXml, parse, text_of
+from .charsets import decoded
+from .extract import MOST_TEXT, moment_of, text_in
+from .trees import NotXml, read_tree, text_of
+from .urls import join_address
 
-MOST_ENTRIES = 1000
-_ROOTS = ("rss", "feed", "rdf")
+# Entries that are read at once. A feed with more is read in several slices.
+MOST_ENTRIES = 10_000
+MOST_ENCLOSURES = 50
+_ENTRIES = frozenset({"item", "entry"})
+# `channel` alone is CDF, and what is left of RSS when its first lines are cut.
+_ROOTS = frozenset({"rss", "feed", "rdf:rdf", "rdf", "channel", "rss:rss"})
+_SUMMARY = ("description", "summary", "dc:description", "itunes:summary", "media:description", "abstract")
+_CONTENT = ("content:encoded", "encoded", "content", "xhtml:body", "body", "fullitem")
+_PUBLISHED = ("pubdate", "published", "issued", "dc:date", "dcterms:issued", "dcterms:created", "date", "created")
+_UPDATED = ("updated", "modified", "dcterms:modified")
+_AUTHORS = frozenset({"author", "dc:creator", "creator", "itunes:author"})
+
+
+class Enclosure(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A file that belongs to an entry: a recording, a picture."""
+
+    url: str
+    type: str | None = None
+    length: int | None = None
 
 
 class Entry(Struct, frozen=True, kw_only=True):
@@ -26,6 +45,9 @@ class Entry(Struct, frozen=True, kw_only=True):
     published: datetime | None = None
     updated: datetime | None = None
     tags: tuple[str, ...] = ()
+    enclosures: tuple[Enclosure, ...] = ()
+    is_cut: bool = False
+    """Whether its text is longer than what is kept of it, or nested too deeply to be read."""
 
 
 class Feed(Struct, frozen=True, kw_only=True):
@@ -35,67 +57,126 @@ class Feed(Struct, frozen=True, kw_only=True):
     link: str | None = None
     language: str | None = None
     entries: tuple[Entry, ...] = ()
+    total: int = 0
+    """How many entries the document has; `entries` are those of one slice of it."""
+    empty: int = 0
+    """How many of the slice hold nothing at all."""
+    fault: str | None = None
+    """Why it is not well-formed, if it is not."""
 
 
-def parse_feed(content: bytes) -> Feed:
-    """The feed in this document, or `NotXml`."""
-    root = parse(content)
-    kind = root.tag.lower()
-    if kind not in _ROOTS:
+def parse_feed(
+    content: bytes, charset: str | None = None, url: str | None = None, *, skip: int = 0, most: int = MOST_ENTRIES
+) -> Feed:
+    """The feed in this document, or `NotXml`. `charset` is what its header says, `url` where it is from."""
+    text = decoded(content, charset)
+    if text.lstrip("\ufeff\0 \t\r\n")[:1] == "{":
+        from .jsonfeeds import parse_json_feed  # noqa: PLC0415 - it makes the values of this module
+
+        return parse_json_feed(text, skip=skip, most=most)
+    tree = read_tree(text, _ENTRIES, lambda element, base: _entry(element, _base(url, base)), skip=skip, most=most)
+    root = tree.root
+    if root.tag not in _ROOTS:
         raise NotXml(f"is no feed: it begins with <{root.tag[:40]}>")
-    head = root if kind == "feed" else _child(root, "channel")
-    if head is None:
+    channel = _child(root, "channel")
+    if channel is None and root.tag in {"rss", "rss:rss"} and not tree.total:
         raise NotXml("is a feed without a channel")
-    # RSS 1.0 has its items beside the channel.
-    holder = root if kind == "rdf" else head
-    entries = [child for child in holder if child.tag in {"item", "entry"}][:MOST_ENTRIES]
+    # RSS 1.0 has its entries beside the channel.
+    head = root if channel is None else channel
+    entries = tuple(entry for entry in tree.entries if entry is not None)
     return Feed(
-        title=_line(_child(head, "title")),
-        link=_link(head),
-        language=_said(head, "language") or head.get("lang"),
-        entries=tuple(_entry(child) for child in entries),
+        title=_line(_first(head, "title", "dc:title")),
+        link=_link(head, _base(url, head.get("xml:base"))),
+        language=_said(head, "language", "dc:language") or head.get("xml:lang") or root.get("xml:lang"),
+        entries=entries,
+        total=tree.total,
+        empty=len(tree.entries) - len(entries),
+        fault=tree.fault,
     )
 
 
-def _entry(element: Element) -> Entry:
-    link = _link(element)
-    title = _line(_child(element, "title"))
-    summary, content = _text(element, "description", "summary"), _text(element, "encoded", "content")
-    known = _said(element, "guid", "id") or element.get("about") or link
+def id_of(known: str | None, title: str, summary: str, content: str) -> str | None:
+    """What an entry is called that has no name of its own; None if it holds nothing."""
+    if known:
+        return known[:1000]
+    said = f"{title}\n{summary}" if title or summary else content
+    return hashlib.blake2b(said.encode(errors="replace"), digest_size=16).hexdigest() if said else None
+
+
+def words_of(raw: str) -> tuple[str, bool]:
+    """The text of HTML in a feed, and whether some of it had to be left out."""
+    text = text_in(raw)
+    return text, len(text) >= MOST_TEXT or (not text and len(raw) > MOST_TEXT)
+
+
+def _base(url: str | None, base: str | None) -> str | None:
+    """What links of an element are relative to, if that is not the address of the feed."""
+    return None if base is None else join_address(url, base)
+
+
+def _entry(element: Element, base: str | None) -> Entry | None:
+    written, link = _link(element, None), _link(element, base)
+    title = _line(_first(element, "title", "dc:title"))
+    (summary, is_cut), (content, is_content_cut) = _text(element, _SUMMARY), _text(element, _CONTENT)
+    enclosures = _enclosures(element, base)
+    known = _said(element, "guid", "id") or element.get("rdf:about") or element.get("about") or written
+    name = id_of(known or (enclosures[0].url if enclosures else None), title, summary, content)
+    if name is None:
+        return None
     return Entry(
-        id=(known or hashlib.blake2b(f"{title}\n{summary}".encode(errors="replace"), digest_size=16).hexdigest())[
-            :1000
-        ],
+        id=name,
         link=link,
         title=title,
         summary=summary,
         content=content,
         author=_author(element),
-        published=_moment(_said(element, "pubDate", "published", "issued", "date")),
-        updated=_moment(_said(element, "updated", "modified")),
-        tags=tuple(dict.fromkeys(filter(None, map(_tag, _children(element, "category")))))[:50],
+        published=_moment(_said(element, *_PUBLISHED)),
+        updated=_moment(_said(element, *_UPDATED)),
+        tags=tuple(dict.fromkeys(filter(None, map(_tag, _children(element, "category", "dc:subject")))))[:50],
+        enclosures=enclosures,
+        is_cut=is_cut or is_content_cut,
     )
 
 
-def _link(element: Element) -> str | None:
+def _link(element: Element, base: str | None) -> str | None:
     fallback = None
     for child in _children(element, "link"):
         address = child.get("href") or text_of(child)
         if not address:
             continue
+        where = join_address(_base(base, child.get("xml:base")) or base, address)
         if child.get("rel", "alternate") == "alternate":
-            return address
-        fallback = fallback or (address if child.get("rel") != "self" else None)
+            return where
+        fallback = fallback or (where if child.get("rel") not in {"self", "enclosure"} else None)
     guid = _child(element, "guid")
-    if fallback is None and guid is not None and guid.get("isPermaLink", "true") == "true":
+    if fallback is None and guid is not None and guid.get("ispermalink", "true") == "true":
         said = text_of(guid)
         return said if said.startswith(("http://", "https://")) else None
-    return fallback
+    # CDF has its link on the entry itself.
+    return fallback or element.get("href")
+
+
+def _enclosures(element: Element, base: str | None) -> tuple[Enclosure, ...]:
+    found: dict[str, Enclosure] = {}
+    inside = [child for group in _children(element, "media:group") for child in group]
+    for child in [*element, *inside]:
+        if child.tag == "enclosure" or (child.tag == "media:content" and child.get("url")):
+            address = child.get("url") or child.get("href")
+        elif child.tag == "link" and child.get("rel") == "enclosure":
+            address = child.get("href")
+        else:
+            continue
+        if address and address.strip() and len(found) < MOST_ENCLOSURES:
+            where = join_address(base, address.strip())[:2000]
+            length = child.get("length") or child.get("filesize") or ""
+            size = int(length) if length.isascii() and length.isdigit() and len(length) < 16 else None
+            found.setdefault(where, Enclosure(url=where, type=(child.get("type") or "")[:200] or None, length=size))
+    return tuple(found.values())
 
 
 def _author(element: Element) -> str | None:
     for child in element:
-        if child.tag in {"author", "creator"}:
+        if child.tag in _AUTHORS:
             name = _child(child, "name")
             said = text_of(child if name is None else name)
             if said:
@@ -103,12 +184,13 @@ def _author(element: Element) -> str | None:
     return None
 
 
-def _text(element: Element, *names: str) -> str:
-    """The text of a part that holds HTML, escaped or not."""
-    found = next((child for name in names if (child := _child(element, name)) is not None), None)
-    if found is None:
-        return ""
-    return text_in(text_of(found))
+def _text(element: Element, names: tuple[str, ...]) -> tuple[str, bool]:
+    """The text of the first part that holds any: HTML, escaped or not."""
+    for name in names:
+        said = text_of(_child(element, name))
+        if said:
+            return words_of(said)
+    return "", False
 
 
 def _tag(element: Element) -> str:
@@ -127,12 +209,16 @@ def _said(element: Element, *names: str) -> str | None:
     return None
 
 
+def _first(element: Element, *names: str) -> Element | None:
+    return next((child for name in names if (child := _child(element, name)) is not None), None)
+
+
 def _child(element: Element, name: str) -> Element | None:
     return next((child for child in element if child.tag == name), None)
 
 
-def _children(element: Element, name: str) -> list[Element]:
-    return [child for child in element if child.tag == name]
+def _children(element: Element, *names: str) -> list[Element]:
+    return [child for child in element if child.tag in names]
 
 
 def _moment(text: str | None) -> datetime | None:

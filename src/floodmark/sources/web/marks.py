@@ -8,6 +8,9 @@ from msgspec.structs import asdict
 
 from floodmark.batch import Watermark
 
+# What is named; further ones are counted.
+_MOST_TROUBLES, _MOST_REPORTS = 50, 20
+
 
 class Mark(Struct, kw_only=True):
     """The counts are those of crawl number `crawl`, so far."""
@@ -35,12 +38,41 @@ class Mark(Struct, kw_only=True):
     is_anew: bool = False
     """Whether every page is read as a whole, changed or not: what it leads to is wanted now and was not before."""
     strikes: dict[str, int] = field(default_factory=dict)
-    """How often we were told to wait because of a page."""
+    """How often a page was answered with "wait"."""
+    troubles: dict[str, str] = field(default_factory=dict)
+    """Pages that failed or are missing, each with the reason."""
+    more_troubles: int = 0
+    reports: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """What else people should know: for each reason, how many pages it holds for, and the first of them."""
+    more_reports: int = 0
 
     def watermark(self) -> Watermark:
         """As it is kept."""
         said = asdict(self)
         return {name: value for name, value in said.items() if value or name in {"crawl", "complete", "visited"}}
+
+    def note_trouble(self, url: str, reason: str) -> None:
+        """Remember a page that could not be had."""
+        if url in self.troubles or len(self.troubles) < _MOST_TROUBLES:
+            self.troubles[url] = reason
+        else:
+            self.more_troubles += 1
+
+    def report(self, reason: str, url: str) -> None:
+        """Remember a page about which the outcome says something."""
+        count, first = self.reports.get(reason, (0, url))
+        if count or len(self.reports) < _MOST_REPORTS:
+            self.reports[reason] = (count + 1, first)
+        else:
+            self.more_reports += 1
+
+    def notes(self) -> list[str]:
+        """What the outcome says about pages, in sentences."""
+        found = [
+            f"{url}: {reason}" if count == 1 else f"{count:,} pages, such as {url}: {reason}"
+            for reason, (count, url) in self.reports.items()
+        ]
+        return [*found, f"{self.more_reports:,} further pages are worth a look"] if self.more_reports else found
 
     def begun(self, newest: int, terms: str) -> "Mark":
         """The next crawl, or the rest of this one. `newest` is the last crawl that visited anything."""

@@ -70,3 +70,5 @@ class Ports(Struct, frozen=True, kw_only=True):
     """What we call ourselves: robots.txt speaks to this name."""
     concurrency: int
     delay: timedelta
+    robots_ttl: timedelta
+    """How long the robots.txt of a host is used at least."""

@@ -12,7 +12,7 @@ from floodmark.batch import Page
 from floodmark.http.client import Answer
 
 from .charsets import decoded
-from .extract import Document, document_of
+from .extract import HOLLOW, MOST_LINKS, MOST_LISTED, Document, document_of
 from .feeds import parse_feed
 from .nesting import TooNested
 from .sitemaps import is_packed, parse_sitemap
@@ -26,6 +26,7 @@ LED_TO, _LEADS_ON = "led to by a redirect", "redirects on to "
 
 _NOTE = 300
 _HTML = ("text/html", "application/xhtml+xml")
+_HTML_BODY = re.compile(rb"[\s\xef\xbb\xbf]*<(?:!doctype\s+html|html)\b", re.IGNORECASE)
 _REDIRECTED, _FOR_GOOD, _MISSING = (301, 302, 303, 307, 308), (301, 308), (404, 410)
 # What is linked to and is never a page: not worth a request.
 _FILES = re.compile(
@@ -64,6 +65,10 @@ class Seen(Struct, kw_only=True):
     """Whether `follow` is where it redirects to."""
     reason: str | None = None
     """Why it could not be had. The note of a list of pages says that it is one."""
+    notable: list[str] = field(default_factory=list)
+    """What the outcome of the crawl should say about this page."""
+    is_absent: bool = False
+    """Whether it is a list of pages that just is not there: a status 404, or an HTML page in its place."""
     is_asked: bool = True
     """Whether it was asked for at all: what robots.txt forbids was not."""
 
@@ -96,7 +101,8 @@ def read(page: Page, answer: Answer, *, crawl: int, scope: Scope, now: datetime)
         # What kept it from being collected then still does; what went wrong since is over.
         note = page.note if page.content_hash is None else None
         kind = Kind.INDEX if is_index(page) else Kind.UNCHANGED
-        return Seen(kind=kind, before=page, page=replace(after, misses=0, note=note))
+        notable = [note] if note in HOLLOW else []
+        return Seen(kind=kind, before=page, page=replace(after, misses=0, note=note), notable=notable)
     if status == 200:
         return _answered(page, after, answer, scope, now)
     if status in _REDIRECTED:
@@ -153,14 +159,16 @@ def _redirected(page: Page, after: Page, answer: Answer, scope: Scope) -> Seen:
 
 def _missing(page: Page, after: Page, reason: str) -> Seen:
     if is_index(page):
-        return _noted(page, after, reason)
+        seen = _noted(page, after, reason)
+        seen.is_absent = True
+        return seen
     missed = replace(after, misses=page.misses + 1, etag=None, last_modified=None, note=reason[:_NOTE])
     return Seen(kind=Kind.MISSING, before=page, page=missed)
 
 
 def _noted(page: Page, after: Page, reason: str) -> Seen:
     kind = Kind.INDEX if is_index(page) else Kind.SKIPPED
-    return Seen(kind=kind, before=page, page=replace(after, note=_kept_note(page, reason)))
+    return Seen(kind=kind, before=page, page=replace(after, note=_kept_note(page, reason)), reason=reason[:_NOTE])
 
 
 def _kept_note(page: Page, reason: str) -> str | None:
@@ -175,17 +183,21 @@ def _is_xml(answer: Answer) -> bool:
 def _index(page: Page, after: Page, answer: Answer, scope: Scope) -> Seen:
     """A sitemap or a feed: the pages it lists are found."""
     body = answer.body
+    notable: list[str] = []
     try:
         if page.note == SITEMAP or is_packed(body) or b"<urlset" in body[:2000] or b"<sitemapindex" in body[:2000]:
-            listed = parse_sitemap(body)
+            listed = parse_sitemap(body, answer.charset)
             pages, indexes, note = listed.pages, listed.sitemaps, SITEMAP
+            notable += listed.faults
         else:
-            entries = parse_feed(body).entries
-            pages, indexes, note = tuple(entry.link for entry in entries if entry.link), (), FEED
+            feed = parse_feed(body, answer.charset, page.url)
+            pages, indexes, note = tuple(entry.link for entry in feed.entries if entry.link), (), FEED
     except NotXml as error:
-        return _noted(
-            page, after, f"not HTML: {answer.media_type}" if not is_index(page) else f"cannot be read: {error}"
-        )
+        if not is_index(page):
+            return _noted(page, after, f"not HTML: {answer.media_type}")
+        seen = _noted(page, after, f"cannot be read: {error}")
+        seen.is_absent = _HTML_BODY.match(body) is not None
+        return seen
     links = scope.links(pages, page.url)
     return Seen(
         kind=Kind.INDEX,
@@ -193,6 +205,7 @@ def _index(page: Page, after: Page, answer: Answer, scope: Scope) -> Seen:
         page=replace(after, note=note),
         follow=_wanted(links),
         indexes=[(address, SITEMAP) for address in scope.links(indexes, page.url)],
+        notable=notable,
     )
 
 
@@ -204,9 +217,10 @@ def _page(page: Page, after: Page, answer: Answer, scope: Scope, now: datetime) 
         return _noted(page, after, str(error))
     base = _base(page.url, document, scope)
     links = scope.links(document.hrefs, base)
+    notable = _crop(links) + ([document.lacking] if document.lacking else [])
     follow = _wanted(links) if document.is_followed else []
     feeds = [(address, FEED) for address in scope.links(document.feeds, base)]
-    seen = Seen(kind=Kind.SKIPPED, before=page, page=after, follow=follow, indexes=feeds)
+    seen = Seen(kind=Kind.SKIPPED, before=page, page=after, follow=follow, indexes=feeds, notable=notable)
     canonical = scope.link(document.canonical, base) if document.canonical else None
     reason = _why_not(page.url, document, canonical, scope)
     if document.is_soft_miss:
@@ -235,6 +249,8 @@ def _why_not(url: str, document: Document, canonical: str | None, scope: Scope) 
         return "asks not to be indexed (noindex)"
     if not scope.is_wanted(url):
         return "no pattern wants it; read for its links"
+    if document.lacking is not None and not document.text:
+        return document.lacking
     return "holds no text" if not document.text and not document.title else None
 
 
@@ -244,7 +260,8 @@ def _data(url: str, document: Document, fingerprint: str, links: list[str], now:
         "title": document.title,
         "text": document.text,
         **document.facts,
-        "links": links,
+        "links": links[:MOST_LISTED],
+        **({"more_links": len(links) - MOST_LISTED} if len(links) > MOST_LISTED else {}),
         "hash": fingerprint,
         "fetched_at": now.isoformat(),
     }
@@ -253,6 +270,14 @@ def _data(url: str, document: Document, fingerprint: str, links: list[str], now:
 def _base(url: str, document: Document, scope: Scope) -> str:
     found = scope.link(document.base, url) if document.base else None
     return found or url
+
+
+def _crop(links: dict[str, bool]) -> list[str]:
+    """Leave out the links beyond what one page may lead to, and say so."""
+    more = list(links)[MOST_LINKS:]
+    for address in more:
+        del links[address]
+    return [f"has more than {MOST_LINKS:,} links: the others are not followed"] if more else []
 
 
 def _wanted(links: dict[str, bool]) -> list[str]:

@@ -1,13 +1,16 @@
 """Sitemaps: lists of pages, and lists of such lists; XML, plain text, packed or not. Pure."""
 
 import zlib
+from xml.etree.ElementTree import Element
 
 from msgspec import Struct
 
-from .trees import NotXml, parse, text_of
+from .charsets import decoded
+from .trees import NotXml, read_tree, text_of
 
 # As the protocol has it: so many addresses in one file, so many bytes when unpacked.
 MOST_ADDRESSES, MOST_BYTES = 50_000, 50 * 1024 * 1024
+_ENTRIES = frozenset({"url", "sitemap"})
 
 
 class Sitemap(Struct, frozen=True):
@@ -15,6 +18,8 @@ class Sitemap(Struct, frozen=True):
 
     pages: tuple[str, ...] = ()
     sitemaps: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+    """What is wrong with it, though it could be read."""
 
 
 def is_packed(content: bytes) -> bool:
@@ -36,16 +41,31 @@ def unpacked(content: bytes) -> bytes:
     return found
 
 
-def parse_sitemap(content: bytes) -> Sitemap:
-    """What a sitemap lists, or `NotXml`."""
+def parse_sitemap(content: bytes, charset: str | None = None) -> Sitemap:
+    """What a sitemap lists, or `NotXml`. `charset` is what its header says."""
     content = unpacked(content)
-    if content.lstrip()[:8].lower().startswith((b"http://", b"https://")):
-        lines = content.decode("utf-8", "replace").split()
-        return Sitemap(pages=tuple(line for line in lines if line.startswith("http"))[:MOST_ADDRESSES])
-    root = parse(content)
-    places = [text_of(location) for entry in root for location in entry if location.tag == "loc"]
-    if root.tag == "sitemapindex":
-        return Sitemap(sitemaps=tuple(places[:MOST_ADDRESSES]))
-    if root.tag == "urlset":
-        return Sitemap(pages=tuple(places[:MOST_ADDRESSES]))
-    raise NotXml(f"is no sitemap: it begins with <{root.tag[:40]}>")
+    text = decoded(content, charset)
+    if text.lstrip()[:8].lower().startswith(("http://", "https://")):
+        lines = [line for line in text.split() if line.startswith("http")]
+        return Sitemap(pages=tuple(lines[:MOST_ADDRESSES]), faults=_faults(len(lines), None))
+    tree = read_tree(text, _ENTRIES, _location, most=MOST_ADDRESSES)
+    places = tuple(filter(None, tree.entries))
+    if tree.root.tag not in {"sitemapindex", "urlset"}:
+        raise NotXml(f"is no sitemap: it begins with <{tree.root.tag[:40]}>")
+    if tree.fault is not None and not places:
+        raise NotXml(f"not well-formed: {tree.fault}")
+    faults = _faults(tree.total, tree.fault)
+    if tree.root.tag == "sitemapindex":
+        return Sitemap(sitemaps=places, faults=faults)
+    return Sitemap(pages=places, faults=faults)
+
+
+def _location(element: Element, _: str | None) -> str:
+    return next((text_of(child) for child in element if child.tag == "loc"), "")
+
+
+def _faults(total: int, fault: str | None) -> tuple[str, ...]:
+    found = [] if fault is None else [f"this sitemap is not well-formed ({fault}): it is read as far as it goes"]
+    if total > MOST_ADDRESSES:
+        found.append(f"this sitemap lists {total:,} addresses: only the first {MOST_ADDRESSES:,} are read")
+    return tuple(found)

@@ -1,11 +1,13 @@
 """The source `web`: sites, page by page. Light to import: what takes pages apart comes with a run."""
 
 import asyncio
+import re
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from floodmark.batch import Batch, Watermark
 from floodmark.errors import InvalidInput, Permanent, Transient
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
 
 # A robots.txt may be half a megabyte by its standard; we bear a little more.
 ROBOTS_LIMITS = Limits(body_bytes=1024 * 1024, unpacked_bytes=1024 * 1024, total=timedelta(seconds=30))
-# Where a site wants long pauses its rules are not asked for before each page.
-_REMEMBERED, _RULES_HOLD = 100, timedelta(hours=1)
+# How many hosts are remembered, and for how long at most (RFC 9309, section 2.4).
+_REMEMBERED, _LONGEST_TTL = 1000, timedelta(days=1)
+_MAX_AGE = re.compile(r"\bmax-age\s*=\s*\"?(\d{1,9})", re.IGNORECASE | re.ASCII)
 
 
 class WebSource:
@@ -37,6 +40,7 @@ class WebSource:
     def __init__(self, ports: Ports | None = None) -> None:
         self._ports = ports
         self._held: OrderedDict[str, tuple[datetime, Robots]] = OrderedDict()
+        self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` unless `target` can be the address of a page and `params` make sense."""
@@ -86,16 +90,31 @@ class WebSource:
         return Rules(read, origin, await read(origin))
 
     async def _robots(self, ports: Ports, get: Callable[[str], Awaitable[Answer]], origin: str) -> "Robots":
-        now = ports.clock.now()
-        held = self._held.get(origin)
-        if held is not None and now < held[0]:
-            return held[1]
-        found = await robots_of(get, origin, ports.agent)
-        if found.delay > PATIENCE:
-            self._held[origin] = now + _RULES_HOLD, found
+        """The rules of an origin, asked for once as long as they are valid, by however many crawls."""
+        lock = self._asking.setdefault(origin, asyncio.Lock())
+        async with lock:
+            held = self._held.get(origin)
+            if held is not None and ports.clock.now() < held[0]:
+                return held[1]
+            ttl = ports.robots_ttl
+
+            async def get_and_look(url: str) -> Answer:
+                nonlocal ttl
+                answer = await get(url)
+                ttl = max(ttl, _max_age(answer))
+                return answer
+
+            found = await robots_of(get_and_look, origin, ports.agent)
+            self._held[origin] = ports.clock.now() + min(ttl, _LONGEST_TTL), found
+            self._held.move_to_end(origin)
             while len(self._held) > _REMEMBERED:
                 self._held.popitem(last=False)
-        return found
+            return found
+
+
+def _max_age(answer: Answer) -> timedelta:
+    said = _MAX_AGE.search(answer.headers.get("Cache-Control", ""))
+    return timedelta(seconds=int(said[1])) if said else timedelta()
 
 
 async def robots_of(get: Callable[[str], Awaitable[Answer]], origin: str, agent: str) -> "Robots":

@@ -75,7 +75,7 @@ def _look(found: Tried, answer: Answer, now: datetime) -> None:
 
 def _look_at_feed(found: Tried, answer: Answer, now: datetime) -> None:
     try:
-        feed = parse_feed(answer.body)
+        feed = parse_feed(answer.body, answer.charset, answer.url)
     except NotXml:
         found.note = "a list of pages: it is read for its links"
         return

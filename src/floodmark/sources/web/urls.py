@@ -55,6 +55,14 @@ def canonical(text: str, base: str | None = None) -> str | None:
     return made if len(made) <= MOST_CHARACTERS else None
 
 
+def join_address(base: str | None, address: str) -> str:
+    """An address that may be relative to another one, in full; as it is if that makes no sense."""
+    try:
+        return urljoin(base, address) if base else address
+    except ValueError:
+        return address
+
+
 def host_of(url: str) -> str:
     """The host of a canonical address, with its port unless that is the usual one."""
     return url.partition("://")[2].partition("/")[0]
