@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import signal
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -55,6 +56,10 @@ def stopped_by_signals(stop: asyncio.Event, seconds: float | None = None, *, sec
 def ended_by_signals(callback: Callable[[], object]) -> Iterator[None]:
     """Call `callback` in the running loop on SIGTERM and on Ctrl-C, while the block lasts."""
     loop = asyncio.get_running_loop()
+    if threading.current_thread() is not threading.main_thread():
+        # Python hears signals on its main thread only: a program that runs this on another one has that to itself.
+        yield
+        return
     try:
         for number in _ENDING:
             loop.add_signal_handler(number, callback)

@@ -315,6 +315,13 @@ class LocalOffice:
         await self.parts.signals.notify(Topic.CANCEL)
         return after
 
+    async def cleanup_old_executions(self, days: float) -> int:
+        """Delete executions that ended and were written down more than `days` ago; how many. The unfinished stay."""
+        deleted = await self._history.cleanup_old_executions(days)
+        async with self.changing():
+            await self.note("executions.cleaned", "executions", after={"days": days, "deleted": deleted})
+        return deleted
+
     async def retry_letters(self, which: Letters) -> int:
         """Run dead letters again; how many."""
         async with self.changing():
