@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from sqlalchemy import select, update
@@ -32,7 +32,7 @@ from floodmark.telemetry.events import Event, Events
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import take
 from floodmark.testing.serving import served
-from floodmark.testing.telegram import Channel, LoopbackTelegram
+from floodmark.testing.telegram import Channel, LoopbackTelegram, World
 from floodmark.vault import Vault
 
 ENDED = ("done", "dead", "cancelled", "skipped")
@@ -209,3 +209,12 @@ def date_of(channel: Channel, message_id: int) -> datetime:
 def stream_of(channel: Channel, tenant: str | None = None) -> str:
     """Where the posts of a channel are kept."""
     return f"telegram:{tenant}:{channel.channel_id}" if tenant else f"telegram:{channel.channel_id}"
+
+
+def a_past_day(world: World) -> tuple[Channel, date]:
+    """A channel with posts around a day that is over, whatever time it is now; and that day."""
+    day = datetime.now(UTC).date() - timedelta(days=2)
+    channel = world.channel("pier")
+    start = datetime.combine(day, time(), UTC) - timedelta(hours=5)
+    channel.fill(250, start=start, every=timedelta(minutes=10), gaps=0.1)
+    return channel, day

@@ -51,7 +51,9 @@ async def test_a_process_that_wakes_up_after_its_lease_leaves_and_writes_nothing
             await town.start(OTHER)
             await passed_on(town.probe, note["worker"], seconds=120)
             await town.reaches(execution_id, "done")
-            assert [duplicate.connections[0] for duplicate in server.duplicates] == [old]
+            # On a busy machine the new holder may connect more than once.
+            assert {duplicate.connections[0] for duplicate in server.duplicates} == {old}
+            duplicates = len(server.duplicates)
             asked = len(calls_on(server, old))
 
             fleet.send(FROZEN, signal.SIGCONT)
@@ -79,7 +81,7 @@ async def test_a_process_that_wakes_up_after_its_lease_leaves_and_writes_nothing
             await town.reaches(await town.desk.ask(job), "done")
             await town.comes_to_rest()
             await town.check_posts({stream_of(channel): keys_of(channel)})
-            assert len(server.duplicates) == 1
+            assert len(server.duplicates) == duplicates
         assert fleet.fallen == [], fleet.tails()
 
 

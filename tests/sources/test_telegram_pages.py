@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
@@ -17,7 +17,7 @@ from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import take
 from floodmark.testing.telegram import Channel, LoopbackTelegram, World
 from floodmark.testing.telegram.faults import Answer, Hang
-from telegram_desk import Desk, asked, date_of, expected, opened, reading
+from telegram_desk import Desk, a_past_day, asked, date_of, expected, opened, reading
 
 pytest_plugins = ("backends", "telegram_fixtures")
 
@@ -68,10 +68,10 @@ async def desk(server: LoopbackTelegram, channel: Channel, sqlite_copy: str) -> 
 
 
 @asynccontextmanager
-async def running(desk: Desk, **params: str) -> AsyncIterator[Run]:
+async def running(desk: Desk, target: str = "@harbour", **params: str) -> AsyncIterator[Run]:
     """A first run of a job of its own, which may be left at any point."""
     name = f"run{next(_numbers)}"
-    job = await desk.job(name=name, stream=name, params=params or {"history": "all"})
+    job = await desk.job(target, name=name, stream=name, params=params or {"history": "all"})
     await desk.ask(job)
     [lease] = await take(desk.parts)
     async with (
@@ -187,15 +187,15 @@ async def test_a_run_that_is_left_in_the_middle_of_a_request_leaves_nothing_behi
 
 
 async def test_a_day_ends_in_the_middle_of_a_page_whatever_lies_behind(
-    desk: Desk, server: LoopbackTelegram, channel: Channel
+    desk: Desk, server: LoopbackTelegram, world: World
 ) -> None:
-    """The page behind is asked for ahead of time: that this goes wrong is nobody's concern."""
-    yesterday = (datetime.now(UTC) - timedelta(days=1)).date()
-    wanted = [n for n in expected(channel) if date_of(channel, n).date() == yesterday]
-    # Where the day begins, and its two pages, the second of which reaches into today.
+    """The page behind is asked for ahead of time: an error there does not matter."""
+    channel, day = a_past_day(world)
+    wanted = [n for n in expected(channel) if date_of(channel, n).date() == day]
+    # Where the day begins, and its two pages, the second of which reaches into the next day.
     assert 100 < len(wanted) < 200
     server.flood(HISTORY, seconds=60, after=3)
-    async with running(desk, day=yesterday.isoformat()) as run:
+    async with running(desk, "@pier", day=day.isoformat()) as run:
         await run.to_its_end()
         assert run.ids == wanted
         watermark = run.read[-1].watermark

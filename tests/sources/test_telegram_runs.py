@@ -17,7 +17,7 @@ from floodmark.telemetry.events import ModeChosen, RunEnded
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import expire, rescue, rows_of, settle, take
 from floodmark.testing.telegram import Channel, LoopbackTelegram, World
-from telegram_desk import asked, collect_all, collect_some, date_of, expected, opened, stream_of, working
+from telegram_desk import a_past_day, asked, collect_all, collect_some, date_of, expected, opened, stream_of, working
 
 pytest_plugins = ("backends", "telegram_fixtures")
 
@@ -217,11 +217,11 @@ async def test_an_empty_channel_is_remembered(server: LoopbackTelegram, world: W
         assert list(await desk.posts(stream_of(empty))) == [new]
 
 
-async def test_a_single_day_is_read_once(server: LoopbackTelegram, channel: Channel, sqlite_copy: str) -> None:
-    yesterday = (datetime.now(UTC) - timedelta(days=1)).date()
-    wanted = [n for n in expected(channel) if date_of(channel, n).date() == yesterday]
+async def test_a_single_day_is_read_once(server: LoopbackTelegram, world: World, sqlite_copy: str) -> None:
+    channel, day = a_past_day(world)
+    wanted = [n for n in expected(channel) if date_of(channel, n).date() == day]
     async with working(server, sqlite_copy) as desk:
-        job = await desk.collected(params={"day": yesterday.isoformat()}, stream=f"fetch:@harbour:{yesterday}")
+        job = await desk.collected("@pier", params={"day": day.isoformat()}, stream=f"fetch:@pier:{day}")
         assert list(await desk.posts(stream_of(channel))) == wanted
         assert (await desk.watermark(job))["value"]["complete"] is True
         server.forget()
@@ -449,14 +449,14 @@ async def test_a_run_that_may_make_but_one_call_still_gets_on(
 @pytest.mark.spec("T3", "F3")
 @pytest.mark.parametrize("calls", [1, 2])
 async def test_a_day_of_which_one_call_at_a_time_may_be_made_is_read_to_its_end(
-    server: LoopbackTelegram, channel: Channel, sqlite_copy: str, calls: int
+    server: LoopbackTelegram, world: World, sqlite_copy: str, calls: int
 ) -> None:
     """Where the day begins is found out once, though that takes a call and brings no post."""
-    yesterday = (datetime.now(UTC) - timedelta(days=1)).date()
-    wanted = [n for n in expected(channel) if date_of(channel, n).date() == yesterday]
+    channel, day = a_past_day(world)
+    wanted = [n for n in expected(channel) if date_of(channel, n).date() == day]
     async with opened(server, sqlite_copy) as desk:
         await desk.account()
-        job = await desk.job(params={"day": yesterday.isoformat()})
+        job = await desk.job("@pier", params={"day": day.isoformat()})
         grudging = _Grudging(desk.parts.caller)
         async with TelegramSource(desk.parts.settings, replace(desk.ports, calls=grudging)) as source:
             await desk.ask(job)

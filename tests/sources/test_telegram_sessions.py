@@ -95,7 +95,7 @@ async def test_a_session_that_is_open_elsewhere_is_not_opened(desk: Desk, server
 
 
 async def test_a_lease_that_was_taken_away_closes_the_session(desk: Desk, server: LoopbackTelegram) -> None:
-    sessions = sessions_of(desk, ttl=timedelta(seconds=0.6))
+    sessions = sessions_of(desk, ttl=timedelta(seconds=6))
     async with sessions.borrow("reader1") as session:
         async with desk.parts.database.writing() as connection:
             await connection.execute(update(accounts).values(holder="another-host"))
@@ -126,7 +126,7 @@ async def test_a_database_that_is_away_closes_the_session_before_the_lease_ends(
     from msgspec.structs import replace
 
     store = _Unreachable(desk.parts.database, desk.parts.clock, Vault.of(desk.parts.settings))
-    sessions = Sessions(replace(desk.ports, accounts=store), ttl=timedelta(seconds=1), linger=LINGER, lanes=4)
+    sessions = Sessions(replace(desk.ports, accounts=store), ttl=timedelta(seconds=9), linger=LINGER, lanes=4)
     async with sessions.borrow("reader1") as session:
         store.is_away = True
 

@@ -48,11 +48,19 @@ class Runner:
 
     def __init__(self, parts: Parts) -> None:
         self.parts, self.interrupt, self.stopping = parts, Interrupt(), asyncio.Event()
+        self.asked_for_more = asyncio.Event()
+        """Set by a source when its first batch is kept and counted."""
 
     async def run(self, lease: Lease, collect: Collect) -> Outcome | None:
         retries = Retries(base=SECOND, longest=SECOND, chance=Random(1))
         sink = SqlSink(self.parts.keeping, self.parts.events)
         return await Executor({"test": Written(collect)}, sink, retries, self.stopping).execute(lease, self.interrupt)
+
+    async def for_ever(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+        """A source that has more to come, but never yields it."""
+        yield ONE
+        self.asked_for_more.set()
+        await asyncio.Event().wait()
 
 
 @pytest.fixture
@@ -69,11 +77,6 @@ def runner(parts: Parts) -> Runner:
 async def two_batches(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
     yield ONE
     yield TWO
-
-
-async def for_ever(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
-    yield ONE
-    await asyncio.Event().wait()
 
 
 @pytest.mark.spec("G3")
@@ -147,7 +150,7 @@ async def test_a_wait_is_bounded(parts: Parts, runner: Runner, told: timedelta |
 
 @pytest.mark.spec("V3")
 async def test_a_time_out_ends_it(parts: Parts, runner: Runner) -> None:
-    outcome = await runner.run(await given_lease(parts, timeout_seconds=0.05), for_ever)
+    outcome = await runner.run(await given_lease(parts, timeout_seconds=0.05), runner.for_ever)
 
     assert isinstance(outcome, Retry)
     assert outcome.error == "TimeoutError: took longer than its time-out of 50 ms"
@@ -170,8 +173,8 @@ async def test_a_time_out_of_the_source_itself_is_told_as_such(parts: Parts, run
 @pytest.mark.parametrize("reason", [Cancelled(reason="cancelled by operator"), Released()])
 async def test_it_can_be_ended_from_outside(parts: Parts, runner: Runner, reason: Cancelled | Released) -> None:
     """With the outcome it was ended for, and what was kept until then."""
-    running = asyncio.create_task(runner.run(await given_lease(parts), for_ever))
-    await eventually(lambda: count_of(parts, items))
+    running = asyncio.create_task(runner.run(await given_lease(parts), runner.for_ever))
+    await runner.asked_for_more.wait()
     runner.interrupt.end(reason)
 
     outcome = await running
@@ -181,8 +184,8 @@ async def test_it_can_be_ended_from_outside(parts: Parts, runner: Runner, reason
 
 @pytest.mark.spec("E1")
 async def test_a_lost_lease_leaves_nothing_to_say(parts: Parts, runner: Runner) -> None:
-    running = asyncio.create_task(runner.run(await given_lease(parts), for_ever))
-    await eventually(lambda: count_of(parts, items))
+    running = asyncio.create_task(runner.run(await given_lease(parts), runner.for_ever))
+    await runner.asked_for_more.wait()
     runner.interrupt.end(None)
 
     assert await running is None
@@ -196,21 +199,22 @@ async def test_what_a_source_makes_of_being_ended_does_not_count(
 
     async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         yield ONE
+        runner.asked_for_more.set()
         try:
             await asyncio.Event().wait()
         finally:
             raise raised
 
     running = asyncio.create_task(runner.run(await given_lease(parts), collect))
-    await eventually(lambda: count_of(parts, items))
+    await runner.asked_for_more.wait()
     runner.interrupt.end(Cancelled(reason="enough"))
 
     assert await running == Cancelled(reason="enough", kept=Kept(new=1))
 
 
 async def test_ending_it_twice_is_ending_it_once(parts: Parts, runner: Runner) -> None:
-    running = asyncio.create_task(runner.run(await given_lease(parts), for_ever))
-    await eventually(lambda: count_of(parts, items))
+    running = asyncio.create_task(runner.run(await given_lease(parts), runner.for_ever))
+    await runner.asked_for_more.wait()
     runner.interrupt.end(Cancelled(reason="first"))
     runner.interrupt.end(Cancelled(reason="second"))
 
