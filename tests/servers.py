@@ -164,6 +164,22 @@ class Postgres(Server):
         daemon = self._own()
         daemon.launch(self._command, lambda: self._is_ready(daemon))
 
+    def pause(self) -> None:
+        """Freeze the server and all its backends as a stalled machine would: connections stay open, answers stop."""
+        self._send_to_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Undo `pause`. Harmless if it was not paused."""
+        self._send_to_all(signal.SIGCONT)
+
+    def _send_to_all(self, what: signal.Signals) -> None:
+        parent = self._own().pid
+        self._own().send(what)
+        for children in Path(f"/proc/{parent}/task").glob("*/children"):
+            for pid in children.read_text().split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), what)
+
     def restart(self, mode: Mode = "immediate") -> None:
         """Take it down and bring it back: every connection breaks, everything committed stays."""
         self.kill(mode)

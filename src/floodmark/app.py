@@ -21,6 +21,7 @@ from .durations import parse_every
 from .errors import InvalidInput
 from .health import health_of, readiness_of
 from .job import CatchUp, Overlap, Policy, Priority
+from .leaving import Watchdog
 from .parts import Parts, open_parts
 from .settings import Settings, load
 from .sources.cookies.source import CookiesSource
@@ -241,22 +242,26 @@ class Floodmark:
         stop = stop or asyncio.Event()
         if is_pushed(self.settings):
             require_gateway(self.settings)
-        async with (
-            self.open() as parts,
-            pushing(self.settings, parts.name, lambda: render(parts.registry), parts.events),
-            self.opened_sources(parts) as sources,
-            _stopped_by_signals(stop, seconds),
-        ):
-            if parts.tracing is not None:
-                parts.tracing.prepare()
-            roles = _roles(parts, sources, scheduler=scheduler, worker=worker)
-            serving = await self._serving(parts, port, scheduler=scheduler, worker=worker)
-            async with serving as server:
-                for role in roles:
-                    await role.announce()
-                if ready is not None:
-                    ready(parts, server)
-                await asyncio.gather(*(role.run(stop) for role in roles))
+        watchdog = Watchdog()
+        try:
+            async with (
+                self.open() as parts,
+                pushing(self.settings, parts.name, lambda: render(parts.registry), parts.events),
+                self.opened_sources(parts) as sources,
+                _stopped_by_signals(stop, seconds, lambda: watchdog.arm(self.settings.shutdown_grace)),
+            ):
+                if parts.tracing is not None:
+                    parts.tracing.prepare()
+                roles = _roles(parts, sources, scheduler=scheduler, worker=worker)
+                serving = await self._serving(parts, port, scheduler=scheduler, worker=worker)
+                async with serving as server:
+                    for role in roles:
+                        await role.announce()
+                    if ready is not None:
+                        ready(parts, server)
+                    await asyncio.gather(*(role.run(stop) for role in roles))
+        finally:
+            watchdog.disarm()
 
     async def _serving(self, parts: Parts, port: int | None, *, scheduler: bool, worker: bool) -> "HttpServer":
         # Heavy, and most commands that import this module serve nothing.
@@ -333,6 +338,8 @@ def _in_order(declared: Sequence[JobSpec]) -> list[JobSpec]:
 
 
 @asynccontextmanager
-async def _stopped_by_signals(stop: asyncio.Event, seconds: float | None) -> AsyncIterator[None]:
-    with eventloop.stopped_by_signals(stop, seconds):
+async def _stopped_by_signals(
+    stop: asyncio.Event, seconds: float | None, stopping: Callable[[], object]
+) -> AsyncIterator[None]:
+    with eventloop.stopped_by_signals(stop, seconds, stopping=stopping):
         yield

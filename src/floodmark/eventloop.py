@@ -32,18 +32,26 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 @contextmanager
-def stopped_by_signals(stop: asyncio.Event, seconds: float | None = None, *, second: int = 1) -> Iterator[None]:
+def stopped_by_signals(
+    stop: asyncio.Event, seconds: float | None = None, *, second: int = 1, stopping: Callable[[], object] | None = None
+) -> Iterator[None]:
     """Set `stop` on SIGTERM, on Ctrl-C, or after so many seconds, while the block lasts.
 
-    A second signal ends the process at once, with exit code `second`: that is safe, if less polite.
+    A second signal ends the process at once, with exit code `second`: that is safe, if less polite. `stopping` is
+    called before `stop` is set.
     """
+
+    def begin() -> None:
+        if stopping is not None:
+            stopping()
+        stop.set()
 
     def end() -> None:
         if stop.is_set():
             os._exit(second)
-        stop.set()
+        begin()
 
-    timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, stop.set)
+    timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, begin)
     try:
         with ended_by_signals(end):
             yield

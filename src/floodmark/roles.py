@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _SOON = timedelta(seconds=1)
 # After the grace: to write down what was handed back.
 _LAST_WORDS = timedelta(seconds=3)
+# For what was cancelled to let go of its connections.
+_CLEANING_UP = timedelta(seconds=1)
 _TICK = timedelta(seconds=5)
 # A day that is being collected is written anew this often, not after each batch.
 _FILES = timedelta(seconds=2)
@@ -220,11 +222,11 @@ class SchedulerRole:
             self._syncer.stop()
         if self._notifier is not None:
             self._notifier.stop()
-        await asyncio.gather(*tasks)
+        await end_loops(tasks)
         if self._notifier is not None:
-            await self._notifier.close()
+            await politely(self._notifier.close(), self._parts.events)
         if self._channels is not None:
-            await self._channels.close()
+            await politely(self._channels.close(), self._parts.events)
             await politely(self._intake.refusals.flush(), self._parts.events)
         await politely(self.leader.resign(), self._parts.events)
         if self._is_alone:
@@ -357,7 +359,7 @@ class WorkerRole:
         finally:
             for loop in (beat, orders, presence):
                 loop.stop()
-            await asyncio.gather(*tasks)
+            await end_loops(tasks)
             await politely(self._fleet.left(self._parts.name), self._parts.events)
 
     async def _leave(self, working: "asyncio.Task[None]") -> None:
@@ -374,7 +376,7 @@ class WorkerRole:
             # The database is away. What we hold is taken back when its lease ends, and goes on from its watermark.
             self._parts.events.emit(StepFailed(step="leave", error="outcomes could not be written down in time"))
             working.cancel()
-        await asyncio.wait([working])
+            await asyncio.wait([working], timeout=_CLEANING_UP.total_seconds())
         return None
 
     async def _obey(self) -> None:
@@ -406,6 +408,16 @@ class WorkerRole:
     async def _step(self) -> None:
         await self._present()
         await self._parts.caller.step()
+
+
+async def end_loops(tasks: "Sequence[asyncio.Task[None]]") -> None:
+    """Wait for the steps under way, but not for one that hangs: each may be cut off at any point."""
+    done, late = await asyncio.wait(tasks, timeout=_LAST_WORDS.total_seconds())
+    for task in late:
+        task.cancel()
+    if late:
+        await asyncio.wait(late, timeout=_CLEANING_UP.total_seconds())
+    await asyncio.gather(*done)
 
 
 async def politely(goodbye: Coroutine[Any, Any, None], events: Events) -> None:

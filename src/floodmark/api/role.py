@@ -9,6 +9,7 @@ from floodmark.store.fleet import Fleet
 from floodmark.upkeep.loop import Loop
 
 _PRESENCE = timedelta(seconds=5)
+_LAST_WORDS_SECONDS = 1.0
 
 
 class ApiRole:
@@ -26,7 +27,11 @@ class ApiRole:
         present = asyncio.create_task(presence.run(), name=presence.name)
         await stop.wait()
         presence.stop()
-        await present
+        # Nothing depends on it: not worth waiting for a database that is away.
+        _, late = await asyncio.wait([present], timeout=_LAST_WORDS_SECONDS)
+        if late:
+            present.cancel()
+            await asyncio.wait([present], timeout=_LAST_WORDS_SECONDS)
 
     async def _present(self) -> None:
         await self._fleet.seen(

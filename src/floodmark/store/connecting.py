@@ -27,7 +27,7 @@ USUAL_STEP = timedelta(seconds=5)
 LONG_WORK = timedelta(minutes=30)
 _KEEPALIVE_PROBES = 3
 # The server needs a moment to tell us that it has given up.
-_SERVER_SHARE, _LOCK_SHARE = 0.9, 0.8
+_STATEMENT_SHARE, _LOCK_SHARE, _IDLE_SHARE = 0.9, 0.8, 0.6
 # Connections that are idle have nothing left to say: this is for the farewell.
 _FAREWELL_SECONDS = 1.0
 
@@ -97,10 +97,10 @@ async def _closed(connection: Connection) -> None:
 def _server_settings(limit: float, step: float) -> dict[str, str]:
     return {
         "application_name": "floodmark",
-        "statement_timeout": f"{int(limit * _SERVER_SHARE * 1000)}ms",
+        "statement_timeout": f"{int(limit * _STATEMENT_SHARE * 1000)}ms",
         "lock_timeout": f"{int(limit * _LOCK_SHARE * 1000)}ms",
         # A frozen or partitioned process must not hold row locks for longer than others wait.
-        "idle_in_transaction_session_timeout": f"{int(limit * _LOCK_SHARE * 1000)}ms",
+        "idle_in_transaction_session_timeout": f"{int(limit * _IDLE_SHARE * 1000)}ms",
         # Ignored on Unix sockets, and by servers on systems that know no such thing.
         "tcp_keepalives_idle": str(_idle_seconds(step)),
         "tcp_keepalives_interval": "1",

@@ -172,7 +172,7 @@ class Database:
         except (DBAPIError, *_DISCONNECTED) as error:
             shown = self.engine.url.render_as_string(hide_password=True)
             raise Unavailable(
-                f"the database {shown} does not answer: {error}",
+                f"the database {shown} does not answer: {str(error) or type(error).__name__}",
                 hint="Check DATABASE_URL with: floodmark settings",
             ) from error
 

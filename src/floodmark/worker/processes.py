@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import structlog
@@ -20,6 +21,7 @@ from floodmark.api.server import HttpServer
 from floodmark.errors import InvalidInput
 from floodmark.eventloop import stopped_by_signals
 from floodmark.health import health_of, readiness_of
+from floodmark.leaving import MARGIN, Watchdog
 from floodmark.parts import PROCESS_NAME, Parts, new_name, open_parts
 from floodmark.roles import death_watch, politely
 from floodmark.settings import Settings
@@ -31,8 +33,8 @@ FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 # A process that lived this long was well: the next pause is short again.
 _WELL_SECONDS = 60.0
 _LONGEST_PAUSE_SECONDS = 30.0
-# What a process may take beyond its own grace before it is killed.
-_PATIENCE_SECONDS = 5.0
+# What a process may take beyond its own grace before it is killed; it should have left by itself by then.
+_PATIENCE = MARGIN + timedelta(seconds=1)
 
 
 class Supervisor:
@@ -48,7 +50,8 @@ class Supervisor:
         if is_pushed(settings):
             require_gateway(settings)
         self._settings, self._command, self._count = settings, command, count
-        self._stop = asyncio.Event()
+        self._stop, self._watchdog = asyncio.Event(), Watchdog()
+        self._grace = settings.shutdown_grace + _PATIENCE
         self._pids: dict[int, int] = {}
         self.restarts = 0
 
@@ -66,6 +69,7 @@ class Supervisor:
                 async with open_parts(self._settings) as parts:
                     await self._serve(parts, port, seconds, ready)
             finally:
+                self._watchdog.disarm()
                 del os.environ[FOLDER]
 
     async def _serve(
@@ -81,7 +85,7 @@ class Supervisor:
             pushing(self._settings, parts.name, metrics, parts.events),
             HttpServer(page, self._settings.host, chosen, fallback=port is None) as server,
         ):
-            with stopped_by_signals(self._stop, seconds):
+            with stopped_by_signals(self._stop, seconds, stopping=lambda: self._watchdog.arm(self._grace)):
                 if ready is not None:
                     ready(server)
                 await asyncio.gather(*(self._keep_running(parts, place) for place in range(self._count)))
@@ -136,7 +140,7 @@ class Supervisor:
 
     async def _end(self, process: asyncio.subprocess.Process, ended: "asyncio.Task[int]") -> None:
         process.terminate()
-        grace = self._settings.shutdown_grace.total_seconds() + _PATIENCE_SECONDS
+        grace = self._grace.total_seconds()
         await asyncio.wait({ended}, timeout=grace)
         if not ended.done():
             structlog.get_logger().error("worker process did not leave, killing it", pid=process.pid, grace=grace)

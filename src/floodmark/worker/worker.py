@@ -65,12 +65,11 @@ class Worker:
         return self._busy
 
     async def run(self) -> None:
-        """Work until `stop`; returns once nothing is in hand any more."""
+        """Work until `stop`; returns once nothing is in hand any more. Cancelled, it abandons what is in hand."""
         slots = [asyncio.create_task(self._slot(), name=f"slot-{n}") for n in range(self.slots)]
         settling = asyncio.create_task(self._settle_all(), name="settling")
         try:
             await self._take_in()
-        finally:
             self._work.set()
             await asyncio.gather(*slots)
             # Not before: a lease that was under way when we were stopped may still have brought something.
@@ -78,6 +77,12 @@ class Worker:
             self._outcome.set()
             await settling
             await self._queue.leave(self.name)
+        finally:
+            left = [task for task in (*slots, settling) if not task.done()]
+            for task in left:
+                task.cancel()
+            if left:
+                await asyncio.wait(left)
 
     def drain(self) -> None:
         """Take no more work; what is in hand goes on."""

@@ -1,0 +1,39 @@
+"""The last resort of a process that was asked to stop: it leaves after its grace, whatever hangs."""
+
+import os
+import sys
+import threading
+from datetime import timedelta
+
+MARGIN = timedelta(seconds=5)
+"""Time beyond SHUTDOWN_GRACE to write down what was handed back and to close connections."""
+
+
+class Watchdog:
+    """Ends the process when its time is over. A thread, because the event loop itself may be what hangs."""
+
+    def __init__(self) -> None:
+        self._timer: threading.Timer | None = None
+
+    def arm(self, grace: timedelta) -> None:
+        """Leave after `grace` and the margin. Later calls change nothing."""
+        if self._timer is None:
+            self._timer = threading.Timer((grace + MARGIN).total_seconds(), _leave, [grace])
+            self._timer.daemon = True
+            self._timer.start()
+
+    def disarm(self) -> None:
+        """Everything has ended in time."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _leave(grace: timedelta) -> None:
+    # Work in hand is taken back when its leases end, as after any sudden death.
+    sys.stderr.write(
+        f"floodmark: still busy {MARGIN.total_seconds():g} s after SHUTDOWN_GRACE ({grace.total_seconds():g} s): "
+        "leaving without waiting for what hangs\n"
+    )
+    sys.stderr.flush()
+    os._exit(1)

@@ -1,0 +1,222 @@
+"""Connections that fall silent without a reset: every step ends in time, and the next one works."""
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from redis.exceptions import RedisError
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+from backends import opening
+from command_line import CommandLine
+from command_line import eventually as sooner_or_later
+from faulty_proxy import DOWN, FaultyProxy
+from floodmark.errors import Unavailable
+from floodmark.execution import State
+from floodmark.leaving import MARGIN
+from floodmark.outcome import Done
+from floodmark.parts import Parts
+from floodmark.settings import Settings
+from floodmark.signals.port import Topic
+from floodmark.store.database import PostgresDatabase, open_database
+from floodmark.store.tables import job_executions
+from floodmark.telemetry.events import Events
+from floodmark.testing.eventually import eventually
+from floodmark.testing.factories import given_queued, rows_of, settle, take
+from servers import Postgres
+
+# The shortest time that a step may take; two of them, and what a busy machine adds.
+SHORT: dict[str, Any] = {"execution_lease": timedelta(seconds=9), "scheduler_leader_ttl": timedelta(seconds=9)}
+STEP = Settings(**SHORT).step_timeout.total_seconds()
+AT_MOST = 2 * STEP + 15
+FAILED = (Unavailable, OSError, SQLAlchemyError, RedisError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+
+@contextmanager
+def cut_off(*urls: str) -> Iterator[list[FaultyProxy]]:
+    proxies = [FaultyProxy(url).__enter__() for url in urls]
+    try:
+        yield proxies
+    finally:
+        for proxy in proxies:
+            proxy.__exit__()
+
+
+async def ended(step: Callable[[], Awaitable[Any]]) -> float:
+    """How long a step took, whether it went well or not."""
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(60):
+            await step()
+    except FAILED:
+        pass
+    return time.monotonic() - began
+
+
+async def read(parts: Parts) -> None:
+    async with parts.database.reading() as connection:
+        await connection.execute(text("SELECT count(*) FROM jobs"))
+
+
+async def write(parts: Parts) -> None:
+    async with parts.database.writing() as connection:
+        await connection.execute(text("DELETE FROM jobs WHERE name = 'nobody'"))
+
+
+async def ping(parts: Parts) -> None:
+    assert parts.redis is not None
+    await parts.redis.ping()
+
+
+def steps(parts: Parts) -> list[Callable[[], Awaitable[Any]]]:
+    """One step on each way to the servers."""
+    return [
+        lambda: parts.signals.notify(Topic.JOBS),
+        lambda: read(parts),
+        lambda: write(parts),
+        lambda: ping(parts),
+        parts.queue.depth,
+        lambda: parts.leases.acquire("leader", holder="a", ttl=timedelta(seconds=9)),
+    ]
+
+
+@pytest.mark.spec("G2", "E1")
+async def test_every_step_ends_in_time_when_connections_fall_silent(pg_clean: str, redis_url: str) -> None:
+    """Open connections vanish while new ones work, then new ones too; healed, everything works at once."""
+    with cut_off(pg_clean, redis_url) as (postgres, valkey):
+        async with opening(postgres.url, valkey.url)(**SHORT) as parts, opening(pg_clean)() as other:
+            bell = parts.signals.bell(Topic.WORKERS)
+            for step in steps(parts):
+                await step()
+            for new in (False, True):
+                postgres.swallow(new=new)
+                valkey.swallow(new=new)
+                took = await asyncio.gather(*(ended(step) for step in steps(parts)))
+                assert max(took) < AT_MOST, took
+            postgres.heal()
+            valkey.heal()
+            for step in steps(parts):
+                await eventually(lambda step=step: went_well(step))  # type: ignore[misc]
+            # The connection that listens was replaced as well.
+            await bell.wait(timedelta())
+
+            async def heard() -> bool:
+                await other.signals.notify(Topic.WORKERS)
+                return await bell.wait(timedelta(seconds=1))
+
+            await eventually(heard)
+
+
+async def went_well(step: Callable[[], Awaitable[Any]]) -> bool:
+    try:
+        await step()
+    except FAILED:
+        return False
+    return True
+
+
+@pytest.mark.spec("G3", "G2")
+async def test_a_worker_settles_soon_after_its_connections_fell_silent(pg_clean: str) -> None:
+    """The outcome is written on a new connection; an answer that was lost is found to be written already."""
+    with FaultyProxy(pg_clean) as proxy:
+        async with opening(proxy.url)(**SHORT) as parts:
+            faults: list[Callable[[], None]] = [
+                proxy.swallow,
+                lambda: proxy.swallow(DOWN),
+                lambda: proxy.lose_reply_to(b"COMMIT"),
+            ]
+            for fall_silent in faults:
+                await given_queued(parts)
+                [lease] = await take(parts)
+                fall_silent()
+                began = time.monotonic()
+                await settle(parts, lease, Done())
+                assert time.monotonic() - began < AT_MOST
+                proxy.heal()
+            rows = await rows_of(parts, job_executions)
+            assert {row["state"] for row in rows} == {State.DONE.value}
+
+
+@pytest.mark.spec("E1", "G2")
+async def test_every_step_ends_in_time_while_postgresql_is_stopped() -> None:
+    """SIGSTOP: nothing answers and nothing is closed. Afterwards the same process works on."""
+    with Postgres.start(own=True) as postgres:
+        url = postgres.create_database("stopped")
+        async with closing_database(url) as database:
+            await database.ping()
+            postgres.pause()
+            try:
+                took = await asyncio.gather(ended(database.ping), ended(lambda: hot(database)))
+                assert max(took) < AT_MOST, took
+                began = time.monotonic()
+            finally:
+                postgres.resume()
+            await hot(database)
+            await database.ping()
+            assert time.monotonic() - began < AT_MOST
+
+
+@asynccontextmanager
+async def closing_database(url: str) -> AsyncIterator[PostgresDatabase]:
+    database = open_database(url, events=Events(), step=timedelta(seconds=STEP))
+    assert isinstance(database, PostgresDatabase)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+async def hot(database: PostgresDatabase) -> None:
+    await database.hot("select", lambda connection: connection.execute("SELECT 1"))
+
+
+@pytest.mark.spec("G6", "E1")
+async def test_a_long_transaction_and_a_full_pool_cost_others_a_bounded_wait(pg_clean: str) -> None:
+    """One connection on each way, both taken: whoever comes next is refused in time, and nothing piles up."""
+    async with opening(pg_clean)(**SHORT, database_pool_max=2) as parts:
+        database = parts.database
+        assert isinstance(database, PostgresDatabase)
+
+        async def sleep(connection: Any) -> None:
+            await connection.execute("SELECT pg_sleep(60)")
+
+        async def read_slowly() -> None:
+            async with database.reading() as connection:
+                await connection.execute(text("SELECT pg_sleep(60)"))
+
+        waiting = [lambda: database.hot("sleep", sleep), read_slowly, *steps(parts)[:3], *steps(parts)[1:3]]
+        took = await asyncio.gather(*(ended(step) for step in waiting))
+        assert max(took) < AT_MOST, took
+        for step in steps(parts)[:3]:
+            await step()
+
+
+@pytest.mark.spec("G7")
+@pytest.mark.parametrize("role", ["up", "scheduler"])
+def test_a_process_leaves_after_its_grace_whatever_hangs(
+    role: str, pg_clean: str, redis_url: str, tmp_path: Path
+) -> None:
+    """SIGTERM while nothing answers any more: it is gone after SHUTDOWN_GRACE and the margin."""
+    grace = 2.0
+    with cut_off(pg_clean, redis_url) as (postgres, valkey):
+        cli = CommandLine(
+            tmp_path, DATABASE_URL=postgres.url, REDIS_URL=valkey.url, SHUTDOWN_GRACE=str(grace), PORT="0"
+        )
+        app = ("--app", "feeds:app") if role == "up" else ()
+        with cli.running(role, *app, "--port", "0") as process:
+            sooner_or_later(lambda: "leader changed" in cli.said())
+            postgres.swallow(new=True)
+            valkey.swallow(new=True)
+            asked = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+            # Ending an interpreter takes a moment on a busy machine.
+            assert time.monotonic() - asked < grace + MARGIN.total_seconds() + 3
