@@ -123,6 +123,7 @@ def _command_line(folder: Path, parts: Parts, collector: Collector) -> CommandLi
         DATABASE_URL=parts.settings.database_url,
         REDIS_URL=str(parts.settings.redis),
         OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+        PYTHON_MODULES="chatty",
         HTTP_ALLOW_HOSTS="127.0.0.1",
         BACKOFF_BASE_SECONDS="0.01",
     )

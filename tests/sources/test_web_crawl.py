@@ -285,6 +285,7 @@ async def test_patterns_and_numbers_bound_a_crawl(site: Site, sqlite_copy: str) 
         job = await desk.job(include=["/news/*"], exclude=["**/print"], max_pages=6, sitemaps=False)
         first = await desk.run(job)
         assert first.result["stopped"] == "at max_pages=6"
+        assert first.result["notes"] == ["stopped at max_pages=6: the next crawls go on with the rest"]
         assert len(await desk.collected(job)) == 5
         assert not {"/about", "/news/print"} & set(site.paths())
         assert (await desk.notes(job))["/"] == "no pattern wants it; read for its links"

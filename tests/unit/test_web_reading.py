@@ -100,6 +100,7 @@ def test_links_are_counted_once_it_is_known_where_they_lead(monkeypatch: pytest.
     seen = answered(PAGE, body)
     assert len(seen.follow) == 500
     assert seen.notable == ["has more than 500 links: the others are not followed"]
+    assert answered(PAGE, f"<main>{'word ' * 110_000}").notable == ["its text is cut at 500,000 characters"]
 
 
 @pytest.mark.parametrize(

@@ -276,8 +276,11 @@ class Crawl:
     def _why_not(self, page: Page) -> Seen | None:
         crawl = self._mark.crawl
         if is_index(page):
-            is_wanted = self._mark.indexes < _MOST_INDEXES
-            return None if is_wanted else skipped(page, crawl, "one list of pages too many")
+            if self._mark.indexes < _MOST_INDEXES:
+                return None
+            seen = skipped(page, crawl, "one list of pages too many")
+            seen.notable = [f"is one of more than {_MOST_INDEXES} sitemaps and feeds, and is not read"]
+            return seen
         if page.url != self._scope.start and not self._scope.holds(page.url):
             return skipped(page, crawl, "no pattern wants it")
         if page.depth > self._params.max_depth:
@@ -471,6 +474,7 @@ class Crawl:
         result |= {name: getattr(mark, name) for name in names}
         if self._budget <= 0:
             result["stopped"] = f"at max_pages={self._params.max_pages}"
+            self._context.note(f"stopped at max_pages={self._params.max_pages}: the next crawls go on with the rest")
         if self._room <= 0:
             result["full"] = f"{self._params.most_known:,} addresses are known; further ones are not remembered"
             self._context.note(f"{result['full']} (20 times max_pages)")

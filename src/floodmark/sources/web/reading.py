@@ -12,8 +12,8 @@ from floodmark.batch import Page
 from floodmark.http.client import Answer
 
 from .charsets import decoded
-from .extract import HOLLOW, MOST_LINKS, MOST_LISTED, Document, document_of
-from .feeds import parse_feed
+from .extract import HOLLOW, MOST_LINKS, MOST_LISTED, MOST_TEXT, Document, document_of
+from .feeds import Feed, parse_feed
 from .nesting import TooNested
 from .sitemaps import is_packed, parse_sitemap
 from .trees import NotXml
@@ -192,6 +192,7 @@ def _index(page: Page, after: Page, answer: Answer, scope: Scope) -> Seen:
         else:
             feed = parse_feed(body, answer.charset, page.url)
             pages, indexes, note = tuple(entry.link for entry in feed.entries if entry.link), (), FEED
+            notable += _faults(feed)
     except NotXml as error:
         if not is_index(page):
             return _noted(page, after, f"not HTML: {answer.media_type}")
@@ -209,6 +210,12 @@ def _index(page: Page, after: Page, answer: Answer, scope: Scope) -> Seen:
     )
 
 
+def _faults(feed: Feed) -> list[str]:
+    found = [] if feed.fault is None else [f"this feed is not well-formed ({feed.fault}): it is read as far as it goes"]
+    read = len(feed.entries) + feed.empty
+    return [*found, f"this feed has {feed.total:,} entries: only {read:,} are followed"] if feed.total > read else found
+
+
 def _page(page: Page, after: Page, answer: Answer, scope: Scope, now: datetime) -> Seen:
     rules = "\n".join(answer.headers.getall("X-Robots-Tag", ()))
     try:
@@ -218,6 +225,8 @@ def _page(page: Page, after: Page, answer: Answer, scope: Scope, now: datetime) 
     base = _base(page.url, document, scope)
     links = scope.links(document.hrefs, base)
     notable = _crop(links) + ([document.lacking] if document.lacking else [])
+    if len(document.text) >= MOST_TEXT:
+        notable.append(f"its text is cut at {MOST_TEXT:,} characters")
     follow = _wanted(links) if document.is_followed else []
     feeds = [(address, FEED) for address in scope.links(document.feeds, base)]
     seen = Seen(kind=Kind.SKIPPED, before=page, page=after, follow=follow, indexes=feeds, notable=notable)

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 # Longer than this between two pages is no delay but a way of saying no; sites that mean it write Disallow.
 LONGEST_DELAY = timedelta(hours=1)
-MOST_SITEMAPS = 50
+MOST_SITEMAPS = 1000
 # Each address is compared with each rule that has a wildcard.
 _MANY_WILDCARDS = 2000
 # Characters of a line that count: more than any address has.
