@@ -35,7 +35,7 @@ def _install(npm: str, cache: Path) -> None:
         for name in ("package.json", "package-lock.json"):
             shutil.copy(HERE / name, made / name)
         command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--omit=peer"]
-        done = subprocess.run(command, cwd=made, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(command, cwd=made, capture_output=True, text=True, check=False)
         if done.returncode:
             not_tested(f"npm could not install the consent managers: {done.stderr.strip()[-500:]}")
         try:

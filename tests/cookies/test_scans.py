@@ -158,6 +158,9 @@ async def test_a_scan_sees_what_a_visitor_sees(scanner: CookiesSource, shop: Sho
         ("reject_on_second_layer", ()),
     ]
     [evidence] = report["findings"][0]["evidence"]
+    assert report["findings"][1]["evidence"][0].startswith(
+        f"_gid (Google Analytics, statistics; first party, visitor.test): set by an inline script of {origin}/ at "
+    )
     setter = f"set by the script {origin}/count.js on {origin}/ at "
     assert evidence.startswith(f"_ga (Google Analytics, statistics; first party, visitor.test): {setter}")
     assert evidence.endswith(" s after the visit began; kept for 1 year.")

@@ -112,6 +112,10 @@ def test_purposes_come_from_the_table_or_are_unknown() -> None:
     assert known_as("IDE", "example.com").purpose == "unknown", "a name that anybody may use"
     assert known_as("_gat", "notgoogle.com").about == "Slows down requests."
     assert known_as("xyz", "example.com").purpose == "unknown"
+    assert (known_as("cc_cookie", "a.test").purpose, known_as("fides_consent", "a.test").vendor) == (
+        "necessary",
+        "Fides",
+    )
 
 
 @pytest.mark.parametrize(

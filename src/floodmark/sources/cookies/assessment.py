@@ -152,12 +152,13 @@ def _setter(cookie: Entry) -> str:
         return f"set by the response of {url or host}"
     if url is None:
         return "set by a script"
-    is_inline = url.rstrip("/") == (cookie.get("first_seen_on") or "").split("?")[0].split("#")[0].rstrip("/")
-    return f"set by an inline script of {url}" if is_inline else f"set by the script {url}"
+    return f"set by an inline script of {url}" if cookie.get("set_inline") else f"set by the script {url}"
 
 
 def _moment(cookie: Entry, phase: Entry) -> str:
-    page = f" on {cookie['first_seen_on']}" if cookie.get("first_seen_on") else ""
+    seen_on = cookie.get("first_seen_on")
+    is_same = seen_on is not None and seen_on.rstrip("/") == (cookie.get("set_by_url") or "").rstrip("/")
+    page = f" on {seen_on}" if seen_on and not is_same else ""
     at, began = cookie.get("set_at"), phase.get("began_at")
     if at is None:
         return page

@@ -67,7 +67,7 @@ async def look_for(page: "Page", token: str = "", *, layer: Literal[1, 2] = 1) -
     found: list[Look] = []
     loaded: dict[str, None] = {}
     for frame in page.frames[:_MOST_FRAMES]:
-        seen = await _look_in(frame, token, layer)
+        seen = await _unless_gone(_look_in(frame, token, layer))
         if seen is None:
             continue
         loaded.update(dict.fromkeys(seen.loaded))
@@ -180,12 +180,8 @@ async def _look_in(frame: "Frame", token: str, layer: int) -> Look | None:
         "framed": framed,
         "token": token,
     }
-    handle = await _unless_gone(frame.evaluate_handle(_finder(), argument))
-    if handle is None:
-        return None
-    told = await _unless_gone(handle.evaluate(_NAMES))
-    if told is None:
-        return None
+    handle = await frame.evaluate_handle(_finder(), argument)
+    told = await handle.evaluate(_NAMES)
     buttons: dict[Role, Button] = {}
     for role, text in told["texts"].items():
         held = await handle.evaluate_handle("(found, role) => found.buttons[role]", role)
@@ -211,9 +207,9 @@ async def _place_of(frame: "Frame") -> tuple[list[str], bool]:
     if frame.parent_frame is None:
         return [], True
     hosts = {manager.name: manager.host for manager in managers() if manager.inside == "frame"}
-    element = await _unless_gone(frame.frame_element())
-    place = None if element is None else await _unless_gone(element.evaluate(_PLACE, hosts))
-    if place is None or not place["isVisible"]:
+    element = await frame.frame_element()
+    place = await element.evaluate(_PLACE, hosts)
+    if not place["isVisible"]:
         return [], False
     outer, is_visible = await _place_of(frame.parent_frame)
     return [*place["names"], *outer], is_visible

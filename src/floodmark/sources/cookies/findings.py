@@ -37,7 +37,9 @@ class Cookie(Struct, frozen=True, kw_only=True):
     set_from: str | None = None
     """The host of that response, or of the script."""
     set_by_url: str | None = None
-    """The address of that response or script, without its query; of an inline script that of its page."""
+    """The address of that response or script, without its query; of an inline script that of its page or frame."""
+    set_inline: bool = False
+    """Whether the script is part of the page or frame itself."""
     set_at: float | None = None
     """When it was set, in seconds since 1970; None: not seen."""
     first_seen_on: str | None = None

@@ -87,7 +87,7 @@ def _tile(phase: Mapping[str, Any]) -> str:
     contacts = len(phase["contacts"])
     return (
         f'<div class="tile">{heading}<b>{counts["cookies"]}</b>'
-        f'<span class="soft">cookies, {counts["third"]} of third parties;'
+        f'<span class="soft">cookie{"" if counts["cookies"] == 1 else "s"}, {counts["third"]} of third parties;'
         f" {contacts} other host{'' if contacts == 1 else 's'}</span><p>{purposes}</p></div>"
     )
 
@@ -137,7 +137,8 @@ def _banner(banner: Mapping[str, Any]) -> str:
     off = (
         f", after turning off {counted(banner['switched_off'], 'switch', 'switches')}" if banner["switched_off"] else ""
     )
-    return f"Consent banner: {_text(banner['name'])}" + (f". Pressed {steps}{layer}{off}." if steps else ".")
+    name = f"recognised {banner['name']}" if banner["name"].startswith("by ") else banner["name"]
+    return f"Consent banner: {_text(name)}" + (f". Pressed {steps}{layer}{off}." if steps else ".")
 
 
 def _picture(content: bytes, caption: str) -> str:

@@ -75,6 +75,8 @@ async (token) => {
     indexeddb,
     cache,
     worker,
+    agent: navigator.userAgent,
+    isDriven: navigator.webdriver === true,
     writes: (window[token]?.writes ?? []).slice(0, 1000),
     title: document.title.slice(0, 300),
     text: (document.body?.innerText || "").slice(0, 2000),

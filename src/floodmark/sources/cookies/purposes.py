@@ -8,6 +8,8 @@ from importlib.resources import files
 
 from msgspec import Struct
 
+from .managers import managers
+
 UNKNOWN = "unknown"
 PURPOSES = ("necessary", "preferences", "statistics", "marketing", UNKNOWN)
 
@@ -47,10 +49,20 @@ def table() -> tuple[Known, ...]:
     return tuple(rows)
 
 
+def _choices() -> list[Known]:
+    about = "Stores the choice made on the consent banner."
+    return [
+        Known(name=name, purpose="necessary", vendor=manager.name, about=about)
+        for manager in managers()
+        for name in manager.cookies
+        if not name.startswith("localStorage:")
+    ]
+
+
 @lru_cache(maxsize=1)
 def _rules() -> tuple[_Rule, ...]:
-    # Rows that name a domain know more than those that do not.
-    rows = sorted(table(), key=lambda row: row.domain is None)
+    # Rows that name a domain know more than those that do not; where consent managers keep the choice comes last.
+    rows = [*sorted(table(), key=lambda row: row.domain is None), *_choices()]
     return tuple(_Rule(re.compile(translate(row.name)), row) for row in rows)
 
 

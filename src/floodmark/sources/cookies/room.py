@@ -43,6 +43,9 @@ class Shown(Struct, frozen=True):
     title: str = ""
     text: str = ""
     links: tuple[str, ...] = ()
+    agent: str = ""
+    is_driven: bool = False
+    """What it knows as `navigator.userAgent` and `navigator.webdriver`."""
 
 
 class Origin(Struct, frozen=True):
@@ -51,6 +54,7 @@ class Origin(Struct, frozen=True):
     url: str | None
     host: str | None
     at: float
+    is_inline: bool = False
 
 
 def is_gone(browser: Browser, error: Error) -> bool:
@@ -223,12 +227,13 @@ class Room:
             if told is None:
                 continue
             if frame is self.page.main_frame:
-                self.seen = Shown(told["title"], told["text"], tuple(told["links"]))
+                links = tuple(told["links"])
+                self.seen = Shown(told["title"], told["text"], links, told["agent"], told["isDriven"])
             self._keep_storage(told)
             for write in told["writes"]:
                 domain = (write["domain"] or write["host"]).lstrip(".").lower()
                 script = write["script"] or ""
-                origin = Origin(_address(script), urlsplit(script).hostname, float(write["at"]))
+                origin = Origin(_address(script), _host(script) or None, float(write["at"]), bool(write["isInline"]))
                 self._by_script.setdefault((write["name"], domain), origin)
         for cookie in await self._cookies():
             self._first_seen.setdefault(_identity(cookie), self.page.url)
@@ -324,6 +329,7 @@ class Room:
             set_by="header" if key in self._by_header else "script",
             set_from=None if origin is None else origin.host,
             set_by_url=None if origin is None else origin.url,
+            set_inline=origin is not None and origin.is_inline,
             set_at=None if origin is None else round(origin.at, 3),
             first_seen_on=self._first_seen.get(_identity(told)),
             blocked_by_default=party == "third" and partition is None,
@@ -353,8 +359,12 @@ def _address(url: str) -> str | None:
     return re.split(r"[?#]", url, maxsplit=1)[0][:_LONGEST_ADDRESS] or None
 
 
-def _host(origin: str) -> str:
-    return urlsplit(origin).hostname or ""
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        # Whatever a page wrote into its stack.
+        return ""
 
 
 def first_line(error: Error) -> str:

@@ -60,7 +60,7 @@ class _Scan:
         self._start, self._final, self._site = order.starts[0], order.starts[0], ""
         self._pages: list[tuple[str, int]] = []
         self._notes: list[str] = []
-        self._identity: dict[str, Any] = {"userAgent": user_agent or "", "webdriver": False}
+        self._agent, self._is_driven = user_agent or "", False
         self._managers: tuple[str, ...] = ()
 
     async def run(self) -> Found:
@@ -70,8 +70,7 @@ class _Scan:
             phases += [await self._answered(kind, seen) for kind in ("accept", "reject")]
         if self._order.params.insecure:
             self._notes.append("certificates were not checked (insecure)")
-        agent = str(self._identity["userAgent"])
-        is_recognisable = bool(self._identity["webdriver"]) or "Headless" in agent
+        is_recognisable = self._is_driven or "Headless" in self._agent
         if is_recognisable:
             self._notes.append(
                 "the scan could be recognised as a program, and some consent managers hide from programs"
@@ -81,7 +80,7 @@ class _Scan:
             start=self._start,
             final=self._final,
             browser=f"Chromium {self._browser.version}",
-            user_agent=agent,
+            user_agent=self._agent,
             is_recognisable=is_recognisable,
             managers=self._managers,
             phases=tuple(phases),
@@ -104,12 +103,10 @@ class _Scan:
                 found = replace(await room.told("before", self._site, first.result), note=first.note, picture=picture)
                 return found, None
             seen = await self._choices(room)
-            self._identity = await room.page.evaluate(
-                "({userAgent: navigator.userAgent, webdriver: navigator.webdriver})"
-            )
             picture = await room.picture()
             # A banner that came late may have brought cookies with it.
             await room.look()
+            self._agent, self._is_driven = room.seen.agent, room.seen.is_driven
             result = await self._visit_all(room, is_finding=True)
             found = await room.told("before", self._site, result)
             banner = next((Banner(name=look.name) for look in seen.values() if look.is_banner), None)

@@ -16,10 +16,13 @@
   };
   const note = (name, domain) => {
     if (writes.length >= most) return;
+    const script = scriptOf();
+    const bare = (url) => url?.split(/[?#]/)[0];
     writes.push({
       name: String(name).trim().slice(0, 500),
       domain: domain ? String(domain).trim().slice(0, 300) : null,
-      script: scriptOf()?.slice(0, 2000) ?? null,
+      script: script?.slice(0, 2000) ?? null,
+      isInline: bare(script) === bare(location.href),
       at: (performance.timeOrigin + performance.now()) / 1000,
       host: location.hostname,
     });
