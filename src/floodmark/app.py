@@ -268,9 +268,12 @@ class Floodmark:
         from .api.health import health_app  # noqa: PLC0415
         from .api.server import HttpServer  # noqa: PLC0415
 
-        host, is_any = self.settings.host, port is None
+        host = self.settings.host
+        name = "port" if scheduler == worker else "scheduler_port" if scheduler else "worker_port"
+        # A port that someone has asked for is that one or none: whoever connects to it must not meet someone else.
+        is_any = port is None and self.settings.origin(name) == "default"
+        usual: int = getattr(self.settings, name)
         if scheduler != worker:
-            usual = self.settings.scheduler_port if scheduler else self.settings.worker_port
             metrics = (lambda: render(parts.registry)) if is_scraped(self.settings) else None
             page = health_app(metrics, lambda: health_of(parts), lambda: readiness_of(parts))
             return HttpServer(page, host, usual if port is None else port, fallback=is_any)
@@ -279,7 +282,6 @@ class Floodmark:
 
         await require_token_to_listen(parts, host)
         app = create_app(parts)
-        usual = self.settings.port
         return HttpServer(app, host, usual if port is None else port, fallback=is_any, leaving=app.state.live.close)
 
 

@@ -32,7 +32,7 @@ from .signals.local import LocalSignals
 from .signals.port import Signals
 from .signals.postgres import PostgresSignals
 from .store.breakers import Breakers
-from .store.database import Database, PostgresDatabase, SqliteDatabase, open_database
+from .store.database import Database, PostgresDatabase, SqliteDatabase, open_database, tighten
 from .store.limits import Limits
 from .store.migrate import migrate, require_newest
 from .store.port import Firing, Keeping, Leasing, Upkeep
@@ -168,6 +168,9 @@ async def open_parts(
             step=settings.step_timeout,
         )
         stack.push_async_callback(database.close)
+        if os.name == "posix" and settings.floodmark_home.is_dir():
+            # Made by an earlier version, others can read it: the database and the key are in it.
+            tighten(settings.floodmark_home, 0o700)
         await database.ping()
         await _prepare(database)
         redis = _open_redis(settings)

@@ -11,8 +11,8 @@ import secrets
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cached_property
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +24,8 @@ from .settings import Settings
 
 SHORTEST_KEY = 16
 KEY_FILE = "secret.key"
+# Beside it while the key is rotated, and afterwards.
+NEW_KEY_FILE, OLD_KEY_FILE = "secret.key.new", "secret.key.old"
 
 _VERSION = "v1"
 _NONCE_BYTES = 12
@@ -37,24 +39,26 @@ _SHARE = (
 
 
 class Vault:
-    """Seals and opens texts. The key is looked for when it is first needed, and made when something is first sealed."""
+    """Seals and opens texts. The key is looked for when it is needed, and made when something is first sealed.
 
-    def __init__(self, key: str | None, file: Path) -> None:
-        self._given, self._file = key, file
+    While the key is being rotated two are accepted: what is sealed names its key, and any key that is known opens it.
+    The files are read each time, so that a running process takes part in a rotation.
+    """
+
+    def __init__(self, key: str | None, file: Path, old: str | None = None) -> None:
+        self._given, self._old, self._file = key, old, file
 
     @staticmethod
     def of(settings: Settings) -> "Vault":
         """The vault that the settings describe."""
-        key = settings.floodmark_secret_key
+        key, old = settings.floodmark_secret_key, settings.floodmark_secret_key_old
         given = key.get_secret_value() if key is not None else ""
-        return Vault(given or None, settings.floodmark_home / KEY_FILE)
+        before = old.get_secret_value() if old is not None else ""
+        return Vault(given or None, settings.floodmark_home / KEY_FILE, before or None)
 
     def seal(self, text: str, *, label: str) -> str:
         """Encrypt a text that only `label` may be opened with."""
-        key = self._key_to_seal
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        data = key.cipher.encrypt(nonce, text.encode(), label.encode())
-        return f"{_VERSION}.{key.mark}.{base64.urlsafe_b64encode(nonce + data).decode()}"
+        return _sealed(self._current(), text, label)
 
     def open(self, sealed: str, *, label: str) -> str:
         """What was sealed. `Conflict` if it was with another key, or if the row has been tampered with."""
@@ -62,25 +66,77 @@ class Vault:
         mark, _, data = rest.partition(".")
         if version != _VERSION:
             raise Conflict(f"the secret of {label} is not in a form this version knows", hint="upgrade Floodmark")
-        key = self._key_to_open(label)
-        if key.mark != mark:
-            raise Conflict(
-                f"wrong key: the secret of {label} was stored with the key {mark}, and {self._whence()} is {key.mark}",
-                hint=_SHARE,
-            )
+        key = next((key for key in self._known() if key.mark == mark), None)
+        if key is None:
+            raise self._unknown(label, mark)
         return _opened(key.cipher, data, label)
 
-    def _key_to_open(self, label: str) -> "_Key":
-        if self._given is None and not self._file.exists():
-            # A key made now could not be the right one, and would look as if it were.
-            raise Conflict(f"there is no key to open the secret of {label}: {self._file} does not exist", hint=_SHARE)
-        return self._key_to_seal
+    def begin_rotation(self) -> str:
+        """The mark of the key that everything is to be sealed with: a new one beside the file, or the one that is set.
 
-    @cached_property
-    def _key_to_seal(self) -> "_Key":
+        A rotation that was interrupted goes on with the key that it had made.
+        """
+        if self._given is not None:
+            return self._current().mark
+        if self._file.exists():
+            with _telling(self._new_file, "made"):
+                _make(self._new_file)
+            return self._read(self._new_file).mark
+        return self._current().mark
+
+    def reseal(self, sealed: str, *, label: str) -> str:
+        """The same secret under the key of the rotation that has begun."""
+        text = self.open(sealed, label=label)
+        key = self._read(self._new_file) if self._new_file.exists() and self._given is None else self._current()
+        return _sealed(key, text, label)
+
+    def end_rotation(self) -> None:
+        """Let the new key be the key. The old one stays beside it, for what was sealed with it in the last moment."""
+        if self._given is None and self._new_file.exists():
+            with _telling(self._file, "replaced"):
+                spare = self._file.with_name(f".{OLD_KEY_FILE}.tmp")
+                spare.unlink(missing_ok=True)
+                os.link(self._file, spare)
+                spare.replace(self._old_file)
+                self._new_file.replace(self._file)
+                if os.name == "posix":
+                    _sync_folder(self._file.parent)
+
+    @property
+    def _new_file(self) -> Path:
+        return self._file.with_name(NEW_KEY_FILE)
+
+    @property
+    def _old_file(self) -> Path:
+        return self._file.with_name(OLD_KEY_FILE)
+
+    def _current(self) -> "_Key":
         if self._given is not None:
             return _derived(self._given, "FLOODMARK_SECRET_KEY")
         return _derived(_read_or_make(self._file), str(self._file))
+
+    def _known(self) -> "Iterator[_Key]":
+        """The keys that may open something, the one in force first. Deriving one takes a moment: only if needed."""
+        if self._given is not None:
+            yield _derived(self._given, "FLOODMARK_SECRET_KEY")
+        if self._old is not None:
+            yield _derived(self._old, "FLOODMARK_SECRET_KEY_OLD")
+        for file in (self._file, self._new_file, self._old_file):
+            with suppress(FileNotFoundError):
+                yield self._read(file)
+
+    def _read(self, file: Path) -> "_Key":
+        return _derived(_read(file), str(file))
+
+    def _unknown(self, label: str, mark: str) -> Conflict:
+        if self._given is None and not self._file.exists():
+            # A key made now could not be the right one, and would look as if it were.
+            return Conflict(f"there is no key to open the secret of {label}: {self._file} does not exist", hint=_SHARE)
+        return Conflict(
+            f"wrong key: the secret of {label} was stored with the key {mark}, "
+            f"and {self._whence()} is {self._current().mark}",
+            hint=_SHARE,
+        )
 
     def _whence(self) -> str:
         return "FLOODMARK_SECRET_KEY" if self._given is not None else f"the one in {self._file}"
@@ -91,6 +147,18 @@ class _Key(NamedTuple):
     mark: str
 
 
+def mark_of(sealed: str) -> str:
+    """The mark of the key that something was sealed with."""
+    return sealed.partition(".")[2].partition(".")[0]
+
+
+def _sealed(key: _Key, text: str, label: str) -> str:
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    data = key.cipher.encrypt(nonce, text.encode(), label.encode())
+    return f"{_VERSION}.{key.mark}.{base64.urlsafe_b64encode(nonce + data).decode()}"
+
+
+@lru_cache(maxsize=8)
 def _derived(text: str, origin: str) -> _Key:
     text = text.strip()
     if len(text) < SHORTEST_KEY:
@@ -135,7 +203,7 @@ def _read(path: Path) -> str:
 
 def _make(path: Path) -> None:
     """Put a whole key in place, or leave the one another process was quicker to put there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Only its owner can read what `mkstemp` makes.
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:

@@ -1,6 +1,7 @@
 """Webhooks over HTTP: whom they are believed from, and what they fire; and how triggers are registered."""
 
 import asyncio
+import hmac
 import shutil
 import sqlite3
 import subprocess
@@ -29,21 +30,26 @@ SECRET = "correct horse battery staple"
 ELSEWHERE = {"X-Forwarded-For": "192.0.2.7"}
 
 
-def openssl(timestamp: str, body: bytes, secret: str = SECRET) -> str:
+HERE = "/api/v2/triggers/webhook"
+
+
+def openssl(timestamp: str, path: str, body: bytes, secret: str = SECRET) -> str:
     """The signature as somebody else's program makes it."""
     program = shutil.which("openssl")
     assert program, "NOT TESTED: the openssl command is needed to sign webhooks independently"
     command = [program, "dgst", "-sha256", "-hmac", secret, "-hex"]
-    made = subprocess.run(command, input=timestamp.encode() + b"." + body, capture_output=True, check=True)
+    made = subprocess.run(
+        command, input=f"{timestamp}.POST {HERE}{path}\n".encode() + body, capture_output=True, check=True
+    )
     return made.stdout.decode().rpartition(" ")[2].strip()
 
 
-def signed(body: bytes, *, at: float | None = None, secret: str = SECRET) -> dict[str, str]:
-    """Headers of a webhook that was signed at this time."""
+def signed(body: bytes, path: str = "/a", *, at: float | None = None, secret: str = SECRET) -> dict[str, str]:
+    """Headers of a webhook to this path that was signed at this time."""
     timestamp = f"{SystemClock().now().timestamp() if at is None else at:.6f}"
     return {
         "X-Floodmark-Timestamp": timestamp,
-        "X-Floodmark-Signature": f"sha256={signature_of(secret, timestamp, body)}",
+        "X-Floodmark-Signature": f"v2={signature_of(secret, timestamp, body, address=HERE + path)}",
     }
 
 
@@ -90,7 +96,10 @@ async def few(sqlite: Opened) -> AsyncIterator[Api]:
 async def test_a_webhook_that_openssl_signed_is_taken(hooks: Api) -> None:
     await register(hooks, "/sources/{source_id}/crawl", jobs=["news"], secret=SECRET, params={"t": "body.title"})
     timestamp, body = str(int(SystemClock().now().timestamp())), b'{"title": "Tides"}'
-    headers = {"X-Floodmark-Timestamp": timestamp, "X-Floodmark-Signature": f"sha256={openssl(timestamp, body)}"}
+    headers = {
+        "X-Floodmark-Timestamp": timestamp,
+        "X-Floodmark-Signature": f"v2={openssl(timestamp, '/sources/42/crawl', body)}",
+    }
 
     taken = await send(hooks, "/sources/42/crawl", body, headers | ELSEWHERE)
 
@@ -108,19 +117,19 @@ async def test_a_webhook_that_openssl_signed_is_taken(hooks: Api) -> None:
 async def test_altered_replayed_late_and_unsigned_webhooks_are_refused_and_counted(hooks: Api) -> None:
     await register(hooks, "/a/*", jobs=["news"], secret=SECRET)
     now, body = SystemClock().now().timestamp(), b'{"n": 1}'
-    good = signed(body)
+    good = signed(body, "/a/1")
     assert (await send(hooks, "/a/1", body, good)).status_code == 202
 
     for reason, sent, headers in [
-        ("altered", b'{"n": 2}', signed(body)),
-        ("altered", body, signed(body, secret="another secret altogether")),
-        ("altered", body, {**signed(body), "X-Floodmark-Timestamp": str(now)}),
-        ("late", body, signed(body, at=now - 301)),
-        ("late", body, signed(body, at=now + 900)),
+        ("altered", b'{"n": 2}', signed(body, "/a/1")),
+        ("altered", body, signed(body, "/a/1", secret="another secret altogether")),
+        ("altered", body, {**signed(body, "/a/1"), "X-Floodmark-Timestamp": str(now)}),
+        ("late", body, signed(body, "/a/1", at=now - 301)),
+        ("late", body, signed(body, "/a/1", at=now + 900)),
         ("unsigned", body, {}),
         ("unsigned", body, {"X-Floodmark-Timestamp": str(now)}),
-        ("malformed", body, {**signed(body), "X-Floodmark-Signature": "sha256=beef"}),
-        ("malformed", body, {**signed(body), "X-Floodmark-Timestamp": "yesterday"}),
+        ("malformed", body, {**signed(body, "/a/1"), "X-Floodmark-Signature": "v2=beef"}),
+        ("malformed", body, {**signed(body, "/a/1"), "X-Floodmark-Timestamp": "yesterday"}),
         ("replayed", body, good),
         ("replayed", body, {**good, "X-Floodmark-Delivery": "another"}),
     ]:
@@ -153,11 +162,25 @@ async def test_while_a_secret_is_changed_a_sender_may_sign_with_both(few: Api) -
     await register(few, "/a", secret="the old secret of this path")
     made = await register(few, "/a", signed=True, replace=True)
     headers = signed(b"x", secret=made["secret"])
-    old = signature_of("the old secret of this path", headers["X-Floodmark-Timestamp"], b"x")
-    headers["X-Floodmark-Signature"] = f"sha256={old}, {headers['X-Floodmark-Signature']}"
+    old = signature_of("the old secret of this path", headers["X-Floodmark-Timestamp"], b"x", address=f"{HERE}/a")
+    headers["X-Floodmark-Signature"] = f"v2={old}, {headers['X-Floodmark-Signature']}"
     headers["Content-Type"] = "text/plain"
     assert (await send(few, "/a", b"x", headers)).status_code == 202
     assert (await send(few, "/a", b"x", signed(b"x", secret="the old secret of this path"))).status_code == 401
+
+
+@pytest.mark.spec("V4", "V8", "G9")
+async def test_a_signature_is_good_for_one_path_and_query(few: Api) -> None:
+    await register(few, "/sources/{source_id}/crawl", jobs=["news"], secret=SECRET)
+    headers = ELSEWHERE | signed(b"{}", "/sources/1/crawl")
+    refused = await send(few, "/sources/2/crawl", b"{}", headers)
+    assert (refused.status_code, refused.json()["type"]) == (401, "urn:floodmark:webhook-altered"), refused.text
+    assert (await send(few, "/sources/1/crawl", b"{}", headers)).status_code == 202
+    timestamp = headers["X-Floodmark-Timestamp"]
+    bare = hmac.new(SECRET.encode(), f"{timestamp}.{{}}".encode(), "sha256").hexdigest()
+    for old, words in ((f"sha256={bare}", "neither the method nor the path"), (bare, "cannot be read")):
+        refused = await send(few, "/sources/3/crawl", b"{}", {**headers, "X-Floodmark-Signature": old})
+        assert (refused.status_code, words in refused.json()["detail"]) == (401, True), refused.text
 
 
 @given(st.binary(max_size=200), st.integers(0, 199), st.integers(1, 255))
@@ -166,14 +189,18 @@ def test_one_changed_byte_is_enough(body: bytes, place: int, change: int) -> Non
     timestamp = str(int(now.timestamp()))
     headers = {
         "x-floodmark-timestamp": timestamp,
-        "x-floodmark-signature": f"sha256={signature_of(SECRET, timestamp, body)}",
+        "x-floodmark-signature": f"v2={signature_of(SECRET, timestamp, body, address='/')}",
     }
     window = timedelta(minutes=5)
     assert judge(Webhook(path=(), body=body, headers=headers), SECRET, now=now, window=window).refusal is None
     other = bytearray(body or b"\0")
     other[place % len(other)] ^= change if body else 0
-    verdict = judge(Webhook(path=(), body=bytes(other), headers=headers), SECRET, now=now, window=window)
-    assert verdict.refusal == "altered"
+    for changed in (
+        Webhook(path=(), body=bytes(other), headers=headers),
+        Webhook(path=(), body=body, headers=headers, method="PUT"),
+        Webhook(path=(), body=body, headers=headers, address="/?a=1"),
+    ):
+        assert judge(changed, SECRET, now=now, window=window).refusal == "altered"
 
 
 # Tokens instead
@@ -211,7 +238,7 @@ async def test_a_signature_also_fires_jobs_that_name_the_path_themselves(few: Ap
     await few.job("naming", trigger_webhook="/a/*")
     assert (await send(few, "/a/1", headers=ELSEWHERE)).status_code == 401
     await register(few, "/a/**", secret=SECRET)
-    taken = await send(few, "/a/1", b"", ELSEWHERE | signed(b""))
+    taken = await send(few, "/a/1", b"", ELSEWHERE | signed(b"", "/a/1"))
     assert [execution["job_name"] for execution in taken.json()["executions"]] == ["naming"]
 
 
@@ -256,7 +283,7 @@ async def test_refused_webhooks_cost_no_database_write_each(sqlite: Opened) -> N
         assert (await send(api, "/a", body, good)).status_code == 202
         watch = sqlite3.connect(parts.settings.database_url.removeprefix("sqlite:///"))
         [before] = watch.execute("PRAGMA data_version").fetchone()
-        began, bad = time.monotonic(), {**good, "X-Floodmark-Signature": "sha256=" + "0" * 64}
+        began, bad = time.monotonic(), {**good, "X-Floodmark-Signature": "v2=" + "0" * 64}
         for _ in range(50):
             assert (await send(api, "/a", body, bad)).status_code == 401
             assert (await send(api, "/a", body, good)).status_code == 401, "replayed"

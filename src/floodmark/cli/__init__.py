@@ -29,7 +29,7 @@ from .tokens import tokens
 from .top import top
 from .triggers import triggers
 from .trying import try_url
-from .upkeep import doctor, migrate, settings, workers
+from .upkeep import doctor, migrate, rotate_key, settings, workers
 
 _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Begin": {"up": up, "demo": demo, "add": add, "try": try_url, "testing": testing},
@@ -80,6 +80,7 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "shadow": shadow,
         "import": importing,
         "notify": notify,
+        "rotate-key": rotate_key,
         "settings": settings,
         "metrics": metrics,
         "doctor": doctor,

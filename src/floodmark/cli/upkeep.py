@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from floodmark.doctor import Finding
     from floodmark.office.port import Office
     from floodmark.store.fleet import WorkerInfo
+    from floodmark.store.rekeying import Rekeyed
 
 
 def workers(
@@ -152,6 +153,34 @@ def settings(
 def _close_settings(desk: Desk, key: str) -> str:
     close = get_close_matches(key.upper(), [row.key for row in desk.settings().rows()], n=3)
     return f"did you mean {', '.join(close)}?" if close else "list all of them with: floodmark settings"
+
+
+def rotate_key(context: typer.Context, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Encrypt stored sessions and webhook secrets with a new key.
+
+    The key file of FLOODMARK_HOME is replaced. With FLOODMARK_SECRET_KEY: set it to the new key and
+    FLOODMARK_SECRET_KEY_OLD to the old one in every process first. An interrupted rotation is continued.
+    """
+    desk = Desk.of(context)
+    desk.only_here("rotate-key")
+    if not go_ahead(desk, "encrypt every stored secret with a new key", dry_run=False, yes=yes):
+        return None
+
+    async def work() -> "Rekeyed":
+        from floodmark.store.rekeying import rekey  # noqa: PLC0415 - heavy
+        from floodmark.vault import Vault  # noqa: PLC0415 - heavy
+
+        from .session import open_here  # noqa: PLC0415 - heavy
+
+        async with open_here(desk.overrides) as office:
+            parts = office.parts
+            return await rekey(parts.database, parts.clock, Vault.of(parts.settings), office.actor)
+
+    done = asyncio.run(work())
+    if as_json:
+        return print_json(done)
+    told = f"{done.accounts} accounts and {done.triggers} triggers are encrypted with the key {done.key}."
+    return desk.out.print(told, highlight=False)
 
 
 def doctor(context: typer.Context, as_json: AsJson = False) -> None:

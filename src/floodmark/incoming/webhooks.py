@@ -1,10 +1,11 @@
 """Webhooks: whether to believe them, and what they fire.
 
 A trigger with a secret takes what is signed with it, from anywhere; one without takes what comes from those who may
-operate. A signature is HMAC-SHA256 over the timestamp, a full stop and the body as it was sent:
+operate. A signature is HMAC-SHA256 over `TIMESTAMP.METHOD PATH?QUERY`, a newline and the body as it was sent, so that
+it is good for one request only and not for another path under the same secret:
 
     X-Floodmark-Timestamp   seconds since 1970, a fraction is allowed
-    X-Floodmark-Signature   sha256=HEX; several, separated by commas, while a secret is being changed
+    X-Floodmark-Signature   v2=HEX; several, separated by commas, while a secret is being changed
     X-Floodmark-Delivery    optional: an id of this delivery; the same id again fires nothing
 """
 
@@ -30,17 +31,24 @@ from .intake import Arrival, BadParams, Intake
 
 TIMESTAMP, SIGNATURE, DELIVERY = "x-floodmark-timestamp", "x-floodmark-signature", "x-floodmark-delivery"
 
+# Names what is signed. The first scheme, `sha256=`, covered only the timestamp and the body.
+SCHEME, _OLD_SCHEME = "v2=", "sha256="
+
 _SECONDS = re.compile(r"\d{1,11}(?:\.\d{1,9})?", re.ASCII)
 _HEX = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 _MOST_SIGNATURES = 5
 _HOW_TO_SIGN = (
-    "send X-Floodmark-Timestamp: SECONDS and X-Floodmark-Signature: sha256=HEX, where HEX is the HMAC-SHA256 of "
-    "SECONDS, a full stop and the body, under the secret of the trigger"
+    "send X-Floodmark-Timestamp: SECONDS and X-Floodmark-Signature: v2=HEX, where HEX is the HMAC-SHA256 of "
+    "`SECONDS.POST /api/v2/triggers/webhook/...`, a newline and the body, under the secret of the trigger"
 )
 _WHY: Mapping[str, tuple[str, str]] = {
     "unsigned": ("the webhook is not signed", _HOW_TO_SIGN),
     "malformed": ("the signature or its timestamp cannot be read", _HOW_TO_SIGN),
     "altered": ("the signature does not fit: another secret, or something was changed on the way", _HOW_TO_SIGN),
+    "old": (
+        "the signature `sha256=` covers neither the method nor the path, and is no longer accepted",
+        _HOW_TO_SIGN,
+    ),
     "late": ("the timestamp is too far from now", "sign right before sending, and set the clock of the sender"),
     "replayed": ("this signature was used before", "sign each delivery with a timestamp of its own"),
     "no token": (
@@ -60,10 +68,15 @@ class Refused(FloodmarkError):
 
 
 class Webhook(Struct, frozen=True, kw_only=True):
-    """A request as it came. `headers` have names in lower case; `is_trusted`: from someone who may operate."""
+    """A request as it came. `headers` have names in lower case; `is_trusted`: from someone who may operate.
+
+    `address` is its path with the query, as it stands in the request line.
+    """
 
     path: tuple[str, ...]
     body: bytes
+    method: str = "POST"
+    address: str = "/"
     headers: Mapping[str, str]
     is_trusted: bool = False
 
@@ -129,9 +142,10 @@ class Verdict(Struct, frozen=True, kw_only=True):
     refusal: str | None = None
 
 
-def signature_of(secret: str, timestamp: str, body: bytes) -> str:
-    """The signature of a webhook, in hexadecimal."""
-    return hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+def signature_of(secret: str, timestamp: str, body: bytes, *, address: str, method: str = "POST") -> str:
+    """The signature of a request, in hexadecimal. `address` is its path with the query, as it is sent."""
+    signed = f"{timestamp}.{method} {address}\n".encode() + body
+    return hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 
 
 def judge(webhook: Webhook, secret: str, *, now: datetime, window: timedelta) -> Verdict:
@@ -140,9 +154,11 @@ def judge(webhook: Webhook, secret: str, *, now: datetime, window: timedelta) ->
     if timestamp is None or given is None:
         return Verdict(refusal="unsigned")
     signatures = _signatures(given)
+    if not signatures and _OLD_SCHEME in given:
+        return Verdict(refusal="old")
     if not _SECONDS.fullmatch(timestamp) or not signatures:
         return Verdict(refusal="malformed")
-    right = signature_of(secret, timestamp, webhook.body)
+    right = signature_of(secret, timestamp, webhook.body, address=webhook.address, method=webhook.method)
     if not any(hmac.compare_digest(right, each) for each in signatures):
         return Verdict(refusal="altered")
     if abs(now.timestamp() - float(timestamp)) > window.total_seconds():
@@ -151,8 +167,9 @@ def judge(webhook: Webhook, secret: str, *, now: datetime, window: timedelta) ->
 
 
 def _signatures(text: str) -> list[str]:
-    words = [word.strip().removeprefix("sha256=") for word in text.split(",")[:_MOST_SIGNATURES]]
-    return [word.lower() for word in words if _HEX.fullmatch(word)]
+    words = [word.strip() for word in text.split(",")[:_MOST_SIGNATURES]]
+    found = [word.removeprefix(SCHEME) for word in words if word.startswith(SCHEME)]
+    return [word.lower() for word in found if _HEX.fullmatch(word)]
 
 
 def read_body(webhook: Webhook) -> Any:

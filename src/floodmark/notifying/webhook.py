@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from floodmark.http.client import Http
-from floodmark.incoming.webhooks import signature_of
+from floodmark.incoming.webhooks import SCHEME, signature_of
 
 from .port import ChannelName, Message
 from .posting import post
@@ -28,8 +28,10 @@ class Webhook:
         body = msgspec.json.encode(message)
         headers = {"Content-Type": "application/json", "X-Floodmark-Delivery": message.id}
         if self._secret is not None:
+            from yarl import URL  # noqa: PLC0415 - heavy; it spells the address as it is sent
+
             # Anew for each try: a signature is good for a few minutes only.
             timestamp = f"{self._now():.3f}"
-            signature = signature_of(self._secret, timestamp, body)
-            headers |= {"X-Floodmark-Timestamp": timestamp, "X-Floodmark-Signature": f"sha256={signature}"}
+            signature = signature_of(self._secret, timestamp, body, address=URL(self._url).raw_path_qs)
+            headers |= {"X-Floodmark-Timestamp": timestamp, "X-Floodmark-Signature": f"{SCHEME}{signature}"}
         await post(self._http, self._url, body, headers)

@@ -180,6 +180,9 @@ class Settings(BaseModel):
     floodmark_secret_key: Secret | None = Field(
         default=None, description="Encrypts stored sessions; without it a key file in FLOODMARK_HOME does."
     )
+    floodmark_secret_key_old: Secret | None = Field(
+        default=None, description="The key before, accepted until `floodmark rotate-key` has replaced it."
+    )
     floodmark_app: Reference | None = Field(default=None, description="Where your collectors are defined: module:app.")
     python_modules: ModuleList | None = Field(
         default=None,

@@ -8,6 +8,7 @@ import asyncio
 import os
 import random
 import sqlite3
+import stat
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -330,7 +331,7 @@ class _HotConnections:
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise _not_writable(folder, error.strerror or str(error)) from error
     if not os.access(folder, os.W_OK):
@@ -344,6 +345,31 @@ def _not_writable(folder: Path, why: str) -> Unavailable:
     )
 
 
+def _make_private(path: Path) -> None:
+    """Make the file of a database for its owner alone, or tighten the one that is there.
+
+    SQLite gives the files beside it (`-wal`, `-shm`) the mode of the database.
+    """
+    if os.name != "posix":
+        return
+    with suppress(OSError):
+        # One of another user's, or on a disk that is full or read-only: opening it says what is wrong.
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    for file in (path, *(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm", "-journal"))):
+        tighten(file, 0o600)
+
+
+def tighten(path: Path, mode: int) -> None:
+    """Take away what others may do with a file or folder, if it is there and ours."""
+    try:
+        found = path.stat()
+        if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & ~mode:
+            path.chmod(stat.S_IMODE(found.st_mode) & mode)
+    except OSError:
+        # Gone meanwhile, or a file system without modes: nothing to tighten.
+        return
+
+
 class SqliteDatabase(Database):
     """SQLite in WAL mode, for one machine."""
 
@@ -352,6 +378,7 @@ class SqliteDatabase(Database):
     def __init__(self, url: str) -> None:
         self.path = Path(make_url(url).database or "")
         _make_folder(self.path.parent)
+        _make_private(self.path)
         super().__init__(
             create_async_engine(
                 f"sqlite+aiosqlite:///{self.path}",

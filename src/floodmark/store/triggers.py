@@ -323,7 +323,7 @@ class Triggers:
         """The secret of a trigger that has one."""
         assert rule.sealed is not None
         try:
-            return self._vault.open(rule.sealed, label=_label(rule.trigger_id))
+            return self._vault.open(rule.sealed, label=secret_label(rule.trigger_id))
         except Conflict as error:
             # Not the fault of whoever sends a webhook.
             raise Unavailable(
@@ -341,7 +341,7 @@ class Triggers:
             "updated_at": present(self._database, self._clock),
         }
         if new.secret is not None:
-            values["secret"] = self._vault.seal(new.secret, label=_label(trigger_id))
+            values["secret"] = self._vault.seal(new.secret, label=secret_label(trigger_id))
         return values
 
     async def _insert(self, connection: AsyncConnection, values: Mapping[str, Any], trigger_id: str) -> None:
@@ -416,7 +416,8 @@ def _row(row: Mapping[str, Any], names: Mapping[str, str]) -> TriggerRow:
     return TriggerRow(**{**known, "jobs": listed, "signed": row["secret"] is not None})
 
 
-def _label(trigger_id: str) -> str:
+def secret_label(trigger_id: str) -> str:
+    """The label under which the secret of a trigger is encrypted."""
     return f"trigger:{trigger_id}"
 
 

@@ -79,7 +79,7 @@ class EventOut(_EventFields):  # type: ignore[misc] # a model that is made at ru
     data: Any = Field(description="The item, or what the schema named by `type` describes.")
 
 
-class MovedOut(BaseModel):
+class WatermarkMovedOut(BaseModel):
     """What a watermark was, and is now."""
 
     stream: str
@@ -147,7 +147,7 @@ async def watermark_history(office: Reading, stream: StreamName, cursor: Cursor 
     return answer(page(rows, limit, "watermark-history", lambda row: [row.seq], asdict))
 
 
-@streams.put("/watermarks/{stream}", response_model=MovedOut, summary="Set a watermark")
+@streams.put("/watermarks/{stream}", response_model=WatermarkMovedOut, summary="Set a watermark")
 async def set_watermark(office: Operating, stream: StreamName, body: WatermarkIn, dry_run: DryRun = False) -> Response:
     """Go on from there. A run that is under way keeps nothing more; items that are kept stay known."""
     name, before = await _found(office, stream)
@@ -155,7 +155,7 @@ async def set_watermark(office: Operating, stream: StreamName, body: WatermarkIn
     return _moved(name, before, body.value, after, is_applied=not dry_run)
 
 
-@streams.delete("/watermarks/{stream}", response_model=MovedOut, summary="Reset a watermark")
+@streams.delete("/watermarks/{stream}", response_model=WatermarkMovedOut, summary="Reset a watermark")
 async def reset_watermark(office: Operating, stream: StreamName, dry_run: DryRun = False) -> Response:
     """Let the next run begin at the beginning. Items that are kept stay known, and are not collected twice."""
     name, before = await _found(office, stream)

@@ -298,7 +298,14 @@ async def deliver_to(
 
 
 async def _taken(request: Request, path: tuple[str, ...], is_trusted: bool) -> Response:
-    webhook = Webhook(path=path, body=await request.body(), headers=dict(request.headers), is_trusted=is_trusted)
+    webhook = Webhook(
+        path=path,
+        body=await request.body(),
+        method=request.method,
+        address=_address(request),
+        headers=dict(request.headers),
+        is_trusted=is_trusted,
+    )
     try:
         taken = await _webhooks(request).take(webhook)
     except Refused as error:
@@ -307,6 +314,13 @@ async def _taken(request: Request, path: tuple[str, ...], is_trusted: bool) -> R
         headers = {"WWW-Authenticate": 'Bearer realm="floodmark"'}
         raise HttpError(401, str(error), hint=error.hint, kind=kind, title=title, headers=headers) from error
     return answer(_told(taken), 202)
+
+
+def _address(request: Request) -> str:
+    """The path and the query as they stand in the request line: they are signed."""
+    path: bytes = request.scope["raw_path"]
+    query: bytes = request.scope["query_string"]
+    return (path + (b"?" + query if query else b"")).decode("latin-1")
 
 
 async def _is_trusted(request: Request) -> bool:
