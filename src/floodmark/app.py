@@ -20,6 +20,7 @@ from .clock import Clock
 from .durations import parse_every
 from .errors import InvalidInput
 from .health import health_of, readiness_of
+from .installation import Installation
 from .job import CatchUp, Overlap, Policy, Priority
 from .leaving import Watchdog
 from .parts import Parts, open_parts
@@ -179,10 +180,10 @@ class Floodmark:
         return timeout if isinstance(timeout, timedelta) else parse_every(timeout)
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[Parts]:
-        """Everything opened, and the collectors declared in code written down as jobs."""
+    async def open(self, *, waits: bool = False) -> AsyncIterator[Parts]:
+        """Everything opened, and the collectors declared in code written down as jobs. `waits`: for the database."""
         async with open_parts(
-            self.settings, events=self.events, clock=self._clock, validation=self.validation
+            self.settings, events=self.events, clock=self._clock, validation=self.validation, waits=waits
         ) as parts:
             await Jobs(parts.database, parts.clock).declare_all(_in_order(self._declared))
             yield parts
@@ -245,16 +246,18 @@ class Floodmark:
         watchdog = Watchdog()
         try:
             async with (
-                self.open() as parts,
+                self.open(waits=True) as parts,
                 pushing(self.settings, parts.name, lambda: render(parts.registry), parts.events),
                 self.opened_sources(parts) as sources,
                 _stopped_by_signals(stop, seconds, lambda: watchdog.arm(self.settings.shutdown_grace)),
             ):
+                installation = Installation(parts)
+                await installation.claim()
                 if parts.tracing is not None:
                     parts.tracing.prepare()
                 roles = _roles(parts, sources, scheduler=scheduler, worker=worker)
                 serving = await self._serving(parts, port, scheduler=scheduler, worker=worker)
-                async with serving as server:
+                async with serving as server, installation.guarded(stop):
                     for role in roles:
                         await role.announce()
                     if ready is not None:

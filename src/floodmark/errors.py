@@ -30,6 +30,14 @@ class Unavailable(FloodmarkError):
     """A database, Redis or port that is needed cannot be had right now."""
 
 
+class Unreachable(Unavailable):
+    """A database that does not answer. `may_return`: it is worth waiting for."""
+
+    def __init__(self, message: str, *, hint: str = "", may_return: bool = True) -> None:
+        super().__init__(message, hint=hint)
+        self.may_return = may_return
+
+
 class Fenced(FloodmarkError):
     """Another worker has taken over this target: stop, write nothing."""
 

@@ -1,12 +1,16 @@
 """Everything one process has opened: the one module that knows every adapter and wires them. URLs choose which."""
 
+import asyncio
+import math
 import os
 import secrets
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
@@ -16,6 +20,7 @@ from .calls.breaker import Thresholds
 from .calls.caller import Caller, CallPolicy
 from .calls.retrying import RetryPolicy
 from .clock import Clock, SystemClock
+from .errors import Unreachable
 from .http.client import Http
 from .http.client import Limits as HttpLimits
 from .http.guard import Guard
@@ -57,6 +62,8 @@ if TYPE_CHECKING:
 _PROBE_MARGIN = timedelta(seconds=10)
 # A page that fails and fails again is that page's fault; a domain is broken when several do.
 _WEB_ATTEMPTS = 2
+# How often a database that is away is tried at the start, and spoken of.
+_REACH_AGAIN_SECONDS, _TELL_AGAIN_SECONDS = 0.5, 10.0
 # The name a process is given by its parent, which reports its death. Taken out of the environment when it is read:
 # programs that the process starts must not use it.
 PROCESS_NAME = "FLOODMARK_PROCESS_NAME"
@@ -150,8 +157,12 @@ async def open_parts(
     events: Events | None = None,
     clock: Clock | None = None,
     validation: Validation | None = None,
+    waits: bool = False,
 ) -> AsyncIterator[Parts]:
-    """Open the database, Redis if there is one, and the signals; close them in the end."""
+    """Open the database, Redis if there is one, and the signals; close them in the end.
+
+    `waits`: be patient with a database that does not answer yet, as a process that stays should.
+    """
     events, clock = events or Events(), clock or SystemClock()
     registry = CollectorRegistry()
     Metrics(registry, settings.metrics_max_label_values).attach(events)
@@ -171,7 +182,7 @@ async def open_parts(
         if os.name == "posix" and settings.floodmark_home.is_dir():
             # Made by an earlier version, others can read it: the database and the key are in it.
             tighten(settings.floodmark_home, 0o700)
-        await database.ping()
+        await _reach(database, settings.startup_wait if waits else timedelta())
         await _prepare(database)
         redis = _open_redis(settings)
         if redis is not None:
@@ -196,6 +207,25 @@ async def open_parts(
             lock=lock,
         )
         yield replace(parts, validation=validation or Validation())
+
+
+async def _reach(database: Database, patience: timedelta) -> None:
+    """Wait until the database answers, and say so; raise `Unreachable` when the patience is over."""
+    log, until, told_at = structlog.get_logger(), time.monotonic() + patience.total_seconds(), -math.inf
+    while True:
+        try:
+            return await database.ping()
+        except Unreachable as error:
+            left = until - time.monotonic()
+            if left <= 0 and patience and error.may_return:
+                waited = f"{error} (waited {patience.total_seconds():g} s, as STARTUP_WAIT says)"
+                raise Unreachable(waited, hint=error.hint) from error
+            if left <= 0 or not error.may_return:
+                raise
+            if time.monotonic() - told_at >= _TELL_AGAIN_SECONDS:
+                told_at = time.monotonic()
+                log.warning("waiting for the database", reason=str(error), gives_up_in_seconds=round(left))
+        await asyncio.sleep(min(left, _REACH_AGAIN_SECONDS))
 
 
 async def _prepare(database: Database) -> None:

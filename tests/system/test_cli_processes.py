@@ -11,6 +11,7 @@ import time
 import urllib.request
 from contextlib import closing, suppress
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
@@ -199,7 +200,13 @@ def processes(url: str, count: int | None = None) -> list[int]:
     """The process ids that the supervisor tells of, once there are so many."""
 
     def told() -> list[int]:
-        found: list[int] = json.loads(get(f"{url}/health"))["processes"]
+        try:
+            page = get(f"{url}/health")
+        except HTTPError as down:
+            # No scheduler runs here, and that is not well.
+            with closing(down):
+                page = down.read().decode()
+        found: list[int] = json.loads(page)["processes"]
         return found if count is None or len(found) == count else []
 
     return told() if count is None else eventually(told)

@@ -207,7 +207,7 @@ class Settings(BaseModel):
         description="Changes made in the database are seen after this long at the latest.",
     )
     scheduler_queue_prefix: Text = Field(
-        default="crawler", description="Prefix of the keys of queue, events and signals in Redis."
+        default="crawler", description="Prefix of all keys in Redis; one for each installation."
     )
     scheduler_queue_batch_size: Count = Field(
         default=50, description="Executions a worker takes from the queue at once."
@@ -219,7 +219,9 @@ class Settings(BaseModel):
     scheduler_leader_ttl: Duration = Field(
         default=timedelta(seconds=30), description="A silent leader is replaced after this long."
     )
-    scheduler_leader_key: Text = Field(default="scheduler-leader", description="Name of the leader's lease.")
+    scheduler_leader_key: Text = Field(
+        default="scheduler-leader", description="Name of the leader's lease; in Redis under the prefix."
+    )
     scheduler_cb_threshold: Count = Field(default=5, description="Failures in a row that open the breaker of a domain.")
     scheduler_cb_timeout: Duration = Field(
         default=timedelta(seconds=60), description="How long the breaker of a domain stays open before a probe."
@@ -236,6 +238,10 @@ class Settings(BaseModel):
     )
     execution_retry_max: Duration = Field(
         default=timedelta(minutes=15), description="Longest pause between two attempts of an execution."
+    )
+    startup_wait: Duration = Field(
+        default=timedelta(seconds=60),
+        description="How long a process that stays waits at its start for a PostgreSQL that does not answer.",
     )
     shutdown_grace: DurationOrNone = Field(
         default=timedelta(seconds=20), description="Time to finish after SIGTERM; what is left is handed back."

@@ -24,7 +24,7 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from floodmark.errors import InvalidInput, Unavailable
+from floodmark.errors import InvalidInput, Unavailable, Unreachable
 from floodmark.strict_json import read_stored_json
 from floodmark.telemetry.events import Events, StoreRetried
 
@@ -80,6 +80,15 @@ _ATTEMPTS = 4
 _IDLE_SECONDS = 300.0
 
 T = TypeVar("T")
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Whether the server answered, and will say the same the next time: a wrong password, an unknown database."""
+    while error is not None:
+        if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError | asyncpg.InvalidCatalogNameError):
+            return True
+        error = error.__cause__
+    return False
 
 
 def encode_json(value: Any) -> str:
@@ -166,15 +175,16 @@ class Database:
         assert not self.is_writing, f"{step} within a transaction: do it when that is committed"
 
     async def ping(self) -> None:
-        """Raise `Unavailable` unless the database answers."""
+        """Raise `Unreachable` unless the database answers."""
         try:
             async with self.reading() as connection:
                 await connection.execute(text("SELECT 1"))
         except (DBAPIError, *_DISCONNECTED) as error:
             shown = self.engine.url.render_as_string(hide_password=True)
-            raise Unavailable(
+            raise Unreachable(
                 f"the database {shown} does not answer: {str(error) or type(error).__name__}",
                 hint="Check DATABASE_URL with: floodmark settings",
+                may_return=self.dialect == "postgresql" and not _is_refusal(error),
             ) from error
 
     async def close(self) -> None:

@@ -13,7 +13,7 @@ from .dialects import insert_into, present, present_moment
 from .job_fields import checked_json
 from .tables import facts, workers
 
-_DRAIN, _TICK = "drain", "scheduler_tick"
+_DRAIN, _TICK, _INSTALLATION = "drain", "scheduler_tick", "installation"
 
 
 class WorkerInfo(Struct, frozen=True, kw_only=True):
@@ -104,6 +104,15 @@ class Fleet:
         upsert = statement.on_conflict_do_update(index_elements=["name"], set_={"value": wanted, "updated_at": now})
         async with self._database.writing() as connection:
             await connection.execute(delete(facts).where(facts.c.name == name) if wanted is None else upsert)
+
+    async def installation(self, new: str) -> str:
+        """The id of the installation; `new` becomes it if there is none."""
+        statement = insert_into(self._database, facts).values(
+            name=_INSTALLATION, value=new, updated_at=present(self._database, self._clock)
+        )
+        async with self._database.writing() as connection:
+            await connection.execute(statement.on_conflict_do_nothing(index_elements=["name"]))
+        return str(await self.get_fact(_INSTALLATION))
 
     async def drain(self) -> None:
         """Ask all workers to take no more work."""

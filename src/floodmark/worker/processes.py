@@ -21,6 +21,7 @@ from floodmark.api.server import HttpServer
 from floodmark.errors import InvalidInput
 from floodmark.eventloop import stopped_by_signals
 from floodmark.health import health_of, readiness_of
+from floodmark.installation import Installation
 from floodmark.leaving import MARGIN, Watchdog
 from floodmark.parts import PROCESS_NAME, Parts, new_name, open_parts
 from floodmark.roles import death_watch, politely
@@ -66,7 +67,8 @@ class Supervisor:
         with tempfile.TemporaryDirectory(prefix="floodmark-metrics-") as folder:
             os.environ[FOLDER] = folder
             try:
-                async with open_parts(self._settings) as parts:
+                async with open_parts(self._settings, waits=True) as parts:
+                    await Installation(parts).claim()
                     await self._serve(parts, port, seconds, ready)
             finally:
                 self._watchdog.disarm()
