@@ -282,9 +282,11 @@ class Floodmark:
             return HttpServer(page, host, usual if port is None else port, fallback=is_any)
         from .api.access import require_token_to_listen  # noqa: PLC0415
         from .api.app import create_app  # noqa: PLC0415
+        from .api.turnstile import ALONE, BESIDE_WORK  # noqa: PLC0415
 
         await require_token_to_listen(parts, host)
-        app = create_app(parts)
+        # Both roles, or none: then nothing else is done here.
+        app = create_app(parts, turns=BESIDE_WORK if worker else ALONE)
         return HttpServer(app, host, usual if port is None else port, fallback=is_any, leaving=app.state.live.close)
 
 

@@ -37,10 +37,13 @@ from .routes.sync import sync
 from .routes.tokens import tokens
 from .routes.triggers import flushing, triggers
 from .traced import Traced
+from .turnstile import ALONE, Admission, Turns
 
 PREFIX = "/api/v2"
 # Answers that have no end.
 _ENDLESS = (f"{PREFIX}/live",)
+# What supervisors, load balancers and Prometheus ask for.
+PROBED = ("/health", "/health/details", "/metrics")
 # Under PREFIX, in the order in which the document lists them.
 _ROUTERS: tuple[APIRouter, ...] = (
     jobs,
@@ -63,11 +66,16 @@ _ROUTERS: tuple[APIRouter, ...] = (
 
 
 def create_app(
-    parts: Parts | None, *, settings: Settings | None = None, sources: Mapping[str, Source] | None = None
+    parts: Parts | None,
+    *,
+    settings: Settings | None = None,
+    sources: Mapping[str, Source] | None = None,
+    turns: Turns = ALONE,
 ) -> FastAPI:
     """The API of an open process. Without `parts` it can only tell what it would be: the OpenAPI document.
 
-    `sources` check jobs and params instead of those that `parts` were opened with.
+    `sources` check jobs and params instead of those that `parts` were opened with. `turns`: how many
+    requests are answered at once.
     """
     from floodmark import __version__  # noqa: PLC0415 - the package is still being imported when this module is
 
@@ -92,7 +100,7 @@ def create_app(
     app.router.routes.extend(_routes())
     app.openapi = lambda: document(app)  # type: ignore[method-assign] # the way FastAPI has for it
     used = settings or (parts.settings if parts is not None else Settings())
-    _surround(app, used, None if parts is None else parts.tracing)
+    _surround(app, used, None if parts is None else parts.tracing, turns)
     return app
 
 
@@ -114,7 +122,7 @@ async def _living(app: FastAPI) -> AsyncIterator[None]:
         await app.state.live.ended()
 
 
-def _surround(app: FastAPI, settings: Settings, tracing: Tracing | None) -> None:
+def _surround(app: FastAPI, settings: Settings, tracing: Tracing | None, turns: Turns) -> None:
     """The last one added is the first that a request meets."""
     origins = tuple(word.strip() for word in (settings.api_cors_origins or "").split(",") if word.strip())
     if origins:
@@ -128,6 +136,8 @@ def _surround(app: FastAPI, settings: Settings, tracing: Tracing | None) -> None
     if tracing is not None:
         traced: Any = Traced
         app.add_middleware(traced, tracing=tracing, prefix=PREFIX, endless=_ENDLESS)
+    admission: Any = Admission
+    app.add_middleware(admission, turns=turns, probes=PROBED)
     edge: Any = Edge
     app.add_middleware(edge, body_max=settings.api_body_max, origins=origins, endless=_ENDLESS)
 

@@ -13,6 +13,8 @@ import uvicorn
 
 from floodmark.errors import Unavailable
 
+from .connections import MOST_AT_ONCE, Connections, most_connections, protocol_of, raise_descriptor_limit
+
 # Seconds for open requests when the server is told to leave.
 GRACE = 5
 # Turns of asyncio's loop from accepting a socket until its protocol knows of the connection: a task, then a callback.
@@ -48,7 +50,8 @@ class HttpServer:
     async def __aenter__(self) -> Self:
         listener = await self._bind()
         self.port = listener.getsockname()[1]
-        self._server = _Server(_config(self._app))
+        self._connections = Connections(most_connections(raise_descriptor_limit()))
+        self._server = _Server(_config(self._app, self._connections))
         self._serving = asyncio.create_task(self._server.serve([listener]), name=f"http {self.port}")
         try:
             await asyncio.wait({self._serving, self._server.ready}, return_when=asyncio.FIRST_COMPLETED)
@@ -59,6 +62,7 @@ class HttpServer:
             await asyncio.wait({self._serving})
             listener.close()
             raise
+        self._sweeping = asyncio.create_task(self._connections.run(), name=f"connections {self.port}")
         return self
 
     async def __aexit__(
@@ -67,7 +71,11 @@ class HttpServer:
         if self._leaving is not None:
             self._leaving()
         self._server.should_exit = True
-        await self._serving
+        try:
+            await self._serving
+        finally:
+            self._sweeping.cancel()
+            await asyncio.wait({self._sweeping})
 
     async def _bind(self) -> socket.socket:
         try:
@@ -94,7 +102,7 @@ async def _listener(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         # Bound is not yet taken: two could bind with SO_REUSEADDR, only one can listen.
-        listener.listen()
+        listener.listen(MOST_AT_ONCE)
         listener.setblocking(False)
     except OSError:
         listener.close()
@@ -115,9 +123,11 @@ def _unavailable(host: str, port: int, error: OSError) -> Unavailable:
     )
 
 
-def _config(app: Any) -> uvicorn.Config:
+def _config(app: Any, connections: Connections) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        http=protocol_of(connections),
+        backlog=MOST_AT_ONCE,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -1,0 +1,161 @@
+"""`floodmark up` under load: how late its jobs start while clients ask its API.
+
+`python -m bench._working DATABASE_URL` schedules, works and serves the API in one process, as `floodmark up` does. It
+prints where, and goes on until its standard input ends.
+"""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit
+
+from sqlalchemy import select, text
+
+from floodmark import Floodmark, eventloop
+from floodmark.api.server import HttpServer
+from floodmark.ids import new_id
+from floodmark.parts import Parts
+from floodmark.settings import Settings
+from floodmark.store.tables import job_executions
+from floodmark.telemetry import logs
+
+from ._measuring import percentile
+
+EVERY = timedelta(seconds=10)
+
+
+@dataclass
+class Lateness:
+    """How late executions started, in milliseconds, how many never did, and what the clients got meanwhile."""
+
+    p50: float
+    p99: float
+    started: int
+    unstarted: int
+    answered: int = 0
+    refused: int = 0
+
+
+async def given_interval_jobs(parts: Parts, count: int) -> None:
+    """Jobs that are due every ten seconds, spread evenly, and collect nothing."""
+    at = datetime.now(UTC) + timedelta(seconds=3)
+    is_text = parts.database.dialect == "sqlite"
+    moment = "{}" if is_text else "CAST({} AS timestamptz)"
+    first = [at + number * EVERY / count for number in range(count)]
+    rows = [
+        {
+            "id": new_id(),
+            "name": f"job-{number}",
+            "at": _column(due, is_text),
+            # Instants are counted from here: each job keeps its place in the ten seconds.
+            "before": _column(due - 360 * EVERY, is_text),
+        }
+        for number, due in enumerate(first)
+    ]
+    at_column, before_column = moment.format(":at"), moment.format(":before")
+    async with parts.database.writing() as connection:
+        await connection.execute(
+            text(
+                "INSERT INTO jobs (job_id, name, source, target, stream, interval_seconds, next_run, planned_until,"
+                " created_at) VALUES (:id, :name, 'python', 'nothing', :name,"
+                f" {EVERY.total_seconds()}, {at_column}, {before_column}, {before_column})"
+            ),
+            rows,
+        )
+
+
+def _column(moment: datetime, is_text: bool) -> datetime | str:
+    return moment.isoformat(sep=" ", timespec="microseconds") if is_text else moment
+
+
+async def lateness(parts: Parts, url: str, *, seconds: float, clients: int) -> Lateness:
+    """Let the process work for a while, with so many clients that list jobs one request after the other."""
+    since, stop = datetime.now(UTC), asyncio.Event()
+    asking = [asyncio.create_task(_ask(url, stop)) for _ in range(clients)]
+    await asyncio.sleep(seconds)
+    until = datetime.now(UTC)
+    stop.set()
+    counts = await asyncio.gather(*asking)
+    # Those that were due at the very end may still be on their way.
+    await asyncio.sleep(2)
+    cell = job_executions.c
+    query = select(cell.scheduled_for, cell.started_at).where(cell.scheduled_for.between(since, until))
+    async with parts.database.reading() as connection:
+        rows = (await connection.execute(query)).all()
+    late = sorted((row.started_at - row.scheduled_for).total_seconds() * 1000 for row in rows if row.started_at)
+    return Lateness(
+        p50=percentile(late, 50) if late else float("inf"),
+        p99=percentile(late, 99) if late else float("inf"),
+        started=len(late),
+        unstarted=len(rows) - len(late),
+        answered=sum(answered for answered, _ in counts),
+        refused=sum(refused for _, refused in counts),
+    )
+
+
+async def _ask(url: str, stop: asyncio.Event) -> tuple[int, int]:
+    where, answered, refused = urlsplit(url), 0, 0
+    asked = b"GET /api/v2/jobs?limit=50 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    while not stop.is_set():
+        try:
+            reader, writer = await asyncio.open_connection(where.hostname, where.port)
+            while not stop.is_set():
+                writer.write(asked)
+                head = await reader.readuntil(b"\r\n\r\n")
+                await reader.readexactly(int(head.lower().partition(b"content-length:")[2].partition(b"\r")[0]))
+                if head[9:12] == b"200":
+                    answered += 1
+                else:
+                    refused += 1
+                    await asyncio.sleep(1)
+            writer.close()
+            await writer.wait_closed()
+        except (OSError, asyncio.IncompleteReadError):
+            refused += 1
+            await asyncio.sleep(1)
+    return answered, refused
+
+
+@contextmanager
+def working(database_url: str) -> Iterator[str]:
+    """The URL of such a process, which ends with the block."""
+    command = [sys.executable, "-m", "bench._working", database_url]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.stdin.close()
+            process.wait(30)
+
+
+async def _nothing() -> AsyncIterator[None]:
+    found: list[None] = []
+    for item in found:
+        yield item
+
+
+async def _work(database_url: str) -> None:
+    app, stop = Floodmark(Settings(database_url=database_url)), asyncio.Event()
+    app.collector(name="nothing")(_nothing)
+
+    def ready(_: Parts, server: HttpServer) -> None:
+        print(server.url, flush=True)
+
+    async def wait() -> None:
+        await asyncio.to_thread(sys.stdin.read)
+        stop.set()
+
+    waiting = asyncio.create_task(wait())
+    await app.serve(port=0, stop=stop, ready=ready)
+    await waiting
+
+
+if __name__ == "__main__":
+    logs.configure("warning", "json")
+    eventloop.run(_work(sys.argv[1]))

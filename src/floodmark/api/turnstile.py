@@ -1,0 +1,161 @@
+"""How many requests are answered at once: the work of a process comes before the questions it is asked.
+
+A request waits for its turn; beyond a bounded number that wait, and beyond a bounded time, it is refused with 503 and
+`Retry-After`. In a process that also schedules or works, a turn is followed by a rest in proportion to the time it
+took: however many clients ask, the event loop and the interpreter are free for the work most of the time.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Self
+
+from msgspec import Struct
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .problems import problem
+
+# Nobody waits longer for a turn: a client that gets no answer asks again, and makes it worse.
+PATIENCE_SECONDS = 10.0
+# A request that waited for the database for long has left the process alone meanwhile.
+_LONGEST_REST_SECONDS = 0.1
+
+
+class Turns(Struct, frozen=True, kw_only=True):
+    """How many requests are answered at once, how many may wait, and how long one rests: times its duration."""
+
+    at_once: int
+    waiting: int = 128
+    rest: float = 0.0
+
+
+# Of a process that only serves the API, and of one that schedules or works as well.
+ALONE = Turns(at_once=16)
+BESIDE_WORK = Turns(at_once=2, rest=4.0)
+# Probes have a turn of their own: a busy API must not look like a dead process.
+PROBES = Turns(at_once=1, waiting=32)
+
+
+class Busy(Exception):
+    """There is no turn to be had; `retry_after` is in seconds."""
+
+    retry_after = 1
+
+
+class Turnstile:
+    """Gives turns, first come first served."""
+
+    def __init__(self, turns: Turns, patience: float = PATIENCE_SECONDS) -> None:
+        self._turns, self._patience = turns, patience
+        self._free = asyncio.Semaphore(turns.at_once)
+        self._waiting = 0
+
+    @asynccontextmanager
+    async def waiting(self) -> AsyncIterator[None]:
+        """Be counted among those that wait for a turn; `Busy` if there are too many."""
+        if self._waiting >= self._turns.waiting:
+            raise Busy
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
+    async def turn(self) -> "Turn":
+        """Wait for a turn. `Busy` if it takes too long."""
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._free.acquire()
+        except TimeoutError:
+            raise Busy from None
+        return Turn(self)
+
+    def give_back(self, seconds: float) -> None:
+        """Let the next one in, after a rest if others wait."""
+        rest = min(seconds * self._turns.rest, _LONGEST_REST_SECONDS)
+        if rest and self._free.locked():
+            asyncio.get_running_loop().call_later(rest, self._free.release)
+        else:
+            self._free.release()
+
+
+class Turn:
+    """One turn, ended once."""
+
+    def __init__(self, turnstile: Turnstile) -> None:
+        self._turnstile: Turnstile | None = turnstile
+        self._began = time.perf_counter()
+
+    def end(self) -> None:
+        """Give the turn to the next one."""
+        turnstile, self._turnstile = self._turnstile, None
+        if turnstile is not None:
+            turnstile.give_back(time.perf_counter() - self._began)
+
+
+class Admission:
+    """A layer that lets requests to the application in turn by turn.
+
+    A turn begins when the whole request has arrived and ends when its answer begins: a slow sender or reader, or one
+    that follows the live feed, keeps no turn from others. `probes` are paths with turns of their own.
+    """
+
+    def __init__(self, app: ASGIApp, *, turns: Turns, probes: tuple[str, ...] = ()) -> None:
+        self._app, self._probes = app, probes
+        self._turnstile, self._probing = Turnstile(turns), Turnstile(PROBES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or refuse it with 503."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        turnstile = self._probing if scope["path"] in self._probes else self._turnstile
+        request_id = scope.get("floodmark.request_id")
+        try:
+            await self._admitted(turnstile, scope, receive, send)
+        except Busy:
+            # Without the connection: a client that asks again at once has at least to come again.
+            headers = {"Retry-After": str(Busy.retry_after), "Connection": "close"}
+            hint = "try again after the time in Retry-After"
+            answer = problem(503, "too many requests at once", request_id=request_id, hint=hint, headers=headers)
+            await answer(scope, receive, send)
+        except HTTPException as error:
+            answer = problem(error.status_code, str(error.detail), request_id=request_id)
+            await answer(scope, receive, send)
+        return None
+
+    async def _admitted(self, turnstile: Turnstile, scope: Scope, receive: Receive, send: Send) -> None:
+        async with turnstile.waiting():
+            arrived = await _Arrived.whole(receive)
+            turn = await turnstile.turn()
+        try:
+            await self._app(scope, arrived, _ending(turn, send))
+        finally:
+            turn.end()
+
+
+def _ending(turn: Turn, send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        turn.end()
+        await send(message)
+
+    return sending
+
+
+class _Arrived:
+    """A request that has arrived: its messages once more, and then whatever comes."""
+
+    def __init__(self, messages: list[Message], receive: Receive) -> None:
+        self._messages, self._receive = messages, receive
+
+    @classmethod
+    async def whole(cls, receive: Receive) -> Self:
+        """Wait until all of a request is there."""
+        messages = [await receive()]
+        while messages[-1].get("more_body", False):
+            messages.append(await receive())
+        return cls(messages[::-1], receive)
+
+    async def __call__(self) -> Message:
+        return self._messages.pop() if self._messages else await self._receive()
