@@ -60,6 +60,7 @@ How a process is made:
     roles.py      what a process does: schedule, work, or both
     eventloop.py  the fastest loop there is
     threads.py    threads for functions that block
+    leaving.py    ends a process that hangs after its grace
     failpoints.py where a test can kill it
 
 Small things:
@@ -67,6 +68,7 @@ Small things:
     clock.py ids.py durations.py when.py     time, names, lengths of time, and how people say when
     errors.py masking.py vault.py            what went wrong, what may be shown, what is kept secret
     lua.py redis_errors.py                   scripts for Redis; what its client raises, without importing it
+    redis_connecting.py                      connections to Redis that cannot hang
 """
 
 from typing import TYPE_CHECKING

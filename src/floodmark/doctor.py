@@ -268,7 +268,7 @@ class Doctor:
     async def _invariant(self, rule: Invariant, within: Window) -> Finding:
         try:
             # A reading of its own for each: a long one must not keep old row versions alive for all.
-            async with self._database.reading() as connection:
+            async with self._database.reading_long() as connection:
                 found = await examples(connection, rule, within)
         except (SQLAlchemyError, TimeoutError) as error:
             text = f"could not be checked: {str(error).partition(chr(10))[0]}"

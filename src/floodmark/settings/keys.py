@@ -217,10 +217,12 @@ class Settings(BaseModel):
         default=timedelta(seconds=3600), description="How long an execution may run, unless its job says otherwise."
     )
     scheduler_leader_ttl: Duration = Field(
-        default=timedelta(seconds=30), description="A silent leader is replaced after this long."
+        default=timedelta(seconds=30),
+        description="A leader that cannot reach the database is replaced after this long.",
     )
     scheduler_leader_key: Text = Field(
-        default="scheduler-leader", description="Name of the leader's lease; in Redis under the prefix."
+        default="scheduler-leader",
+        description="Name of the leader's lease; in Redis it is under SCHEDULER_QUEUE_PREFIX.",
     )
     scheduler_cb_threshold: Count = Field(default=5, description="Failures in a row that open the breaker of a domain.")
     scheduler_cb_timeout: Duration = Field(
@@ -244,7 +246,8 @@ class Settings(BaseModel):
         description="How long a process that stays waits at its start for a PostgreSQL that does not answer.",
     )
     shutdown_grace: DurationOrNone = Field(
-        default=timedelta(seconds=20), description="Time to finish after SIGTERM; what is left is handed back."
+        default=timedelta(seconds=20),
+        description="Time to finish after SIGTERM; the rest is handed back, and the process leaves 5 s later.",
     )
     queue_patience: Duration = Field(
         default=timedelta(seconds=30), description="One step of priority is worth this much waiting."

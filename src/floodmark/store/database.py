@@ -161,8 +161,14 @@ class Database:
 
     @asynccontextmanager
     async def working_long(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction for a person's work that takes longer than a step may: a migration, a look at every row."""
+        """A transaction for a person's work that takes longer than a step may, such as a migration."""
         async with self.writing() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def reading_long(self) -> AsyncIterator[AsyncConnection]:
+        """A connection for a person who reads for longer than a step may take, such as a look at every row."""
+        async with self.reading() as connection:
             yield connection
 
     @property
@@ -227,6 +233,12 @@ class PostgresDatabase(Database):
                 yield connection
         finally:
             await engine.dispose()
+
+    @asynccontextmanager
+    async def reading_long(self) -> AsyncIterator[AsyncConnection]:
+        """A connection of its own that may be used for longer than a step may take."""
+        async with self.working_long() as connection:
+            yield connection
 
     async def _once(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         connection = await self._hot.take()

@@ -14,6 +14,7 @@ from sqlalchemy.pool import NullPool
 from floodmark.errors import InvalidInput, Unavailable
 
 from .catalogue import find_table
+from .connecting import LONG_WORK, USUAL_STEP
 
 _COLUMNS = ("id", "next_run_time", "job_state")
 _MOST = 100_000
@@ -45,7 +46,9 @@ async def _opened(url: str) -> AsyncIterator[AsyncConnection]:
         parsed = make_url(url)
     except ArgumentError:
         raise InvalidInput(f"{url[:60]!r} is not the URL of a database", hint=_HINT) from None
-    engine = create_async_engine(_readable(parsed), poolclass=NullPool)
+    is_server = parsed.get_backend_name() == "postgresql"
+    limits = {"timeout": USUAL_STEP.total_seconds(), "command_timeout": LONG_WORK.total_seconds()} if is_server else {}
+    engine = create_async_engine(_readable(parsed), poolclass=NullPool, connect_args=limits)
     shown = parsed.render_as_string(hide_password=True)
     try:
         async with engine.connect() as connection:
