@@ -118,6 +118,8 @@ content-settings-description="You can decide which cookies are used.">We use coo
 [{key: "required", label: "Needed", isMandatory: true}, {key: "analytics", label: "Analytics"}];</script>"""
 
 _ESSENTIAL = "btn-label-only-essential-and-continue='Continue with technically required cookies only'"
+_EU_STATE = "document.cookie.match(/hasConsent=(\\w+)/)?.[1]"
+_OREJIME_STATE = "decodeURIComponent(document.cookie).match(/analytics.:(\\w+)/)?.[1]"
 _PORSCHE_STATE = "decodeURIComponent(document.cookie).match(/categories=([^;]*)/)?.[1]"
 _NECESSARY = 'acceptNecessaryBtn: "Reject all",'
 _VANILLA_STATE = "CookieConsent.getUserPreferences().acceptedCategories.sort().join()"
@@ -167,8 +169,8 @@ CASES = (
     Case("klaro", "Klaro", KLARO % "true", _KLARO_STATE, True, False, 2),
     Case("tarteaucitronjs", "tarteaucitron", TARTEAUCITRON % "true", _TARTE_STATE, "true", "false", 1),
     Case("tarteaucitronjs", "tarteaucitron", TARTEAUCITRON % "false", _TARTE_STATE, "true", "false", 2),
-    Case("orejime", "Orejime", OREJIME, "orejime.manager.getConsent('analytics')", True, False, 1),
-    Case("cookies-eu-banner", "by its words", COOKIES_EU, "window.isAccepted === true", True, False, 1),
+    Case("orejime", "Orejime", OREJIME, _OREJIME_STATE, "true", "false", 1),
+    Case("cookies-eu-banner", "by its words", COOKIES_EU, _EU_STATE, "true", "false", 1),
     *(
         Case(package, "by its words", PORSCHE % said, _PORSCHE_STATE, "required,analytics", "required", layer)
         for package in ("@porscheofficial/cookie-consent-banner",)
