@@ -69,6 +69,12 @@ class Permanent(SourceError):
     """Trying again will not help, but the next scheduled run may: dead letter, the job goes on."""
 
 
+class Denied(Permanent):
+    """The source refused this target: dead letter; after a few runs in a row that ended so, the job is paused."""
+
+    pauses_after = 3
+
+
 class Gone(SourceError):
     """This target will not come back by itself: dead letter, and the job is paused with the reason."""
 

@@ -39,11 +39,15 @@ class Retry(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Dead(Struct, frozen=True, kw_only=True, gc=False):
-    """It failed for good. `pause` also stops the job, with the error as the reason."""
+    """It failed for good. `pause` also stops the job, with the error as the reason.
+
+    It does so at once, or when the last `in_a_row` runs of the job ended like this one.
+    """
 
     error: str
     details: Any = None
     pause: bool = False
+    in_a_row: int = 1
     kept: Kept = Kept()
     result: Any = None
 

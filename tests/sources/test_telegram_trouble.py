@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from floodmark.store.accounts import Accounts
 from floodmark.store.tables import accounts, telegram_channels
 from floodmark.telemetry.events import AccountParked, RunEnded, SlotsChanged
 from floodmark.testing.factories import rows_of
 from floodmark.testing.telegram import Channel, LoopbackTelegram, World
+from floodmark.vault import Vault
 from telegram_desk import asked, expected, stream_of, working
 
 pytest_plugins = ("backends", "telegram_fixtures")
@@ -262,3 +264,76 @@ async def test_channels_that_are_new_at_once_are_shared_among_the_accounts(
             await desk.reaches(execution, "done")
         known = [row["account"] for row in await rows_of(desk.parts, telegram_channels)]
         assert sorted(known) == ["reader1", "reader1", "reader2", "reader2"]
+
+
+@pytest.mark.spec("T13", "T4")
+async def test_a_refusal_of_one_channel_harms_no_account_and_pauses_the_job_after_three_runs(
+    server: LoopbackTelegram, world: World, channel: Channel, sqlite_copy: str
+) -> None:
+    """Telethon counts every error 406 among those of a lost session."""
+    world.channel("pier").fill(5)
+    world.account("reader2")
+    async with working(server, sqlite_copy) as desk:
+        await desk.account("reader1")
+        await desk.account("reader2")
+        job, pier = await desk.job(), await desk.job("@pier")
+        server.fail(HISTORY, "SOMETHING_NEW", code=406, channel=channel, times=None)
+        for run in range(3):
+            dead = await desk.run(job)
+            assert (dead.state, "SOMETHING_NEW" in (dead.error_message or "")) == ("dead", True)
+            assert (await desk.jobs.get(job.job_id)).paused == (run == 2)
+        assert {row["state"] for row in await rows_of(desk.parts, accounts)} == {"active"}
+        assert (await desk.run(pier)).state == "done"
+
+
+@pytest.mark.spec("T4")
+async def test_a_success_in_between_forgives_refusals(
+    server: LoopbackTelegram, channel: Channel, sqlite_copy: str
+) -> None:
+    async with working(server, sqlite_copy) as desk:
+        job = await desk.collected()
+        for name in ("CHAT_ADMIN_REQUIRED", "CHAT_ADMIN_REQUIRED", None, "CHAT_ADMIN_REQUIRED", "CHAT_ADMIN_REQUIRED"):
+            if name is not None:
+                server.fail(HISTORY, name)
+            assert (await desk.run(job)).state == ("done" if name is None else "dead")
+        assert not (await desk.jobs.get(job.job_id)).paused
+
+
+@pytest.mark.spec("T13")
+async def test_when_all_accounts_are_parked_they_are_named(
+    server: LoopbackTelegram, world: World, channel: Channel, sqlite_copy: str
+) -> None:
+    world.account("reader2")
+    async with working(server, sqlite_copy) as desk:
+        for name in ("reader1", "reader2"):
+            await desk.account(name)
+            await desk.ports.accounts.park(name, f"{name} was logged out")
+        dead = await desk.run(await desk.job())
+        assert "reader1 (reader1 was logged out), reader2 (reader2 was logged out)" in (dead.error_message or "")
+
+
+@pytest.mark.spec("T13", "G3")
+@pytest.mark.parametrize("how", ["parked", "removed"])
+async def test_a_renamed_channel_survives_the_loss_of_its_account(
+    server: LoopbackTelegram, channel: Channel, world: World, sqlite_copy: str, how: str
+) -> None:
+    """Another account finds it by the name under which the first one saw it last."""
+    world.account("reader2")
+    async with working(server, sqlite_copy) as desk:
+        job = await desk.collected()
+        channel.rename("old_harbour")
+        world.channel("harbour").fill(3)
+        channel.post("under the new name")
+        assert (await desk.run(job)).state == "done"
+
+        if how == "parked":
+            await desk.ports.accounts.park("reader1", "logged out")
+        else:
+            await Accounts(desk.parts.database, desk.parts.clock, Vault.of(desk.parts.settings)).remove(
+                "reader1", force=True
+            )
+        await desk.account("reader2")
+        new = channel.post("read by another account")
+        assert (await desk.run(job)).state == "done"
+        assert new in await desk.posts(stream_of(channel))
+        assert list(await desk.posts(stream_of(channel))) == expected(channel)

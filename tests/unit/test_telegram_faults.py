@@ -9,7 +9,7 @@ from telethon import errors
 from telethon.errors import rpc_message_to_error
 from telethon.tl.types import RpcError
 
-from floodmark.errors import AccountLost, Gone, Permanent, SlowDown, Transient
+from floodmark.errors import AccountLost, Denied, Gone, Permanent, SlowDown, Transient
 from floodmark.sources.telegram.faults import Unknown, translate
 
 NOW = datetime(2026, 11, 15, 14, 6, 10, tzinfo=UTC)
@@ -91,7 +91,6 @@ def test_a_hash_that_is_not_good_any_more_may_be_looked_up_again() -> None:
         (sent(401, "AUTH_KEY_UNREGISTERED"), "logged out"),
         (sent(401, "SESSION_REVOKED"), "ended by its owner"),
         (sent(401, "USER_DEACTIVATED_BAN"), "banned"),
-        (sent(401, "SOMETHING_ELSE"), "SOMETHING_ELSE"),
         (sent(406, "AUTH_KEY_DUPLICATED"), "two places at once"),
         (sent(420, "FROZEN_METHOD_INVALID"), "frozen"),
         (errors.AuthKeyNotFound(), "does not know the session"),
@@ -108,6 +107,38 @@ def test_a_lost_account_is_told_with_what_to_type(error: Exception, why: str) ->
 @pytest.mark.parametrize("error", [sent(400, "LIMIT_INVALID"), sent(403, "CHAT_RESTRICTED"), ValueError("x")])
 def test_what_is_refused_for_good_is_not_tried_again(error: Exception) -> None:
     assert isinstance(told(error), Permanent)
+
+
+@pytest.mark.spec("T4")
+@pytest.mark.parametrize(
+    "error",
+    [
+        sent(406, "SOMETHING_NEW"),
+        sent(406, "FILEREF_UPGRADE_NEEDED"),
+        sent(401, "SOMETHING_NEW"),
+        sent(401, "AUTH_KEY_PERM_EMPTY"),
+        sent(400, "CHAT_ADMIN_REQUIRED"),
+        sent(400, "SOMETHING_NEW"),
+    ],
+    ids=str,
+)
+def test_an_unknown_refusal_fails_the_channel_and_not_the_account(error: Exception) -> None:
+    assert isinstance(told(error), Denied)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        sent(400, "CONNECTION_NOT_INITED"),
+        sent(400, "MSG_WAIT_FAILED"),
+        sent(303, "FILE_MIGRATE_4"),
+        sent(303, "STATS_MIGRATE_4"),
+        sent(303, "SOMETHING_MIGRATE_4"),
+    ],
+    ids=str,
+)
+def test_what_another_connection_may_answer_is_tried_again(error: Exception) -> None:
+    assert isinstance(told(error), Transient)
 
 
 @pytest.mark.parametrize("error", [Gone("x"), Transient("x"), AccountLost("a", "b")])

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import ColumnElement, case, delete, func, or_, select, text, update
+from sqlalchemy import ColumnElement, case, delete, func, literal, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.clock import Clock
@@ -173,6 +173,15 @@ class Accounts:
         async with self._database.reading() as connection:
             return [AccountRow(**row) for row in (await connection.execute(query)).mappings()]
 
+    async def parked(self, tenant_id: str | None = None) -> list[AccountRow]:
+        """Those that a tenant could use if they were not parked."""
+        query = self._rows().where(accounts.c.state == "parked")
+        if tenant_id is not None:
+            query = query.where(or_(accounts.c.tenant_id == tenant_id, accounts.c.tenant_id.is_(None)))
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query.order_by(accounts.c.name))).mappings()
+            return [AccountRow(**row) for row in rows]
+
     async def get(self, name: str) -> Account:
         """An account with its secrets. `NotFound`; `Conflict` if this process has not the key to them."""
         async with self._database.reading() as connection:
@@ -208,6 +217,7 @@ class Accounts:
             gone = await connection.execute(query if force else query.where(or_(*self._is_free())))
             if not gone.rowcount:
                 raise _in_use(await self._row(connection, name), "stop that process first, or say --force")
+            await self._keep_names_of_channels(connection, name)
             await connection.execute(delete(telegram_channels).where(telegram_channels.c.account == name))
             asking = select(jobs.c.name).where(jobs.c.account == name).order_by(jobs.c.name)
             return list((await connection.execute(asking)).scalars())
@@ -305,6 +315,17 @@ class Accounts:
                 # Stored with another key than ours: it cannot be compared, and cannot be opened here either.
                 continue
         return None
+
+    async def _keep_names_of_channels(self, connection: AsyncConnection, account: str) -> None:
+        """Under no account: by its last name another account finds a channel that was renamed."""
+        cell = telegram_channels.c
+        known = select(literal(""), cell.channel_id, literal(0), cell.username, cell.title, cell.updated_at).where(
+            cell.account == account, cell.username.is_not(None)
+        )
+        columns = ["account", "channel_id", "access_hash", "username", "title", "updated_at"]
+        insert = insert_into(self._database, telegram_channels).from_select(columns, known)
+        newer = {name: insert.excluded[name] for name in ("username", "title", "updated_at")}
+        await connection.execute(insert.on_conflict_do_update(index_elements=["account", "channel_id"], set_=newer))
 
     async def _forget_channels(self, connection: AsyncConnection, name: str, sealed: str, identity: int | None) -> None:
         """What an account knows of channels is of no use to another person under the same name."""

@@ -61,6 +61,12 @@ class Channels:
             rows = await connection.execute(query)
             return {name: Acquaintance(channels=count, is_known=bool(known)) for name, count, known in rows}
 
+    async def last_name(self, channel_id: int) -> str | None:
+        """The name under which any account saw a channel last, also one that is lost or removed."""
+        query = select(_CELL.username).where(_CELL.channel_id == channel_id, _CELL.username.is_not(None))
+        async with self._database.reading() as connection:
+            return (await connection.execute(query.order_by(_CELL.updated_at.desc()).limit(1))).scalar()
+
     async def remember(self, channel: Channel) -> None:
         """Keep what is known now. A name belongs to one channel: whoever had it before has it no more."""
         values = {

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from telethon import errors
 
-from floodmark.errors import AccountLost, Gone, Permanent, SlowDown, SourceError, Transient
+from floodmark.errors import AccountLost, Denied, Gone, Permanent, SlowDown, SourceError, Transient
 
 # The server's seconds, and a little more, so that not everyone comes back in the same instant.
 JITTER_SECONDS = 3.0
@@ -31,6 +31,10 @@ _PASSING = (
     errors.RpcMcgetFailError,
     errors.InterdcCallErrorError,
     errors.InterdcCallRichErrorError,
+    # "Ask another data centre": Telethon follows what it can; the rest works once it has reconnected.
+    errors.InvalidDCError,
+    errors.ConnectionNotInitedError,
+    errors.MsgWaitFailedError,
     errors.InvalidBufferError,
     errors.InvalidChecksumError,
     errors.TypeNotFoundError,
@@ -43,11 +47,13 @@ _PASSING = (
     asyncio.IncompleteReadError,
     struct.error,
 )
-_LOST = (errors.UnauthorizedError, errors.AuthKeyError, errors.AuthKeyNotFound, errors.FrozenMethodInvalidError)
-_LOST_BECAUSE = {
+# Only what proves that the session is dead: other errors of these codes are about one channel or one method.
+_LOST = {
     errors.AuthKeyDuplicatedError: "Telegram ended the session because it was used in two places at once",
     errors.AuthKeyNotFound: "Telegram does not know the session",
     errors.AuthKeyUnregisteredError: "the session was logged out",
+    errors.AuthKeyInvalidError: "Telegram does not accept the session",
+    errors.SessionPasswordNeededError: "the session was never logged in with its second password",
     errors.SessionRevokedError: "the session was ended by its owner",
     errors.SessionExpiredError: "the session has expired",
     errors.UserDeactivatedError: "the account was deleted",
@@ -64,9 +70,9 @@ def translate(error: Exception, *, account: str, method: str, target: str, now: 
     """What an error of Telethon means for the run; one of our own stays as it is."""
     if isinstance(error, SourceError):
         return error
-    # Frozen accounts are told by an error of the flood family, but no wait will help.
-    if isinstance(error, _LOST):
-        return AccountLost(account, _LOST_BECAUSE.get(type(error), _words(error)), hint=relogin(account))
+    # A frozen account answers with an error of the flood family, but no wait will help.
+    if type(error) in _LOST:
+        return AccountLost(account, _LOST[type(error)], hint=relogin(account))
     if isinstance(error, errors.FloodError):
         return told_to_wait(error, account=account, method=method, now=now)
     for kind, why in _GONE.items():
@@ -74,7 +80,8 @@ def translate(error: Exception, *, account: str, method: str, target: str, now: 
             return _gone(error, target, why)
     if isinstance(error, _PASSING):
         return Transient(f"{method} on account {account}: {_words(error)}")
-    return Permanent(f"{method} on account {account} was refused: {_words(error)}")
+    kind = Denied if isinstance(error, errors.RPCError) else Permanent
+    return kind(f"{method} on account {account} was refused: {_words(error)}")
 
 
 def told_to_wait(error: errors.FloodError, *, account: str, method: str, now: datetime) -> SlowDown:

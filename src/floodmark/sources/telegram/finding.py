@@ -46,16 +46,24 @@ class Finder:
         return await self._look_up()
 
     async def _look_up(self) -> Channel:
-        found = await self._by_name() if self._name else None
+        found = await self._by_name(self._name) if self._name else None
         if found is None or self._number not in (None, found.channel_id):
             # The name is not that of our channel any more, or there never was one.
-            found = await self._among_dialogs()
+            found = await self._by_last_name() or await self._among_dialogs()
         await self._store.remember(found)
         return found
 
-    async def _by_name(self) -> Channel | None:
+    async def _by_last_name(self) -> Channel | None:
+        """By the name under which any account saw our channel last: it may have been renamed since it was added."""
+        name = None if self._number is None else await self._store.last_name(self._number)
+        if name is None or name.lower() == (self._name or "").lower():
+            return None
+        found = await self._by_name(name)
+        return found if found is not None and found.channel_id == self._number else None
+
+    async def _by_name(self, name: str) -> Channel | None:
         try:
-            answer = await self._ask("contacts.resolveUsername", ResolveUsernameRequest(self._name or ""))
+            answer = await self._ask("contacts.resolveUsername", ResolveUsernameRequest(name))
         except Gone:
             if self._number is None:
                 raise

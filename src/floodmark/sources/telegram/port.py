@@ -24,6 +24,10 @@ class AccountStore(Protocol):
         """Those that can be used for a tenant; without one, all that can be used."""
         ...
 
+    async def parked(self, tenant_id: str | None = None) -> Sequence[AccountRow]:
+        """Those that a tenant could use if they were not parked."""
+        ...
+
     async def show(self, name: str) -> AccountRow:
         """One without its secrets; `NotFound`."""
         ...
@@ -58,6 +62,10 @@ class ChannelStore(Protocol):
         self, *, channel_id: int | None = None, username: str | None = None
     ) -> Mapping[str, Acquaintance]:
         """Which accounts know it, and how many others they know."""
+        ...
+
+    async def last_name(self, channel_id: int) -> str | None:
+        """The name under which any account saw a channel last."""
         ...
 
     async def remember(self, channel: Channel) -> None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 HOW_TO_ADD = "Add one: floodmark accounts add NAME --phone +..."
 
 _log = structlog.get_logger()
+# So many accounts are named in a message.
+_NAMED = 5
 
 
 class TelegramSource:
@@ -177,12 +179,20 @@ class _Collection:
             return row
         rows = await accounts.names(self._context.tenant_id)
         if not rows:
-            raise AccountLost(NO_ACCOUNT, "no Telegram account is set up", hint=HOW_TO_ADD)
+            raise await self._no_account()
         if len(rows) == 1:
             return rows[0]
         number = self._mark.channel or (None if self._name.startswith("@") else int(self._name))
         known = await self._ports.channels.acquaintances(channel_id=number, username=self._name.removeprefix("@"))
         return choose(rows, known, await self._sessions.desks([row.name for row in rows]))
+
+    async def _no_account(self) -> AccountLost:
+        parked = await self._ports.accounts.parked(self._context.tenant_id)
+        if not parked:
+            return AccountLost(NO_ACCOUNT, "no Telegram account is set up", hint=HOW_TO_ADD)
+        named = ", ".join(f"{row.name} ({row.reason or 'parked'})" for row in parked[:_NAMED])
+        more = f" and {len(parked) - _NAMED} more" if len(parked) > _NAMED else ""
+        return AccountLost(NO_ACCOUNT, f"every Telegram account is parked: {named}{more}", hint=_again(parked[0].name))
 
     async def _raise_unless_another(self, lost: AccountLost) -> None:
         """A job that names no account goes on with another, if there is one."""

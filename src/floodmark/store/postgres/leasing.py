@@ -194,9 +194,14 @@ UNION ALL SELECT execution_id, priority, traceparent FROM woken WHERE state = 'q
     " THEN 'cancelled' ELSE s.state END",
 )
 
+# The runs that are being settled are among the last ones, and dead.
 _PAUSE = """
 UPDATE jobs j SET paused = TRUE, pause_reason = n.reason
-  FROM unnest($1::text[], $2::text[]) AS n(job_id, reason) WHERE j.job_id = n.job_id AND NOT j.paused
+  FROM unnest($1::text[], $2::text[], $3::int[]) AS n(job_id, reason, in_a_row)
+ WHERE j.job_id = n.job_id AND NOT j.paused AND n.in_a_row <= (
+       SELECT count(*) FROM (SELECT e.state FROM job_executions e
+                              WHERE e.job_id = n.job_id AND e.state IN ('done', 'dead')
+                              ORDER BY e.scheduled_for DESC LIMIT n.in_a_row) last WHERE last.state = 'dead')
 """
 
 _LIMIT = """
@@ -297,9 +302,9 @@ class PostgresLeasing:
 async def _follow_up(
     connection: Connection, mine: set[str], pauses: Sequence[tuple[Lease, Dead]], told: Sequence[Snooze]
 ) -> None:
-    dead = [(lease.job.job_id, outcome.error) for lease, outcome in pauses if lease.execution_id in mine]
+    dead = [(lease.job.job_id, o.error, o.in_a_row) for lease, o in pauses if lease.execution_id in mine]
     if dead:
-        await connection.execute(_PAUSE, [job_id for job_id, _ in dead], [error for _, error in dead])
+        await connection.execute(_PAUSE, *map(list, zip(*dead, strict=True)))
     if told:
         seconds = [outcome.after.total_seconds() for outcome in told]
         await connection.execute(_LIMIT, [o.key for o in told], seconds, [o.reason for o in told])

@@ -108,7 +108,13 @@ UPDATE jobs AS j
    SET last_run = n.last_run, last_status = n.last_status, last_success = COALESCE(n.last_success, j.last_success)
   FROM n WHERE j.job_id = n.job_id
 """
-_PAUSE = "UPDATE jobs SET paused = TRUE, pause_reason = ? WHERE job_id = ? AND NOT paused"
+# The run that is being settled is among the last ones, and dead.
+_PAUSE = """
+UPDATE jobs SET paused = TRUE, pause_reason = :reason
+ WHERE job_id = :job_id AND NOT paused AND :in_a_row <= (
+       SELECT count(*) FROM (SELECT state FROM job_executions WHERE job_id = :job_id AND state IN ('done', 'dead')
+                              ORDER BY scheduled_for DESC LIMIT :in_a_row) WHERE state = 'dead')
+"""
 
 _LIMIT = """
 INSERT INTO limits (key, until, reason, updated_at) VALUES (?, ?, ?, ?)
@@ -402,4 +408,5 @@ def _follow_up(
             connection.execute(_LIMIT, (outcome.key, to_text(now + outcome.after), outcome.reason, stamp))
     for s in mine:
         if isinstance(s.outcome, Dead) and s.outcome.pause:
-            connection.execute(_PAUSE, (s.outcome.error, s.lease.job.job_id))
+            reason, job_id = s.outcome.error, s.lease.job.job_id
+            connection.execute(_PAUSE, {"reason": reason, "job_id": job_id, "in_a_row": s.outcome.in_a_row})

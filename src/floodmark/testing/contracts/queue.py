@@ -458,6 +458,18 @@ class QueueContract:
         job = await job_of(parts, lease)
         assert (job["paused"], job["pause_reason"]) == (True, "channel deleted")
 
+    @pytest.mark.spec("T13")
+    async def test_dead_can_pause_its_job_after_some_in_a_row(self, parts: Parts) -> None:
+        """Runs that end well in between begin the count again."""
+        job_id = await given_job(parts)
+        refused, paused = Dead(error="refused", pause=True, in_a_row=3), []
+        for outcome in (refused, refused, Done(), refused, refused, refused):
+            await given_executions(parts, [job_id])
+            [lease] = await take(parts)
+            await settle(parts, lease, outcome)
+            paused.append((await job_of(parts, lease))["paused"])
+        assert paused == [False, False, False, False, False, True]
+
     async def test_a_lost_lease_pauses_nothing(self, parts: Parts, other: Parts) -> None:
         """Its word no longer counts, here too."""
         lease = await given_lease(parts)
