@@ -40,6 +40,7 @@ from .store.channels import Channels
 from .store.jobs import Jobs
 from .store.pages import Pages
 from .store.recall import Recall
+from .store.scan_profiles import ScanProfiles
 from .telemetry.events import Events
 from .telemetry.logs import LogListener, configure
 from .telemetry.metrics import render
@@ -200,7 +201,12 @@ class Floodmark:
         modules = [name.strip() for name in (self.settings.python_modules or "").split(",") if name.strip()]
         found: dict[str, Source] = {
             "python": PythonSource(self.collectors, threads, modules=modules, imports=imports),
-            "cookies": CookiesSource(self.settings, None if parts is None else parts.clock, self.events),
+            "cookies": CookiesSource(
+                self.settings,
+                None if parts is None else parts.clock,
+                self.events,
+                profiles=None if parts is None else ScanProfiles(parts.database).params_for,
+            ),
             "telegram": TelegramSource(self.settings, None if parts is None else telegram_ports(parts)),
             "web": WebSource(None if parts is None else web_ports(parts)),
             "feed": FeedSource(None if parts is None else FeedPorts(http=parts.polite, clock=parts.clock)),
@@ -241,6 +247,10 @@ class Floodmark:
         Both roles, or none, also serve the API; one alone has `/health` and `/metrics` only.
         """
         stop = stop or asyncio.Event()
+        if scheduler and not worker and not self.settings.scheduler_v2_enabled:
+            raise InvalidInput(
+                "a scheduler has nothing to do: SCHEDULER_V2_ENABLED is false", hint="set SCHEDULER_V2_ENABLED=true"
+            )
         if is_pushed(self.settings):
             require_gateway(self.settings)
         watchdog = Watchdog()
@@ -255,7 +265,10 @@ class Floodmark:
                 await installation.claim()
                 if parts.tracing is not None:
                     parts.tracing.prepare()
-                roles = _roles(parts, sources, scheduler=scheduler, worker=worker)
+                fires = scheduler and self.settings.scheduler_v2_enabled
+                if scheduler and not fires:
+                    structlog.get_logger().warning("nothing is fired by schedule: SCHEDULER_V2_ENABLED is false")
+                roles = _roles(parts, sources, scheduler=fires, worker=worker)
                 serving = await self._serving(parts, port, scheduler=scheduler, worker=worker)
                 async with serving as server, installation.guarded(stop):
                     for role in roles:

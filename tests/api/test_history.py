@@ -195,3 +195,17 @@ async def test_items_of_certain_days_come_in_order_of_time(api: Api) -> None:
     rest = (await api.get("streams", params={"cursor": first["next"]})).json()
     assert rest == {"items": [{"stream": f"telegram:{HARBOUR}", "chat": chat}], "next": None}
     assert (await api.get("streams", params={"chats": "true"})).json() == rest
+
+
+@pytest.mark.spec("E5", "E11")
+async def test_old_executions_are_deleted_on_request(light: Api) -> None:
+    await light.job("news")
+    await ran(light, "news")
+    assert (await light.post("executions/cleanup", json={"days": 1})).json() == {"deleted": 0}
+    assert (await light.post("executions/cleanup", json={"days": -1})).status_code == 422
+    await light.post("jobs/news/force-run")
+    assert (await light.post("executions/cleanup", json={"days": 0})).json() == {"deleted": 1}
+    [left] = (await light.get("executions")).json()["items"]
+    assert left["state"] == "queued", "what is unfinished stays"
+    [entry, *_] = [row for row in (await light.get("audit")).json()["items"] if row["action"] == "executions.cleaned"]
+    assert entry["after"] == {"days": 0.0, "deleted": 1}

@@ -10,7 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from floodmark.app import Floodmark
 from floodmark.compat.enhanced_scheduler import (
     EnhancedScheduler,
     _wait,
@@ -21,9 +23,12 @@ from floodmark.compat.enhanced_scheduler import (
     run_enhanced_scheduler,
 )
 from floodmark.errors import InvalidInput, Unavailable
+from floodmark.settings import Settings
 from floodmark.store.database import open_database
+from floodmark.store.fleet import Fleet
 from floodmark.store.migrate import migrate
 from floodmark.telemetry.events import Events
+from floodmark.testing.serving import served
 
 SCHEDULES = {
     "data": [
@@ -179,3 +184,15 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Any
     assert not get_db_connection().ping()
     with pytest.raises(Unavailable):
         run_enhanced_scheduler()
+
+
+@pytest.mark.spec("V13")
+async def test_a_process_fires_nothing_while_the_old_scheduler_does(sqlite_url: str) -> None:
+    settings = Settings(database_url=sqlite_url, scheduler_v2_enabled=False)
+    with capture_logs() as logs:
+        async with served(Floodmark(settings)) as found:
+            assert await found.parts.leases.holder(settings.scheduler_leader_key) is None
+            assert [info.role for info in await Fleet(found.parts.database, found.parts.clock).workers()] == ["worker"]
+    assert any("SCHEDULER_V2_ENABLED" in line["event"] for line in logs)
+    with pytest.raises(InvalidInput, match="SCHEDULER_V2_ENABLED"):
+        await Floodmark(settings).serve(worker=False)

@@ -9,9 +9,14 @@ from sqlalchemy.exc import DBAPIError
 from floodmark.errors import InvalidInput
 from floodmark.job import Frequency, ScheduleType
 from floodmark.outcome import Dead, Done
+from floodmark.settings import Settings
+from floodmark.sources.cookies.source import CookiesSource
+from floodmark.sources.port import Target
 from floodmark.spec import JobSpec
 from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
+from floodmark.store.scan_profiles import ScanProfiles
+from floodmark.testing.contracts.source import a_context
 from floodmark.when import when_of
 from system.stores import AnyDatabase, Crew, a_spec
 
@@ -169,6 +174,24 @@ async def test_a_database_that_another_scheduler_uses_is_left_as_it_is(empty_dat
     assert "ALTER TABLE schedules RENAME TO old_schedules" in refused.value.hint
     await sql(empty_database, "ALTER TABLE schedules RENAME TO old_schedules")
     await migrate(empty_database)
+
+
+@pytest.mark.spec("E8", "E11")
+async def test_a_scan_has_the_params_of_its_profile(database: AnyDatabase, jobs: Jobs, crew: Crew) -> None:
+    await sql(
+        database, """INSERT INTO scan_profiles (profile_id, name, params) VALUES ('p1', 'deep', '{"maxPages": 9}')"""
+    )
+    profiles = ScanProfiles(database)
+    job = await jobs.add(cookies("shop.example"))
+    assert await profiles.params_for((await crew.run(jobs, job)).execution_id) == {}
+    await sql(database, "UPDATE schedules SET profile_id = 'p1'")
+    lease = await crew.run(jobs, job)
+    assert await profiles.params_for(lease.execution_id) == {"maxPages": 9}
+
+    source = CookiesSource(Settings(), profiles=profiles.params_for)
+    target = Target(name="shop.example", stream="s", params={"scanDepth": 1})
+    params = (await source._with_profile(target, a_context(execution_id=lease.execution_id))).params
+    assert params == {"maxPages": 9, "scanDepth": 1}
 
 
 def value(cell: Any) -> Any:

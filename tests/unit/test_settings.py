@@ -1,6 +1,7 @@
 """Settings: where they come from, what is refused, and what is never shown."""
 
 import os
+import re
 import subprocess
 import sys
 from datetime import timedelta
@@ -14,7 +15,7 @@ from pydantic import ValidationError
 from floodmark.errors import InvalidInput
 from floodmark.job import CatchUp
 from floodmark.settings import Settings, keys, load
-from floodmark.settings.__main__ import page
+from floodmark.settings.__main__ import example, page
 
 ROOT = Path(__file__).parents[2]
 CANARY = "canary-3f9a1c"
@@ -287,6 +288,14 @@ def test_large_numbers_are_shown_in_full() -> None:
     settings = Settings(backoff_max_seconds=12345678.5, execution_lease=timedelta(seconds=12345678.5))
     shown = {row.key: row.value for row in settings.rows()}
     assert (shown["BACKOFF_MAX_SECONDS"], shown["EXECUTION_LEASE"]) == ("12345678.5", "12345678.5s")
+
+
+def test_the_example_is_current_and_can_be_loaded(tmp_path: Path) -> None:
+    committed = (ROOT / "env.example").read_text(encoding="utf-8")
+    assert committed == example(), "run: python -m floodmark.settings --env > env.example"
+    (tmp_path / ".env").write_text(re.sub(r"^#([A-Z0-9_]+=)", r"\1", committed, flags=re.MULTILINE))
+    loaded = load({}, folder=tmp_path, environ={})
+    assert {row.key: row.value for row in loaded.rows()} == {row.key: row.value for row in Settings().rows()}
 
 
 def test_the_page_of_settings_is_current() -> None:

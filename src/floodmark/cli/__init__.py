@@ -11,7 +11,7 @@ from .audit import audit
 from .breakers import breakers
 from .editing import disable, edit, enable
 from .files import export, fetch
-from .history import dlq, history, stats
+from .history import cleanup, dlq, history, stats
 from .jobs import cancel, explain, ls, pause, resume, rm, show
 from .limits import limits
 from .logs import logs
@@ -53,6 +53,7 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "history": history,
         "logs": logs,
         "stats": stats,
+        "cleanup": cleanup,
         "dlq": dlq,
         "limits": limits,
         "breakers": breakers,

@@ -219,6 +219,27 @@ def stats(
     )
 
 
+def cleanup(
+    context: typer.Context,
+    *,
+    days: Annotated[float, typer.Option(min=0, max=3650, help="Older than this many days.")] = 90,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete old executions from the history. HISTORY_KEEP_DAYS does it by itself.
+
+    floodmark cleanup --days 30 --yes
+    """
+    desk = Desk.of(context)
+    if go_ahead(desk, f"delete executions that ended more than {days:g} days ago", dry_run=dry_run, yes=yes):
+        deleted = desk.work(lambda office: office.cleanup_old_executions(days))
+        if as_json:
+            return print_json({"deleted": deleted})
+        desk.out.print(f"Deleted {counted(deleted, 'execution')}.", highlight=False)
+    return None
+
+
 GroupOption = Annotated[str | None, typer.Option(metavar="MARK", help="Only this group of `floodmark dlq`.")]
 LetterIds = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="This execution; can be repeated.")]
 All = Annotated[bool, typer.Option("--all", help="All of them.")]

@@ -226,6 +226,10 @@ class Client:
         """How the executions of the last days went."""
         return decoded(await self._get("/statistics", {"days": days, "job": job}), dict[str, Any])
 
+    async def cleanup_old_executions(self, days: float = 90) -> int:
+        """Delete executions that ended and were written down more than `days` ago; how many."""
+        return decoded(await self._post("/executions/cleanup", {"days": days}), dict[str, int])["deleted"]
+
     # Dead letters
 
     async def letters(self, *, job: str | None = None, cursor: str | None = None, limit: int = 50) -> Page[Execution]:

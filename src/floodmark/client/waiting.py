@@ -132,6 +132,7 @@ class SyncClient:
     cancel_execution = _Waited(Client.cancel_execution)
     retry_execution = _Waited(Client.retry_execution)
     statistics = _Waited(Client.statistics)
+    cleanup_old_executions = _Waited(Client.cleanup_old_executions)
 
     letters = _Waited(Client.letters)
     each_letter = _Each(Client.each_letter)

@@ -241,6 +241,10 @@ class Changing(Protocol):
         """End one execution: at once if it has not started, else as soon as its worker hears of it."""
         ...
 
+    async def cleanup_old_executions(self, days: float) -> int:
+        """Delete executions that ended more than `days` ago; how many."""
+        ...
+
     async def retry_letters(self, which: Letters) -> int:
         """Run dead letters again; how many."""
         ...

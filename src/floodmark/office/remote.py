@@ -229,6 +229,10 @@ class RemoteOffice:
         """End one execution: at once if it has not started, else as soon as its worker hears of it."""
         return await self.client.cancel_execution(execution_id)
 
+    async def cleanup_old_executions(self, days: float) -> int:
+        """Delete executions that ended more than `days` ago; how many."""
+        return await self.client.cleanup_old_executions(days)
+
     async def retry_letters(self, which: Letters) -> int:
         """Run dead letters again; how many."""
         return await _by_parts(self.client.retry_letters, which)

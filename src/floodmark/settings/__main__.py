@@ -1,4 +1,10 @@
-"""Prints docs/settings.md: `python -m floodmark.settings > docs/settings.md`."""
+"""Prints docs/settings.md, and with `--env` the file env.example.
+
+python -m floodmark.settings > docs/settings.md
+python -m floodmark.settings --env > env.example
+"""
+
+import sys
 
 from pydantic.fields import FieldInfo
 
@@ -15,6 +21,11 @@ line (`--set KEY=VALUE`); the later one wins. An empty value puts the key back t
 
 | key | default | type | what it does |
 |---|---|---|---|
+"""
+
+
+ENV_HEAD = """# Every setting of Floodmark with its default. Copy this file to .env; a line counts without its #.
+# Written by `python -m floodmark.settings --env > env.example`; docs/settings.md says what each of them takes.
 """
 
 
@@ -35,5 +46,18 @@ def _default(field: FieldInfo) -> str:
     return f"`{shown(field.default)}`" if field.default is not None else ""
 
 
+def example() -> str:
+    """Every setting as a line of `.env`, with its default, commented out."""
+    lines = (
+        f"\n# {field.description}\n#{name.upper()}={_value(field)}\n" for name, field in Settings.model_fields.items()
+    )
+    return ENV_HEAD + "".join(lines)
+
+
+def _value(field: FieldInfo) -> str:
+    is_empty = field.default_factory is not None or field.default is None
+    return "" if is_empty else shown(field.default)
+
+
 if __name__ == "__main__":
-    print(page(), end="")
+    print(example() if "--env" in sys.argv else page(), end="")

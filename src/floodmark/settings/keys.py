@@ -206,6 +206,10 @@ class Settings(BaseModel):
         default=timedelta(seconds=60),
         description="Changes made in the database are seen after this long at the latest.",
     )
+    scheduler_v2_enabled: Flag = Field(
+        default=True,
+        description="Off: this process fires nothing by schedule, while an older scheduler still does that.",
+    )
     scheduler_queue_prefix: Text = Field(
         default="crawler", description="Prefix of all keys in Redis; one for each installation."
     )

@@ -9,8 +9,8 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from floodmark.api.deps import Operating, Reading
-from floodmark.api.models import ExecutionOut, Name, StatisticsOut
+from floodmark.api.deps import Administering, Operating, Reading
+from floodmark.api.models import ExecutionOut, Given, Name, StatisticsOut
 from floodmark.api.paging import Cursor, Limit, Page, key_of, page
 from floodmark.api.routing import answer, router
 from floodmark.errors import Conflict
@@ -45,6 +45,18 @@ class LogsOut(BaseModel):
     events: list[LogEntry]
 
 
+class CleanupIn(Given):
+    """Which executions are old."""
+
+    days: float = Field(ge=0, le=3650, description="Older than this many days.", examples=[90])
+
+
+class CleanedOut(BaseModel):
+    """What was deleted."""
+
+    deleted: int
+
+
 @executions.get("/executions", response_model=Page[ExecutionOut], summary="List executions")
 async def list_executions(
     office: Reading,
@@ -70,6 +82,12 @@ async def recent_executions(
     """What was written down within the last hours, died then, or is still unfinished; newest first."""
     found = await office.recent(hours, limit)
     return answer({"items": [execution_shape(row) for row in found], "next": None})
+
+
+@executions.post("/executions/cleanup", response_model=CleanedOut, summary="Delete old executions")
+async def cleanup_executions(office: Administering, body: CleanupIn) -> Response:
+    """Delete executions that ended and were written down longer ago. Those that are unfinished stay."""
+    return answer({"deleted": await office.cleanup_old_executions(body.days)})
 
 
 @executions.get("/executions/{execution_id}", response_model=ExecutionOut, summary="Show an execution")

@@ -1,7 +1,9 @@
 """The source `cookies`: each run scans a domain in a real browser, and its report is one item."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
+
+from msgspec.structs import replace
 
 from floodmark.batch import Batch, Item, Watermark
 from floodmark.clock import Clock
@@ -24,8 +26,16 @@ class CookiesSource:
 
     kind = "cookies"
 
-    def __init__(self, settings: Settings, clock: Clock | None = None, events: Events | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock | None = None,
+        events: Events | None = None,
+        *,
+        profiles: Callable[[str], Awaitable[Mapping[str, Any]]] | None = None,
+    ) -> None:
         self._settings, self._clock, self._events = settings, clock, events or Events()
+        self._profiles = profiles
         self.pool = Pool(rules_of(settings))
 
     async def __aenter__(self) -> "CookiesSource":
@@ -52,11 +62,17 @@ class CookiesSource:
             return
         assert self._clock is not None, "this one can only check"
         began = self._clock.now()
-        found = await self._scanned(self.order(target))
+        found = await self._scanned(self.order(await self._with_profile(target, context)))
         report, blobs = made(found, began=began, seconds=(self._clock.now() - began).total_seconds())
         context.result.update(_in_short(found, report))
         item = Item(key=context.execution_id, data=report, occurred_at=began)
         yield Batch([item], {"execution": context.execution_id, "at": began.isoformat()}, blobs=blobs)
+
+    async def _with_profile(self, target: Target, context: Context) -> Target:
+        """The target with the params of its job's profile; its own win over them."""
+        if self._profiles is None:
+            return target
+        return replace(target, params={**await self._profiles(context.execution_id), **target.params})
 
     async def _scanned(self, order: Order) -> Found:
         try:
