@@ -83,11 +83,12 @@ def parse_feed(
         raise NotXml("is a feed without a channel")
     # RSS 1.0 has its entries beside the channel.
     head = root if channel is None else channel
+    parts = _parts(head)
     entries = tuple(entry for entry in tree.entries if entry is not None)
     return Feed(
-        title=_line(_first(head, "title", "dc:title")),
+        title=_line(_first(parts, "title", "dc:title")),
         link=_link(head, _base(url, head.get("xml:base"))),
-        language=_said(head, "language", "dc:language") or head.get("xml:lang") or root.get("xml:lang"),
+        language=_said(parts, "language", "dc:language") or head.get("xml:lang") or root.get("xml:lang"),
         entries=entries,
         total=tree.total,
         empty=len(tree.entries) - len(entries),
@@ -115,11 +116,13 @@ def _base(url: str | None, base: str | None) -> str | None:
 
 
 def _entry(element: Element, base: str | None) -> Entry | None:
-    written, link = _link(element, None), _link(element, base)
-    title = _line(_first(element, "title", "dc:title"))
-    (summary, is_cut), (content, is_content_cut) = _text(element, _SUMMARY), _text(element, _CONTENT)
+    parts = _parts(element)
+    written = _link(element, None)
+    link = written if base is None else _link(element, base)
+    title = _line(_first(parts, "title", "dc:title"))
+    (summary, is_cut), (content, is_content_cut) = _text(parts, _SUMMARY), _text(parts, _CONTENT)
     enclosures = _enclosures(element, base)
-    known = _said(element, "guid", "id") or element.get("rdf:about") or element.get("about") or written
+    known = _said(parts, "guid", "id") or element.get("rdf:about") or element.get("about") or written
     name = id_of(known or (enclosures[0].url if enclosures else None), title, summary, content)
     if name is None:
         return None
@@ -130,8 +133,8 @@ def _entry(element: Element, base: str | None) -> Entry | None:
         summary=summary,
         content=content,
         author=_author(element),
-        published=_moment(_said(element, *_PUBLISHED)),
-        updated=_moment(_said(element, *_UPDATED)),
+        published=_moment(_said(parts, *_PUBLISHED)),
+        updated=_moment(_said(parts, *_UPDATED)),
         tags=tuple(dict.fromkeys(filter(None, map(_tag, _children(element, "category", "dc:subject")))))[:50],
         enclosures=enclosures,
         is_cut=is_cut or is_content_cut,
@@ -184,10 +187,15 @@ def _author(element: Element) -> str | None:
     return None
 
 
-def _text(element: Element, names: tuple[str, ...]) -> tuple[str, bool]:
+def _parts(element: Element) -> dict[str, Element]:
+    """The first child of each name."""
+    return {child.tag: child for child in reversed(element)}
+
+
+def _text(parts: dict[str, Element], names: tuple[str, ...]) -> tuple[str, bool]:
     """The text of the first part that holds any: HTML, escaped or not."""
     for name in names:
-        said = text_of(_child(element, name))
+        said = text_of(parts.get(name))
         if said:
             return words_of(said)
     return "", False
@@ -201,16 +209,16 @@ def _line(element: Element | None) -> str:
     return text_in(text_of(element)).replace("\n", " ")[:500]
 
 
-def _said(element: Element, *names: str) -> str | None:
+def _said(parts: dict[str, Element], *names: str) -> str | None:
     for name in names:
-        said = text_of(_child(element, name))
+        said = text_of(parts.get(name))
         if said:
             return said
     return None
 
 
-def _first(element: Element, *names: str) -> Element | None:
-    return next((child for name in names if (child := _child(element, name)) is not None), None)
+def _first(parts: dict[str, Element], *names: str) -> Element | None:
+    return next((parts[name] for name in names if name in parts), None)
 
 
 def _child(element: Element, name: str) -> Element | None:

@@ -257,12 +257,9 @@ class _Builder(Generic[T]):
         self._flush()
         self._count += 1
         spaces, base = self._scopes[-1] if self._scopes else ({}, None)
-        declared = {key[6:]: value for key, value in attributes.items() if key == "xmlns" or key.startswith("xmlns:")}
-        if declared:
-            spaces = {**spaces, **declared}
-        said = {self._call(key, spaces, ""): value for key, value in attributes.items() if not key.startswith("xmlns")}
-        if said.get("xml:base"):
-            base = join_address(base, said["xml:base"].strip())
+        said: dict[str, str] = {}
+        if attributes:
+            spaces, base, said = self._attributes(attributes, spaces, base)
         element = Element(self._call(name, spaces, spaces.get("")), said)
         if self._root is None:
             self._root = element
@@ -272,6 +269,18 @@ class _Builder(Generic[T]):
             self._stack[-1].append(element)
         self._stack.append(element)
         self._scopes.append((spaces, base))
+
+    def _attributes(
+        self, attributes: dict[str, str], spaces: dict[str, str], base: str | None
+    ) -> tuple[dict[str, str], str | None, dict[str, str]]:
+        """What prefixes mean from here on, the base address, and the attributes by their names."""
+        declared = {key[6:]: value for key, value in attributes.items() if key == "xmlns" or key.startswith("xmlns:")}
+        if declared:
+            spaces = {**spaces, **declared}
+        said = {self._call(key, spaces, ""): value for key, value in attributes.items() if not key.startswith("xmlns")}
+        if said.get("xml:base"):
+            base = join_address(base, said["xml:base"].strip())
+        return spaces, base, said
 
     def end(self, name: str) -> None:
         if self._ignored:
