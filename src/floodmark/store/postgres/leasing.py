@@ -199,7 +199,7 @@ _PAUSE = """
 UPDATE jobs j SET paused = TRUE, pause_reason = n.reason
   FROM unnest($1::text[], $2::text[], $3::int[]) AS n(job_id, reason, in_a_row)
  WHERE j.job_id = n.job_id AND NOT j.paused AND n.in_a_row <= (
-       SELECT count(*) FROM (SELECT e.state FROM job_executions e
+       SELECT count(*) FROM (SELECT e.state FROM executions e
                               WHERE e.job_id = n.job_id AND e.state IN ('done', 'dead')
                               ORDER BY e.scheduled_for DESC LIMIT n.in_a_row) last WHERE last.state = 'dead')
 """

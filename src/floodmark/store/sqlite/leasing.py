@@ -112,7 +112,7 @@ UPDATE jobs AS j
 _PAUSE = """
 UPDATE jobs SET paused = TRUE, pause_reason = :reason
  WHERE job_id = :job_id AND NOT paused AND :in_a_row <= (
-       SELECT count(*) FROM (SELECT state FROM job_executions WHERE job_id = :job_id AND state IN ('done', 'dead')
+       SELECT count(*) FROM (SELECT state FROM executions WHERE job_id = :job_id AND state IN ('done', 'dead')
                               ORDER BY scheduled_for DESC LIMIT :in_a_row) WHERE state = 'dead')
 """
 
