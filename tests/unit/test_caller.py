@@ -38,6 +38,10 @@ FLOOD = SlowDown(timedelta(seconds=30), KEY.limit, "FloodWait on account reader1
 ONCE = CallPolicy(retry=RetryPolicy(attempts=1))
 
 
+def a_wait(seconds: float) -> SlowDown:
+    return SlowDown(timedelta(seconds=seconds), KEY.limit, FLOOD.reason)
+
+
 class Process:
     """A caller with a store, a clock and a log of its own events; sleeping only moves the clock."""
 
@@ -304,6 +308,53 @@ async def test_the_pace_survives_a_restart_and_is_lifted_with_the_limit(
     for _ in range(5):
         await restarted.call()
     assert restarted.slept == []
+
+
+@pytest.mark.spec("F5")
+async def test_a_regained_pace_is_stored_for_the_next_process(
+    process: Process, database: Database, clock: SetClock
+) -> None:
+    """Each process makes some calls and ends: one second of waiting must not slow the others down for a day."""
+    for _ in range(9):
+        await process.call()
+    await process.refused(a_wait(seconds=1))
+    clock.advance(timedelta(seconds=1))
+    rates = [(await process.limits.show(KEY.limit)).rate or 0.0]
+    for _ in range(3):
+        restarted = Process(database, clock)
+        await restarted.caller.load(SCOPE)
+        for _ in range(40):
+            await restarted.call()
+        rates.append((await process.limits.show(KEY.limit)).rate or 0.0)
+    assert rates == sorted(rates)
+    assert rates[-1] > 1.3 * rates[0]
+
+    # Of so short a wait nothing is left after a while, even if nobody calls.
+    clock.advance(timedelta(minutes=11))
+    later = Process(database, clock)
+    for _ in range(20):
+        await later.call()
+    assert later.slept == []
+
+
+async def test_a_regained_pace_does_not_hide_a_newer_wait(
+    process: Process, database: Database, clock: SetClock
+) -> None:
+    for _ in range(9):
+        await process.call()
+    await process.refused(FLOOD)
+    clock.advance(timedelta(seconds=30))
+    for _ in range(20):
+        await process.call()
+    [before] = await process.limits.page(with_past=True)
+    other = Process(database, clock)
+    await other.refused(FLOOD)
+    clock.advance(timedelta(seconds=31))
+    await process.call()
+    [after] = await process.limits.page(with_past=True)
+    assert before.rate is not None
+    assert after.rate is not None
+    assert after.rate < before.rate
 
 
 @pytest.mark.spec("F5")

@@ -368,6 +368,7 @@ class Caller:
             rest = held.until - self._clock.now()
             if not held.is_saved and not held.is_being_saved and rest > timedelta():
                 await self._save(scope, name, held, rest)
+        await self._store_recovery(scope)
         # What happens while we read is newer than what we read.
         saved = {name: held for name, held in scope.limits.items() if held.is_saved}
         rates, moves = dict(scope.rates), scope.moves
@@ -379,6 +380,20 @@ class Caller:
         if scope.moves == moves:
             self._see(scope, breaker, store_now, elsewhere=True)
         scope.read_at = self._clock.now()
+
+    async def _store_recovery(self, scope: _Scope) -> None:
+        """Let the next process begin with the pace that this one has regained."""
+        for name, before in list(scope.rates.items()):
+            pace = scope.paces.get(name)
+            if pace is None or not paces.has_recovered(pace, before):
+                continue
+            if not await self._limits.recover(name, pace.rate, before=before):
+                # Another process was told something meanwhile: that is read next.
+                continue
+            if pace.rate is None:
+                del scope.rates[name]
+            else:
+                scope.rates[name] = pace.rate
 
     def _see_limits(self, scope: _Scope, stored: Sequence[HeldLimit], saved: Mapping[str, _Held]) -> None:
         now = self._clock.now()

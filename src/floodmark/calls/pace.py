@@ -14,6 +14,8 @@ from msgspec.structs import replace
 SLOWEST, CEILING = 1 / 30, 10.0
 # Calls a second that are gained every second. Quicker growth brings no more calls, only more waits to be told of.
 GROWTH = 0.01
+# A rate is stored again when it has grown by a tenth: a write every few seconds at most.
+_WORTH_STORING = 1.1
 # Whoever has to wait longer than this for a turn should come back later.
 PATIENCE_SECONDS = 2.0
 # Over how many seconds the rate of calls is measured.
@@ -71,6 +73,11 @@ def told(pace: Pace, now: datetime, *, began: datetime) -> Pace:
     measured = _seen(pace, now) / MEMORY_SECONDS
     before = measured if pace.rate is None else min(pace.rate, measured)
     return replace(pace, rate=min(max(before / 2, SLOWEST), CEILING), told_at=now, next_at=None, grew_at=None)
+
+
+def has_recovered(pace: Pace, before: float) -> bool:
+    """Whether the rate is so much higher than before that it is worth storing."""
+    return pace.rate is None or pace.rate >= before * _WORTH_STORING
 
 
 def _is_old_news(pace: Pace, began: datetime) -> bool:

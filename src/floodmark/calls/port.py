@@ -39,6 +39,10 @@ class LimitStore(Protocol):
         """Let everything under `key` wait, at once and for everyone; until when. Never shortens a limit."""
         ...
 
+    async def recover(self, key: str, rate: float | None, *, before: float) -> bool:
+        """Store the calls a second that are regained, None for no pace; False if it is not `before` any more."""
+        ...
+
     async def holding(self, scope: str) -> Sequence[HeldLimit]:
         """The limits on `scope` and on what lies under it that hold, and those past ones that tell a rate."""
         ...

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from msgspec import Struct
-from sqlalchemy import and_, delete, func, or_, select
+from sqlalchemy import and_, delete, func, or_, select, update
 
 from floodmark.calls.port import HeldLimit
 from floodmark.clock import Clock
@@ -21,8 +21,15 @@ from .waking import wake_those
 MOST_SHOWN = 500
 # Servers tell all sorts of things; a limit that holds for longer than this is a mistake of theirs or ours.
 _LONGEST = timedelta(days=30)
+# A wait of a second says little about tomorrow, one of an hour does.
+_PACED_FOR, _PACED_AT_LEAST, _PACED_AT_MOST = 30, timedelta(minutes=10), timedelta(days=1)
 # Clocks of machines that say the same moment differ by less.
 _ALIKE = timedelta(seconds=5)
+
+
+def _paced_until(until: datetime, told_at: datetime) -> datetime:
+    """Until when a limit slows calls down after it is over: the longer the wait was, the longer."""
+    return until + min(max(_PACED_FOR * (until - told_at), _PACED_AT_LEAST), _PACED_AT_MOST)
 
 
 class LimitRow(Struct, frozen=True, kw_only=True):
@@ -67,20 +74,29 @@ class Limits:
             held: datetime = (await connection.execute(upsert)).scalar_one()
             return held
 
+    async def recover(self, key: str, rate: float | None, *, before: float) -> bool:
+        """Store a pace that has been regained, unless it is no longer what it was `before`."""
+        query = update(limits).where(limits.c.key == key, limits.c.rate == before).values(rate=rate)
+        async with self._database.writing() as connection:
+            return bool((await connection.execute(query)).rowcount)
+
     async def holding(self, scope: str) -> Sequence[HeldLimit]:
         """The limits on `scope` and on what lies under it that hold, and those past ones that tell a rate."""
-        query = select(limits.c.key, limits.c.until, limits.c.reason, limits.c.rate)
+        query = select(limits.c.key, limits.c.until, limits.c.reason, limits.c.rate, limits.c.updated_at)
         under = limits.c.key.startswith(f"{scope}:", autoescape=True)
         query = query.where(or_(limits.c.key == scope, under)).order_by(limits.c.until.desc()).limit(MOST_SHOWN)
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).all()
             now = await present_moment(self._database, self._clock, connection) if rows else self._clock.now()
-        return [
-            HeldLimit(key=key, rest=until - now, reason=reason, rate=rate)
-            for key, until, reason, rate in rows
+        found = [
+            HeldLimit(
+                key=key, rest=until - now, reason=reason, rate=rate if now < _paced_until(until, told_at) else None
+            )
+            for key, until, reason, rate, told_at in rows
             # SQLite compares without regard to case.
-            if (key == scope or key.startswith(f"{scope}:")) and (until > now or rate is not None)
+            if key == scope or key.startswith(f"{scope}:")
         ]
+        return [limit for limit in found if limit.rest > timedelta() or limit.rate is not None]
 
     async def page(self, *, with_past: bool = False, limit: int = 100) -> list[LimitRow]:
         """Those that hold now, the longest first; with the past ones too, if asked for."""
