@@ -70,6 +70,7 @@ class Validation:
 
         A source that only workers have is not asked here; they ask it.
         """
+        restore_masked(params)
         self._params(job, params, names=params)
 
     def arrive(self, job: Work, params: Mapping[str, Any]) -> None:
@@ -77,7 +78,6 @@ class Validation:
         self._params(job, params, names=())
 
     def _params(self, job: Work, params: Mapping[str, Any], *, names: Iterable[str]) -> None:
-        restore_masked(params)
         source = None if self._sources is None else self._sources.get(job.source)
         if source is not None and params:
             _check(source, job.target, {**job.params, **params}, names=names)

@@ -115,7 +115,7 @@ async def test_bad_params_of_a_run_are_refused_by_every_way_in(sqlite_url: str) 
             await intake.take(message, await intake.matching(message))
         assert await stored(api.parts, job_executions) == []
         # What a message says besides is not for the source, and refuses nothing.
-        good = Arrival(kind="channel", subject="content:new", body={"customPages": ["/about"], "id": 7})
+        good = Arrival(kind="channel", subject="content:new", body={"customPages": ["/about"], "id": 7, "title": "***"})
         await intake.take(good, await intake.matching(good))
         assert [row["params"] for row in await stored(api.parts, job_executions)] == [good.body]
 

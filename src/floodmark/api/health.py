@@ -12,6 +12,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from floodmark.masking import mask_answer
+
 SERVING = ("ok", "degraded")
 NO_STORE = {"Cache-Control": "no-store"}
 PUSHED = "Metrics are not served here: they are pushed (METRICS_MODE=push)"
@@ -35,7 +37,7 @@ def health_app(render_metrics: Callable[[], bytes] | None, health: Health, ready
         async def get(_: Request) -> Response:
             report = await reported(ask)
             code = 200 if report.get("status") in SERVING else 503
-            body = msgspec.json.encode(report, enc_hook=str)
+            body = msgspec.json.encode(mask_answer(report), enc_hook=str)
             return Response(body, code, headers=NO_STORE, media_type="application/json")
 
         return get

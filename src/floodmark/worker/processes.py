@@ -83,9 +83,11 @@ class Supervisor:
         shown = metrics if is_scraped(self._settings) else None
         page = health_app(shown, lambda: self._health(parts), lambda: readiness_of(parts))
         chosen = self._settings.worker_port if port is None else port
+        # As for a single process: a port that someone has set is that one or none.
+        is_any = port is None and self._settings.origin("worker_port") == "default"
         async with (
             pushing(self._settings, parts.name, metrics, parts.events),
-            HttpServer(page, self._settings.host, chosen, fallback=port is None) as server,
+            HttpServer(page, self._settings.host, chosen, fallback=is_any) as server,
         ):
             with stopped_by_signals(self._stop, seconds, stopping=lambda: self._watchdog.arm(self._grace)):
                 if ready is not None:
