@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,11 +23,10 @@ from floodmark.telemetry import logs
 async def serve(settings: Settings) -> None:
     # Not to standard output, which nobody reads after the first line: once it is full, whoever logs waits for ever.
     logs.configure("warning", "json")
-    with ThreadPoolExecutor(1) as threads:
-        sources = Floodmark(settings).sources(threads)
-        async with open_parts(settings) as parts, HttpServer(create_app(parts, sources=sources)) as server:
-            print(server.url, flush=True)
-            await asyncio.to_thread(sys.stdin.read)
+    validation = Floodmark(settings).validation
+    async with open_parts(settings, validation=validation) as parts, HttpServer(create_app(parts)) as server:
+        print(server.url, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
 
 
 @contextmanager
@@ -40,7 +38,7 @@ def api_process(database_url: str, **settings: str) -> Iterator[str]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**environment(), "PYTHONPATH": str(Path(__file__).parent), **settings},
+        env={**environment(), "PYTHONPATH": str(Path(__file__).parent), "PYTHON_MODULES": "feeds", **settings},
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -67,6 +67,7 @@ Small things:
 
     clock.py ids.py durations.py when.py     time, names, lengths of time, and how people say when
     errors.py masking.py vault.py            what went wrong, what may be shown, what is kept secret
+    validation.py                            the one check of jobs and params, for every way in
     lua.py redis_errors.py                   scripts for Redis; what its client raises, without importing it
     redis_connecting.py                      connections to Redis that cannot hang
 """

@@ -132,7 +132,7 @@ async def test_letters_are_told_over_every_channel_once(
     }
     # It is signed as the webhooks that Floodmark takes.
     [post] = [post for post in receiver.posts if post.path.startswith("/hook")]
-    came = Webhook(path=(), body=post.body, headers=post.headers)
+    came = Webhook(path=(), body=post.body, headers=post.headers, address=post.path)
     verdict = judge(came, SECRET, now=datetime.now(UTC), window=timedelta(minutes=5))
     assert verdict.refusal is None
     assert post.headers["x-floodmark-delivery"] == told["id"]

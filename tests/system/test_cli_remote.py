@@ -68,7 +68,7 @@ async def stock(url: str) -> None:
 async def _twins(office: LocalOffice, jobs: Jobs, crew: Crew) -> None:
     """Two of each for those who change something: one is told here, the other far away."""
     for name in ("lefty", "right"):
-        job: Job = await office.add_job(a_spec(name, name=name))
+        job: Job = await office.add_job(a_spec("feeds:news", name=name, stream=f"python:{name}"))
         await crew.run(jobs, job, Dead(error=f"{name} is broken"))
         await office.set_limit(f"limit {name}", 3600, "rest")
         await Breakers(office.parts.database, office.parts.clock).change(
@@ -245,7 +245,7 @@ def test_what_is_told_is_done_alike(both: Callable[..., tuple[Answer, Answer]]) 
         ("pause", "@twin", "--reason", "too loud"),
         ("explain", "@twin"),
         ("resume", "@twin"),
-        ("run", "@twin", "--param", "depth=2"),
+        ("run", "@twin", "--param", "count=2"),
         ("run", "@twin", "--json"),
         ("show", "@twin"),
         ("cancel", "@twin", "--yes"),
@@ -299,8 +299,8 @@ def test_a_crontab_is_imported_alike(both: Callable[..., tuple[Answer, Answer]],
     assert "2 there already" in same(both(*command)).out
     same(both("show", "@twin-a-x", "--json"), moments=True)
     assert "old scheduler" in same(both("ls", "@twin-b")).out
-    assert same(both("import", "crontab", "bad", "--target", "x:y", "--prefix", "@twin")).code == 2
-    assert same(both("import", "crontab", "bad", "--target", "x:y", "--prefix", "@twin", "--skip-bad")).code == 0
+    assert same(both("import", "crontab", "bad", "--target", "feeds:news", "--prefix", "@twin")).code == 2
+    assert same(both("import", "crontab", "bad", "--target", "feeds:news", "--prefix", "@twin", "--skip-bad")).code == 0
 
 
 @pytest.mark.spec("F4")

@@ -53,6 +53,8 @@ Pick = str | Callable[[Any], Any] | None
 _READING = frozenset({"key", "watermark"})
 # What a function is given by Floodmark; a param of that name would replace it.
 _OURS = frozenset({"since", "context"})
+# What an imported crontab says of a line; a function takes of it what it has arguments for.
+_IMPORTED = frozenset({"command", "stdin", "user", "environment"})
 # Params that stand for the arguments of a call as other schedulers write it.
 ARGS, KWARGS = "*args", "**kwargs"
 # Arguments of these names are written into KWARGS.
@@ -302,7 +304,7 @@ def load(name: str) -> Any:
 def argument_names(function: Callable[..., Any]) -> frozenset[str] | None:
     """The params that a job for this function may have; None if it takes any."""
     shape = _shape(function)
-    return None if shape.takes_any else (shape.names - _OURS) | _READING | {ARGS, KWARGS}
+    return None if shape.takes_any else (shape.names - _OURS) | _READING | _IMPORTED | {ARGS, KWARGS}
 
 
 def _names_nothing(name: str) -> InvalidInput:
