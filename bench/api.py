@@ -1,4 +1,5 @@
-"""The API under load: 50 jobs out of 100,000 and new jobs, beside bare FastAPI routes; and listing at 1,000 jobs.
+"""The API under load: 50 jobs out of 100,000 and new jobs, beside bare FastAPI routes; listing at 1,000 jobs; and how
+late jobs start in `floodmark up` while 64 clients ask its API.
 
 python run.py bench api [requests] [rounds]
 """
@@ -16,14 +17,17 @@ from floodmark.api.paging import cursor_of
 from floodmark.settings import Settings
 from floodmark.store.tokens import Tokens
 
-from ._measuring import Report, both_servers, floodmark, folder, interleaved, run
+from ._measuring import Report, both_servers, floodmark, folder, interleaved, ratio, run
 from ._serving import Load, load, request, serving
+from ._working import Lateness, given_interval_jobs, lateness, working
 from .scale import fill
 
 SMALL, LARGE = 1_000, 100_000
 CONNECTIONS, PAGE = 8, 50
 # Pages all over the list, so that no page is always the same.
 PLACES = 20
+# What `floodmark up` does while it is asked: jobs due every ten seconds, and clients.
+WORKING, CLIENTS, SECONDS = 300, 64, 10.0
 
 
 @dataclass
@@ -80,6 +84,29 @@ async def measure(report: Report, where: str, databases: tuple[str, str], reques
     _compare(report, f"make a job, {where}", ours_made, (bare_made, "a bare route that answers the same"))
 
 
+async def measure_work(report: Report, where: str, database: str, rounds: int) -> None:
+    """How late jobs start without clients and with them, in turns."""
+    async with floodmark(Settings(database_url=database)) as parts:
+        await given_interval_jobs(parts, WORKING)
+        with working(database) as url:
+            await lateness(parts, url, seconds=SECONDS, clients=0)
+            idle, asked = await interleaved(
+                rounds,
+                lambda: lateness(parts, url, seconds=SECONDS, clients=0),
+                lambda: lateness(parts, url, seconds=SECONDS, clients=CLIENTS),
+            )
+    shown = ratio([one.p99 for one in asked], [one.p99 for one in idle])
+    what = f"due to started, {WORKING // 10} a second, {CLIENTS} clients, {where}"
+    report.add(what, _late(asked), f"{_late(idle)}: no clients", shown, "p99 <= 1.5x")
+
+
+def _late(found: Sequence[Lateness]) -> str:
+    p50, p99 = median(one.p50 for one in found), median(one.p99 for one in found)
+    answered, unstarted = sum(one.answered for one in found), sum(one.unstarted for one in found)
+    per_second = answered / (len(found) * SECONDS)
+    return f"p50 {p50:.0f} ms, p99 {p99:.0f} ms, {unstarted} not started, {per_second:.0f} answers/s"
+
+
 def _new(number: int) -> dict[str, object]:
     return {"name": f"new-{number}", "source": "python", "target": "feeds:news", "interval_seconds": 900}
 
@@ -121,6 +148,8 @@ async def main(requests: int = 400, rounds: int = 5) -> None:
         embedded = (f"sqlite:///{place}/small.db", f"sqlite:///{place}/large.db")
         await measure(report, "PostgreSQL", on_server, requests, rounds)
         await measure(report, "SQLite", embedded, requests, rounds)
+        await measure_work(report, "PostgreSQL", postgres.create_database("working"), rounds)
+        await measure_work(report, "SQLite", f"sqlite:///{place}/working.db", rounds)
     report.print()
 
 

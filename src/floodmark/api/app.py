@@ -43,7 +43,7 @@ PREFIX = "/api/v2"
 # Answers that have no end.
 _ENDLESS = (f"{PREFIX}/live",)
 # What supervisors, load balancers and Prometheus ask for.
-PROBED = ("/health", "/health/details", "/metrics")
+PROBED = ("/health", "/health/ready", "/health/live", "/health/details", "/metrics")
 # Under PREFIX, in the order in which the document lists them.
 _ROUTERS: tuple[APIRouter, ...] = (
     jobs,

@@ -1,8 +1,8 @@
 """How many requests are answered at once: the work of a process comes before the questions it is asked.
 
 A request waits for its turn; beyond a bounded number that wait, and beyond a bounded time, it is refused with 503 and
-`Retry-After`. In a process that also schedules or works, a turn is followed by a rest in proportion to the time it
-took: however many clients ask, the event loop and the interpreter are free for the work most of the time.
+`Retry-After`. In a process that also schedules or works, turns begin at a distance in proportion to the time they
+usually take: however many clients ask, the event loop and the interpreter are free for the work most of the time.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from .problems import problem
 
 # Nobody waits longer for a turn: a client that gets no answer asks again, and makes it worse.
 PATIENCE_SECONDS = 10.0
-# A request that waited for the database for long has left the process alone meanwhile.
+_FIRST_GUESS_SECONDS = 0.01
 _LONGEST_REST_SECONDS = 0.1
 
 
 class Turns(Struct, frozen=True, kw_only=True):
-    """How many requests are answered at once, how many may wait, and how long one rests: times its duration."""
+    """How many requests are answered at once, how many may wait, and the rest before the next: times its duration."""
 
     at_once: int
     waiting: int = 128
@@ -33,7 +33,7 @@ class Turns(Struct, frozen=True, kw_only=True):
 
 # Of a process that only serves the API, and of one that schedules or works as well.
 ALONE = Turns(at_once=16)
-BESIDE_WORK = Turns(at_once=2, rest=4.0)
+BESIDE_WORK = Turns(at_once=4, rest=4.0)
 # Probes have a turn of their own: a busy API must not look like a dead process.
 PROBES = Turns(at_once=1, waiting=32)
 
@@ -51,6 +51,7 @@ class Turnstile:
         self._turns, self._patience = turns, patience
         self._free = asyncio.Semaphore(turns.at_once)
         self._waiting = 0
+        self._beginning, self._next_at, self._usual = asyncio.Lock(), 0.0, _FIRST_GUESS_SECONDS
 
     @asynccontextmanager
     async def waiting(self) -> AsyncIterator[None]:
@@ -68,17 +69,28 @@ class Turnstile:
         try:
             async with asyncio.timeout(self._patience):
                 await self._free.acquire()
+                try:
+                    await self._pace()
+                except BaseException:
+                    self._free.release()
+                    raise
         except TimeoutError:
             raise Busy from None
         return Turn(self)
 
+    async def _pace(self) -> None:
+        """Let turns begin one after the other, at a distance."""
+        if not self._turns.rest:
+            return
+        async with self._beginning:
+            await asyncio.sleep(max(0.0, self._next_at - time.perf_counter()))
+            self._next_at = time.perf_counter() + min((1 + self._turns.rest) * self._usual, _LONGEST_REST_SECONDS)
+
     def give_back(self, seconds: float) -> None:
-        """Let the next one in, after a rest if others wait."""
-        rest = min(seconds * self._turns.rest, _LONGEST_REST_SECONDS)
-        if rest and self._free.locked():
-            asyncio.get_running_loop().call_later(rest, self._free.release)
-        else:
-            self._free.release()
+        """Let the next one in."""
+        # Of what a turn usually takes; one that waits for another server for long says little about the next.
+        self._usual += (min(seconds, 10 * self._usual) - self._usual) / 8
+        self._free.release()
 
 
 class Turn:
@@ -118,7 +130,9 @@ class Admission:
             # Without the connection: a client that asks again at once has at least to come again.
             headers = {"Retry-After": str(Busy.retry_after), "Connection": "close"}
             hint = "try again after the time in Retry-After"
-            answer = problem(503, "too many requests at once", request_id=request_id, hint=hint, headers=headers)
+            answer = problem(
+                503, "too many requests at once", request_id=request_id, hint=hint, kind="busy", headers=headers
+            )
             await answer(scope, receive, send)
         except HTTPException as error:
             answer = problem(error.status_code, str(error.detail), request_id=request_id)

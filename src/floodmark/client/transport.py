@@ -135,7 +135,7 @@ class Transport:
             if response.is_success:
                 return response.content
             wait = _wait(response, left)
-            if not left or not is_repeatable or wait is None:
+            if not left or not (is_repeatable or _is_busy(response)) or wait is None:
                 raise self._refused(response)
             await asyncio.sleep(wait)
         raise AssertionError("unreachable")
@@ -231,6 +231,11 @@ def _params(query: Mapping[str, Any] | None) -> httpx2.QueryParams:
 def _pause(left: int) -> float:
     """Longer each time, and never the same for two clients."""
     return float(_BACKOFF_SECONDS * 2 ** (_ATTEMPTS - 1 - left) * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+
+
+def _is_busy(response: httpx2.Response) -> bool:
+    """Whether the server has refused a request before it looked at it: then nothing was changed."""
+    return response.status_code == 503 and b'"urn:floodmark:busy"' in response.content
 
 
 def _wait(response: httpx2.Response, left: int) -> float | None:
