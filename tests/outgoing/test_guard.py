@@ -155,7 +155,11 @@ async def test_no_trick_gets_past_a_sync(victim: Site, http: Http) -> None:
 async def test_no_trick_gets_past_a_crawl_or_a_feed(victim: Site, outside: Site, sqlite_copy: str) -> None:
     """Neither as the address of a job, nor where a site sends us for its rules, its lists, its feed or its pages."""
     names = ", ".join(f"{name}=[{address}]" for name, addresses in NAMES.items() for address in addresses)
-    known: dict[str, Any] = {"http_allow_hosts": "good.test", "http_resolve": f"good.test=127.0.0.1, {names}"}
+    known: dict[str, Any] = {
+        "http_allow_hosts": "good.test",
+        "http_resolve": f"good.test=127.0.0.1, {names}",
+        "web_robots_ttl": timedelta(),
+    }
     async with working(outside, sqlite_copy, **known) as desk:
 
         async def ended(target: str, source: str = "web") -> str:
