@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -197,6 +198,39 @@ async def test_a_long_transaction_and_a_full_pool_cost_others_a_bounded_wait(pg_
         assert max(took) < AT_MOST, took
         for step in steps(parts)[:3]:
             await step()
+
+
+@pytest.mark.spec("E1", "G7")
+async def test_sockets_are_watched_on_both_sides_and_pools_close_without_an_answer(
+    pg_clean: str, redis_url: str
+) -> None:
+    """Keepalives and a user time-out are set by client and server; closing does not wait for a silent server."""
+    with cut_off(pg_clean, redis_url) as (postgres, valkey):
+        async with opening(postgres.url, valkey.url)(**SHORT) as parts:
+            database, redis = parts.database, parts.redis
+            assert isinstance(database, PostgresDatabase)
+            assert redis is not None
+            await hot(database)
+            await database.ping()
+            [known] = {
+                tuple(
+                    [await connection.fetchval(f"SHOW {name}") for name in ("tcp_keepalives_count", "tcp_user_timeout")]
+                )
+                for connection in tuple(database.connector.idle)
+            }
+            assert known == ("3", f"{STEP * 1000:g}")
+            in_use = await redis.connection_pool.get_connection()  # type: ignore[no-untyped-call]
+            sockets = [connection._transport for connection in database.connector.idle]  # type: ignore[attr-defined]
+            for transport in (*sockets, in_use._writer.transport):
+                found = transport.get_extra_info("socket")
+                assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                if hasattr(socket, "TCP_USER_TIMEOUT"):
+                    assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == STEP * 1000
+            await redis.connection_pool.release(in_use)
+            postgres.swallow(new=True)
+            valkey.swallow(new=True)
+            began = time.monotonic()
+        assert time.monotonic() - began < AT_MOST
 
 
 @pytest.mark.spec("G7")
