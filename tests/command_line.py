@@ -91,7 +91,7 @@ class CommandLine:
     """A folder with collectors in which commands are typed."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
-        modules = "feeds, faulty, nofeeds, system.test_moving"
+        modules = "feeds, faulty, nofeeds, chatty, system.test_moving"
         self.folder, self.settings = folder, {"PYTHON_MODULES": modules, **settings}
         (folder / "feeds.py").write_text(COLLECTORS, encoding="utf-8")
 
