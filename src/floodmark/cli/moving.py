@@ -371,6 +371,45 @@ def from_apscheduler(
     return _tell(desk, imports, made, errors, refused=refused, take_over=take_over, dry_run=dry_run, as_json=as_json)
 
 
+@importing.command("celery")
+def from_celery(
+    context: typer.Context,
+    *,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCHEDULE",
+            help="module:beat_schedule, a .json file with one, or the file that beat writes (celerybeat-schedule).",
+        ),
+    ],
+    tz: Annotated[str, typer.Option(metavar="ZONE", help="The `timezone` of the Celery app.")] = "UTC",
+    tag: Tags = None,
+    take_over: TakeOver = False,
+    skip_bad: SkipBad = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a job of each entry of Celery beat, which calls the function of its task.
+
+    floodmark import celery myapp.celeryconfig:beat_schedule --tz Europe/Berlin --dry-run
+    """
+    desk = Desk.of(context)
+
+    async def work(office: "Office") -> "tuple[Imports, list[NewJob], list[tuple[str, ...]]]":
+        from floodmark.moving.beat_files import read_beat  # noqa: PLC0415 - as above
+        from floodmark.moving.making import jobs_of_celery  # noqa: PLC0415
+
+        found, wrong = read_beat(what, timezone=tz)
+        errors: list[tuple[str, ...]] = [(name, "", error, hint) for name, error, hint in wrong]
+        made = jobs_of_celery(found, tags=tag or ())
+        only_try = dry_run or bool(errors and not skip_bad)
+        return await _verbs(office).bring(made, take_over=take_over, dry_run=only_try, usual=True), made, errors
+
+    imports, made, errors = desk.work(work)
+    refused = bool(errors and not skip_bad)
+    return _tell(desk, imports, made, errors, refused=refused, take_over=take_over, dry_run=dry_run, as_json=as_json)
+
+
 def _tell(
     desk: Desk,
     imports: "Imports",

@@ -50,7 +50,7 @@ def read_job(state: bytes, *, next_run: float | None, now: datetime) -> Imported
     `InvalidInput` for a pickle that names anything unknown, and for what Floodmark cannot do.
     """
     try:
-        return _read(_unpickled(state), next_run, now)
+        return _read(unpickled(state), next_run, now)
     except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
         raise InvalidInput(f"the job cannot be read: {error}", hint=_REFUSED_HINT) from error
 
@@ -147,8 +147,8 @@ _TRIGGERS = {
         "LastDayOfMonthExpression",
     ),
 }
-_ADMITTED: Mapping[tuple[str, str], Any] = {
-    **{(module, name): type(name, (_Piece,), {}) for module, names in _TRIGGERS.items() for name in names},
+# Times and zones, which are values.
+PLAIN_TIMES: Mapping[tuple[str, str], Any] = {
     **{("datetime", kind.__name__): kind for kind in (datetime, date, timedelta, timezone)},
     ("builtins", "getattr"): _Call(_attribute),
     ("__builtin__", "getattr"): _Call(_attribute),
@@ -161,25 +161,34 @@ _ADMITTED: Mapping[tuple[str, str], Any] = {
     ("pytz", "_p"): _ZONE,
     ("pytz", "FixedOffset"): _Call(_minutes),
 }
+_ADMITTED: Mapping[tuple[str, str], Any] = {
+    **PLAIN_TIMES,
+    **{(module, name): type(name, (_Piece,), {}) for module, names in _TRIGGERS.items() for name in names},
+}
 
 
 class _Unpickler(pickle.Unpickler):
     """Knows nothing but what is on the list."""
 
+    def __init__(self, state: bytes, admitted: Mapping[tuple[str, str], Any]) -> None:
+        super().__init__(io.BytesIO(state))
+        self._admitted = admitted
+
     def find_class(self, module: str, name: str) -> Any:
         """The stand-in for a name; whatever has none is refused."""
-        found = _ADMITTED.get((module, name))
+        found = self._admitted.get((module, name))
         if found is None:
             raise _refused(f"{module}.{name}"[:120])
         return found
 
 
-def _unpickled(state: bytes) -> Any:
+def unpickled(state: bytes, admitted: Mapping[tuple[str, str], Any] = _ADMITTED) -> Any:
+    """What a pickle holds, if it names nothing but what is admitted."""
     if len(state) > _LARGEST:
         raise InvalidInput(f"the pickle has {len(state):,} bytes, more than a job needs", hint=_REFUSED_HINT)
     try:
         _check_memo(state)
-        return _Unpickler(io.BytesIO(state)).load()
+        return _Unpickler(state, admitted).load()
     except InvalidInput:
         raise
     except Exception as error:

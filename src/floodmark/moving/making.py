@@ -9,6 +9,7 @@ from floodmark.spec import JobSpec, slug
 from floodmark.store.moved import NewJob
 
 from .apscheduler import Imported
+from .celery import BeatEntry
 from .crontab import Entry
 
 _NAME_LENGTH = 60
@@ -56,6 +57,25 @@ def jobs_of_apscheduler(imported: Sequence[Imported], *, tags: Sequence[str] = (
             pause_reason="it was paused in APScheduler" if job.is_paused else None,
         )
         for name, job in zip(names, imported, strict=True)
+    ]
+
+
+def jobs_of_celery(entries: Sequence[BeatEntry], *, tags: Sequence[str] = ()) -> list[NewJob]:
+    """A job for each entry of Celery beat, which calls the function of its task."""
+    names = _unique([entry.name for entry in entries])
+    return [
+        NewJob(
+            spec=JobSpec(
+                source="python",
+                target=entry.target,
+                name=name,
+                stream=f"celery:{name}",
+                when=entry.when,
+                params=entry.params,
+                tags=tuple(tags),
+            )
+        )
+        for name, entry in zip(names, entries, strict=True)
     ]
 
 

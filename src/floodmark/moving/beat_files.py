@@ -1,0 +1,77 @@
+"""Where a schedule of Celery beat is found: in a module, in a JSON file, or in the file that beat writes."""
+
+import dbm
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from floodmark.errors import InvalidInput
+
+from .celery import BeatEntry, read_entry, read_shelf
+
+_LARGEST = 10_000_000
+_HINT = "for example: floodmark import celery myapp.celeryconfig:beat_schedule, beat.json or celerybeat-schedule"
+Found = tuple[list[BeatEntry], list[tuple[str, str, str]]]
+
+
+def read_beat(what: str, *, timezone: str) -> Found:
+    """The entries, and those that cannot be read: name, why, and what to do."""
+    path = Path(what)
+    if path.suffix == ".json":
+        return _entries(_json(path), timezone)
+    if ":" in what and not path.exists():
+        return _entries(_imported(what), timezone)
+    return read_shelf(_shelf(path), timezone=timezone)
+
+
+def _entries(schedule: Any, timezone: str) -> Found:
+    if not isinstance(schedule, Mapping):
+        raise InvalidInput("a beat_schedule is a mapping from names to entries", hint=_HINT)
+    found: list[BeatEntry] = []
+    errors: list[tuple[str, str, str]] = []
+    for name, entry in schedule.items():
+        try:
+            found.append(read_entry(str(name), entry, timezone=timezone))
+        except InvalidInput as error:
+            errors.append((str(name)[:80], str(error), error.hint))
+    return found, errors
+
+
+def _json(path: Path) -> Any:
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise InvalidInput(f"{path} is too large for a schedule", hint=_HINT)
+        return msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
+        raise InvalidInput(f"{path} cannot be read: {error}", hint=_HINT) from None
+
+
+def _imported(what: str) -> Any:
+    """A module of the person who types: it is imported, as Celery does."""
+    module, _, name = what.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInput(f"{what[:80]!r} cannot be imported: {error}", hint=_HINT) from error
+    # A Celery app has it in its settings.
+    return getattr(getattr(found, "conf", None), "beat_schedule", found)
+
+
+def _shelf(path: Path) -> dict[str, bytes]:
+    """The keys that we read. Nothing is unpickled here, and the file is not changed."""
+    # Some formats add an ending of their own.
+    if not path.exists() and not list(path.parent.glob(f"{path.name}.*")):
+        raise InvalidInput(f"there is no file {path}", hint=_HINT)
+    try:
+        with dbm.open(str(path), "r") as stored:
+            return {key: stored[key] for key in ("entries", "__version__") if key in stored}
+    except (dbm.error[0], OSError) as error:
+        raise InvalidInput(f"{path} cannot be read: {error}", hint=_HINT) from None
