@@ -193,6 +193,28 @@ async def test_jobs_of_others_are_left_alone(parts: Parts) -> None:
     assert {lease.execution_id for lease in await take(parts)} == {ids[1] for ids in backlogs[:2]}
 
 
+async def test_a_backlog_leaves_its_stream_to_other_jobs(parts: Parts) -> None:
+    """Three jobs collect one stream, two of them have a backlog: they take turns, in both ways to name a stream."""
+    busy = [await given_job(parts, overlap="queue", source="test", target="shared") for _ in range(2)]
+    other = await given_job(parts, stream="test:shared", source="another", target="elsewhere")
+    await given_executions(parts, [busy[0]])
+    for job_id in busy:
+        await given_held(parts, job_id, 5)
+    [running] = await take(parts)
+    await given_executions(parts, [other])
+    assert await take(parts) == []
+
+    turns = [running.job.job_id]
+    assert await settle(parts, running, Done())
+    for _ in range(6):
+        [lease] = await take(parts)
+        turns.append(lease.job.job_id)
+        assert await settle(parts, lease, Done())
+
+    assert set(turns[1:3]) == {busy[1], other}
+    assert turns[3:] == [busy[0], busy[1], busy[0], busy[1]]
+
+
 @pytest.mark.spec("G8")
 @pytest.mark.parametrize("counted", [True, False], ids=["counted", "never counted"])
 async def test_the_next_is_looked_up_by_index(postgres_only: Opened, counted: bool) -> None:
@@ -233,8 +255,13 @@ async def test_the_next_is_looked_up_by_index_on_sqlite(sqlite: Opened) -> None:
 
     def planned(connection: sqlite3.Connection) -> list[str]:
         statements = (sqlite_leasing._NEXT_HELD, sqlite_upkeep._NEXT_HELD, sqlite_upkeep._FREED)
-        arguments = {"jobs": "[]", "now": "", "limit": 1}
-        return [row[3] for s in statements for row in connection.execute(f"EXPLAIN QUERY PLAN {s}", arguments)]
+        named = {"now": "", "limit": 1}
+        arguments: tuple[Any, ...] = (("", ""), named, named)
+        return [
+            row[3]
+            for statement, given in zip(statements, arguments, strict=True)
+            for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", given)
+        ]
 
     async with sqlite() as parts:
         assert isinstance(parts.database, SqliteDatabase)

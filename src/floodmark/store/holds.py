@@ -1,8 +1,11 @@
 """The rule for executions that wait for another execution of their job (`hold = 'overlap'`), as SQL for both databases.
 
 The first of a job by `scheduled_for` goes on once nothing else of the job is under way. That is looked up twice: when
-an execution of the job ends (settle), and by the leader for everything that ended in another way (wake). Both look at
-one execution a job, by index, so that the cost does not grow with the number of those that wait.
+an execution of its stream ends (settle), and by the leader for everything that ended in another way (wake). Both look
+at one execution a job, by index, so that the cost does not grow with the number of those that wait.
+
+Several jobs may collect one stream, but only one at a time. When one of them ends, the next turn goes to the job whose
+last run is longest ago: otherwise a job with a long backlog would keep the stream until its backlog is empty.
 
 In these fragments `e` is the waiting execution and `j` its job. `{index}` is for SQLite, which has to be told to use
 `ix_job_executions_held`: without statistics it may take the index of the whole history, which is in the same order.
@@ -19,10 +22,20 @@ SELECT 1 FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_o
 
 # What a person asked for runs although the job is paused, and so passes those that wait for it to be resumed.
 FIRST_HELD = """
-SELECT h.execution_id FROM executions h {index}
+SELECT {columns} FROM executions h {index}
  WHERE h.state = 'waiting' AND h.hold = 'overlap' AND h.job_id = {job_id} AND (h.trigger = 'manual' OR NOT {paused})
  ORDER BY h.scheduled_for LIMIT 1
 """
+
+# The jobs that collect the stream of `p`, an execution that ended: by their own `stream`, or by source and target.
+# `p.job_id` is among them even if its stream was changed meanwhile.
+SHARES_STREAM = """
+(j.job_id = p.job_id OR j.stream = p.stream
+ OR (j.stream IS NULL AND j.source = {source} AND j.target = {target}))
+"""
+
+# What MAY_GO_ON reads of an execution: given by FIRST_HELD itself, no plan can begin with all executions.
+HELD_COLUMNS = "h.execution_id, h.job_id, h.trigger, h.scheduled_for"
 
 # Everything unfinished without a hold is under way: queued, running, or waiting for a time.
 MAY_GO_ON = f"""

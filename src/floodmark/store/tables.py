@@ -130,6 +130,8 @@ jobs = Table(
 
 _PLANNABLE = "schedule_enabled AND NOT paused AND invalid_reason IS NULL AND scheduler_version = 2"
 _partial("ix_jobs_next_run", _PLANNABLE, jobs.c.next_run)
+_partial("ix_jobs_stream", "stream IS NOT NULL", jobs.c.stream)
+Index("ix_jobs_target", jobs.c.target, jobs.c.source)
 _partial("ix_jobs_domain", "domain IS NOT NULL", jobs.c.domain)
 _partial("ix_jobs_domain_config_id", "domain_config_id IS NOT NULL", jobs.c.domain_config_id)
 _partial("ix_jobs_trigger_webhook", "trigger_webhook IS NOT NULL", jobs.c.trigger_webhook)

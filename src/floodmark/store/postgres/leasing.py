@@ -15,7 +15,7 @@ from floodmark.job import Priority
 from floodmark.outcome import Dead, Snooze
 from floodmark.store.connecting import Connection
 from floodmark.store.database import PostgresDatabase
-from floodmark.store.holds import FIRST_HELD, MAY_GO_ON
+from floodmark.store.holds import FIRST_HELD, HELD_COLUMNS, MAY_GO_ON, SHARES_STREAM
 from floodmark.store.port import Extended, Settled, Settlement
 from floodmark.store.rows import STREAM, WORK_SELECT, of_execution, waited, work_from_row
 from floodmark.store.settling import settled_row, storable
@@ -125,19 +125,27 @@ WOKEN = """
 _ENDED = "('done', 'dead', 'cancelled')"
 # All parts of a statement see the tables as they were before it: of the executions that end here, and of the last run
 # of their jobs, only `ended` knows.
+_LAST_RUN = "CASE WHEN j.job_id = p.job_id THEN p.last_run ELSE j.last_run END"
 _NEXT = f"""
-    SELECT e.execution_id
-      FROM (SELECT job_id, max(started_at) AS last_run FROM ended WHERE state IN {_ENDED} GROUP BY job_id) p
-      JOIN jobs j USING (job_id)
-      CROSS JOIN LATERAL ({FIRST_HELD.format(index="", job_id="p.job_id", paused="j.paused")}) f
-      JOIN executions e ON e.execution_id = f.execution_id
-     WHERE {
+    SELECT n.execution_id
+      FROM (SELECT ended.job_id, s.stream, max(ended.started_at) AS last_run FROM ended JOIN s USING (execution_id)
+             WHERE ended.state IN {_ENDED} GROUP BY ended.job_id, s.stream) p
+      CROSS JOIN LATERAL (
+        SELECT e.execution_id
+          FROM jobs j
+          CROSS JOIN LATERAL ({
+    FIRST_HELD.format(columns=HELD_COLUMNS, index="", job_id="j.job_id", paused="j.paused")
+}) e
+         WHERE {
+    SHARES_STREAM.format(source="split_part(p.stream, ':', 1)", target="substr(p.stream, strpos(p.stream, ':') + 1)")
+} AND {
     MAY_GO_ON.format(
         index="",
-        last_run="p.last_run",
+        last_run=_LAST_RUN,
         besides=f"AND NOT EXISTS (SELECT 1 FROM ended x WHERE x.execution_id = o.execution_id AND x.state IN {_ENDED})",
     )
-}"""
+} ORDER BY {_LAST_RUN} NULLS FIRST LIMIT 1) n
+     WHERE EXISTS (SELECT 1 FROM executions h WHERE h.state = 'waiting' AND h.hold = 'overlap')"""
 
 _SETTLE = """
 WITH s AS (
@@ -176,7 +184,7 @@ WITH s AS (
       FROM ended WHERE j.job_id = ended.job_id AND ended.state IN {finished}
 ), next AS ({next}
 ), startable AS (
-    -- Only the first of each job, never the one behind it: if another transaction has it, the leader looks again.
+    -- Only the first of each stream, never the one behind it: if another transaction has it, the leader looks again.
     SELECT e.execution_id FROM executions e JOIN next USING (execution_id) FOR UPDATE OF e SKIP LOCKED
 ), woken AS (
     UPDATE executions e SET {woken}

@@ -10,7 +10,7 @@ from floodmark.ids import floor_id
 from floodmark.job import Priority
 from floodmark.store.connecting import Connection
 from floodmark.store.database import PostgresDatabase
-from floodmark.store.holds import FIRST_HELD, MAY_GO_ON, UNMET
+from floodmark.store.holds import FIRST_HELD, HELD_COLUMNS, MAY_GO_ON, UNMET
 from floodmark.store.port import Rescued
 from floodmark.store.rows import STREAM
 
@@ -31,8 +31,9 @@ WITH RECURSIVE timed AS (
 ), next AS (
     SELECT e.execution_id
       FROM held_job p LEFT JOIN jobs j USING (job_id)
-      CROSS JOIN LATERAL ({FIRST_HELD.format(index="", job_id="p.job_id", paused="COALESCE(j.paused, FALSE)")}) f
-      JOIN executions e ON e.execution_id = f.execution_id
+      CROSS JOIN LATERAL ({
+    FIRST_HELD.format(columns=HELD_COLUMNS, index="", job_id="p.job_id", paused="COALESCE(j.paused, FALSE)")
+}) e
      WHERE j.job_id IS NULL
         OR (NOT EXISTS (SELECT 1 FROM watermarks w WHERE w.stream = {STREAM} AND w.lease_until > clock_timestamp())
             AND {MAY_GO_ON.format(index="", last_run="j.last_run", besides="")})

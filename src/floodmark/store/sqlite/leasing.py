@@ -16,7 +16,7 @@ from floodmark.execution import Lease, Queued
 from floodmark.job import Priority
 from floodmark.outcome import Cancelled, Dead, Done, Released, Retry, Snooze
 from floodmark.store.database import SqliteDatabase, encode_json
-from floodmark.store.holds import FIRST_HELD, MAY_GO_ON
+from floodmark.store.holds import FIRST_HELD, MAY_GO_ON, SHARES_STREAM
 from floodmark.store.port import Extended, Settled, Settlement
 from floodmark.store.rows import STREAM, WORK_SELECT, of_execution, waited, work_from_row
 from floodmark.store.settling import settled_row, state_of, storable
@@ -127,10 +127,16 @@ HELD_INDEX = "INDEXED BY ix_job_executions_held"
 _IS_ANY_HELD = f"SELECT 1 FROM executions {HELD_INDEX} WHERE state = 'waiting' AND hold = 'overlap' LIMIT 1"
 _NEXT_HELD = f"""
 SELECT e.execution_id, e.priority, e.not_before, e.traceparent
-  FROM json_each(:jobs) p JOIN jobs j ON j.job_id = p.value
+  FROM (SELECT ? AS job_id, ? AS stream) p
+  JOIN jobs j ON {
+    SHARES_STREAM.format(
+        source="substr(p.stream, 1, instr(p.stream, ':') - 1)", target="substr(p.stream, instr(p.stream, ':') + 1)"
+    )
+}
   JOIN executions e ON e.execution_id = ({
-    FIRST_HELD.format(index=HELD_INDEX, job_id="j.job_id", paused="j.paused")
+    FIRST_HELD.format(columns="h.execution_id", index=HELD_INDEX, job_id="j.job_id", paused="j.paused")
 }) WHERE {MAY_GO_ON.format(index=HELD_INDEX, last_run="j.last_run", besides="")}
+ ORDER BY j.last_run NULLS FIRST LIMIT 1
 """
 
 _QUEUE = "UPDATE executions SET state = 'queued', hold = NULL, not_before = NULL, queue_rank = ? WHERE execution_id = ?"
@@ -311,11 +317,12 @@ def _settle(
 def _wake_next(
     connection: sqlite3.Connection, ended: Sequence[Settlement], now: datetime, patience: timedelta
 ) -> list[Queued]:
-    """Queue the next execution of each job of which one has ended."""
+    """Queue the next execution of each stream of which one has ended."""
     if connection.execute(_IS_ANY_HELD).fetchone() is None:
         return []
-    job_ids = encode_json(list({s.lease.job.job_id for s in ended}))
-    return queue_woken(connection, connection.execute(_NEXT_HELD, {"jobs": job_ids}).fetchall(), now, patience)
+    streams = {(s.lease.job.job_id, s.lease.job.stream) for s in ended}
+    found = [row for both in streams for row in connection.execute(_NEXT_HELD, both)]
+    return queue_woken(connection, found, now, patience)
 
 
 def queue_woken(

@@ -35,7 +35,7 @@ WITH RECURSIVE held_job(job_id) AS (
 SELECT e.execution_id, e.priority, e.not_before, e.traceparent
   FROM held_job p LEFT JOIN jobs j ON j.job_id = p.job_id
   JOIN executions e ON e.execution_id = ({
-    FIRST_HELD.format(index=HELD_INDEX, job_id="p.job_id", paused="COALESCE(j.paused, FALSE)")
+    FIRST_HELD.format(columns="h.execution_id", index=HELD_INDEX, job_id="p.job_id", paused="COALESCE(j.paused, FALSE)")
 })
  WHERE j.job_id IS NULL
     OR (NOT EXISTS (SELECT 1 FROM watermarks w WHERE w.stream = {STREAM} AND w.lease_until > :now)

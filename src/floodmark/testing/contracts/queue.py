@@ -558,7 +558,8 @@ class QueueContract:
         assert row["reason"] == "another execution is collecting shared"
         assert await parts.upkeep.wake(limit=10) == []
         await settle(parts, lease, Done())
-        assert (await self._woken(parts, waiting)).fence == lease.fence + 1
+        [after] = await take(parts)
+        assert (after.execution_id, after.fence) == (waiting, lease.fence + 1)
 
     @pytest.mark.spec("E1", "G3")
     async def test_a_stream_has_one_holder_whoever_asks(self, parts: Parts, other: Parts) -> None:
