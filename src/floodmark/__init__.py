@@ -20,6 +20,7 @@ What travels along it:
     execution.py  one due run of a job, its states, and the legal moves between them
     batch.py      items, and the watermark they lead to
     outcome.py    how an execution ended
+    notes.py      what people should know about a run that went well all the same
     posts.py      posts of channels as items, and the events that tell of them
     shapes.py     all of these as JSON
     strict_json.py  JSON that others wrote, bounded in depth
@@ -29,12 +30,14 @@ What it stands on:
     store/        the truth: every table, on SQLite and PostgreSQL
     signals/      wake-ups between processes, a hint only
     leases/       at most one holder of a name: the leader
+    liveness/     locks that end with their process, so that its death is noticed at once
     calls/        how others are called: limits, paces, retries, breakers
     http/         every request to the web: guarded, bounded, polite
     upkeep/       loops beside the flow: leader, rescuer, requeuer, pruner
     incoming/     triggers from outside: webhooks, channels and streams of Redis
     sync/         schedules that another program keeps
     moving/       moving over from another scheduler
+    compat/       names that programs written for other schedulers import
     fetching.py   certain days of certain chats, here and now
     telemetry/    what happened, as events; metrics and logs listen; traces
     notifying/    tells people of trouble: Slack, webhooks, e-mail
@@ -57,6 +60,7 @@ How a process is made:
 
     settings/     every key, where it came from, and the page about them
     parts.py      what one process has opened: the module that knows every adapter
+    installation.py  one prefix in Redis belongs to one database
     roles.py      what a process does: schedule, work, or both
     eventloop.py  the fastest loop there is
     threads.py    threads for functions that block
@@ -79,7 +83,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .app import Floodmark
     from .batch import Batch, Item, Watermark
-    from .errors import AccountLost, FloodmarkError, Gone, InvalidInput, Permanent, SlowDown, Transient
+    from .errors import AccountLost, Denied, FloodmarkError, Gone, InvalidInput, Permanent, SlowDown, Transient
     from .job import CatchUp, Job, Overlap, Priority
     from .settings import Settings
     from .sources.port import Context, Source, Target
@@ -90,7 +94,16 @@ else:
     _HOMES = {
         "app": ("Floodmark",),
         "batch": ("Batch", "Item", "Watermark"),
-        "errors": ("AccountLost", "FloodmarkError", "Gone", "InvalidInput", "Permanent", "SlowDown", "Transient"),
+        "errors": (
+            "AccountLost",
+            "Denied",
+            "FloodmarkError",
+            "Gone",
+            "InvalidInput",
+            "Permanent",
+            "SlowDown",
+            "Transient",
+        ),
         "job": ("CatchUp", "Job", "Overlap", "Priority"),
         "settings": ("Settings",),
         "sources.port": ("Context", "Source", "Target"),
@@ -114,6 +127,7 @@ __all__ = [
     "Batch",
     "CatchUp",
     "Context",
+    "Denied",
     "Floodmark",
     "FloodmarkError",
     "Gone",
