@@ -1,17 +1,22 @@
-"""kill -9 of a worker inside 1,000 executions of 10 ms, restarted at once: how long until all are done.
+"""kill -9 of a worker, of a leader and of a whole process: how long until a successor goes on with their work.
 
 python run.py bench recovery
+
+Leases and leadership last for their usual 15 and 30 s. "Another machine" means that the processes share no folder with
+lock files, so that only the session lock of PostgreSQL tells of a death.
 """
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
-from datetime import timedelta
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 from sqlalchemy import text
 
@@ -25,10 +30,15 @@ from ._measuring import Report, both_servers, floodmark, folder, given_event_job
 
 EXECUTIONS = 1_000
 KILL_AFTER = 300
+PATIENCE_SECONDS = 120
+TARGET_SECONDS = 3
+
+Role = Literal["up", "scheduler", "worker"]
+T = TypeVar("T")
 
 
-def worker(database_url: str, redis_url: str) -> None:
-    """What the killed process runs: every execution takes 10 ms and finds one item."""
+def serve(role: Role, database_url: str, redis_url: str) -> None:
+    """What the killed processes run. They write their name when they are up."""
     settings = Settings(database_url=database_url, redis_url=redis_url or None, port=0, worker_port=0)
     app = Floodmark(settings)
 
@@ -37,68 +47,197 @@ def worker(database_url: str, redis_url: str) -> None:
         await asyncio.sleep(0.01)
         yield {"id": context.execution_id}
 
-    asyncio.run(app.serve(scheduler=False, port=0))
+    @app.collector(name="long", key="id")
+    async def an_hour(context: Any) -> AsyncIterator[dict[str, str]]:
+        yield {"id": context.execution_id}
+        await asyncio.sleep(3600)
+
+    @app.collector(name="tick", every="1s", key="id", overlap="queue")
+    async def tick(context: Any) -> AsyncIterator[dict[str, str]]:
+        yield {"id": context.execution_id}
+
+    def ready(parts: Parts, _: object) -> None:
+        print(parts.name, flush=True)
+
+    asyncio.run(app.serve(scheduler=role != "worker", worker=role != "scheduler", port=0, ready=ready))
 
 
-def start(settings: Settings) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "bench.recovery", "worker", settings.database_url, settings.redis_url or ""]
-    return subprocess.Popen(command)
+class Process:
+    """One of these processes, up when `started` returns."""
+
+    def __init__(self, process: "subprocess.Popen[str]", name: str) -> None:
+        self._process, self.name, self.up_at = process, name, time.monotonic()
+
+    @classmethod
+    def started(cls, role: Role, settings: Settings, temporary: Path | None = None) -> "Process":
+        command = [sys.executable, "-m", "bench.recovery", role, settings.database_url, settings.redis_url or ""]
+        environment = os.environ if temporary is None else {**os.environ, "TMPDIR": str(temporary)}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        assert process.stdout is not None
+        return cls(process, process.stdout.readline().strip())
+
+    def kill(self) -> float:
+        """When it was dead."""
+        self._process.kill()
+        self._process.wait()
+        return time.monotonic()
+
+    def end(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(40)
+        self._process.kill()
+        self._process.wait()
 
 
-async def measure(parts: Parts) -> tuple[float, int, int]:
-    """Seconds from the kill until all are done; how many are missing; how many items are recorded twice."""
-    jobs = Jobs(parts.database, parts.clock)
-    for job in await given_event_jobs(parts, EXECUTIONS):
-        forced = await jobs.force_run(job)
+class Recovery:
+    """Kills processes on one kind of store, and measures until others go on."""
+
+    def __init__(self, parts: Parts, place: Path, *, is_apart: bool) -> None:
+        self._parts, self._place, self._is_apart = parts, place, is_apart
+        self._jobs, self._processes = Jobs(parts.database, parts.clock), list[Process]()
+
+    async def start(self, role: Role) -> Process:
+        temporary = self._place / f"machine-{len(self._processes)}" if self._is_apart else None
+        if temporary is not None:
+            temporary.mkdir(exist_ok=True)
+        process = await asyncio.to_thread(Process.started, role, self._parts.settings, temporary)
+        self._processes.append(process)
+        if temporary is not None:
+            # Its lock file is locked and cannot be found, as on another machine.
+            shutil.rmtree(temporary)
+        return process
+
+    def close(self) -> None:
+        """Leave no process behind, however it went."""
+        for process in self._processes:
+            process.kill()
+
+    async def restarted(self) -> tuple[float, float]:
+        """`up`, killed and started again: seconds after it is up until it fires, and until the work goes on."""
+        first = await self.start("up")
+        await self._given_work(first)
+        first.kill()
+        fired = await self._ticks()
+        second = await self.start("up")
+        await _until(lambda: self._more_ticks(fired))
+        fires = time.monotonic() - second.up_at
+        await _until(lambda: self._works(second))
+        works = time.monotonic() - second.up_at
+        second.end()
+        return fires, works
+
+    async def succeeded(self) -> tuple[float, float]:
+        """A worker and a leader, killed beside others: seconds after the kill until those work, and fire."""
+        leader, worker = await self.start("scheduler"), await self.start("worker")
+        await self._given_work(worker)
+        others = await self.start("scheduler"), await self.start("worker")
+        killed = worker.kill()
+        await _until(lambda: self._works(others[1]))
+        works = time.monotonic() - killed
+        killed = leader.kill()
+        fired = await self._ticks()
+        await _until(lambda: self._more_ticks(fired))
+        fires = time.monotonic() - killed
+        for process in others:
+            process.end()
+        return works, fires
+
+    async def _given_work(self, process: Process) -> None:
+        """Have it run an execution that takes an hour."""
+        job = await self._jobs.get("long")
+        # What an earlier measurement has left.
+        await self._jobs.cancel(job)
+        forced = await self._jobs.force_run(job)
         if forced.queued is not None:
-            await parts.queue.put([forced.queued])
-    stop = asyncio.Event()
-    scheduler = asyncio.create_task(SchedulerRole(parts).run(stop))
-    first = start(parts.settings)
-    await _until(parts, KILL_AFTER)
-    os.kill(first.pid, signal.SIGKILL)
-    killed = time.monotonic()
-    first.wait()
-    second = start(parts.settings)
-    await _until(parts, EXECUTIONS)
-    took = time.monotonic() - killed
-    second.terminate()
-    second.wait()
-    stop.set()
-    await scheduler
-    async with parts.database.reading() as connection:
-        items = (await connection.execute(text("SELECT count(*) FROM items"))).scalar_one()
-        events = (await connection.execute(text("SELECT count(*) FROM outbox"))).scalar_one()
-    return took, EXECUTIONS - items, events - items
+            await self._parts.queue.put([forced.queued])
+        await _until(lambda: self._works(process))
+
+    async def _works(self, process: Process) -> bool:
+        found = await self._value("SELECT worker FROM executions WHERE job_name = 'long' AND state = 'running'")
+        return bool(found == process.name)
+
+    async def _ticks(self) -> int:
+        return int(await self._value("SELECT count(*) FROM executions WHERE job_name = 'tick'"))
+
+    async def _more_ticks(self, than: int) -> bool:
+        return await self._ticks() > than
+
+    async def _value(self, statement: str) -> Any:
+        async with self._parts.database.reading() as connection:
+            return (await connection.execute(text(statement))).scalar()
+
+    async def all_done(self) -> tuple[float, int, int]:
+        """A worker killed inside many executions: seconds after its successor is up until all are done; lost; twice."""
+        for job in await given_event_jobs(self._parts, EXECUTIONS):
+            forced = await self._jobs.force_run(job)
+            if forced.queued is not None:
+                await self._parts.queue.put([forced.queued])
+        stop = asyncio.Event()
+        scheduler = asyncio.create_task(SchedulerRole(self._parts).run(stop))
+        first = await self.start("worker")
+        await _until(lambda: self._done(KILL_AFTER))
+        first.kill()
+        second = await self.start("worker")
+        await _until(lambda: self._done(EXECUTIONS))
+        took = time.monotonic() - second.up_at
+        second.end()
+        stop.set()
+        await scheduler
+        items = int(await self._value("SELECT count(*) FROM items WHERE stream LIKE 'job-%'"))
+        events = int(await self._value("SELECT count(*) FROM outbox WHERE stream LIKE 'job-%'"))
+        return took, EXECUTIONS - items, events - items
+
+    async def _done(self, count: int) -> bool:
+        done = "SELECT count(*) FROM executions WHERE state = 'done' AND job_name LIKE 'job-%'"
+        return int(await self._value(done)) >= count
 
 
-async def _until(parts: Parts, done: int) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        async with parts.database.reading() as connection:
-            found = await connection.execute(text("SELECT count(*) FROM executions WHERE state = 'done'"))
-            if int(found.scalar_one()) >= done:
-                return
-        await asyncio.sleep(0.05)
-    raise SystemExit(f"fewer than {done} executions were done after 120 s")
+async def _until(check: Callable[[], Awaitable[bool]]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not await check():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"not within {PATIENCE_SECONDS} s")
+        await asyncio.sleep(0.02)
+
+
+async def measure(recovery: Recovery, where: str, report: Report) -> None:
+    target = f"<= {TARGET_SECONDS} s"
+    fires, works = await recovery.restarted()
+    report.add(f"{where}: up restarted, fires", f"{fires:.1f} s after it is up", target=target)
+    report.add(f"{where}: up restarted, work goes on", f"{works:.1f} s after it is up", target=target)
+    works, fires = await recovery.succeeded()
+    report.add(f"{where}: worker killed beside another", f"{works:.1f} s after the kill", target=target)
+    report.add(f"{where}: leader killed beside a standby", f"{fires:.1f} s after the kill", target=target)
+    took, missing, doubled = await recovery.all_done()
+    told = f"{took:.1f} s, {missing} lost / {doubled} twice"
+    report.add(f"{where}: {EXECUTIONS:,} executions, worker restarted", told, target=f"{target}, 0 / 0")
 
 
 async def main() -> None:
-    lease = Settings().execution_lease
-    report = Report(f"kill -9 inside {EXECUTIONS:,} executions of 10 ms, lease {lease.total_seconds():.0f} s")
+    report = Report("kill -9: seconds until a successor goes on, at leases of 15 s and a leadership of 30 s")
     with both_servers() as (postgres, valkey), folder() as place:
-        servers = Settings(database_url=postgres.create_database("recovery"), redis_url=valkey.url)
+        apart = Settings(database_url=postgres.create_database("apart"), redis_url=valkey.url)
+        # A database of its own in Valkey: two installations do not share a prefix.
+        second = f"{valkey.url.rpartition('/')[0]}/1"
+        together = Settings(database_url=postgres.create_database("together"), redis_url=second)
         embedded = Settings(database_url=f"sqlite:///{place}/recovery.db")
-        for where, settings in (("Redis + PostgreSQL", servers), ("SQLite", embedded)):
+        for where, settings in (
+            ("SQLite", embedded),
+            ("Redis + PostgreSQL", together),
+            ("Redis + PostgreSQL, another machine", apart),
+        ):
             async with floodmark(settings) as parts:
-                took, missing, doubled = await measure(parts)
-            target = f"<= {(lease + timedelta(seconds=5)).total_seconds():.0f} s, 0 / 0"
-            report.add(where, f"{took:.1f} s, {missing} lost / {doubled} twice", target=target)
+                recovery = Recovery(parts, place, is_apart=settings is apart)
+                try:
+                    await measure(recovery, where, report)
+                finally:
+                    recovery.close()
     report.print()
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["worker"]:
-        worker(*sys.argv[2:4])
+    if sys.argv[1:]:
+        serve(*sys.argv[1:4])  # type: ignore[arg-type]  # one of the roles
     else:
         run(main)
