@@ -8,6 +8,7 @@ process of another machine look dead. `fcntl.lockf` would not do: closing any ot
 """
 
 import os
+import platform
 import stat
 import tempfile
 import time
@@ -35,7 +36,7 @@ def machine() -> str:
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
-        return os.uname().nodename.replace(" ", "-")
+        return platform.node().replace(" ", "-")
 
 
 def runtime_folder() -> Path | None:

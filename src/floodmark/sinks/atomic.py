@@ -4,16 +4,18 @@ import asyncio
 import filecmp
 import os
 import secrets
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from floodmark.errors import Unavailable
 
-if sys.platform != "win32":
+fcntl: Any
+try:
     import fcntl
+except ImportError:  # Windows: no lock
+    fcntl = None
 
 _TEMPORARY = ".tmp"
 # How long to wait for another writer in the same folder, and how often to look.
@@ -66,7 +68,7 @@ class Replacement:
 @asynccontextmanager
 async def _locked(folder: Path) -> AsyncIterator[None]:
     """A lock on the folder itself, so that no file of ours has to lie among the others. It ends with the process."""
-    if sys.platform == "win32":
+    if fcntl is None:
         yield
         return
     with _told(folder):
@@ -109,7 +111,8 @@ def _sweep(folder: Path) -> None:
 
 def _sync(folder: Path) -> None:
     """A new name is durable once the folder that holds it is."""
-    if sys.platform == "win32":
+    if os.name != "posix":
+        # Elsewhere a folder cannot be opened.
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
