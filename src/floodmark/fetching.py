@@ -34,7 +34,7 @@ from .store.audit import Actor
 from .store.port import Extended, Leasing, Settlement
 from .store.posts import ChatDay, Posts
 from .store.watermarks import StreamState
-from .telemetry.events import BatchKept, ExecutionSettled
+from .telemetry.events import BatchKept, ExecutionSettled, SlotsChanged
 from .upkeep.loop import Loop
 
 TAG = "fetch"
@@ -180,6 +180,8 @@ class Fetch:
             leaving.set()
             sweep.stop()
             await asyncio.gather(work, sweeping)
+            # The metrics of a fetch outlive it in a Pushgateway, its slots do not.
+            parts.events.emit(SlotsChanged(0, 0))
             for stop in deaf:
                 stop()
 

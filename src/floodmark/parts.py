@@ -328,6 +328,11 @@ def _wire(
         http=http,
         lock=lock,
         polite=PoliteHttp(
-            http, caller, clock, concurrency=settings.web_domain_concurrency, delay=settings.web_domain_delay
+            http,
+            caller,
+            clock,
+            events,
+            concurrency=settings.web_domain_concurrency,
+            delay=settings.web_domain_delay,
         ),
     )

@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from .calls.breaker import BreakerState
 from .incoming.intake import Intake
 from .incoming.listening import ChannelListener, StreamListener
 from .incoming.refusals import FLUSH_EVERY
@@ -17,6 +18,7 @@ from .sinks.files import Artifacts, FilesProjector
 from .sinks.relay import Relay
 from .sinks.sql import SqlSink
 from .sources.port import Source
+from .store.breakers import Breakers
 from .store.deaths import Deaths
 from .store.fleet import Fleet
 from .store.leftovers import Leftovers
@@ -54,6 +56,8 @@ _DEATHS = timedelta(seconds=0.5)
 _DELIVERIES_KEPT = timedelta(days=1)
 # Pages and pictures that are deleted at once.
 _LEFTOVERS = 500
+# Open breakers that are read at the start, one by one.
+_BREAKERS = 100
 _SHADOW = timedelta(seconds=15)
 _MEASURE = timedelta(seconds=15)
 # After measuring, rest so many times as long as it took: it takes a twentieth of one core at most.
@@ -329,6 +333,13 @@ class WorkerRole:
         """Say that the process is there, before it holds anything."""
         self._parts.lock.take()
         await politely(self._present(), self._parts.events)
+        await politely(self._load_open_breakers(), self._parts.events)
+
+    async def _load_open_breakers(self) -> None:
+        """Show the breakers that are not closed, which would otherwise be shown as closed until their first call."""
+        for row in await Breakers(self._parts.database, self._parts.clock).page(limit=_BREAKERS):
+            if row.state != BreakerState.CLOSED.value:
+                await self._parts.caller.load(row.key)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`."""

@@ -52,7 +52,7 @@ async def parts(sqlite: Opened) -> AsyncIterator[Parts]:
 
 
 def polite(parts: Parts, **options: Any) -> PoliteHttp:
-    return PoliteHttp(parts.http, parts.caller, parts.clock, **{"delay": timedelta(), **options})
+    return PoliteHttp(parts.http, parts.caller, parts.clock, parts.events, **{"delay": timedelta(), **options})
 
 
 async def test_a_domain_gets_few_requests_at_a_time(site: Site, parts: Parts) -> None:
@@ -178,7 +178,7 @@ async def test_failures_in_a_row_open_the_breaker_and_a_probe_closes_it(site: Si
     clock = SetClock()
     breakers = Breakers(parts.database, clock)
     caller = Caller(Limits(parts.database, clock), breakers, call_policy(parts.settings), clock, parts.events)
-    http = PoliteHttp(parts.http, caller, clock, delay=timedelta())
+    http = PoliteHttp(parts.http, caller, clock, parts.events, delay=timedelta())
 
     async def state() -> BreakerState:
         return (await breakers.read(f"web:a.test:{site.port}"))[0].state

@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import sys
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime, timedelta
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from api.serving import served
 from command_line import CommandLine, eventually
+from conftest import started
 from floodmark import Floodmark
 from floodmark.client import Client
 from floodmark.fetching import Fetch, FetchedChat, Progress, RemoteFetch, Wanted, Watch
@@ -29,6 +32,7 @@ from floodmark.telemetry.events import Event, ExecutionSettled, ExecutionStarted
 from floodmark.testing.eventually import eventually as eventually_here
 from floodmark.testing.factories import expire, rows_of
 from floodmark.testing.telegram import Channel, LoopbackTelegram, World
+from servers import Pushgateway
 from system.channel_posts import validate
 from telegram_desk import QUICK, SECRET, Desk, asked, collect_some, working
 
@@ -342,6 +346,17 @@ async def test_a_server_without_a_worker_is_told_of(
             await fetching
 
 
+def pushed(gateway: Pushgateway, name: str, **labels: str) -> float | None:
+    """What a Pushgateway shows of fetches on this host."""
+    with urllib.request.urlopen(f"{gateway.url}/metrics", timeout=60) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    group = {"job": "floodmark-fetch", "instance": "host/7", **labels}
+    found = [one for family in families for one in family.samples if one.name == name]
+    values = [one.value for one in found if group.items() <= one.labels.items()]
+    assert len(values) <= 1
+    return values[0] if values else None
+
+
 class TestCommand:
     """As it is typed."""
 
@@ -429,3 +444,37 @@ class TestCommand:
                 process.wait()
         assert "Stopped. The same command goes on from here." in reader.said()
         assert "Traceback" not in reader.said()
+
+    @pytest.mark.spec("F6", "F8")
+    def test_it_pushes_while_it_runs_and_at_its_end_and_the_group_stays(
+        self, reader: CommandLine, upstream: LoopbackTelegram, tmp_path: Path
+    ) -> None:
+        fetch = ("fetch", "@harbour", "--date", "2026-06-01", "--out", "out")
+        refused = reader.refused("--set", "METRICS_MODE=push", *fetch, says="nobody said where to push to")
+        assert "PUSHGATEWAY_URL=" in refused.err
+        assert not (tmp_path / "out").exists()
+        with started(Pushgateway.start) as gateway:
+            reader.settings |= {"METRICS_MODE": "both", "PUSHGATEWAY_URL": gateway.url, "HOSTNAME": "host/7"}
+            reader.settings["METRICS_PUSH_INTERVAL"] = "0.2"
+            upstream.flood("messages.getHistory", seconds=600, times=1)
+            with (tmp_path / "said.log").open("w", encoding="utf-8") as log:
+                process = reader.start(*fetch, stdout=log, stderr=log)
+                try:
+                    eventually(lambda: pushed(gateway, "rate_limit_hits_total") == 1)
+                    assert pushed(gateway, "breaker_state", component="telegram:reader1") == 0
+                    assert pushed(gateway, "crawler_scheduler_worker_pool_size") == 2
+                    process.send_signal(signal.SIGINT)
+                    assert process.wait(120) == 1, reader.said()
+                finally:
+                    process.kill()
+                    process.wait()
+            assert pushed(gateway, "rate_limit_hits_total") == 1
+            assert pushed(gateway, "crawler_scheduler_worker_pool_size") == 0, "the last push comes after the work"
+
+            # Shorter than any interval: only the push at the end can have its values. It replaces the group.
+            reader.settings["METRICS_PUSH_INTERVAL"] = "1h"
+            upstream.heal()
+            reader.good("limits", "clear", "telegram:reader1:messages.getHistory", "--yes")
+            reader.good(*fetch)
+            assert pushed(gateway, "rate_limit_hits_total") is None
+            assert pushed(gateway, "posts_parsed_total", mode="historical") == 144

@@ -27,6 +27,8 @@ from floodmark.sources.telegram.targets import canonical
 from floodmark.store.accounts import AccountRow
 from floodmark.store.audit import Actor
 from floodmark.telemetry.logs import configure
+from floodmark.telemetry.metrics import render
+from floodmark.telemetry.push import is_pushed, pushing_short_run, require_gateway
 
 from .root import Desk
 from .session import open_office, whoever_types
@@ -82,9 +84,14 @@ async def _fetched_here(
 ) -> list[FetchedChat] | None:
     """None if someone stopped it."""
     actor = Actor(who=whoever_types())
+    if is_pushed(app.settings):
+        require_gateway(app.settings)
     async with open_parts(app.settings, events=app.events, validation=app.validation) as parts:
         wanted = await _with_account(LocalOffice(parts, actor), wanted)
-        async with app.opened_sources(parts) as sources:
+        async with (
+            pushing_short_run(app.settings, lambda: render(parts.registry), parts.events),
+            app.opened_sources(parts) as sources,
+        ):
             with _Board(desk, wanted).shown() as board:
                 fetch = Fetch(parts, sources, folder, parallelism=at_once, actor=actor)
                 return await _unless_stopped(fetch.run(wanted, board.watch))

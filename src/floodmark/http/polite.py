@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from floodmark.calls.caller import Caller, CallKey
 from floodmark.clock import Clock
 from floodmark.errors import SlowDown, Transient
+from floodmark.telemetry.events import BreakersInUse, Events
 
 from .client import Answer, Follow, Http, Limits, followed
 from .hosts import plain_name
@@ -45,12 +46,13 @@ class PoliteHttp:
         http: Http,
         caller: Caller,
         clock: Clock,
+        events: Events,
         *,
         concurrency: int = 4,
         delay: timedelta = timedelta(seconds=0.5),
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.http, self._caller, self._clock = http, caller, clock
+        self.http, self._caller, self._clock, self._events = http, caller, clock, events
         self._concurrency, self._delay, self._sleep = concurrency, delay, sleep
         self._domains: OrderedDict[str, _Domain] = OrderedDict()
 
@@ -143,6 +145,7 @@ class PoliteHttp:
         if domain is None:
             self._forget_some()
             domain = self._domains[name] = _Domain(name, host)
+            self._events.emit(BreakersInUse([domain.key.scope]))
         self._domains.move_to_end(name)
         return domain
 

@@ -206,6 +206,12 @@ class BreakerMoved(Event, frozen=True, gc=False):
     elsewhere: bool = False
 
 
+class BreakersInUse(Event, frozen=True, gc=False):
+    """This process calls, or may call, what these breakers protect; nothing is known yet about their states."""
+
+    keys: Sequence[str]
+
+
 class CallRetried(Event, frozen=True, gc=False):
     """A call to the outside failed and is made again after `delay` seconds. `attempt`: the one that failed.
 

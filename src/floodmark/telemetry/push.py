@@ -1,13 +1,14 @@
 """Metrics to a Pushgateway, where Prometheus cannot reach the processes. Beside the work, never in its way.
 
-`job="floodmark"`, `instance=<name of the process>` is the group of a process. It is replaced by every push, and
-deleted when the process leaves in good order.
+`job="floodmark"`, `instance=<name of the process>` is the group of a process that stays. It is replaced by every push,
+and deleted when the process leaves in good order. `job="floodmark-fetch"`, `instance=<HOSTNAME>` is the group of short
+runs: it is pushed once more at the end and stays, and the next run on that host replaces it.
 """
 
 import asyncio
 import time
 from base64 import b64encode, urlsafe_b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from urllib.parse import quote, unquote, urlsplit
@@ -22,7 +23,7 @@ from floodmark.upkeep.loop import Loop
 
 from .events import Events, MetricsPushed
 
-JOB = "floodmark"
+JOB, SHORT_JOB = "floodmark", "floodmark-fetch"
 # What a Pushgateway of any age reads.
 _MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LIMITS = Limits(body_bytes=64 * 1024, unpacked_bytes=64 * 1024, total=timedelta(seconds=10))
@@ -35,11 +36,11 @@ _SHOWN = 200
 class Gateway:
     """Where the metrics of one process go."""
 
-    def __init__(self, url: str, instance: str, http: Http) -> None:
+    def __init__(self, url: str, instance: str, http: Http, *, job: str = JOB) -> None:
         told = urlsplit(url)
         self.host = told.hostname or ""
         place = f"{told.scheme}://{told.netloc.rpartition('@')[2]}{told.path.rstrip('/')}"
-        self._url, self._http = f"{place}/metrics/job/{JOB}/{_grouped('instance', instance)}", http
+        self._url, self._http = f"{place}/metrics/job/{job}/{_grouped('instance', instance)}", http
         self._headers = {"Content-Type": _MEDIA_TYPE} | _authorization(told.username, told.password)
 
     async def put(self, text: bytes) -> None:
@@ -82,18 +83,49 @@ class Pusher:
             why = str(error) or "it took too long"
             self._events.emit(MetricsPushed(time.time(), f"the group was not deleted: {why}"))
 
+    async def push_last(self) -> None:
+        """Push once more, for a group that stays; not for long if the gateway is away."""
+        try:
+            async with asyncio.timeout(_LAST_WORDS_SECONDS):
+                await self.step()
+        except TimeoutError:
+            self._events.emit(MetricsPushed(time.time(), "the last values were not pushed: it took too long"))
+
 
 @asynccontextmanager
 async def pushing(
     settings: Settings, instance: str, render: Callable[[], bytes], events: Events
 ) -> AsyncIterator[None]:
     """Push as METRICS_MODE says, until the block ends; then delete what was pushed."""
+    async with _pushing(settings, (JOB, instance), render, events, Pusher.leave):
+        yield
+
+
+@asynccontextmanager
+async def pushing_short_run(settings: Settings, render: Callable[[], bytes], events: Events) -> AsyncIterator[None]:
+    """Push as METRICS_MODE says, until the block ends and once more then.
+
+    The group stays, so that Prometheus can scrape the last values of a run that was shorter than its interval. It is
+    named after the host and not after the process: groups that stay must not become more with every run.
+    """
+    async with _pushing(settings, (SHORT_JOB, settings.hostname), render, events, Pusher.push_last):
+        yield
+
+
+@asynccontextmanager
+async def _pushing(
+    settings: Settings,
+    group: tuple[str, str],
+    render: Callable[[], bytes],
+    events: Events,
+    end: Callable[[Pusher], Awaitable[None]],
+) -> AsyncIterator[None]:
     if not is_pushed(settings):
         yield
         return
-    url = require_gateway(settings)
+    url, (job, instance) = require_gateway(settings), group
     async with _http(settings, url) as http:
-        pusher = Pusher(Gateway(url, instance, http), render, events)
+        pusher = Pusher(Gateway(url, instance, http, job=job), render, events)
         loop = Loop("push", pusher.step, interval=settings.metrics_push_interval, events=events)
         task = asyncio.create_task(loop.run(), name="push")
         try:
@@ -103,7 +135,7 @@ async def pushing(
             await asyncio.wait({task}, timeout=_LAST_WORDS_SECONDS)
             task.cancel()
             await asyncio.wait({task})
-            await pusher.leave()
+            await end(pusher)
 
 
 def is_pushed(settings: Settings) -> bool:

@@ -20,6 +20,7 @@ from floodmark import __version__
 from floodmark.calls.caller import CallKey
 from floodmark.errors import AccountLost, FloodmarkError, NotFound, Permanent, SlowDown, Transient
 from floodmark.store.accounts import Account
+from floodmark.telemetry.events import BreakersInUse
 
 from .choosing import Desks, Line
 from .port import Ports
@@ -56,6 +57,8 @@ class Session:
 
     async def open(self) -> None:
         """Connect, and from now on keep the lease."""
+        # Known from the start of the process, unless the account was added since.
+        self._ports.events.emit(BreakersInUse([scope_of(self.account.name)]))
         self._renewing = _detached(self._renew(), name=f"session {self.account.name}")
         await self._through(_CONNECT, "", self._connected)
 

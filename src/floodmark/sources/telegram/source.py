@@ -16,12 +16,12 @@ from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
 from floodmark.spec import JobSpec
 from floodmark.store.accounts import NO_ACCOUNT, AccountRow
-from floodmark.telemetry.events import ModeChosen, RunEnded
+from floodmark.telemetry.events import BreakersInUse, ModeChosen, RunEnded
 
 from .choosing import choose
 from .modes import Mark, Mode, Plan, Rules, is_revisit_due, mark_of, plan
 from .port import Ports
-from .sessions import Session, Sessions
+from .sessions import Session, Sessions, scope_of
 from .targets import NAMES, canonical, completed, parse_params
 
 if TYPE_CHECKING:
@@ -58,7 +58,11 @@ class TelegramSource:
         )
 
     async def __aenter__(self) -> "TelegramSource":
-        missing = None if self._ports is None else await what_is_missing(self._ports)
+        if self._ports is None:
+            return self
+        active = await self._ports.accounts.names()
+        self._ports.events.emit(BreakersInUse([scope_of(row.name) for row in active]))
+        missing = await what_is_missing(self._ports)
         if missing is not None:
             _log.warning("telegram has no account", reason=missing, hint=HOW_TO_ADD)
         return self

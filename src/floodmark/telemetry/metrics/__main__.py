@@ -35,6 +35,10 @@ with longer and longer pauses up to the interval, and never keeps work waiting: 
 first failure is in the log.
 Scrape the gateway with `honor_labels: true`.
 
+`floodmark fetch` pushes too, while it runs and once more at its end, as `job="floodmark-fetch"` and
+`instance="<HOSTNAME>"`. This group is not deleted: Prometheus can scrape the last values of a run that was shorter than
+its interval. The next fetch on the same host replaces it. With `--url` nothing is pushed: the server does the work.
+
 With `METRICS_MODE=push` there is no `/metrics`: it answers 404 and says so.
 
 The gateway is usually in a private network, where requests of Floodmark do not go. Since its address is a setting of

@@ -1,6 +1,14 @@
 """Metrics of calls to the outside (F7): retries, limits, breakers, pages."""
 
-from floodmark.telemetry.events import BatchKept, BreakerMoved, CallRetried, Events, FetchTimed, RateLimited
+from floodmark.telemetry.events import (
+    BatchKept,
+    BreakerMoved,
+    BreakersInUse,
+    CallRetried,
+    Events,
+    FetchTimed,
+    RateLimited,
+)
 
 from .families import Maker, word
 
@@ -28,6 +36,7 @@ class CallMetrics:
         """Count what happens from now on."""
         events.listen(CallRetried, self._retried)
         events.listen(RateLimited, lambda e: self._limited.child(e.source, word(e.reason)).inc())
+        events.listen(BreakersInUse, self._show_closed)
         events.listen(BreakerMoved, self._moved)
         events.listen(FetchTimed, self._fetched)
         events.listen(BatchKept, self._kept)
@@ -35,6 +44,13 @@ class CallMetrics:
     def _retried(self, event: CallRetried) -> None:
         self._retries.child(event.target, word(event.reason)).inc()
         self._delays.child(event.target).set(event.delay)
+
+    def _show_closed(self, event: BreakersInUse) -> None:
+        """Show 0 from the start; a state that is known already stays."""
+        for key in event.keys:
+            self._breakers.child(key)
+            if not key.startswith(_ACCOUNTS):
+                self._domains.child(key.removeprefix(_DOMAINS))
 
     def _moved(self, event: BreakerMoved) -> None:
         state = BREAKER_STATES[event.state]
