@@ -83,6 +83,31 @@ async def test_a_tick_without_new_posts_costs_one_request_and_moves_one_clock(
         assert after["value"] == before["value"]
 
 
+@pytest.mark.spec("T3", "G9")
+async def test_ids_that_begin_again_pause_the_job_with_the_reason(
+    server: LoopbackTelegram, channel: Channel, sqlite_copy: str
+) -> None:
+    """Everything new has an id below the watermark then: without a word, it would never be read.
+
+    Deleted posts at the end are no such case: what is left is older than what was read.
+    """
+    async with working(server, sqlite_copy) as desk:
+        job = await desk.collected()
+        channel.delete(*expected(channel)[-5:])
+        ended = await desk.run(job)
+        assert (ended.state, ended.result["parsed_count"], ended.result["requests"]) == ("done", 0, 1)
+
+        channel.history = type(channel.history)()
+        first = channel.post("the first one", date=datetime.now(UTC) + timedelta(hours=1))
+
+        ended = await desk.run(job)
+        assert ended.state == "dead"
+        assert f"numbers its messages from the beginning again: message {first} " in (ended.error_message or "")
+        paused = await desk.jobs.get(job.name)
+        assert paused.paused
+        assert "from the beginning again" in (paused.pause_reason or "")
+
+
 @pytest.mark.spec("T3", "T12")
 async def test_a_crashed_run_goes_on_from_its_high_water_mark(
     server: LoopbackTelegram, channel: Channel, url: str

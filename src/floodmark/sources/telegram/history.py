@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from telethon.tl import types
@@ -11,6 +11,7 @@ from telethon.tl.functions.channels import GetMessagesRequest
 from telethon.tl.functions.messages import GetHistoryRequest
 
 from floodmark.batch import Item
+from floodmark.errors import Gone
 from floodmark.store.channels import Channel
 from floodmark.telemetry.events import FetchTimed
 
@@ -28,6 +29,8 @@ _AHEAD = 3
 _FAST_SECONDS, _AT_ONCE = 0.05, 4 * PAGE
 # Of the event loop, until a request that was made is on the wire: it passes through a few tasks, ours and Telethon's.
 _TURNS = 10
+# Dates of neighbouring messages may be out of order by a little.
+_SAME_TIME = timedelta(minutes=1)
 # What a date can be in a request; nothing was posted outside.
 _FIRST_DATE, _LAST_DATE = datetime(2000, 1, 1, tzinfo=UTC), datetime(2038, 1, 1, tzinfo=UTC)
 
@@ -51,6 +54,7 @@ class History:
         self._session, self._finder, self._target, self._ports = session, finder, target, ports
         self.channel = channel
         self._asked = 0
+        self._last_read: tuple[int, datetime] | None = None
         self._is_looked_up = finder.has_asked
 
     @property
@@ -58,15 +62,25 @@ class History:
         """How many were made, those to find the channel among them."""
         return self._asked + self._finder.requests
 
+    def expect(self, message_id: int, date: datetime) -> None:
+        """Name the newest message that was read before: the next page raises `Gone` if ids begin again below it."""
+        self._last_read = (message_id, date)
+
     async def page(self, after: int) -> list[Any]:
         """The first messages behind an id, oldest first; an empty list at the end of the history."""
         began = time.monotonic()
-        found = await self._history(offset_id=after + 1, add_offset=-PAGE, limit=PAGE)
+        last_read, self._last_read = self._last_read, None
+        # One place of the page for the newest message up to `after`: it tells whether ids are still those we know.
+        found = await self._history(offset_id=after + 1, add_offset=-PAGE + (last_read is not None), limit=PAGE)
+        if last_read is not None:
+            _require_same_ids(found, last_read, self._target)
         seconds = time.monotonic() - began
+        # Whatever the server thinks of offsets: an id that was read must not come twice, or there is no end.
+        if found and found[0].id <= after:
+            found = [message for message in found if message.id > after]
         lag = (self._ports.clock.now() - found[-1].date).total_seconds() if found and found[-1].date else None
         self._ports.events.emit(FetchTimed(chat=self._target, seconds=seconds, lag=lag))
-        # Whatever the server thinks of offsets: an id that was read must not come twice, or there is no end.
-        return found if not found or found[0].id > after else [message for message in found if message.id > after]
+        return found
 
     async def before_newest(self, count: int) -> int:
         """The id behind which the newest so many messages are, or all if there are not so many."""
@@ -135,6 +149,22 @@ class History:
         if now is not None and now != self.channel:
             self.channel = now
             await self._ports.channels.remember(now)
+
+
+def _require_same_ids(found: Sequence[Any], last_read: tuple[int, datetime], target: str) -> None:
+    """Raise `Gone` if a message has a lower id than the newest one that was read, and was posted later.
+
+    Ids of a channel only grow. If they begin again, everything new lies below the watermark and would never be read.
+    """
+    newest, date = last_read
+    for message in found:
+        if message.id <= newest and message.date is not None and message.date > date + _SAME_TIME:
+            raise Gone(
+                f"{target} numbers its messages from the beginning again: message {message.id} is from"
+                f" {message.date:%Y-%m-%d %H:%M}, but message {newest} from {date:%Y-%m-%d %H:%M} was collected before",
+                hint="Check that it is still the channel you want. `floodmark watermark reset` collects it from its first"
+                " message; posts whose number was used before are then kept as new revisions. Then resume the job",
+            )
 
 
 async def pages(history: History, after: int) -> AsyncGenerator[Page, None]:

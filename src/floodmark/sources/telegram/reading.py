@@ -117,6 +117,8 @@ class Reading:
     async def _new(self, history: History, *, will_go_on: bool) -> AsyncGenerator[Batch, None]:
         start = await self._start(history)
         self._run, self._is_begun = replace(self._run, at=start), True
+        if self.mark.id is not None and self.mark.date is not None and start == self.mark.id:
+            history.expect(self.mark.id, self.mark.date)
         async with aclosing(pages(history, start)) as read:
             async for page in read:
                 messages, items, is_past = self._within(page)
@@ -154,7 +156,8 @@ class Reading:
             last = messages[-1]
             self._run = replace(self._run, at=last.id)
             if self.mark.id is None or last.id > self.mark.id:
-                self.mark = replace(self.mark, id=last.id, date=last.date or self.mark.date)
+                dates = (message.date for message in reversed(messages) if message.date is not None)
+                self.mark = replace(self.mark, id=last.id, date=next(dates, self.mark.date))
         elif self.mark.id is None:
             self.mark = replace(self.mark, id=self._run.at)
         if is_past:
