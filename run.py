@@ -82,7 +82,9 @@ def test(arguments: list[str]) -> int:
     """Everything, or just what the arguments tell pytest. Pytest always has the last word on screen."""
     make_venv()
     bring_programs(
-        browser=is_about(arguments, "cookies"), watchers=is_about(arguments, "seeing", "alerts", "dashboards")
+        browser=is_about(arguments, "cookies"),
+        watchers=is_about(arguments, "seeing", "alerts", "dashboards"),
+        hosts=is_about(arguments, "chaos"),
     )
     failed = [] if arguments else static_checks()
     if failed:
@@ -102,8 +104,8 @@ def is_about(arguments: list[str], *words: str) -> bool:
     return is_named or not paths or any(True for path in paths for word in words for _ in path.rglob(word))
 
 
-def bring_programs(*, browser: bool, watchers: bool) -> None:
-    """Let there be a Chromium that runs, and Prometheus with its companions, as far as they are wanted.
+def bring_programs(*, browser: bool, watchers: bool, hosts: bool = False) -> None:
+    """Let there be a Chromium that runs, Prometheus with its companions, and `ip`, as far as they are wanted.
 
     What is installed is used; else Playwright downloads its Chromium; else root installs Debian's packages, all at
     once. Where something cannot be had the tests that need it are skipped, which they say; with CI=true they fail.
@@ -113,6 +115,9 @@ def bring_programs(*, browser: bool, watchers: bool) -> None:
     if watchers and missing_watchers():
         say("Prometheus is not complete here, which dashboards and alerts are tested with.")
         packages += missing_watchers()
+    if hosts and sys.platform == "linux" and shutil.which("ip") is None:
+        say("There is no `ip` here, which makes the hosts whose networks fail in tests (by root alone).")
+        packages.append("iproute2")
     if packages and shutil.which("apt-get") and hasattr(os, "geteuid") and os.geteuid() == 0:
         end = install_packages(packages)
         if "chromium" in packages:

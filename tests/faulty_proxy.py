@@ -150,13 +150,13 @@ class Connection:
 class FaultyProxy:
     """Listens on a loopback port of its own in front of one server."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, host: str = "127.0.0.1") -> None:
         parts = urlsplit(url)
         assert parts.hostname
         assert parts.port
-        self._server, self._port = (parts.hostname, parts.port), free_port()
+        self._server, self._host, self._port = (parts.hostname, parts.port), host, free_port()
         login, _, _ = parts.netloc.rpartition("@")
-        place = f"127.0.0.1:{self._port}"
+        place = f"{host}:{self._port}"
         self.url: str = urlunsplit(parts._replace(netloc=f"{login}@{place}" if login else place))
         """The URL of the server, through the proxy."""
         self._open: list[Connection] = []
@@ -244,7 +244,7 @@ class FaultyProxy:
         listener = self._listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setblocking(False)
-        listener.bind(("127.0.0.1", self._port))
+        listener.bind((self._host, self._port))
         listener.listen(128)
         self._accepting = self._loop.create_task(self._accept(listener))
 

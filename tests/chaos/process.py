@@ -39,6 +39,7 @@ from floodmark.telemetry import events as happenings
 from floodmark.telemetry.events import Event, Events
 
 _PR_SET_PDEATHSIG = 1
+_CLONE_NEWNET = 0x40000000
 # Imported by others only when they are needed, which is after the fork.
 _LATER = (
     "aiosqlite",
@@ -77,6 +78,8 @@ class Order(Struct, frozen=True, kw_only=True):
     scheduler: bool
     worker: bool
     failpoint: str = ""
+    namespace: str = ""
+    """The network namespace it lives in."""
     seconds: float = 300.0
     """It ends by itself after this long, should all else fail."""
 
@@ -136,6 +139,14 @@ def die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def enter_network(namespace: str) -> None:
+    """Move this process into a network namespace that `ip netns` made."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Path("/run/netns", namespace).open("rb") as file:
+        if libc.setns(file.fileno(), _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {namespace}")
+
+
 def _be(order: Order, child: int) -> NoReturn:
     """What a child does with its life. Never returns: the zygote's code is not its business."""
     code = 1
@@ -147,6 +158,8 @@ def _be(order: Order, child: int) -> NoReturn:
         for source, target in ((nothing, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
         random.seed()
+        if order.namespace:
+            enter_network(order.namespace)
         failpoints.arm(order.failpoint)
         asyncio.run(_serve(order, Diary(folder / f"{child}.events", order.name, child)))
         code = 0

@@ -283,6 +283,38 @@ async def test_a_channel_that_asks_for_rest_gets_it_and_one_that_never_answers_i
         await notifier.close()
 
 
+async def test_a_receiver_that_misbehaves_costs_little(sqlite: Opened, receiver: Receiver, clock: SetClock) -> None:
+    """A redirect is not followed, an endless answer is not read, and after a 410 nothing is sent for a day."""
+    url = {"notify_webhook_url": f"{receiver.url}/hook", "notify_group_wait": timedelta()}
+    async with sqlite(clock=clock, **url, notify_debounce=timedelta()) as parts:
+        notifier = notifier_of(parts, LEADER)
+        await notifier.step()
+        answers = [
+            (307, {"Location": f"{receiver.url}/elsewhere"}, ""),
+            (200, {}, "x" * 1_000_000),
+            (410, {}, "no such hook any more"),
+        ]
+        receiver.answers = list(answers)
+        await dies(parts, "news")
+        for number in range(1, len(answers) + 1):
+            await notifier.step()
+            assert len(receiver.posts) == number
+            clock.advance(11 * MINUTE)
+        assert {post.path for post in receiver.posts} == {"/hook"}
+
+        await dies(parts, "more news")
+        for _ in range(3):
+            await notifier.step()
+            clock.advance(11 * MINUTE)
+        assert len(receiver.posts) == len(answers)
+
+        clock.advance(timedelta(days=1))
+        await notifier.step()
+        assert len(receiver.posts) == len(answers) + 1
+        assert "more news" in receiver.posts[-1].body.decode()
+        await notifier.close()
+
+
 async def test_only_the_leader_tells_and_of_two_only_one_writes(anywhere: Parts) -> None:
     parts = anywhere
     silent = notifier_of(parts, SimpleNamespace(is_leader=False))

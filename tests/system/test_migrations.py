@@ -133,5 +133,7 @@ async def test_an_old_or_unknown_schema_is_refused(empty_database: AnyDatabase) 
     await require_newest(empty_database)
     async with empty_database.writing() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = 'later'"))
-    with pytest.raises(Unavailable, match="newer than this version"):
-        await migrate(empty_database)
+    for step in (migrate, require_newest):
+        with pytest.raises(Unavailable, match="newer than this version") as refused:
+            await step(empty_database)
+        assert "Upgrade Floodmark" in refused.value.hint

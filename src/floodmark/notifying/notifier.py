@@ -26,6 +26,8 @@ from .port import Channel, ChannelName, NotSent
 MOST_ATTEMPTS = 12
 MOST_PENDING = 20
 _FIRST_REST, _LONGEST_REST = timedelta(seconds=5), timedelta(minutes=10)
+# After a 410: long enough to bother nobody, short enough that a receiver that was mended is found again.
+_REST_WHEN_GONE = timedelta(days=1)
 # If nothing else has changed, what was looked at is written down this often.
 _WRITTEN_AFTER = timedelta(minutes=5)
 _STALE_AFTER = timedelta(seconds=15)
@@ -164,7 +166,7 @@ class Notifier:
 
     async def _failed(self, channel: Channel, pending: Pending, error: NotSent) -> None:
         attempts = pending.left[channel.name] + 1
-        is_over = attempts >= MOST_ATTEMPTS
+        is_over = error.is_gone or attempts >= MOST_ATTEMPTS
         self._events.emit(NotificationSent(channel.name, "failed"))
         structlog.get_logger().log(
             40 if is_over else 30,
@@ -175,13 +177,15 @@ class Notifier:
             error=str(error),
         )
         rest = max(min(_FIRST_REST * 2 ** (attempts - 1), _LONGEST_REST), error.after or timedelta())
+        if error.is_gone:
+            rest = _REST_WHEN_GONE
         now = await self._noticing.now()
 
         def note() -> None:
             pending.left[channel.name] = attempts
-            self._told.resting[channel.name] = now + rest
             if is_over:
                 self._strike_off(pending, channel.name)
+            self._told.resting[channel.name] = now + rest
 
         await self._change(note)
 

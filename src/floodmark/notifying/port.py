@@ -14,12 +14,13 @@ Status = Literal["trouble", "recovered", "test"]
 class NotSent(FloodmarkError):
     """A message did not get through. `after`: how long the other side wants to be left alone, if it says so.
 
-    Its words hold nothing secret: no address of a webhook, no password.
+    `is_gone`: the other side says that nobody will ever take messages there again. Its words hold nothing secret: no
+    address of a webhook, no password.
     """
 
-    def __init__(self, message: str, *, hint: str = "", after: timedelta | None = None) -> None:
+    def __init__(self, message: str, *, hint: str = "", after: timedelta | None = None, is_gone: bool = False) -> None:
         super().__init__(message, hint=hint)
-        self.after = after
+        self.after, self.is_gone = after, is_gone
 
 
 class Subject(Struct, frozen=True, kw_only=True):

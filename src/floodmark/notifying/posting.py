@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
 
 from floodmark.errors import SourceError
@@ -28,7 +29,8 @@ async def post(http: Http, url: str, body: bytes, headers: Mapping[str, str]) ->
     if not 200 <= answer.status < 300:
         said = _without(url, " ".join(answer.body[:_SHOWN].decode("utf-8", "replace").split()))
         what = f"{urlsplit(url).hostname} answered {answer.status}{f': {said}' if said else ''}"
-        raise NotSent(what, hint="compare the address with what the other side shows", after=_rest(answer))
+        hint, is_gone = "compare the address with what the other side shows", answer.status == HTTPStatus.GONE
+        raise NotSent(what, hint=hint, after=_rest(answer), is_gone=is_gone)
 
 
 def _rest(answer: Answer) -> timedelta | None:

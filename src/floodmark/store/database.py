@@ -29,6 +29,7 @@ from floodmark.strict_json import read_stored_json
 from floodmark.telemetry.events import Events, StoreRetried
 
 from .connecting import LONG_WORK, USUAL_STEP, Connection, PostgresConnector
+from .local_disk import require_local
 
 # Wait this long for SQLite's write lock before giving up: longer than any step of ours holds it.
 LOCK_TIMEOUT_SECONDS = 10
@@ -400,6 +401,7 @@ class SqliteDatabase(Database):
     def __init__(self, url: str) -> None:
         self.path = Path(make_url(url).database or "")
         _make_folder(self.path.parent)
+        require_local(self.path.parent)
         _make_private(self.path)
         super().__init__(
             create_async_engine(

@@ -58,10 +58,7 @@ async def migrate(database: Database, *, to: str = "head") -> tuple[str | None, 
     def work(connection: Connection) -> tuple[str | None, str | None]:
         before = _current(connection)
         if before is not None and before not in _known():
-            raise Unavailable(
-                f"the database has schema {before}, which is newer than this version of Floodmark knows",
-                hint="Upgrade Floodmark on this machine: pip install --upgrade floodmark",
-            )
+            raise _too_new(before)
         if to == "head" and before == newest():
             # Alembic's environment is global to the process, too: best left alone when not needed.
             return before, before
@@ -74,6 +71,13 @@ async def migrate(database: Database, *, to: str = "head") -> tuple[str | None, 
         if database.dialect == "postgresql":
             await connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
         return await connection.run_sync(work)
+
+
+def _too_new(revision: str) -> Unavailable:
+    return Unavailable(
+        f"the database has schema {revision}, which is newer than this version of Floodmark knows",
+        hint="Upgrade Floodmark on this machine: pip install --upgrade floodmark",
+    )
 
 
 def _change(connection: Connection, to: str, *, is_older: bool) -> None:
@@ -95,6 +99,8 @@ async def current(database: Database) -> str | None:
 async def require_newest(database: Database) -> None:
     """Raise `Unavailable` unless the schema is the one this version is written for."""
     found, wanted = await current(database), newest()
+    if found is not None and found not in _known():
+        raise _too_new(found)
     if found != wanted:
         raise Unavailable(
             f"the database schema is {found or 'empty'}, this version of Floodmark needs {wanted}",

@@ -162,8 +162,8 @@ def _require_same_ids(found: Sequence[Any], last_read: tuple[int, datetime], tar
             raise Gone(
                 f"{target} numbers its messages from the beginning again: message {message.id} is from"
                 f" {message.date:%Y-%m-%d %H:%M}, but message {newest} from {date:%Y-%m-%d %H:%M} was collected before",
-                hint="Check that it is still the channel you want. `floodmark watermark reset` collects it from its first"
-                " message; posts whose number was used before are then kept as new revisions. Then resume the job",
+                hint="Check that it is still the channel you want. `floodmark watermark reset` collects it from its"
+                " first message; posts whose number was used before become new revisions. Then resume the job",
             )
 
 
