@@ -32,7 +32,7 @@ _ASSIGNMENT = re.compile(
 # Headers whose value has several words: the quoted text, or the rest of the line, is secret.
 _HEADER = re.compile(
     r"""(\b(?:(?:proxy-)?authorization["']?\s?[:=]|(?:set-)?cookie["']?\s?:)\s?)"""
-    r"""(?:(["'])[^"'\r\n]{1,4096}|((?:basic|bearer|token)\s)(?!fm_\.)[^\s"'`]{1,4096}|(?!bearer\s)[^\r\n"'][^\r\n]{0,4096})""",
+    r"""(?:(["'])[^"'\r\n]{1,4096}|((?:basic|bearer|token)\s)(?!fm_\.)[^\s"'`]{1,4096}|(?!\s*bearer\s+fm_\.)[^\r\n"'][^\r\n]{0,4096})""",
     re.IGNORECASE | re.ASCII,
 )
 _BEARER = re.compile(r"(\bbearer\s)[\w.~+/-]{16,}=*", re.IGNORECASE | re.ASCII)

@@ -56,8 +56,8 @@ def remote(client: Client) -> RemoteOffice:
 async def test_a_job_comes_back_as_it_is_stored(local: LocalOffice, remote: RemoteOffice) -> None:
     await local.add_job(a_spec(name="first"))
     spec = a_spec(
-        "a/b%c ü",
-        name="news/today",
+        "feeds:today",
+        name="news/today ü%",
         policy=Policy(overlap=Overlap.QUEUE, catch_up=CatchUp.ALL, jitter=timedelta(seconds=2.5), max_instances=3),
         params={"depth": 2, "deep": {"a": [1, None, "x"]}},
         tags=("one", "two"),
@@ -70,18 +70,20 @@ async def test_a_job_comes_back_as_it_is_stored(local: LocalOffice, remote: Remo
         limit_key="account 1",
     )
     made = await remote.add_job(spec)
-    assert made == await local.job("news/today") == await remote.job("news/today")
+    assert made == await local.job("news/today ü%") == await remote.job("news/today ü%")
     assert await remote.jobs() == await local.jobs()
     assert (made.policy, made.timeout, made.params) == (spec.policy, spec.timeout, spec.params)
 
 
 async def test_what_is_not_said_of_a_job_is_for_the_settings_of_the_server(remote: RemoteOffice) -> None:
-    made = await remote.add_job(a_spec(timeout=timedelta(hours=9), retry_max=99), unsaid={"timeout_seconds"})
+    made = await remote.add_job(
+        a_spec("feeds:one", timeout=timedelta(hours=9), retry_max=99), unsaid={"timeout_seconds"}
+    )
     assert (made.timeout, made.retry_max, made.name) == (timedelta(hours=1), 99, "one")
 
 
 async def test_a_job_is_told_and_the_audit_knows_by_whom(local: LocalOffice, remote: RemoteOffice) -> None:
-    job = await remote.add_job(a_spec(name="news"))
+    job = await remote.add_job(a_spec("feeds:news", name="news"))
     assert (await remote.pause_job("news", "too loud")).pause_reason == "too loud"
     assert not (await remote.resume_job("news")).paused
     changed = await remote.update_job("news", {"timeout_seconds": timedelta(minutes=1), "tags": ("a",)})
@@ -109,7 +111,7 @@ async def test_errors_are_the_same_as_without_http_between(local: LocalOffice, r
 
     for office in (local, remote):
         assert "did you mean news?" in (await told(office.job("nwes"), NotFound))[1]
-        await told(office.add_job(a_spec(name="news")), Conflict)
+        await told(office.add_job(a_spec("feeds:news", name="news")), Conflict)
         await told(office.update_job("news", {"priority": 2}, version=job.version), Conflict)
         await told(office.execution("zz"), NotFound)
         await told(office.retry_letters(Letters(job="news")), NotFound)

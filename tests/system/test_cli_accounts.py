@@ -223,6 +223,7 @@ def test_an_account_that_is_replaced_resumes_its_jobs_and_keeps_what_was_not_sai
 def test_an_account_whose_key_is_lost_can_be_added_anew(cli: CommandLine, server: LoopbackTelegram) -> None:
     session = server.session("reader1")
     cli.good("accounts", "add", "reader1", "--session", session, "--tenant", "acme")
+    (cli.folder / ".floodmark" / "secret.key").unlink()
     cli.settings["FLOODMARK_SECRET_KEY"] = "another key of enough length"
     told = cli.refused("accounts", "test", "reader1", says="wrong key")
     assert "set FLOODMARK_SECRET_KEY to the key it was stored with" in told.err

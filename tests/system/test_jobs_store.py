@@ -270,7 +270,8 @@ async def test_a_forced_run_waits_for_the_one_that_is_under_way(jobs: Jobs, data
     assert third.scheduled_for - forced.scheduled_for == timedelta(microseconds=1)
     assert await crew.upkeep.wake(limit=10) == []
     await crew.end(lease)
-    assert [queued.execution_id for queued in await crew.upkeep.wake(limit=10)] == [forced.execution_id]
+    rows = [await execution_row(database, one.execution_id) for one in (forced, third)]
+    assert [row["state"] for row in rows] == ["queued", "waiting"]
 
 
 async def test_a_forced_run_does_not_wait_for_one_that_is_held(jobs: Jobs, crew: Crew) -> None:
