@@ -152,3 +152,28 @@ async def test_a_cursor_that_is_none_is_refused(light: Api, cursor: str) -> None
     refused = await light.get("jobs", params={"cursor": cursor})
     assert refused.status_code == 400
     assert "cursor" in refused.json()["detail"]
+
+
+@pytest.mark.spec("G9")
+async def test_sql_in_names_and_filters_is_only_text(api: Api) -> None:
+    """Whatever is said finds what is called so, changes nothing else, and is never part of a statement."""
+    await api.job("bystander", domain="a.org", tags=["t"])
+    texts = [
+        "' OR '1'='1",
+        "'; DROP TABLE jobs; --",
+        '" OR ""="',
+        "%' OR 1=1 --",
+        "x') UNION SELECT 1 --",
+        "{0} $1 :a ?",
+    ]
+    for text in texts:
+        await api.job(text, domain=text.replace("/", ""), tags=[text], target="feeds:news")
+    for text in texts:
+        for name in ("tag", "domain", "text"):
+            found = await api.get("jobs", params={name: text})
+            assert found.status_code == 200
+            assert [job["name"] for job in found.json()["items"]] == [text], (name, text)
+        for name in ("kind", "domain_config_id", "cursor", "state", "priority", "limit"):
+            found = await api.get("jobs", params={name: text})
+            assert found.status_code in {400, 422} or found.json()["items"] == [], (name, text)
+    assert len((await api.get("jobs")).json()["items"]) == len(texts) + 1

@@ -485,6 +485,28 @@ async def test_a_message_on_a_channel_fires_the_jobs_that_listen_to_it(with_redi
     assert TriggersMatched("channel", 2) in house.told
 
 
+@pytest.mark.spec("V4", "G9")
+async def test_what_floodmark_says_itself_fires_nothing(with_redis: House) -> None:
+    """Else every run would fire the next one: a trigger that names it is refused, and a pattern that fits is deaf."""
+    house = with_redis
+    assert house.parts.redis is not None
+    await house.job("greedy")
+    for kind, name in (("stream", "crawler:events"), ("stream", "crawler:jobs:high"), ("channel", "crawler:signals")):
+        with pytest.raises(InvalidInput, match="where Floodmark itself writes") as refused:
+            await house.add(kind, name, "greedy")
+        assert "depends_on" in refused.value.hint
+    async with listening(house):
+        await house.add("channel", "*", "greedy")
+        await eventually(hears(house, "channel", "*"))
+        for _ in range(3):
+            await house.parts.redis.publish("crawler:signals", b"jobs")
+        await house.parts.redis.publish("content:new", b"{}")
+        await eventually(has_executions(house, 1))
+        await house.parts.redis.publish("content:new", b"{}")
+        rows = await eventually(has_executions(house, 2))
+    assert len(rows) == 2
+
+
 @pytest.mark.spec("V4", "V7")
 async def test_a_job_that_names_a_channel_is_given_what_the_message_says(with_redis: House) -> None:
     house = with_redis

@@ -1,6 +1,9 @@
 """The real worker with the real executor, on SQLite and on PostgreSQL with Valkey."""
 
 import asyncio
+import gc
+import os
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -13,10 +16,11 @@ import pytest
 from sqlalchemy import text
 
 from floodmark.batch import Batch, Item, Watermark
-from floodmark.errors import SlowDown
+from floodmark.errors import Fenced, SlowDown
 from floodmark.execution import Queued, State
 from floodmark.explain import explain
 from floodmark.job import Priority
+from floodmark.outcome import Done
 from floodmark.parts import Parts
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.port import Context, Target
@@ -37,6 +41,7 @@ from floodmark.testing.factories import (
     requeue,
     rescue,
     rows_of,
+    settle,
     state_of,
     take,
     watermark_of,
@@ -167,6 +172,56 @@ async def test_everything_that_waits_is_run_once(parts: Parts) -> None:
     assert Counter((event.status, event.new) for event in settled) == {("done", 1): 40}
     rows = await rows_of(parts, job_executions)
     assert {(row["attempt"], row["worker"], row["items_new"]) for row in rows} == {(1, "a", 1)}
+
+
+async def test_many_executions_leave_nothing_open(parts: Parts) -> None:
+    """Neither descriptors nor tasks grow with what was run; the first few may open what stays open."""
+    counts: list[tuple[int, int]] = []
+    async with working(parts, nothing, slots=5):
+        for portion in range(4):
+            await given_queued(parts, 50)
+            await until(parts, done=50 * (portion + 1))
+            gc.collect()
+            counts.append((len(os.listdir("/dev/fd")), len(asyncio.all_tasks())))
+
+    assert max(fds for fds, _ in counts[1:]) <= counts[0][0] + 5
+    assert max(tasks for _, tasks in counts[1:]) <= counts[0][1] + 5
+
+
+async def test_a_worker_whose_loop_was_blocked_is_replaced_and_keeps_nothing(parts: Parts, opened: Opened) -> None:
+    """A collector blocks the event loop for longer than its lease: no heartbeat leaves, and another takes over."""
+    blocked = threading.Event()
+
+    def block() -> None:
+        asyncio.run(_blocked())
+
+    async def _blocked() -> None:
+        async with opened() as stuck:
+            [lease] = await take(stuck, worker="stuck", ttl=timedelta(seconds=1))
+            sink = SqlSink(stuck.keeping, stuck.events)
+            time.sleep(1.5)  # noqa: ASYNC251 - that is the point
+            blocked.set()
+            while not taken_over.is_set():
+                time.sleep(0.05)  # noqa: ASYNC251
+            with pytest.raises(Fenced):
+                await sink.keep(lease, Batch([Item("late", 1)], {"late": True}))
+            assert not await settle(stuck, lease, Done())
+
+    taken_over = threading.Event()
+    [execution_id] = await given_queued(parts)
+    thread = asyncio.create_task(asyncio.to_thread(block))
+    await eventually(blocked.is_set)
+
+    async def rescued() -> bool:
+        return [queued.execution_id for queued in await rescue(parts)] == [execution_id]
+
+    await eventually(rescued)
+    async with working(parts, nothing, name="b"):
+        await until(parts, done=1)
+        taken_over.set()
+        await thread
+    assert [row["key"] for row in await rows_of(parts, items)] != ["late"]
+    assert (await execution_of(parts, execution_id))["worker"] == "b"
 
 
 @pytest.mark.spec("G1", "T6")

@@ -103,6 +103,7 @@ class ChannelListener:
         self._intake, self._leader, self._events = intake, leader, parts.events
         self._teller = _Teller(parts, CHANNELS)
         self._step = parts.settings.step_timeout
+        self._own = own_names(parts.settings.scheduler_queue_prefix)
         self._pubsub: PubSub | None = None
         self._listening: Listening | None = None
         self._subscribed: tuple[str, ...] = ()
@@ -180,6 +181,9 @@ class ChannelListener:
     def _hear(self, message: Mapping[str, Any]) -> None:
         """Redis delivers a message once for each subscription that fits; the first of them counts."""
         channel = _text(message["channel"])
+        if channel in self._own:
+            # A pattern such as `*` fits what we say ourselves: every run would fire the next one.
+            return
         through = _text(message["pattern"]) if message["type"] == "pmessage" else channel
         fitting = sorted((p for p in self._subscribed if channel_matches(p, channel)), key=lambda p: (is_glob(p), p))
         if fitting and through == fitting[0]:
@@ -275,6 +279,11 @@ class StreamListener:
             self._intake.refusals.refuse("stream", [rule.trigger_id], "not a stream")
             return False
         return True
+
+
+def own_names(prefix: str) -> frozenset[str]:
+    """Return the channels and streams on which Floodmark itself speaks. A trigger on them would fire itself."""
+    return frozenset(f"{prefix}:{name}" for name in ("signals", "events", "jobs:high", "jobs:normal", "jobs:low"))
 
 
 def group_of(prefix: str) -> str:

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 import msgspec
 
 from floodmark.client import Client
-from floodmark.incoming.listening import CHANNELS, STREAMS, Hearing, group_of, heard, make_group
+from floodmark.errors import InvalidInput
+from floodmark.incoming.listening import CHANNELS, STREAMS, Hearing, group_of, heard, make_group, own_names
 from floodmark.redis_errors import redis_errors
 from floodmark.signals.port import Topic
 from floodmark.store.fleet import Fleet
@@ -75,6 +76,11 @@ class TriggerOffice:
 
     async def add(self, new: NewTrigger, *, replace: bool = False) -> TriggerStatus:
         """Make a trigger, or change the one of this pattern. Every process heeds it within a second."""
+        if new.kind != "webhook" and new.pattern in own_names(self._parts.settings.scheduler_queue_prefix):
+            raise InvalidInput(
+                f"{new.pattern} is where Floodmark itself writes: its own runs would fire the trigger, without end",
+                hint="to run a job after another, use depends_on; or forward the events you want to another stream",
+            )
         async with self._office.changing():
             row = await self._triggers.add(new, replace=replace)
             await self._office.note("trigger.added", _named(row), after=_told(row))

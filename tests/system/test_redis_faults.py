@@ -1,0 +1,72 @@
+"""A Redis that is slow, silent, read-only, or replaced by a copy that is behind: the database knows better."""
+
+import time
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+import pytest
+from redis.asyncio import Redis
+
+from backends import opening
+from faulty_proxy import DOWN, FaultyProxy
+from floodmark.outcome import Done
+from floodmark.testing.eventually import eventually
+from floodmark.testing.factories import given_queued, requeue, settle, take
+from servers import Valkey
+
+pytest_plugins = ("backends",)
+
+# Steps may take a third of a lease.
+SHORT = {"execution_lease": timedelta(seconds=9), "scheduler_leader_ttl": timedelta(seconds=9)}
+
+
+@pytest.mark.spec("G2", "G9")
+async def test_a_slow_or_silent_redis_keeps_no_work_from_being_done(sqlite_copy: str, redis_url: str) -> None:
+    """Every answer takes two seconds; then none comes, on open connections and on new ones."""
+    with FaultyProxy(redis_url) as proxy:
+        async with opening(sqlite_copy, proxy.url)(**SHORT) as parts:
+            for is_silent in (False, True):
+                if is_silent:
+                    proxy.swallow(new=True)
+                else:
+                    proxy.delay(2.0, DOWN, new=True)
+                began = time.monotonic()
+                wanted = set(await given_queued(parts, 2))
+                while wanted:
+                    for lease in await take(parts):
+                        assert await settle(parts, lease, Done())
+                        wanted.discard(lease.execution_id)
+                    assert time.monotonic() - began < 60
+                proxy.heal()
+                proxy.reset()
+
+
+@pytest.mark.spec("G2", "G3")
+async def test_a_replica_that_is_behind_hands_out_nothing_twice(sqlite_copy: str) -> None:
+    """While it may only be read, the database serves; promoted, it tells of work that was done meanwhile."""
+    with Valkey.start(own=True) as primary, Valkey.start(own=True) as replica:
+        async with opening(sqlite_copy, primary.url)() as parts, Redis.from_url(replica.url) as copy:
+            done, waiting = await given_queued(parts, 2)
+            await copy.replicaof("127.0.0.1", urlsplit(primary.url).port)
+
+            async def is_copied() -> bool:
+                info = await copy.info("replication")
+                return bool(info["master_link_status"] == "up" and await copy.dbsize())
+
+            await eventually(is_copied)
+
+            async with opening(sqlite_copy, replica.url)() as reading:
+                [only_in_sql] = await given_queued(reading)
+                leases = {lease.execution_id: lease for lease in await take(reading)}
+                assert set(leases) == {done, waiting, only_in_sql}
+                await settle(reading, leases[only_in_sql], Done())
+
+            # From here on the copy is behind: it does not hear of the end of the first one.
+            await copy.replicaof("NO", "ONE")
+            assert await settle(parts, leases[done], Done())
+            await settle(parts, leases[waiting], Done())
+            later = await given_queued(parts, 2)
+
+        async with opening(sqlite_copy, replica.url)() as promoted:
+            await requeue(promoted)
+            assert {lease.execution_id for lease in await take(promoted)} == set(later)
