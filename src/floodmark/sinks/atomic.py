@@ -5,7 +5,7 @@ import filecmp
 import os
 import secrets
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -61,7 +61,9 @@ class Replacement:
 
     def discard(self) -> None:
         """Forget what was not committed."""
-        self._file.close()
+        with suppress(OSError):
+            # On a full disk closing fails once more, because of what is still in the buffer.
+            self._file.close()
         self._new.unlink(missing_ok=True)
 
 
