@@ -6,6 +6,7 @@ watermark stays, and says whether there is anything left to do.
 """
 
 import asyncio
+import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -13,10 +14,12 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 from msgspec import Struct
 from msgspec.structs import replace
+from sqlalchemy.exc import DBAPIError
 
-from .errors import Conflict, NotFound
+from .errors import Conflict, NotFound, Unavailable
 from .execution import ACTIVE, ENDED, Execution, Lease, Queued, State
 from .job import Job, Priority, ScheduleType, When
 from .office.local import LocalOffice
@@ -24,6 +27,7 @@ from .office.port import JobFilter, Office
 from .office.posts import posts_of
 from .office.remote import RemoteOffice
 from .parts import Parts
+from .patience import Patience
 from .roles import WorkerRole, death_watch
 from .signals.port import Bell
 from .sinks.files import Artifacts, path_of
@@ -34,7 +38,8 @@ from .store.audit import Actor
 from .store.port import Extended, Leasing, Settlement
 from .store.posts import ChatDay, Posts
 from .store.watermarks import StreamState
-from .telemetry.events import BatchKept, ExecutionSettled, SlotsChanged
+from .store.write_check import WriteCheck, is_disk_full
+from .telemetry.events import BatchKept, ExecutionSettled, SlotsChanged, StepFailed
 from .upkeep.loop import Loop
 
 TAG = "fetch"
@@ -122,6 +127,7 @@ class Fetch:
     def __init__(
         self, parts: Parts, sources: Mapping[str, Source], folder: Path, *, parallelism: int, actor: Actor = _ACTOR
     ) -> None:
+        self._patience, self._trouble = Patience(parts.settings.fetch_give_up_after), Bell()
         self._own, self._shared = _Own(parts.leasing), parts.queue
         self._deaths = death_watch(parts)
         parts = replace(parts, queue=self._own)
@@ -130,7 +136,19 @@ class Fetch:
         self._artifacts = Artifacts(Posts(parts.database), folder, schema_version=parts.settings.schema_version)
 
     async def run(self, wanted: Wanted, watch: Watch) -> list[FetchedChat]:
-        """Until everything is fetched or has failed; in the order in which the chats were named."""
+        """Until everything is fetched or has failed; in the order in which the chats were named.
+
+        `Unavailable` says that the database or the folder cannot be written.
+        """
+        try:
+            return await self._run(wanted, watch)
+        except (DBAPIError, sqlite3.Error, asyncpg.PostgresError, OSError) as error:
+            await self._require_writable()
+            if is_disk_full(error):
+                raise _unwritable(str(error)) from error
+            raise
+
+    async def _run(self, wanted: Wanted, watch: Watch) -> list[FetchedChat]:
         task = _Task(
             office=self._office,
             add=self._add,
@@ -140,19 +158,36 @@ class Fetch:
             left=await _left(self._office),
             queued=lambda execution_id: self._own.put([Queued(execution_id)]),
             look=(_LOOK, _LOOK),
+            patience=self._patience,
         )
         self._chats = [_Chat(task, target) for target in wanted.targets]
         async with self._working() as work:
-            chats = _together(self._chats, self._parallelism)
+            chats, guard = _together(self._chats, self._parallelism), asyncio.create_task(self._guard())
             try:
-                both: list[asyncio.Future[Any]] = [work, chats]
-                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-                if not chats.done():
-                    # A worker that ends before it is told to has failed.
-                    work.result()
-                return chats.result()
+                all_three: list[asyncio.Future[Any]] = [work, chats, guard]
+                await asyncio.wait(all_three, return_when=asyncio.FIRST_COMPLETED)
+                if chats.done():
+                    return chats.result()
+                if guard.done():
+                    guard.result()
+                # A worker that ends before it is told to has failed.
+                work.result()
+                return await chats
             finally:
+                guard.cancel()
+                await asyncio.wait([guard])
                 await _abandon(chats)
+
+    async def _guard(self) -> None:
+        """Raise once the database cannot be written: a worker would try for ever to write an outcome down."""
+        while True:
+            await self._trouble.wait(_SWEEP * 3600)
+            await self._require_writable()
+
+    async def _require_writable(self) -> None:
+        problem = await WriteCheck(self._parts.database).problem()
+        if problem is not None:
+            raise _unwritable(problem)
 
     async def _add(self, spec: JobSpec) -> Job:
         settings = self._parts.settings
@@ -172,6 +207,7 @@ class Fetch:
         role = WorkerRole(replace(parts, settings=settings), self._sources)
         sweep = Loop("sweep", self._sweep, interval=_SWEEP, events=parts.events)
         deaf = [parts.events.listen(BatchKept, self._count), parts.events.listen(ExecutionSettled, self._ring)]
+        deaf += [parts.events.listen(StepFailed, lambda _: self._trouble.ring()), *self._patience.listen(parts.events)]
         await role.announce()
         work, sweeping = asyncio.create_task(role.run(leaving)), asyncio.create_task(sweep.run())
         try:
@@ -206,7 +242,16 @@ class Fetch:
 class RemoteFetch:
     """The same from a server: its workers read the days, and the files are written here."""
 
-    def __init__(self, office: RemoteOffice, folder: Path, *, parallelism: int, schema_version: str = "1.0.0") -> None:
+    def __init__(
+        self,
+        office: RemoteOffice,
+        folder: Path,
+        *,
+        parallelism: int,
+        schema_version: str = "1.0.0",
+        give_up_after: timedelta = timedelta(minutes=5),
+    ) -> None:
+        self._patience = Patience(give_up_after)
         self._office, self._folder = office, folder
         self._parallelism, self._schema_version = parallelism, schema_version
 
@@ -222,6 +267,7 @@ class RemoteFetch:
                 left=await _left(self._office),
                 queued=None,
                 look=_LOOK_FAR,
+                patience=self._patience,
             )
             chats = _together([_Chat(task, target) for target in wanted.targets], self._parallelism)
             try:
@@ -262,6 +308,7 @@ class _Task(Struct, frozen=True, kw_only=True):
     """Told of an execution that waits to be run; None: others see to it."""
     look: tuple[timedelta, timedelta]
     """How often an execution is looked after, at first and at last."""
+    patience: Patience
 
 
 class _Chat:
@@ -288,7 +335,7 @@ class _Chat:
             if state is None or not mark_of(state.value).complete or spec.name in self._task.left:
                 ended = await self._read(spec, day)
                 if ended.state is not State.DONE:
-                    why = ended.error_message or ended.reason or ended.state
+                    why = self._task.patience.verdict or ended.error_message or ended.reason or ended.state
                     return FetchedChat(
                         target=self._target, days=tuple(self._done), error=why, execution_id=ended.execution_id
                     )
@@ -306,17 +353,19 @@ class _Chat:
             return None
 
     async def _read(self, spec: JobSpec, day: date) -> Execution:
-        """Have the day read, however often it has to wait; how that ended."""
+        """Have the day read, however often it has to wait. Returns the execution that ended or was given up."""
         job = await self._job(spec)
         execution_id = await self._asked(job)
         pause, longest = self._task.look
         while True:
             execution = await self._office.execution(execution_id)
-            if execution.state in ENDED:
+            self._task.patience.look(execution)
+            if execution.state in ENDED or self._task.patience.verdict is not None:
                 break
             if execution.state is State.QUEUED and self._task.queued is not None:
                 await self._task.queued(execution_id)
-            self._tell(day, execution, await self._why(job, execution) if pause == longest else None)
+            why = await self._why(job, execution) if pause == longest else None
+            self._tell(day, execution, why or self._task.patience.warning)
             await self.bell.wait(pause)
             pause = min(2 * pause, longest)
         if execution.state is State.DONE:
@@ -426,3 +475,10 @@ async def _abandon(chats: "asyncio.Future[list[FetchedChat]]") -> None:
     await asyncio.wait([chats])
     if not chats.cancelled():
         chats.exception()
+
+
+def _unwritable(why: str) -> Unavailable:
+    return Unavailable(
+        f"the database cannot be written: {why}",
+        hint="make room on its disk, then type the same command again: it goes on where it stopped",
+    )

@@ -2,23 +2,28 @@
 
 import asyncio
 import json
+import shutil
 import signal
+import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import make_url
 
 from api.serving import served
 from command_line import CommandLine, eventually
 from conftest import started
 from floodmark import Floodmark
 from floodmark.client import Client
+from floodmark.errors import Unavailable
 from floodmark.fetching import Fetch, FetchedChat, Progress, RemoteFetch, Wanted, Watch
 from floodmark.office.remote import RemoteOffice
 from floodmark.parts import Parts, open_parts
@@ -344,6 +349,97 @@ async def test_a_server_without_a_worker_is_told_of(
         fetching.cancel()
         with pytest.raises(asyncio.CancelledError):
             await fetching
+
+
+@pytest.mark.spec("T4")
+@pytest.mark.parametrize("fault", ["refused", "hanging", "dropped"])
+async def test_without_telegram_it_gives_up_after_the_stated_time_and_later_goes_on(
+    server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path, fault: str
+) -> None:
+    limits: dict[str, Any] = {"fetch_give_up_after": timedelta(seconds=2), "circuit_breaker_open_timeout_seconds": 0.5}
+    limits |= {"telegram_call_timeout": timedelta(seconds=0.5), "retry_max_attempts": 2, "parser_retry_max": 1000}
+    if fault == "refused":
+        server.refuse()
+    elif fault == "hanging":
+        server.hang(times=None)
+    else:
+        server.drop(times=None)
+    began = time.monotonic()
+    [chat], seen = await asyncio.wait_for(fetched(server, sqlite_copy, tmp_path, **limits), 120)
+    assert time.monotonic() - began >= 2
+    assert str(chat.error).startswith("Telegram has not answered for 2 s: "), chat.error
+    assert (chat.days, chat.execution_id is not None) == ((), True)
+    assert any("gives up after 2 s" in str(stand.reason) for stand in seen)
+    assert files_in(tmp_path, "*.json") == []
+
+    server.heal()
+    again, _ = await asyncio.wait_for(fetched(server, sqlite_copy, tmp_path, **limits), 120)
+    assert [chat.error for chat in again] == [None]
+    assert document(tmp_path, channel)["message_count"] == 144
+
+
+def files_in(folder: Path, pattern: str = "*") -> list[Path]:
+    return [path for path in folder.rglob(pattern) if path.is_file()]
+
+
+@contextmanager
+def small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
+    """A file system with little room."""
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", folder],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"this machine permits no mounts: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.mark.spec("F4", "G2")
+async def test_a_full_disk_for_the_files_is_named_and_nothing_partial_is_left(
+    server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path
+) -> None:
+    """Full when the content is flushed, and full from the beginning."""
+    with small_disk(tmp_path / "small", 16) as folder:
+        with pytest.raises(Unavailable, match="cannot be written to: No space left on device"):
+            await asyncio.wait_for(fetched(server, sqlite_copy, folder), 120)
+        assert files_in(folder) == []
+    server.forget()
+    [chat], _ = await fetched(server, sqlite_copy, tmp_path / "out")
+    assert chat.error is None
+    assert asked(server) == [], "what was read is kept"
+    assert document(tmp_path / "out", channel)["message_count"] == 144
+
+
+@pytest.mark.spec("G2", "G9")
+async def test_a_full_disk_for_the_database_is_named_and_it_goes_on_later(
+    server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "small", 8 * 1024) as disk:
+        database = disk / "floodmark.db"
+        url = f"sqlite:///{database}"
+        shutil.copy(make_url(sqlite_copy).database or "", database)
+        async with opened(server, url):
+            pass
+        soon: dict[str, Any] = {"shutdown_grace": timedelta(seconds=0.2), "execution_lease": timedelta(seconds=3)}
+        filler = disk / "filler"
+        for room in (0, 300):
+            filler.unlink(missing_ok=True)
+            free = shutil.disk_usage(disk).free
+            filler.write_bytes(b"x" * max(0, free - room * 1024))
+            with pytest.raises(Unavailable, match=r"cannot be written|does not answer") as told:
+                await asyncio.wait_for(fetched(server, url, tmp_path / "out", days=3, **soon), 120)
+            assert "full" in str(told.value) or "space" in str(told.value) or "I/O" in str(told.value)
+            assert files_in(tmp_path / "out", ".*") == []
+        filler.unlink()
+        [chat], _ = await asyncio.wait_for(fetched(server, url, tmp_path / "out", days=3), 120)
+        assert chat.error is None
+        assert [len(document(tmp_path / "out", channel, day.day)["messages"]) for day in chat.days] == [144] * 3
 
 
 def pushed(gateway: Pushgateway, name: str, **labels: str) -> float | None:

@@ -105,7 +105,13 @@ async def _fetched_far(
         assert isinstance(office, RemoteOffice)
         wanted = await _with_account(office, wanted)
         with _Board(desk, wanted).shown() as board:
-            fetch = RemoteFetch(office, folder, parallelism=at_once, schema_version=app.settings.schema_version)
+            fetch = RemoteFetch(
+                office,
+                folder,
+                parallelism=at_once,
+                schema_version=app.settings.schema_version,
+                give_up_after=app.settings.fetch_give_up_after,
+            )
             return await _unless_stopped(fetch.run(wanted, board.watch))
 
 

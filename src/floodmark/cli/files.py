@@ -85,7 +85,10 @@ def fetch(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read certain days of channels now, and write a file for each. Stopped, it goes on when typed again."""
+    """Read certain days of channels now, and write a file for each. Stopped, it goes on when typed again.
+
+    Ends with exit code 1 after Telegram has not answered for FETCH_GIVE_UP_AFTER (5 minutes), or if a disk is full.
+    """
     desk = Desk.of(context)
     folder = folder_for(desk, out)
     first, last = days_between(day, until, names=("--date", "--until"))

@@ -331,6 +331,10 @@ class Settings(BaseModel):
         default=None, description="Folder for one file per chat and day, kept up to date; without it none are written."
     )
     parallelism_max: Count = Field(default=2, description="Chats read at once in a fetch-to-files run.")
+    fetch_give_up_after: Duration = Field(
+        default=timedelta(minutes=5),
+        description="A fetch ends with exit code 1 after Telegram has not answered for this long.",
+    )
     rate_limit_strategy: RateLimitStrategy = Field(
         default="adaptive",
         description="adaptive: slow down when told to wait, then grow again; fixed: keep the pace.",

@@ -6,6 +6,7 @@ PostgreSQL  pages of a temporary table, which the server allocates on its disk a
 """
 
 import asyncio
+import errno
 import sqlite3
 import time
 from contextlib import closing
@@ -62,6 +63,17 @@ class WriteCheck:
         except (sqlite3.Error, asyncpg.PostgresError, OSError) as error:
             return str(error) or type(error).__name__
         return None
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a write failed because the disk has no room. SQLite calls some of these cases an I/O error."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(cause, sqlite3.Error):
+        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+        return code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+    if isinstance(cause, OSError):
+        return cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return getattr(cause, "sqlstate", None) == asyncpg.DiskFullError.sqlstate
 
 
 def _write_sqlite(database: SqliteDatabase) -> None:
