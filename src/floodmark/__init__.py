@@ -39,6 +39,7 @@ What it stands on:
     moving/       moving over from another scheduler
     compat/       names that programs written for other schedulers import
     fetching.py   certain days of certain chats, here and now
+    patience.py   when a fetch gives up on Telegram
     telemetry/    what happened, as events; metrics and logs listen; traces
     notifying/    tells people of trouble: Slack, webhooks, e-mail
     schemas/      JSON Schemas of what leaves
