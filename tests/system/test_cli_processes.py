@@ -70,6 +70,33 @@ def test_a_signal_hands_back_what_runs_and_exits_with_0(cli: CommandLine, number
     assert "Traceback" not in cli.said()
 
 
+@pytest.mark.spec("G7", "G3")
+def test_a_second_signal_ends_it_at_once_and_nothing_is_lost(cli: CommandLine) -> None:
+    """Long before the grace is over. The next process takes the work back."""
+    cli.settings["SHUTDOWN_GRACE"] = "600"
+    with cli.running("up") as process:
+        address(cli)
+        cli.good("add", "python", "feeds:slow", "--name", "slow")
+        cli.good("run", "slow")
+        eventually(lambda: cli.explain("slow") == "running")
+
+        def has_ended() -> bool:
+            # Signals of one kind that come together are one.
+            process.terminate()
+            return process.poll() is not None
+
+        eventually(has_ended, within=60)
+        assert process.returncode == 1
+    [before] = cli.good("history", "slow", "--json").json
+    assert before["state"] == "running"
+    with cli.running("up") as process:
+        address(cli)
+        eventually(lambda: cli.good("history", "slow", "--json").json[0]["worker"] != before["worker"])
+        process.kill()
+    [after] = cli.good("history", "slow", "--json").json
+    assert after["execution_id"] == before["execution_id"]
+
+
 @pytest.mark.spec("E9")
 def test_scheduler_and_worker_apart_serve_health_and_metrics(cli: CommandLine) -> None:
     cli.good("add", "python", "feeds:news", "--every", "1h", "--name", "news")
