@@ -20,6 +20,8 @@ from .clock import Clock
 from .durations import parse_every
 from .errors import InvalidInput
 from .health import health_of, readiness_of
+from .http.guard import Guard
+from .http.hosts import allowed_hosts
 from .installation import Installation
 from .job import CatchUp, Overlap, Policy, Priority
 from .leaving import Watchdog
@@ -199,6 +201,7 @@ class Floodmark:
     ) -> dict[str, Source]:
         """Every source this process can collect from; without `parts` they can only check what they are asked."""
         modules = [name.strip() for name in (self.settings.python_modules or "").split(",") if name.strip()]
+        guard = Guard(allowed_hosts(self.settings.http_allow_hosts))
         found: dict[str, Source] = {
             "python": PythonSource(self.collectors, threads, modules=modules, imports=imports),
             "cookies": CookiesSource(
@@ -208,8 +211,8 @@ class Floodmark:
                 profiles=None if parts is None else ScanProfiles(parts.database).params_for,
             ),
             "telegram": TelegramSource(self.settings, None if parts is None else telegram_ports(parts)),
-            "web": WebSource(None if parts is None else web_ports(parts)),
-            "feed": FeedSource(None if parts is None else FeedPorts(http=parts.polite, clock=parts.clock)),
+            "web": WebSource(None if parts is None else web_ports(parts), guard),
+            "feed": FeedSource(None if parts is None else FeedPorts(http=parts.polite, clock=parts.clock), guard),
         }
         for entry in entry_points(group="floodmark.sources"):
             if entry.name not in found:

@@ -102,7 +102,8 @@ class Doctor:
         if self._redis is not None:
             found += await self._redis_findings(self._redis)
         found += [await self._leader(), await self._workers(), *await self._browser()]
-        found += [*await self._disk(), await self._letters(), await self._paused(), *await self._accounts()]
+        found += [*await self._disk(), await self._letters(), await self._paused(), await self._schedules()]
+        found += await self._accounts()
         return found + await self._invariants()
 
     async def check_stream(self, stream: str, expected_keys: Iterable[str]) -> list[Finding]:
@@ -238,11 +239,24 @@ class Doctor:
             rows = (await connection.execute(query)).all()
         if not rows:
             return Finding(code="paused jobs", ok=True, text="no job is paused")
-        named = ", ".join(f"{row.name} ({row.pause_reason})" if row.pause_reason else row.name for row in rows[:_SHOWN])
-        more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
         are = "job is" if len(rows) == 1 else "jobs are"
-        text, hint = f"{len(rows)} {are} paused: {named}{more}", f"let it run again: floodmark resume {rows[0].name}"
+        text = f"{len(rows)} {are} paused: {_named([(row.name, row.pause_reason) for row in rows])}"
+        hint = f"let it run again: floodmark resume {rows[0].name}"
         return Finding(code="paused jobs", ok=True, text=text, hint=hint)
+
+    async def _schedules(self) -> Finding:
+        """Schedules that were written by SQL and cannot be planned: their jobs never run."""
+        async with self._database.reading() as connection:
+            cell = jobs.c
+            query = select(cell.name, cell.invalid_reason).where(cell.invalid_reason.is_not(None))
+            rows = (await connection.execute(query.order_by(cell.name).limit(_MOST_COUNTED))).all()
+        if not rows:
+            return Finding(code="schedules", ok=True, text="every schedule can be planned")
+        have = "job has" if len(rows) == 1 else "jobs have"
+        named = _named([(row.name, row.invalid_reason) for row in rows])
+        text = f"{len(rows)} {have} an invalid schedule and will not run: {named}"
+        hint = f"correct it, for example: floodmark edit {rows[0].name} --every 15m"
+        return Finding(code="schedules", ok=False, text=text, hint=hint)
 
     async def _accounts(self) -> list[Finding]:
         async with self._database.reading() as connection:
@@ -274,6 +288,12 @@ class Doctor:
             text = f"could not be checked: {str(error).partition(chr(10))[0]}"
             return Finding(code=rule.code, ok=False, text=text, hint="try again when the database is less busy")
         return _compared(rule.code, rule.holds, rule.broken, found, rule.hint)
+
+
+def _named(found: list[tuple[str, str | None]]) -> str:
+    """The first few names, each with its reason, and how many more there are."""
+    named = ", ".join(f"{name} ({reason})" if reason else name for name, reason in found[:_SHOWN])
+    return f"{named} and {len(found) - _SHOWN} more" if len(found) > _SHOWN else named
 
 
 def _compared(code: str, holds: str, broken: str, found: list[str], hint: str = "") -> Finding:

@@ -23,7 +23,7 @@ class Conflict(FloodmarkError):
 
 
 class NotFound(FloodmarkError):
-    """There is no such thing; `hint` lists what there is."""
+    """What was named does not exist; `hint` lists what does."""
 
 
 class Unavailable(FloodmarkError):

@@ -3,8 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
+from sqlalchemy import text
 
 from command_line import CommandLine
 from floodmark.batch import Batch, Item
@@ -140,6 +142,13 @@ async def test_the_doctor_speaks_of_dead_letters_paused_jobs_and_disk(
     assert "floodmark dlq" in ill["dead letters"].hint
     assert ill["paused jobs"].text == "1 job is paused: news (the channel is private)"
 
+    assert ill["schedules"].ok
+    async with database.writing() as connection:
+        await connection.execute(text("UPDATE jobs SET invalid_reason = 'bad minute 61' WHERE name = 'news'"))
+    invalid = (await findings())["schedules"]
+    assert (invalid.ok, invalid.text) == (False, "1 job has an invalid schedule and will not run: news (bad minute 61)")
+    assert "floodmark edit news" in invalid.hint
+
 
 def test_top_uses_a_large_screen() -> None:
     failed = [
@@ -168,14 +177,18 @@ def test_top_uses_a_large_screen() -> None:
         kept_last_minute=0,
     )
 
-    def drawn(width: int, height: int) -> str:
+    def drawn(width: int, height: int, seen: Overview = seen) -> str:
         console = Console(width=width, height=height, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
         with console.file:
             console.print(frame(seen, width=width, height=height))
-        text = console.export_text()
-        assert len(text.splitlines()) <= height
-        return text
+        shown = console.export_text()
+        assert len(shown.splitlines()) <= height
+        return shown
 
     small, large = drawn(80, 24), drawn(200, 60)
     assert small.count("waits") + small.count("failed") < 24
     assert large.count("waits") == large.count("failed") == 40
+
+    # Without anything at work there is no empty half of a screen.
+    idle = drawn(200, 60, msgspec.structs.replace(seen, waiting=[], waiting_count=0))
+    assert "\nFailed" in idle

@@ -39,6 +39,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"source": "python", "target": "os:system"}, "operator"),
     ({"source": "python", "target": "nobody"}, "names no function"),
     ({"source": "web", "target": "file:///etc/passwd"}, "file"),
+    ({"source": "web", "target": "http://10.0.0.1/"}, "is not a public address"),
+    ({"source": "feed", "target": "http://localhost/feed"}, "is not a public host"),
     ({"source": "web", "target": "https://site.example/", "params": {"max_pages": "many"}}, "max_pages"),
     ({"source": "web", "target": "https://site.example/", "params": {"max_page": 5}}, "no param 'max_page'"),
     ({"source": "feed", "target": "https://site.example/feed", "params": {"depth": 5}}, "no param 'depth'"),

@@ -45,7 +45,7 @@ class Problem(BaseModel):
             "examples": [
                 {
                     "type": "urn:floodmark:not-found",
-                    "title": "There is no such thing",
+                    "title": "Not found",
                     "status": 404,
                     "detail": "there is no job 'newz'",
                     "hint": "did you mean news?",
@@ -84,7 +84,7 @@ KINDS: Mapping[int, tuple[str, str]] = {
     400: ("invalid-input", "It makes no sense as it stands"),
     401: ("unauthorized", "A token is needed"),
     403: ("forbidden", "The token is not enough for that"),
-    404: ("not-found", "There is no such thing"),
+    404: ("not-found", "Not found"),
     405: ("method-not-allowed", "That cannot be done there"),
     406: ("not-acceptable", "There is no such form of the answer"),
     408: ("too-slow", "The request took too long"),

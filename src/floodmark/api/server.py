@@ -111,9 +111,7 @@ async def _listener(host: str, port: int) -> socket.socket:
 
 
 def _taken(host: str, port: int) -> Unavailable:
-    return Unavailable(
-        f"port {port} on {host} is in use", hint=f"Stop what uses it, or choose another port than {port}."
-    )
+    return Unavailable(f"port {port} on {host} is in use", hint="stop what uses it, or choose another port with --port")
 
 
 def _unavailable(host: str, port: int, error: OSError) -> Unavailable:

@@ -31,7 +31,7 @@ class Pace(Struct, frozen=True, kw_only=True, gc=False):
     next_at: datetime | None = None
     """When the next call may be made, while there is a rate."""
     seen: float = 0.0
-    """Calls made of late; the longer ago, the less they count."""
+    """Recent calls; the longer ago, the less they count."""
     called_at: datetime | None = None
     told_at: datetime | None = None
     grew_at: datetime | None = None

@@ -12,8 +12,11 @@ from .root import Desk
 from .showing import plain
 
 
-def go_ahead(desk: Desk, what: str, *, dry_run: bool, yes: bool) -> bool:
-    """Whether to do it. A dry run only says so; without a person at the keyboard only `--yes` counts as one."""
+def go_ahead(desk: Desk, what: str, *, yes: bool, dry_run: bool | None = None) -> bool:
+    """Whether to do it. A dry run only says so; without a person at the keyboard only `--yes` counts as one.
+
+    `dry_run` is None for a command that has no such option.
+    """
     if dry_run:
         desk.out.print(f"Would {plain(what)}. Nothing was changed.", highlight=False)
         return False
@@ -22,7 +25,7 @@ def go_ahead(desk: Desk, what: str, *, dry_run: bool, yes: bool) -> bool:
     if not sys.stdin.isatty():
         raise InvalidInput(
             f"this would {what}: that has to be confirmed, and nobody is at the keyboard",
-            hint="the same command with --yes does it, with --dry-run it only tells",
+            hint="the same command with --yes does it" + ("" if dry_run is None else ", with --dry-run it only tells"),
         )
     if not typer.confirm(f"This will {what}. Go ahead?", default=False, err=True):
         raise typer.Abort

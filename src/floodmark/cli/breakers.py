@@ -29,14 +29,14 @@ def known(context: typer.Context, as_json: AsJson = False) -> None:
 
 @breakers.command("ls")
 def list_breakers(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the breakers that have seen failures of late, the open ones first."""
+    """List circuit breakers with recent failures, the open ones first."""
     desk = Desk.of(context)
 
     found, now = desk.work(lambda office: office.breakers()), datetime.now(UTC)
     if as_json:
         return print_json(found)
     if not found:
-        return desk.out.print("No breakers: no call has failed of late.", highlight=False)
+        return desk.out.print("No breakers: no call has failed recently.", highlight=False)
     rows = [
         [
             Text(safe(row.key), style="bold"),

@@ -124,12 +124,12 @@ def frame(seen: "Overview", *, width: int, height: int | None = None, trouble: s
         heads.append(Text(told, style="bold red", no_wrap=True, overflow="ellipsis"))
     sections = [section for section in _sections(seen) if section.rows]
     room = None if height is None else height - len(heads)
-    if width < _TWO_COLUMNS or len(sections) < 2:
-        return Group(*heads, *_column(sections, width, room))
     # What is at work on the left, how it fares on the right.
-    half = (width - _GAP) // 2
     left = [section for section in sections if section.title in _LEFT]
     right = [section for section in sections if section.title not in _LEFT]
+    if width < _TWO_COLUMNS or not left or not right:
+        return Group(*heads, *_column(sections, width, room))
+    half = (width - _GAP) // 2
     grid = Table.grid(padding=(0, _GAP, 0, 0))
     grid.add_column(width=half)
     grid.add_column(width=half)

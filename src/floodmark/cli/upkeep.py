@@ -163,7 +163,7 @@ def rotate_key(context: typer.Context, yes: Yes = False, as_json: AsJson = False
     """
     desk = Desk.of(context)
     desk.only_here("rotate-key")
-    if not go_ahead(desk, "encrypt every stored secret with a new key", dry_run=False, yes=yes):
+    if not go_ahead(desk, "encrypt every stored secret with a new key", yes=yes):
         return None
 
     async def work() -> "Rekeyed":
@@ -210,9 +210,9 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
         for finding in found:
             good = "[yellow]note[/]" if finding.hint else "[green]ok  [/]"
             sign = good if finding.ok else "[bold red]BAD [/]"
-            desk.out.print(f"{sign} [dim]{plain(finding.code):<14}[/] {plain(finding.text)}", highlight=False)
+            desk.out.print(f"{sign} [dim]{plain(finding.code):<15}[/] {plain(finding.text)}", highlight=False)
             if finding.hint:
-                desk.out.print(f"     {'':<14} [bold]Next:[/] {plain(finding.hint)}", highlight=False)
+                desk.out.print(f"     {'':<15} [bold]Next:[/] {plain(finding.hint)}", highlight=False)
         desk.note(f"\n{len(found) - len(bad)} of {len(found)} are well.")
     if bad:
         raise typer.Exit(1)

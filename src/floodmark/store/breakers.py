@@ -126,4 +126,4 @@ def _breaker(row: Any) -> Breaker:
 
 
 def _there_are(keys: list[str]) -> str:
-    return f"There are: {', '.join(keys)}" if keys else "There are none: nothing has failed of late"
+    return f"There are: {', '.join(keys)}" if keys else "There are none: nothing has failed recently"

@@ -83,7 +83,7 @@ async def clear_limit(office: Operating, key: Key) -> Response:
 
 @limits.get("/breakers", response_model=Page[BreakerOut], summary="List breakers")
 async def list_breakers(office: Reading, limit: Most = 100) -> Response:
-    """Those that have seen failures of late, the open ones first."""
+    """List circuit breakers with recent failures, the open ones first."""
     return answer({"items": [asdict(row) for row in await office.breakers(limit=limit)], "next": None})
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from floodmark.errors import Conflict, InvalidInput
+from floodmark.errors import Conflict
 from floodmark.spec import JobSpec
 
 from .making import add_job
@@ -77,18 +77,4 @@ async def in_one_form(office: "Office", settings: "Settings", spec: JobSpec) -> 
                 f"{other.name} collects {spec.target} already",
                 hint=f"see it with: floodmark show {other.name}; a second job for it needs a --name and a --stream",
             )
-    if settings.floodmark_url is None:
-        # A server checks by its own settings.
-        _check_public(settings, spec.target)
     return spec, None
-
-
-def _check_public(settings: "Settings", url: str) -> None:
-    """Refuse a private address at once: every run would be refused by the guard, too."""
-    from floodmark.http.guard import Guard, Refused  # noqa: PLC0415 - as above
-    from floodmark.http.hosts import allowed_hosts  # noqa: PLC0415
-
-    try:
-        Guard(allowed_hosts(settings.http_allow_hosts)).check_url(url)
-    except Refused as refused:
-        raise InvalidInput(str(refused), hint=refused.hint) from None

@@ -14,6 +14,7 @@ from floodmark.batch import Batch, Item, Watermark
 from floodmark.clock import Clock
 from floodmark.errors import Gone, InvalidInput, Permanent, SlowDown, SourceError
 from floodmark.http.client import Answer
+from floodmark.http.guard import Guard
 from floodmark.sources.port import Context, Target
 from floodmark.sources.web.port import Getting
 from floodmark.sources.web.targets import completed
@@ -42,8 +43,8 @@ class FeedSource:
 
     kind = "feed"
 
-    def __init__(self, ports: Ports | None = None) -> None:
-        self._ports = ports
+    def __init__(self, ports: Ports | None = None, guard: Guard | None = None) -> None:
+        self._ports, self._guard = ports, guard
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` unless `target` can be the address of a feed."""
@@ -54,8 +55,8 @@ class FeedSource:
         return frozenset()
 
     def complete(self, spec: JobSpec) -> JobSpec:
-        """A job with its address in its one form."""
-        return completed(spec)
+        """A job with its address in its one form, which is public or allowed by name."""
+        return completed(spec, self._guard)
 
     def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         """Entries, oldest first. The store knows which of them are new or changed."""

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 from floodmark.batch import Batch, Watermark
 from floodmark.errors import InvalidInput, Permanent, Transient
 from floodmark.http.client import Answer, Limits, TooLarge
+from floodmark.http.guard import Guard
 from floodmark.sources.port import Context, Target
 from floodmark.spec import JobSpec
 
@@ -37,8 +38,8 @@ class WebSource:
 
     kind = "web"
 
-    def __init__(self, ports: Ports | None = None) -> None:
-        self._ports = ports
+    def __init__(self, ports: Ports | None = None, guard: Guard | None = None) -> None:
+        self._ports, self._guard = ports, guard
         self._held: OrderedDict[str, tuple[datetime, Robots]] = OrderedDict()
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -52,8 +53,8 @@ class WebSource:
         return NAMES
 
     def complete(self, spec: JobSpec) -> JobSpec:
-        """A job with its address in its one form."""
-        return completed(spec)
+        """A job with its address in its one form, which is public or allowed by name."""
+        return completed(spec, self._guard)
 
     def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         """Pages that are new, changed or gone, a few at a time."""

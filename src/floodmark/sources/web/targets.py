@@ -2,6 +2,8 @@
 
 from msgspec.structs import replace
 
+from floodmark.errors import InvalidInput
+from floodmark.http.guard import Guard, Refused
 from floodmark.spec import JobSpec
 
 from .urls import start_of
@@ -9,6 +11,15 @@ from .urls import start_of
 KINDS = ("web", "feed")
 
 
-def completed(spec: JobSpec) -> JobSpec:
-    """A job to be made, its address as it is crawled: however it was typed, it is the same job."""
-    return replace(spec, target=start_of(spec.target))
+def completed(spec: JobSpec, guard: Guard | None = None) -> JobSpec:
+    """A job to be made, its address as it is crawled: however it was typed, it is the same job.
+
+    An address that `guard` refuses is refused at once: every run would be refused, too.
+    """
+    target = start_of(spec.target)
+    try:
+        if guard is not None:
+            guard.check_url(target)
+    except Refused as refused:
+        raise InvalidInput(str(refused), hint=refused.hint) from None
+    return replace(spec, target=target)
