@@ -427,6 +427,8 @@ async def test_a_full_disk_for_the_database_is_named_and_it_goes_on_later(
         async with opened(server, url):
             pass
         soon: dict[str, Any] = {"shutdown_grace": timedelta(seconds=0.2), "execution_lease": timedelta(seconds=3)}
+        # The lease of the session cannot be given back on a full disk either.
+        soon["telegram_session_ttl"] = timedelta(seconds=3)
         filler = disk / "filler"
         for room in (0, 300):
             filler.unlink(missing_ok=True)
