@@ -41,7 +41,7 @@ from watching import DEPLOY, RULES, Asked, alert_queries, panel_queries
 pytest_plugins = ("telegram_fixtures",)
 
 HISTORY = "messages.getHistory"
-LOST = "reader2"
+LOST, WAITS = "reader2", "reader3"
 HOST = "shop.test"
 # What no run brings about: scans need a browser, these others a step that fails, and somebody to notify.
 NOT_CAUSED = {"floodmark_scans_total", "floodmark_step_failures_total", "floodmark_notifications_total"}
@@ -170,6 +170,7 @@ async def read_channels(desk: Desk, living: Living, telegram: LoopbackTelegram) 
     await told_to_wait(telegram)
     await forced(desk, await desk.job(third, account="reader1"))
     await broken_off(desk, telegram)
+    await unfinished(desk, living, telegram)
     lost = await desk.job(second, account=LOST)
     await desk.run(lost)
     telegram.revoke(LOST)
@@ -209,6 +210,15 @@ async def broken_off(desk: Desk, telegram: LoopbackTelegram) -> None:
     telegram.heal()
 
 
+async def unfinished(desk: Desk, living: Living, telegram: LoopbackTelegram) -> None:
+    """A run that waits in the middle of a history, for longer than the test lasts: only such a one has a mark."""
+    living.world.channel("quarry").fill(250)
+    living.world.account(WAITS)
+    await desk.account(WAITS)
+    telegram.flood(HISTORY, seconds=3600, account=WAITS, after=2)
+    await desk.reaches(await desk.ask(await desk.job("@quarry", account=WAITS)), "waiting")
+
+
 async def crawl(desk: Desk, site: Site) -> None:
     """Crawl a site that is in trouble for a while, so that its breaker opens."""
     site.page("/", "Welcome", links=[f"/{n}" for n in range(6)])
@@ -229,6 +239,9 @@ async def be_triggered(desk: Desk) -> None:
         assert made.status_code == 201, made.text
         taken = await client.post("/triggers/webhook/tides")
         assert taken.json()["matched"] == 1, taken.text
+        signed = await client.post("/triggers/webhooks", json={"pattern": "/signed", "jobs": [made.json()["name"]]})
+        assert signed.status_code == 201, signed.text
+        assert (await client.post("/triggers/webhook/signed")).status_code == 401
 
 
 def opened(desk: Desk, key: str) -> bool:
