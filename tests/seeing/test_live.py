@@ -239,7 +239,8 @@ async def be_triggered(desk: Desk) -> None:
         assert made.status_code == 201, made.text
         taken = await client.post("/triggers/webhook/tides")
         assert taken.json()["matched"] == 1, taken.text
-        signed = await client.post("/triggers/webhooks", json={"pattern": "/signed", "secret": "a secret of enough length"})
+        wanted = {"pattern": "/signed", "secret": "a secret of enough length"}
+        signed = await client.post("/triggers/webhooks", json=wanted)
         assert signed.status_code == 201, signed.text
         forged = {"X-Floodmark-Timestamp": str(int(time.time())), "X-Floodmark-Signature": "v2=00"}
         assert (await client.post("/triggers/webhook/signed", headers=forged)).status_code == 401
