@@ -14,6 +14,7 @@ the environment the shared one is not ours to kill.
 import asyncio
 import inspect
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -113,6 +114,13 @@ def no_task_left_behind(request: pytest.FixtureRequest) -> None:
     # Only for async tests, so that the others need no event loop.
     if inspect.iscoroutinefunction(getattr(request.node, "obj", None)):
         request.getfixturevalue("tasks_at_the_end")
+
+
+@pytest.fixture(autouse=True)
+def no_collectors_left_behind() -> Iterator[None]:
+    """Forget the `feeds` that a command imported in this process: a server judges functions of imported modules."""
+    yield
+    sys.modules.pop("feeds", None)
 
 
 @pytest.fixture

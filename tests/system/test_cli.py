@@ -34,7 +34,6 @@ def untouched_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     handlers, level = list(root.handlers), root.level
     yield
     sys.path[:] = path
-    sys.modules.pop("feeds", None)
     logging.captureWarnings(False)
     root.handlers[:] = handlers
     root.setLevel(level)
