@@ -98,7 +98,9 @@ def refuse_unknown_names(names: Iterable[str], known: frozenset[str] | None, who
     if not unknown:
         return
     close = get_close_matches(unknown[0], known or (), n=1)
-    there = f"it has: {', '.join(sorted(known or ()))}" if known else "it has none"
+    # Importers write `*args` and `**kwargs`; people do not.
+    names_there = sorted(name for name in known or () if name.isidentifier())
+    there = f"it has: {', '.join(names_there)}" if names_there else "it has none"
     raise InvalidInput(
         f"{whose} has no param {unknown[0][:60]!r}", hint=f"did you mean {close[0]}? {there}" if close else there
     )
