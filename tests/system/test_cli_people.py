@@ -192,3 +192,8 @@ def test_top_uses_a_large_screen() -> None:
     # Without anything at work there is no empty half of a screen.
     idle = drawn(200, 60, msgspec.structs.replace(seen, waiting=[], waiting_count=0))
     assert "\nFailed" in idle
+
+
+def test_a_hint_names_only_options_that_the_command_has(cli: CommandLine) -> None:
+    assert "--dry-run" not in cli.refused("rotate-key", says="--yes").err
+    assert "--dry-run" in cli.refused("cleanup", says="--yes").err
