@@ -37,17 +37,22 @@ os.environ.pop("COLUMNS", None)
 pytest.register_assert_rewrite("backends", "telegram_fixtures", "telegram_desk")
 
 S = TypeVar("S", bound=Server)
+# The model only computes; the deaths of processes are mostly waited for.
+_BY_THEMSELVES = ("tests/chaos/test_model.py", "tests/chaos/test_deaths.py")
+_OF_SOURCES = ("tests/chaos/test_telegram_", "tests/chaos/test_web_")
 
 
 class SideBySide(LoadScopeScheduling):  # type: ignore[misc]  # as above
     """Which tests follow each other when several run at a time: those of a file, which then starts its servers once,
 
-    and the chaos tests, since each of them needs the whole machine; but for the model, which only computes.
+    and most of the chaos tests, in two rows: each of them keeps several processes busy.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return "chaos" if path.startswith("tests/chaos/") and path != "tests/chaos/test_model.py" else path
+        if not path.startswith("tests/chaos/") or path in _BY_THEMSELVES:
+            return path
+        return "chaos of sources" if path.startswith(_OF_SOURCES) else "chaos of the core"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SideBySide:

@@ -181,6 +181,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Any
         EnhancedScheduler(enable_api_sync=True)
     assert EnhancedScheduler(enable_api_sync=False).settings.api_url is None
     monkeypatch.setenv("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+    monkeypatch.setenv("STARTUP_WAIT", "0.5s")
     assert not get_db_connection().ping()
     with pytest.raises(Unavailable):
         run_enhanced_scheduler()
