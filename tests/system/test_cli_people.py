@@ -19,6 +19,7 @@ from floodmark.outcome import Dead
 from floodmark.store.events import EventLog
 from floodmark.store.jobs import Jobs
 from floodmark.store.overview import Failed, Overview, Waiting
+from floodmark.store.staleness import SourceFreshness
 from system.stores import AnyDatabase, Crew, a_spec
 
 FEED, SITE = "https://example.com/feed.xml", "https://example.com/"
@@ -189,8 +190,9 @@ def test_top_uses_a_large_screen() -> None:
     assert small.count("waits") + small.count("failed") < 24
     assert large.count("waits") == large.count("failed") == 40
 
+    fresh = SourceFreshness(source="web", jobs=1, stale=0, checked_at=NOW, longest_at=NOW, parsed_at=NOW)
     # Without anything at work there is no empty half of a screen.
-    idle = drawn(200, 60, msgspec.structs.replace(seen, waiting=[], waiting_count=0))
+    idle = drawn(200, 60, msgspec.structs.replace(seen, waiting=[], waiting_count=0, freshness=[fresh]))
     assert "\nFailed" in idle
 
 
