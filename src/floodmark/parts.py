@@ -14,6 +14,7 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
+from sqlalchemy.exc import DBAPIError
 
 from . import __version__
 from .calls.breaker import Thresholds
@@ -182,8 +183,7 @@ async def open_parts(
         if os.name == "posix" and settings.floodmark_home.is_dir():
             # Made by an earlier version, others can read it: the database and the key are in it.
             tighten(settings.floodmark_home, 0o700)
-        await _reach(database, settings.startup_wait if waits else timedelta())
-        await _prepare(database)
+        await _open(database, settings.startup_wait if waits else timedelta())
         redis = _open_redis(settings)
         if redis is not None:
             stack.push_async_callback(redis.aclose)
@@ -207,6 +207,18 @@ async def open_parts(
             lock=lock,
         )
         yield replace(parts, validation=validation or Validation())
+
+
+async def _open(database: Database, patience: timedelta) -> None:
+    """Reach the database and check its schema; once more if the connection is lost in between."""
+    await _reach(database, patience)
+    try:
+        await _prepare(database)
+    except DBAPIError as error:
+        if not error.connection_invalidated:
+            raise
+        await _reach(database, patience)
+        await _prepare(database)
 
 
 async def _reach(database: Database, patience: timedelta) -> None:

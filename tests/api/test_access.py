@@ -518,7 +518,7 @@ async def test_everybody_may_do_everything_only_if_told_so_and_never_beside_toke
 ) -> None:
     async with sqlite(api_public_without_token=True) as parts:
         app = create_app(parts)
-        async with HttpServer(app, outside) as server, httpx2.AsyncClient(base_url=server.url) as client:
+        async with HttpServer(app, outside) as server, httpx2.AsyncClient(base_url=server.url, timeout=120) as client:
             assert (await client.get("/api/v2/whoami")).json() == {"who": "anonymous", "role": "admin"}
             await a_token(parts)
             app.state.access.forget()

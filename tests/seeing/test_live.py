@@ -234,7 +234,7 @@ async def crawl(desk: Desk, site: Site) -> None:
 async def be_triggered(desk: Desk) -> None:
     """A webhook fires a job, again and again."""
     job = {"source": "telegram", "target": "@trams", "trigger_webhook": "/tides", "account": "reader1"}
-    async with httpx2.AsyncClient(base_url=f"{desk.url}/api/v2", trust_env=False) as client:
+    async with httpx2.AsyncClient(base_url=f"{desk.url}/api/v2", timeout=120, trust_env=False) as client:
         made = await client.post("/jobs", json=job)
         assert made.status_code == 201, made.text
         taken = await client.post("/triggers/webhook/tides")

@@ -82,7 +82,7 @@ def cluster(postgres: Postgres, valkey: Valkey, tmp_path_factory: pytest.TempPat
         for name, command in (("scheduler-1", "scheduler"), ("scheduler-2", "scheduler"), ("worker", "worker")):
             stack.enter_context(member(name).running(command, "--port", "0"))
         urls = [_address(api) for api in apis]
-        made = httpx2.post(f"{urls[0]}tokens", json={"name": "keeper", "role": "admin"}, trust_env=False)
+        made = httpx2.post(f"{urls[0]}tokens", json={"name": "keeper", "role": "admin"}, timeout=120, trust_env=False)
         token = good(made, 201)["token"]
         headers = {"Authorization": f"Bearer {token}"}
         one, other = (

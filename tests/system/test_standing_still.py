@@ -4,7 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import asyncpg
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from floodmark.parts import Parts
 from floodmark.store.database import PostgresDatabase
@@ -44,3 +47,22 @@ async def test_others_wait_for_longer_than_it_can_keep_its_locks(parts: Parts) -
 
     assert await standing == "news"
     assert [event.operation for event in retried] == ["fire"]
+
+
+@pytest.mark.spec("G8")
+async def test_a_connection_that_the_server_ended_between_two_statements_is_replaced(parts: Parts) -> None:
+    """As it does with one that stands still in a transaction for too long."""
+
+    async def ask_after_the_end() -> None:
+        async with parts.database.reading() as connection:
+            pid = (await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one()
+            other = await asyncpg.connect(parts.settings.database_url)
+            await other.execute("SELECT pg_terminate_backend($1)", pid)
+            await other.close()
+            await connection.execute(text("SELECT 1"))
+
+    with pytest.raises(DBAPIError) as lost:
+        await ask_after_the_end()
+    assert lost.value.connection_invalidated
+    async with parts.database.reading() as connection:
+        assert (await connection.execute(text("SELECT 1"))).scalar_one() == 1

@@ -72,6 +72,8 @@ _DISCONNECTED = (
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
+    # The server ended the connection while nothing was asked, for example because we stood still in a transaction.
+    asyncpg.InternalClientError,
     ConnectionError,
     TimeoutError,
     OSError,
@@ -309,6 +311,9 @@ def _watch(engine: AsyncEngine, connector: PostgresConnector) -> None:
             found = context.connection.connection.driver_connection
             if found is not None:
                 connector.give_up_on(found)
+            context.is_disconnect = True
+        elif isinstance(context.original_exception.__cause__, asyncpg.InternalClientError):
+            # The farewell of the server arrived between two statements: the driver cannot go on from there.
             context.is_disconnect = True
 
     event.listen(engine.sync_engine, "checkout", taken)
