@@ -3,6 +3,7 @@
 
     python3 run.py demo [args]    start Floodmark on SQLite and show it at work
     python3 run.py test [args]    every check, then every test; args go to pytest and leave the checks out
+    python3 run.py test --thorough    the same with the tests that take long, as in CI
     python3 run.py check          format, lint, types, imports and the fast tests
     python3 run.py bench [name]   list the benchmarks, or run one (further args are its own)
     python3 run.py lock [args]    make requirements.lock anew with uv; args go to `uv pip compile`
@@ -81,6 +82,8 @@ def demo(arguments: list[str]) -> int:
 def test(arguments: list[str]) -> int:
     """Everything, or just what the arguments tell pytest. Pytest always has the last word on screen."""
     make_venv()
+    thorough = [argument for argument in arguments if argument == "--thorough"]
+    arguments = [argument for argument in arguments if argument != "--thorough"]
     bring_programs(
         browser=is_about(arguments, "cookies"),
         watchers=is_about(arguments, "seeing", "alerts", "dashboards"),
@@ -89,7 +92,7 @@ def test(arguments: list[str]) -> int:
     failed = [] if arguments else static_checks()
     if failed:
         say(f"Failed: {', '.join(failed)} (see above). The tests run all the same; the exit code will be 1.")
-    return pytest(*(arguments or side_by_side())) or int(bool(failed))
+    return pytest(*(arguments or side_by_side()), *thorough) or int(bool(failed))
 
 
 def side_by_side() -> list[str]:

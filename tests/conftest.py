@@ -60,9 +60,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SideBySide:
     return SideBySide(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The chaos tests take longest, so they come first."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--thorough` adds the tests that take long."""
+    parser.addoption("--thorough", action="store_true", help="run the tests that take long as well, as CI does")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The chaos tests take longest, so they come first; some of them only with `--thorough`."""
     items.sort(key=lambda item: "chaos" not in item.path.parts)
+    if not config.getoption("--thorough"):
+        left_out = [item for item in items if item.get_closest_marker("thorough")]
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -140,7 +140,12 @@ def outcomes(
 
 @pytest.mark.spec("G1", "G2", "G3", "G4", "E1", "V6")
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize(
+    "case",
+    # An error where a process is killed as well adds little to it.
+    [pytest.param(case, marks=pytest.mark.thorough if case.action == "raise" else ()) for case in CASES],
+    ids=str,
+)
 def test_nothing_is_lost_or_doubled_by_a_fault_at(case: Case, outcomes: dict[Case, BaseException | None]) -> None:
     """Whichever step it hits."""
     error = outcomes[case]

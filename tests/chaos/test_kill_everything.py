@@ -63,6 +63,7 @@ SETTINGS = {
 
 
 @pytest.mark.spec("G1", "G2", "G3", "G4", "G8", "T6")
+@pytest.mark.thorough
 @pytest.mark.timeout(1200)
 async def test_an_embedded_process_killed_again_and_again_loses_nothing(
     fleet: Fleet, chance: random.Random, sqlite_url: str

@@ -36,6 +36,7 @@ def server() -> Iterator[LoopbackTelegram]:
 
 
 @pytest.mark.spec("T6", "T7", "T12", "G3", "G4")
+@pytest.mark.thorough
 @pytest.mark.timeout(1200)
 async def test_an_embedded_process_killed_in_mid_history_loses_and_doubles_nothing(
     fleet: Fleet, chance: random.Random, server: LoopbackTelegram, sqlite_url: str
