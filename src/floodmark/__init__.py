@@ -84,7 +84,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .app import Floodmark
     from .batch import Batch, Item, Watermark
-    from .errors import AccountLost, Denied, FloodmarkError, Gone, InvalidInput, Permanent, SlowDown, Transient
+    from .errors import AccountLost, FloodmarkError, Gone, InvalidInput, Permanent, SlowDown, TargetDenied, Transient
     from .job import CatchUp, Job, Overlap, Priority
     from .settings import Settings
     from .sources.port import Context, Source, Target
@@ -97,12 +97,12 @@ else:
         "batch": ("Batch", "Item", "Watermark"),
         "errors": (
             "AccountLost",
-            "Denied",
             "FloodmarkError",
             "Gone",
             "InvalidInput",
             "Permanent",
             "SlowDown",
+            "TargetDenied",
             "Transient",
         ),
         "job": ("CatchUp", "Job", "Overlap", "Priority"),
@@ -128,7 +128,6 @@ __all__ = [
     "Batch",
     "CatchUp",
     "Context",
-    "Denied",
     "Floodmark",
     "FloodmarkError",
     "Gone",
@@ -142,6 +141,7 @@ __all__ = [
     "SlowDown",
     "Source",
     "Target",
+    "TargetDenied",
     "Transient",
     "Watermark",
 ]

@@ -69,7 +69,7 @@ class Permanent(SourceError):
     """Trying again will not help, but the next scheduled run may: dead letter, the job goes on."""
 
 
-class Denied(Permanent):
+class TargetDenied(Permanent):
     """The source refused this target: dead letter; after a few runs in a row that ended so, the job is paused."""
 
     pauses_after = 3

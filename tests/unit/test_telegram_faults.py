@@ -9,7 +9,7 @@ from telethon import errors
 from telethon.errors import rpc_message_to_error
 from telethon.tl.types import RpcError
 
-from floodmark.errors import AccountLost, Denied, Gone, Permanent, SlowDown, Transient
+from floodmark.errors import AccountLost, Gone, Permanent, SlowDown, TargetDenied, Transient
 from floodmark.sources.telegram.faults import Unknown, translate
 
 NOW = datetime(2026, 11, 15, 14, 6, 10, tzinfo=UTC)
@@ -123,7 +123,7 @@ def test_what_is_refused_for_good_is_not_tried_again(error: Exception) -> None:
     ids=str,
 )
 def test_an_unknown_refusal_fails_the_channel_and_not_the_account(error: Exception) -> None:
-    assert isinstance(told(error), Denied)
+    assert isinstance(told(error), TargetDenied)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import traceback
 from datetime import timedelta
 
 from floodmark.batch import Kept
-from floodmark.errors import AccountLost, Denied, FloodmarkError, Gone, InvalidInput, Permanent
+from floodmark.errors import AccountLost, FloodmarkError, Gone, InvalidInput, Permanent, TargetDenied
 from floodmark.execution import Lease
 from floodmark.masking import mask_text
 from floodmark.outcome import Dead, Outcome, Retry
@@ -25,8 +25,8 @@ class Retries:
         """The outcome of an attempt that ended in `error`."""
         text, details = describe(error), _details(error)
         if isinstance(error, _HOPELESS) or lease.attempt > lease.job.retry_max:
-            pause = isinstance(error, Gone | AccountLost | Denied)
-            in_a_row = error.pauses_after if isinstance(error, Denied) else 1
+            pause = isinstance(error, Gone | AccountLost | TargetDenied)
+            in_a_row = error.pauses_after if isinstance(error, TargetDenied) else 1
             return Dead(error=text, details=details, pause=pause, in_a_row=in_a_row, kept=kept)
         return Retry(after=self.pause(lease.attempt), error=text, details=details, kept=kept)
 

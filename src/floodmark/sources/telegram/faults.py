@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from telethon import errors
 
-from floodmark.errors import AccountLost, Denied, Gone, Permanent, SlowDown, SourceError, Transient
+from floodmark.errors import AccountLost, Gone, Permanent, SlowDown, SourceError, TargetDenied, Transient
 
 # The server's seconds, and a little more, so that not everyone comes back in the same instant.
 JITTER_SECONDS = 3.0
@@ -80,7 +80,7 @@ def translate(error: Exception, *, account: str, method: str, target: str, now: 
             return _gone(error, target, why)
     if isinstance(error, _PASSING):
         return Transient(f"{method} on account {account}: {_words(error)}")
-    kind = Denied if isinstance(error, errors.RPCError) else Permanent
+    kind = TargetDenied if isinstance(error, errors.RPCError) else Permanent
     return kind(f"{method} on account {account} was refused: {_words(error)}")
 
 
