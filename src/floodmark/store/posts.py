@@ -144,7 +144,7 @@ class Posts:
         """The numbers of a day's posts, in order: eight bytes for each, however large the posts are."""
         query = select(items.c.key).where(_within(of)).execution_options(yield_per=_PAGE)
         chat, found = of.chat, array("q")
-        async with self._database.reading() as connection, connection.stream(query) as rows:
+        async with self._database.reading_long() as connection, connection.stream(query) as rows:
             async for page in rows.partitions(_PAGE):
                 numbers = (message_id_of(chat, row.key) for row in page)
                 found.extend(number for number in numbers if number is not None)
