@@ -80,7 +80,7 @@ def checked(environ: Mapping[str, str], folder: Path) -> Settings:
 
 def commands() -> set[str]:
     """Everything that can be typed behind `floodmark`."""
-    page = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text("utf-8")
     return set(re.findall(r"^## floodmark ([a-z -]+)$", page, re.MULTILINE))
 
 

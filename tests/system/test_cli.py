@@ -134,8 +134,8 @@ def test_a_mistyped_verb_finds_the_close_one(cli: CommandLine) -> None:
 
 
 def test_the_page_of_commands_is_current() -> None:
-    """`python -m floodmark.cli.reference > docs/cli.md` writes it."""
-    written = Path(__file__).parents[2] / "docs" / "cli.md"
+    """`python -m floodmark.cli.reference > docs/reference/cli.md` writes it."""
+    written = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
     assert written.read_text(encoding="utf-8") == page()
 
 

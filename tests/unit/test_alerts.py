@@ -70,7 +70,9 @@ def test_every_alert_says_how_bad_it_is_and_what_to_do(name: str, rule: dict[str
 
 
 def test_runbooks_tell_nothing_that_does_not_exist() -> None:
-    commands = set(re.findall(r"^## floodmark (.+)$", (ROOT / "docs" / "cli.md").read_text("utf-8"), re.MULTILINE))
+    commands = set(
+        re.findall(r"^## floodmark (.+)$", (ROOT / "docs" / "reference" / "cli.md").read_text("utf-8"), re.MULTILINE)
+    )
     known = {page.name for page in RUNBOOKS.glob("*.md")}
     linked = {(RUNBOOKS / rule["annotations"]["runbook_url"]).name for rule in alerts().values()}
     assert known == linked | {"README.md"}

@@ -6,7 +6,7 @@ from pathlib import Path
 import floodmark
 
 ROOT = Path(floodmark.__file__).parent
-PAGE = ROOT.parents[1] / "docs" / "how-it-works.md"
+PAGE = ROOT.parents[1] / "docs" / "explanation" / "how-it-works.md"
 
 
 def test_the_docstring_names_every_folder_and_file() -> None:

@@ -72,5 +72,5 @@ def test_labels_that_come_from_outside_are_known_to_grow() -> None:
 
 
 def test_the_page_about_metrics_is_up_to_date() -> None:
-    told = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
-    assert told == __main__.page(), "python -m floodmark.telemetry.metrics > docs/metrics.md"
+    told = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
+    assert told == __main__.page(), "python -m floodmark.telemetry.metrics > docs/reference/metrics.md"

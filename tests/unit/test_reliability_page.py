@@ -1,4 +1,4 @@
-"""docs/reliability.md names the tests that prove it: each of them exists, and no row of the catalogue is missing."""
+"""docs/explanation/reliability.md names the tests that prove it: all exist, and no row is missing."""
 
 import ast
 import re
@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "explanation" / "reliability.md").read_text(encoding="utf-8")
 ROWS = 66
 
 _ROW = re.compile(r"^\| (\d+) \| (.+) \| (.+) \| (.+) \|$", re.MULTILINE)

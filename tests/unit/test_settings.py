@@ -299,8 +299,8 @@ def test_the_example_is_current_and_can_be_loaded(tmp_path: Path) -> None:
 
 
 def test_the_page_of_settings_is_current() -> None:
-    committed = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    assert committed == page(), "run: python -m floodmark.settings > docs/settings.md"
+    committed = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    assert committed == page(), "run: python -m floodmark.settings > docs/reference/settings.md"
 
 
 def test_the_page_is_printed_by_its_command() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from floodmark.execution import ENDED, MOVES, State
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-it-works.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "how-it-works.md"
 
 
 def test_the_diagram_shows_every_legal_move_and_no_other() -> None:

@@ -1,4 +1,4 @@
-"""Prints docs/cli.md: `python -m floodmark.cli.reference > docs/cli.md`."""
+"""Prints docs/reference/cli.md: `python -m floodmark.cli.reference > docs/reference/cli.md`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,14 +9,14 @@ from . import app
 
 HEAD = """# Commands
 
-<!-- Written by `python -m floodmark.cli.reference > docs/cli.md`; edit src/floodmark/cli. -->
+<!-- Written by `python -m floodmark.cli.reference > docs/reference/cli.md`; edit src/floodmark/cli. -->
 
 `JOB` is the name or id of a job, or as much of it as is needed to tell it from the others. `TIME` is a length of
 time: `90s`, `15m`, `1h30m`, `2d`. Every listing prints JSON with `--json`: times are ISO 8601 in UTC, durations
 seconds. What takes something away asks first; `--yes` answers, `--dry-run` only tells.
 
 Every command also works on a server far away, by `--url` or FLOODMARK_URL, except those that start or prepare something
-on this machine: `up`, `api`, `scheduler`, `worker`, `demo`, `testing` and `migrate`. [More](client.md).
+on this machine: `up`, `api`, `scheduler`, `worker`, `demo`, `testing` and `migrate`. [More](../how-to/client.md).
 
 The exit code is 0 when it went well, 1 when it did not, 2 when what was typed makes no sense (nothing was changed
 then), and 130 after Ctrl-C. An error ends with what to do next.

@@ -32,7 +32,7 @@ T = TypeVar("T")
 Work = Callable[[LocalOffice], Awaitable[T]]
 
 _ACTOR = Actor(who="enhanced_scheduler", via="code")
-# The views that have these names (docs/other-names.md).
+# The views that have these names (docs/reference/compatible-names.md).
 _SCHEDULES = table(
     "schedules",
     *(column(name, String) for name in ("schedule_id", "domain_config_id", "domain", "profile_id", "frequency")),

@@ -1,6 +1,6 @@
-"""Prints docs/settings.md, and with `--env` the file env.example.
+"""Prints docs/reference/settings.md, and with `--env` the file env.example.
 
-python -m floodmark.settings > docs/settings.md
+python -m floodmark.settings > docs/reference/settings.md
 python -m floodmark.settings --env > env.example
 """
 
@@ -13,7 +13,7 @@ from .showing import allowed, shown
 
 HEAD = """# Settings
 
-<!-- Written by `python -m floodmark.settings > docs/settings.md`; edit src/floodmark/settings/keys.py. -->
+<!-- Written by `python -m floodmark.settings > docs/reference/settings.md`; edit src/floodmark/settings/keys.py. -->
 
 A setting is taken from the environment, `.env`, `floodmark.toml` (both in the current folder) and the command
 line (`--set KEY=VALUE`); the later one wins. An empty value puts the key back to its default.
@@ -25,7 +25,7 @@ line (`--set KEY=VALUE`); the later one wins. An empty value puts the key back t
 
 
 ENV_HEAD = """# Every setting of Floodmark with its default. Copy this file to .env; a line counts without its #.
-# Written by `python -m floodmark.settings --env > env.example`; docs/settings.md says what each of them takes.
+# Written by `python -m floodmark.settings --env > env.example`; docs/reference/settings.md explains each.
 """
 
 

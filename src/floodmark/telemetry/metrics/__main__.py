@@ -1,10 +1,10 @@
-"""Prints docs/metrics.md: `python -m floodmark.telemetry.metrics > docs/metrics.md`."""
+"""Prints docs/reference/metrics.md: `python -m floodmark.telemetry.metrics > docs/reference/metrics.md`."""
 
 from .catalogue import CHAPTERS, USES, Chapter, Described
 
 HEAD = """# Metrics
 
-<!-- Written by `python -m floodmark.telemetry.metrics > docs/metrics.md`; edit src/floodmark/telemetry/metrics/. -->
+<!-- Written by `python -m floodmark.telemetry.metrics > docs/reference/metrics.md`; edit that package. -->
 
 Every process serves Prometheus metrics at `/metrics`: `floodmark up` on port 8060, `floodmark scheduler` on 8061,
 `floodmark worker` on 8062 (`PORT`, `SCHEDULER_PORT`, `WORKER_PORT`). With `--processes N` the supervisor adds up what
@@ -30,9 +30,9 @@ Where Prometheus cannot reach the processes, they push to a Pushgateway:
 Each process pushes everything it exports, as `job="floodmark"` and `instance="<its name>"`, the name that
 `floodmark workers` shows. With `--processes N` only the supervisor pushes: the sum. A process that leaves in good order
 deletes its group; one that was killed cannot, and its group stays in the gateway until someone deletes it there:
-`push_time_seconds` tells how old it is, and our [alerts](watching.md) leave it out. A push that fails is tried again,
-with longer and longer pauses up to the interval, and never keeps work waiting: `floodmark_pushes_total` counts, and the
-first failure is in the log.
+`push_time_seconds` tells how old it is, and our [alerts](../how-to/dashboards-and-alerts.md) leave it out. A push
+that fails is tried again, with longer and longer pauses up to the interval, and never keeps work waiting:
+`floodmark_pushes_total` counts, and the first failure is in the log.
 Scrape the gateway with `honor_labels: true`.
 
 `floodmark fetch` pushes too, while it runs and once more at its end, as `job="floodmark-fetch"` and
