@@ -15,12 +15,12 @@ from msgspec import Struct
 from redis.asyncio import Redis
 from sqlalchemy import text
 
-from floodmark.ids import new_id
-from floodmark.parts import Parts
+from floodmark.coordination.leader import Leader
+from floodmark.model.ids import new_id
+from floodmark.observability.events import ExecutionSettled
 from floodmark.scheduler.scheduler import Scheduler
 from floodmark.settings import Settings
-from floodmark.telemetry.events import ExecutionSettled
-from floodmark.upkeep.leader import Leader
+from floodmark.wiring.parts import Parts
 
 from ._measuring import Watch, a_worker, floodmark, in_a_process, nothing, run, tell
 

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 from redis.asyncio import Redis
 
-from floodmark.parts import open_parts
 from floodmark.settings import Settings
+from floodmark.wiring.parts import open_parts
 
 from ._measuring import a_worker, nothing, run, tell
 

@@ -20,19 +20,19 @@ from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
-from floodmark import eventloop
-from floodmark.job import Job, ScheduleType, When
-from floodmark.parts import Parts, open_parts
+from floodmark.model.job import Job, ScheduleType, When
+from floodmark.model.spec import JobSpec
+from floodmark.observability.events import Events
+from floodmark.process import eventloop
+from floodmark.rules.retries import Retries
 from floodmark.settings import Settings
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.python import Collector, PythonSource
-from floodmark.spec import JobSpec
 from floodmark.store.database import open_database
 from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
-from floodmark.telemetry.events import Events
+from floodmark.wiring.parts import Parts, open_parts
 from floodmark.worker.executor import Executor
-from floodmark.worker.retries import Retries
 from floodmark.worker.worker import Worker
 from servers import Postgres, Valkey
 

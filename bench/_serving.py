@@ -19,12 +19,12 @@ import msgspec
 from fastapi import FastAPI, Response
 from pydantic import BaseModel
 
-from floodmark import eventloop
 from floodmark.api.app import create_app
 from floodmark.api.server import HttpServer
-from floodmark.parts import open_parts
+from floodmark.observability import logs
+from floodmark.process import eventloop
 from floodmark.settings import Settings
-from floodmark.telemetry import logs
+from floodmark.wiring.parts import open_parts
 
 from ._measuring import percentile
 

@@ -19,16 +19,16 @@ from pydantic import SecretStr
 from sqlalchemy import text
 
 from floodmark import Floodmark
-from floodmark.job import Job
-from floodmark.parts import Parts
+from floodmark.model.job import Job
+from floodmark.model.spec import JobSpec
+from floodmark.observability.events import BatchKept, ExecutionSettled
+from floodmark.observability.logs import LogListener, configure
+from floodmark.security.vault import Vault
 from floodmark.settings import Settings
-from floodmark.spec import JobSpec
-from floodmark.store.accounts import Accounts
+from floodmark.sources.telegram.accounts import Accounts
 from floodmark.store.jobs import Jobs
-from floodmark.telemetry.events import BatchKept, ExecutionSettled
-from floodmark.telemetry.logs import LogListener, configure
 from floodmark.testing.serving import served
-from floodmark.vault import Vault
+from floodmark.wiring.parts import Parts
 
 from ._measuring import EVENT, Watch, in_a_process, migrated, resident_megabytes, run, tell
 

@@ -9,12 +9,12 @@ import msgspec
 from msgspec import Struct
 from prometheus_client import CollectorRegistry
 
-from floodmark.parts import open_parts
+from floodmark.coordination.leader import Leader
+from floodmark.observability.events import E, Event, Events
+from floodmark.observability.metrics import Metrics
 from floodmark.scheduler.scheduler import Scheduler
 from floodmark.settings import Settings
-from floodmark.telemetry.events import E, Event, Events
-from floodmark.telemetry.metrics import Metrics
-from floodmark.upkeep.leader import Leader
+from floodmark.wiring.parts import open_parts
 
 from ._executions import Place, drain, given_jobs
 from ._measuring import Watch, in_a_process, migrated, run, tell

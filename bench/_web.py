@@ -17,15 +17,15 @@ from aiohttp import ClientSession, TCPConnector, web
 from msgspec import Struct
 
 from floodmark import Floodmark
-from floodmark.job import Job, ScheduleType, When
-from floodmark.parts import Parts
+from floodmark.model.job import Job, ScheduleType, When
+from floodmark.model.spec import JobSpec
+from floodmark.observability.events import ExecutionSettled
+from floodmark.observability.logs import LogListener, configure
 from floodmark.settings import Settings
-from floodmark.spec import JobSpec
 from floodmark.store.jobs import Jobs
-from floodmark.telemetry.events import ExecutionSettled
-from floodmark.telemetry.logs import LogListener, configure
 from floodmark.testing.serving import served
 from floodmark.testing.web.writing import document
+from floodmark.wiring.parts import Parts
 
 from ._measuring import Watch, in_a_process, migrated, run, tell
 

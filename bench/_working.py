@@ -15,13 +15,14 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import select, text
 
-from floodmark import Floodmark, eventloop
+from floodmark import Floodmark
 from floodmark.api.server import HttpServer
-from floodmark.ids import new_id
-from floodmark.parts import Parts
+from floodmark.model.ids import new_id
+from floodmark.observability import logs
+from floodmark.process import eventloop
 from floodmark.settings import Settings
 from floodmark.store.tables import job_executions
-from floodmark.telemetry import logs
+from floodmark.wiring.parts import Parts
 
 from ._measuring import percentile
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import median
 
 from floodmark.api.paging import cursor_of
+from floodmark.operations.stored_tokens import Tokens
 from floodmark.settings import Settings
-from floodmark.store.tokens import Tokens
 
 from ._measuring import Report, both_servers, floodmark, folder, interleaved, run
 from ._serving import Load, load, request, serving

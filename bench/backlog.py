@@ -17,14 +17,14 @@ import msgspec
 from msgspec import Struct
 from sqlalchemy import insert
 
-from floodmark.execution import Hold, State
-from floodmark.ids import new_id
-from floodmark.parts import Parts
+from floodmark.coordination.leader import Leader
+from floodmark.coordination.loop import Loop
+from floodmark.model.execution import Hold, State
+from floodmark.model.ids import new_id
+from floodmark.scheduler.requeuer import Waker
 from floodmark.settings import Settings
 from floodmark.store.tables import job_executions, jobs
-from floodmark.upkeep.leader import Leader
-from floodmark.upkeep.loop import Loop
-from floodmark.upkeep.requeuer import Waker
+from floodmark.wiring.parts import Parts
 
 from ._executions import drain
 from ._measuring import Report, Watch, both_servers, floodmark, folder, in_a_process, interleaved, ratio, run, tell

@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import text
 
-from floodmark.ids import new_id
-from floodmark.parts import Parts
-from floodmark.roles import SchedulerRole
+from floodmark.model.ids import new_id
+from floodmark.observability.events import ExecutionsEnqueued
+from floodmark.runtime.roles import SchedulerRole
 from floodmark.settings import Settings
-from floodmark.telemetry.events import ExecutionsEnqueued
+from floodmark.wiring.parts import Parts
 
 from ._measuring import Report, both_servers, floodmark, folder, percentile, run
 

@@ -9,13 +9,13 @@ from statistics import median
 import asyncpg
 from sqlalchemy import text
 
-from floodmark.batch import Batch, Item
-from floodmark.execution import Lease
-from floodmark.job import Work
-from floodmark.parts import Parts
+from floodmark.model.batch import Batch, Item
+from floodmark.model.execution import Lease
+from floodmark.model.job import Work
 from floodmark.settings import Settings
 from floodmark.store.packing import pack
 from floodmark.store.port import Keeping
+from floodmark.wiring.parts import Parts
 
 from ._measuring import Report, Watch, both_servers, floodmark, folder, interleaved, run
 

@@ -17,10 +17,10 @@ from itertools import count as numbers
 import msgspec
 from redis.asyncio import Redis
 
-from floodmark.job import Job
-from floodmark.parts import Parts
+from floodmark.model.job import Job
 from floodmark.settings import Settings
 from floodmark.store.jobs import Jobs
+from floodmark.wiring.parts import Parts
 
 from ._latency import Place, Role, Starts
 from ._measuring import Report, both_servers, floodmark, given_event_jobs, interleaved, percentile, ratio, run

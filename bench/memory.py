@@ -8,12 +8,12 @@ import sys
 
 from sqlalchemy import text
 
-from floodmark.ids import new_id
-from floodmark.parts import Parts
-from floodmark.roles import SchedulerRole, WorkerRole
+from floodmark.model.ids import new_id
+from floodmark.observability.events import ExecutionSettled
+from floodmark.runtime.roles import SchedulerRole, WorkerRole
 from floodmark.settings import Settings
 from floodmark.sources.python import Collector, PythonSource
-from floodmark.telemetry.events import ExecutionSettled
+from floodmark.wiring.parts import Parts
 
 from ._measuring import Report, both_servers, floodmark, folder, nothing, resident_megabytes, run
 

@@ -21,10 +21,10 @@ from typing import Any, Literal, TypeVar
 from sqlalchemy import text
 
 from floodmark import Floodmark
-from floodmark.parts import Parts
-from floodmark.roles import SchedulerRole
+from floodmark.runtime.roles import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.store.jobs import Jobs
+from floodmark.wiring.parts import Parts
 
 from ._measuring import Report, both_servers, floodmark, folder, given_event_jobs, run
 

@@ -10,10 +10,10 @@ from statistics import median
 
 from sqlalchemy import text
 
-from floodmark.parts import Parts
+from floodmark.coordination.leader import Leader
 from floodmark.scheduler.scheduler import Scheduler
 from floodmark.settings import Settings
-from floodmark.upkeep.leader import Leader
+from floodmark.wiring.parts import Parts
 
 from ._measuring import Report, both_servers, floodmark, folder, resident_megabytes, run
 

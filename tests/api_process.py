@@ -15,9 +15,9 @@ from command_line import environment
 from floodmark.api.app import create_app
 from floodmark.api.server import HttpServer
 from floodmark.app import Floodmark
-from floodmark.parts import open_parts
+from floodmark.observability import logs
 from floodmark.settings import Settings, load
-from floodmark.telemetry import logs
+from floodmark.wiring.parts import open_parts
 
 
 async def serve(settings: Settings) -> None:

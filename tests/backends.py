@@ -16,14 +16,14 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from floodmark.clock import Clock
-from floodmark.parts import Parts, open_parts
+from floodmark.model.clock import Clock
+from floodmark.observability.events import Events
 from floodmark.settings import Settings
 from floodmark.store.database import open_database
 from floodmark.store.migrate import migrate
 from floodmark.store.tables import metadata
-from floodmark.telemetry.events import Events
 from floodmark.testing.factories import Opened
+from floodmark.wiring.parts import Parts, open_parts
 from servers import Postgres
 
 # Not TRUNCATE, which makes every file anew. Numbers begin at 1 again, as in a database of one's own.

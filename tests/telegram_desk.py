@@ -10,30 +10,30 @@ from sqlalchemy import select, update
 
 from floodmark import Floodmark, Job
 from floodmark.app import telegram_ports
-from floodmark.batch import Watermark
-from floodmark.clock import Clock
-from floodmark.execution import Execution, Lease
-from floodmark.explain import explain
-from floodmark.job import ScheduleType, When
-from floodmark.parts import Parts, open_parts
+from floodmark.model.batch import Watermark
+from floodmark.model.clock import Clock
+from floodmark.model.execution import Execution, Lease
+from floodmark.model.job import ScheduleType, When
+from floodmark.model.spec import JobSpec
+from floodmark.observability.events import Event, Events
+from floodmark.operations.views import Views
+from floodmark.outbound.limits import Limits
+from floodmark.rules.explain import explain
+from floodmark.security.vault import Vault
 from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
+from floodmark.sources.telegram.accounts import Accounts
 from floodmark.sources.telegram.source import TelegramSource
-from floodmark.spec import JobSpec
-from floodmark.store.accounts import Accounts
 from floodmark.store.dead_letters import DeadLetters
 from floodmark.store.history import History
 from floodmark.store.jobs import Jobs
-from floodmark.store.limits import Limits
 from floodmark.store.tables import items, watermarks
-from floodmark.store.views import Views
 from floodmark.store.watermarks import Watermarks
-from floodmark.telemetry.events import Event, Events
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import take
 from floodmark.testing.serving import served
 from floodmark.testing.telegram import Channel, LoopbackTelegram, World
-from floodmark.vault import Vault
+from floodmark.wiring.parts import Parts, open_parts
 
 ENDED = ("done", "dead", "cancelled", "skipped")
 SECRET = "a secret key for tests, long enough"

@@ -8,18 +8,18 @@ from typing import Any
 from sqlalchemy import Table, select
 
 from floodmark import Floodmark, Job
-from floodmark.execution import Execution
-from floodmark.job import ScheduleType, When
-from floodmark.office.local import LocalOffice
-from floodmark.parts import Parts, open_parts
+from floodmark.model.execution import Execution
+from floodmark.model.job import ScheduleType, When
+from floodmark.model.spec import JobSpec
+from floodmark.observability.events import Event, Events
+from floodmark.operations.local import LocalOffice
 from floodmark.settings import Settings
-from floodmark.spec import JobSpec
 from floodmark.store.audit import Actor
 from floodmark.store.tables import item_revisions, items, pages
-from floodmark.telemetry.events import Event, Events
 from floodmark.testing.eventually import eventually
 from floodmark.testing.serving import served
 from floodmark.testing.web import Site
+from floodmark.wiring.parts import Parts, open_parts
 
 ENDED = ("done", "dead", "cancelled", "skipped")
 LONG = "This is said at some length, so that nobody takes it for another page by chance. " * 4

@@ -4,88 +4,62 @@ triggers  ->  scheduler  ->  queue  ->  worker  ->  sources   ->  sinks
   when        what is due    hands out   runs one     fetch what     keep items
                                          lease        is newer       and move the watermark
 
-The flow:
+Packages, from the bottom up. Imports go down only (`.importlinter`).
 
-    triggers/     when a job is due: cron, interval, calendar, once; what else may fire it; its next runs
-    scheduler/    the leader's step: which jobs are due, and which of their instants fire
-    queue/        hands executions out: on rows of the database, or on Redis Streams
-    worker/       runs executions in slots: a lease goes in, an outcome comes out
-    sources/      where items come from: Python functions, Telegram, feeds, sites, cookies
-    sinks/        where they go: the store, then events, Redis and files
+Values and decisions:
 
-What travels along it:
+    errors.py       every error, with the next step for the user
+    version.py      the version of this package
+    model/          values that travel: Job, Execution, Item, Batch, Outcome; clock, ids, durations
+    process/        one operating system process: event loop, threads, lock files, failpoints for tests
+    security/       encryption of secrets, masking of secrets in output
+    settings/       every setting: name, default, bounds, origin
+    triggers/       when a job is due: cron, interval, calendar, once
+    rules/          pure decisions: planning, retry delay, circuit breaker, pace, explanation
 
-    job.py        which target of which source, when, and under which policy
-    spec.py       what a person says of a job that is to be made
-    execution.py  one due run of a job, its states, and the legal moves between them
-    batch.py      items, and the watermark they lead to
-    outcome.py    how an execution ended
-    notes.py      what people should know about a run that went well all the same
-    posts.py      posts of channels as items, and the events that tell of them
-    shapes.py     all of these as JSON
-    strict_json.py  JSON that others wrote, bounded in depth
+Ports and adapters:
 
-What it stands on:
+    observability/  events, logs, metrics, traces
+    store/          the database: tables, migrations, one repository per table, PostgreSQL and SQLite
+    coordination/   leases, signals between processes, leadership, connections to Redis
+    outbound/       every call that leaves the process: guarded HTTP, rate limits, circuit breakers, retries
+    queue/          hands out executions: SQL rows or Redis Streams
+    sources/        where items come from: python, telegram, web, feed, cookies; each with its own tables
+    sinks/          where items go: the store, files, a Redis stream
+    wiring/         opens all of these for one process
 
-    store/        the truth: every table, on SQLite and PostgreSQL
-    signals/      wake-ups between processes, a hint only
-    leases/       at most one holder of a name: the leader
-    liveness/     locks that end with their process, so that its death is noticed at once
-    calls/        how others are called: limits, paces, retries, breakers
-    http/         every request to the web: guarded, bounded, polite
-    upkeep/       loops beside the flow: leader, rescuer, requeuer, pruner
-    incoming/     triggers from outside: webhooks, channels and streams of Redis
-    sync/         schedules that another program keeps
-    moving/       moving over from another scheduler
-    compat/       names that programs written for other schedulers import
-    fetching.py   certain days of certain chats, here and now
-    patience.py   when a fetch gives up on Telegram
-    telemetry/    what happened, as events; metrics and logs listen; traces
-    notifying/    tells people of trouble: Slack, webhooks, e-mail
-    schemas/      JSON Schemas of what leaves
+Stages and services:
 
-Who asks and tells:
+    scheduler/      fires what is due; the leader's maintenance: rescuer, requeuer, pruner
+    worker/         runs executions: a lease goes in, an outcome comes out
+    inbound/        external triggers: webhooks, Redis messages
+    notifications/  Slack, e-mail and webhook messages about trouble
+    sync/           jobs that another program keeps
+    importers/      moves jobs over from other schedulers
 
-    office/       every verb, once: on this installation, or on a server
-    cli/          commands, over the office
-    api/          HTTP, over the office
-    client/       that API from another program
-    app.py        Floodmark for Python developers: declare collectors, run them
-    explain.py    why a job is not running, in one sentence
-    health.py     is all well? for load balancers
-    doctor.py     is all well? examined thoroughly
-    demo/         see it at work
-    testing/      for tests of yours: contracts, a clock, a Telegram and a web on this machine
+What people and programs use:
 
-How a process is made:
-
-    settings/     every key, where it came from, and the page about them
-    parts.py      what one process has opened: the module that knows every adapter
-    installation.py  one prefix in Redis belongs to one database
-    roles.py      what a process does: schedule, work, or both
-    eventloop.py  the fastest loop there is
-    threads.py    threads for functions that block
-    leaving.py    ends a process that hangs after its grace
-    failpoints.py where a test can kill it
-
-Small things:
-
-    clock.py ids.py durations.py when.py     time, names, lengths of time, and how people say when
-    errors.py masking.py vault.py            what went wrong, what may be shown, what is kept secret
-    validation.py                            the one check of jobs and params, for every way in
-    lua.py redis_errors.py                   scripts for Redis; what its client raises, without importing it
-    redis_connecting.py                      connections to Redis that cannot hang
+    operations/     everything a person or program can ask for
+    client/         the HTTP client, asynchronous and blocking
+    api/            the HTTP API
+    runtime/        roles and processes
+    app.py          `Floodmark`, the class that programs import
+    testing/        contract suites and loopback servers for tests
+    compat/         names that programs written for other schedulers import
+    demo/           the demo
+    cli/            the command line
+    schemas/        JSON Schemas of exported events and files
 """
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from .version import __version__
 
 if TYPE_CHECKING:
     from .app import Floodmark
-    from .batch import Batch, Item, Watermark
     from .errors import AccountLost, FloodmarkError, Gone, InvalidInput, Permanent, SlowDown, TargetDenied, Transient
-    from .job import CatchUp, Job, Overlap, Priority
+    from .model.batch import Batch, Item, Watermark
+    from .model.job import CatchUp, Job, Overlap, Priority
     from .settings import Settings
     from .sources.port import Context, Source, Target
 else:
@@ -94,7 +68,7 @@ else:
     # Loaded when first asked for: the whole takes a second, and `floodmark --help` needs none of it.
     _HOMES = {
         "app": ("Floodmark",),
-        "batch": ("Batch", "Item", "Watermark"),
+        "model.batch": ("Batch", "Item", "Watermark"),
         "errors": (
             "AccountLost",
             "FloodmarkError",
@@ -105,7 +79,7 @@ else:
             "TargetDenied",
             "Transient",
         ),
-        "job": ("CatchUp", "Job", "Overlap", "Priority"),
+        "model.job": ("CatchUp", "Job", "Overlap", "Priority"),
         "settings": ("Settings",),
         "sources.port": ("Context", "Source", "Target"),
     }
@@ -144,4 +118,5 @@ __all__ = [
     "TargetDenied",
     "Transient",
     "Watermark",
+    "__version__",
 ]

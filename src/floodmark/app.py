@@ -15,47 +15,47 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 from msgspec.structs import replace
 
-from . import eventloop
-from .clock import Clock
-from .durations import parse_every
 from .errors import InvalidInput
-from .health import health_of, readiness_of
-from .http.guard import Guard
-from .http.hosts import allowed_hosts
-from .installation import Installation
-from .job import CatchUp, Overlap, Policy, Priority
-from .leaving import Watchdog
-from .parts import Parts, open_parts
+from .model.clock import Clock
+from .model.durations import parse_every
+from .model.hosts import allowed_hosts
+from .model.job import CatchUp, Overlap, Policy, Priority
+from .model.spec import JobSpec
+from .observability.events import Events
+from .observability.logs import LogListener, configure
+from .observability.metrics import render
+from .operations.health import health_of, readiness_of
+from .outbound.guard import Guard
+from .outbound.push import is_pushed, is_scraped, pushing, require_gateway
+from .process import eventloop
+from .process.leaving import Watchdog
+from .process.threads import DaemonThreads
+from .runtime.installation import Installation
+from .security.vault import Vault
 from .settings import Settings, load
+from .sources.cookies.scan_profiles import ScanProfiles
 from .sources.cookies.source import CookiesSource
 from .sources.feed.source import FeedSource
 from .sources.feed.source import Ports as FeedPorts
 from .sources.port import Source
 from .sources.python import DECLARED_AS, Collector, Pick, PythonSource, argument_names
+from .sources.telegram.accounts import Accounts
+from .sources.telegram.channels import Channels
 from .sources.telegram.port import Ports as TelegramPorts
+from .sources.telegram.recall import Recall
 from .sources.telegram.source import TelegramSource
+from .sources.validation import Validation, refuse_unknown_names
+from .sources.web.pages import Pages
 from .sources.web.port import Ports as WebPorts
 from .sources.web.source import WebSource
-from .spec import JobSpec, usual_policy
-from .store.accounts import Accounts
-from .store.channels import Channels
 from .store.jobs import Jobs
-from .store.pages import Pages
-from .store.recall import Recall
-from .store.scan_profiles import ScanProfiles
-from .telemetry.events import Events
-from .telemetry.logs import LogListener, configure
-from .telemetry.metrics import render
-from .telemetry.push import is_pushed, is_scraped, pushing, require_gateway
-from .threads import DaemonThreads
-from .validation import Validation, refuse_unknown_names
-from .vault import Vault
-from .when import priority_of, when_of
+from .triggers.parsing import priority_of, when_of
+from .wiring.parts import Parts, open_parts
 
 if TYPE_CHECKING:
     from .api.role import ApiRole
     from .api.server import HttpServer
-    from .roles import SchedulerRole, WorkerRole
+    from .runtime.roles import SchedulerRole, WorkerRole
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -165,7 +165,7 @@ class Floodmark:
         jitter: str | timedelta | None = None,
     ) -> Policy:
         """The policy of a new job: what the settings say, unless said otherwise."""
-        usual = usual_policy(self.settings)
+        usual = self.settings.default_policy()
         if overlap is not None and overlap not in tuple(Overlap):
             raise InvalidInput(f"{overlap!r} is not a way to overlap", hint=f"Use one of {', '.join(Overlap)}")
         if catch_up is not None and catch_up not in tuple(CatchUp):
@@ -311,7 +311,7 @@ def _roles(
 ) -> "list[SchedulerRole | WorkerRole | ApiRole]":
     """What the process does; one that neither schedules nor works serves the API."""
     from .api.role import ApiRole  # noqa: PLC0415 - as is all that only a process that stays has a need for
-    from .roles import SchedulerRole, WorkerRole  # noqa: PLC0415
+    from .runtime.roles import SchedulerRole, WorkerRole  # noqa: PLC0415
 
     roles: list[SchedulerRole | WorkerRole | ApiRole] = []
     if scheduler:

@@ -14,9 +14,9 @@ from referencing.jsonschema import DRAFT202012
 from floodmark import Floodmark
 from floodmark.api.app import create_app
 from floodmark.api.server import HttpServer
-from floodmark.parts import Parts
 from floodmark.sources.port import Source
 from floodmark.testing.factories import Opened
+from floodmark.wiring.parts import Parts
 
 
 class Api:

@@ -33,14 +33,14 @@ from floodmark.api.app import create_app
 from floodmark.api.server import HttpServer
 from floodmark.client import Client, Denied
 from floodmark.errors import InvalidInput, NotFound
-from floodmark.office.remote import RemoteOffice
-from floodmark.office.tokens import tokens_of
-from floodmark.parts import Parts
+from floodmark.operations.remote import RemoteOffice
+from floodmark.operations.stored_tokens import ROLES, Role, StoredToken, Tokens, digest_of
+from floodmark.operations.tokens import tokens_of
 from floodmark.store.audit import AuditLog
 from floodmark.store.tables import tokens
-from floodmark.store.tokens import ROLES, Role, StoredToken, Tokens, digest_of
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened
+from floodmark.wiring.parts import Parts
 
 UNKNOWN = f"fm_{'0' * 16}_{'0' * 64}"
 # Open to whoever has no token: health for load balancers, and webhooks, which are signed instead.

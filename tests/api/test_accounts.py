@@ -8,10 +8,10 @@ import pytest
 from api.serving import Api, serving
 from floodmark.client import Client, NewAccount
 from floodmark.errors import Conflict, InvalidInput, Unavailable
-from floodmark.store.accounts import Accounts
+from floodmark.security.vault import Vault
+from floodmark.sources.telegram.accounts import Accounts
 from floodmark.testing.factories import Opened
 from floodmark.testing.telegram import LoopbackTelegram
-from floodmark.vault import Vault
 from telegram_desk import QUICK
 
 pytest_plugins = ("telegram_fixtures",)

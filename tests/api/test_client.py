@@ -15,19 +15,19 @@ import pytest
 from api.serving import Api
 from floodmark.api.app import create_app
 from floodmark.api.server import HttpServer
-from floodmark.batch import Batch, Item
 from floodmark.client import Client, Denied, SyncClient
 from floodmark.errors import Conflict, InvalidInput, NotFound, Unavailable
-from floodmark.execution import State
-from floodmark.job import CatchUp, Overlap, Policy, Priority
-from floodmark.office.local import LocalOffice
-from floodmark.office.port import JobFilter, Letters
-from floodmark.office.remote import RemoteOffice
-from floodmark.outcome import Dead
-from floodmark.parts import open_parts
+from floodmark.model.batch import Batch, Item
+from floodmark.model.execution import State
+from floodmark.model.job import CatchUp, Overlap, Policy, Priority
+from floodmark.model.outcome import Dead
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.port import JobFilter, Letters
+from floodmark.operations.remote import RemoteOffice
 from floodmark.settings import Settings
 from floodmark.store.audit import Actor
 from floodmark.store.jobs import Jobs
+from floodmark.wiring.parts import open_parts
 from system.stores import Crew, a_spec
 
 pytestmark = pytest.mark.spec("V8")

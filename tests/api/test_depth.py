@@ -9,9 +9,9 @@ from sqlalchemy import text
 from api.serving import Api, served
 from floodmark.cli.parsing import json_object, params_of
 from floodmark.errors import InvalidInput
-from floodmark.parts import Parts
-from floodmark.strict_json import MAX_DEPTH, NotJson, TooDeep, read_json, require_shallow
+from floodmark.model.strict_json import MAX_DEPTH, NotJson, TooDeep, read_json, require_shallow
 from floodmark.testing.factories import TTL, Opened, given_executions, given_job
+from floodmark.wiring.parts import Parts
 
 JSON = {"Content-Type": "application/json"}
 

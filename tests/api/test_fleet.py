@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from api.serving import Api
-from floodmark.calls.breaker import Breaker, BreakerState
-from floodmark.health import scheduler_status
-from floodmark.store.breakers import Breakers
+from floodmark.operations.health import scheduler_status
+from floodmark.outbound.breakers import Breakers
+from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.store.fleet import Fleet, Tick
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from api.serving import Api
-from floodmark.batch import Batch, Item
-from floodmark.outcome import Dead
+from floodmark.model.batch import Batch, Item
+from floodmark.model.outcome import Dead
 from floodmark.store.jobs import Jobs
 from system.channel_posts import DAY, HARBOUR, a_post, keep
 from system.stores import Crew

@@ -11,9 +11,9 @@ import pytest
 from api.serving import Api, served
 from floodmark.api import live as feed
 from floodmark.api.live import Live, Message
-from floodmark.batch import Batch, Item
+from floodmark.model.batch import Batch, Item
+from floodmark.operations.stored_tokens import Tokens
 from floodmark.store.jobs import Jobs
-from floodmark.store.tokens import Tokens
 from floodmark.testing.factories import Opened
 from system.stores import Crew
 

@@ -5,7 +5,7 @@ import pytest
 from api.serving import Api
 from api.test_access import a_token, bearer
 from floodmark.errors import InvalidInput
-from floodmark.masking import MASK, mask_text, mask_values, restore_masked
+from floodmark.security.masking import MASK, mask_text, mask_values, restore_masked
 
 BOT = "123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw"
 SECRETS = ("hunter2", "s3cr3t-dsn", "s3cr3t-url", "s3cr3t-header", "s3cr3t-cookie", BOT.partition(":")[2])

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import update
 
 from api.serving import Api, served
-from floodmark.store.idempotency import IdempotencyKeys
+from floodmark.api.idempotency import IdempotencyKeys
 from floodmark.store.tables import idempotency_keys
 from floodmark.testing.clock import SetClock
 from floodmark.testing.factories import Opened

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from api.serving import Api, served, serving
-from floodmark.clock import SystemClock
-from floodmark.incoming.refusals import FLUSH_EVERY
-from floodmark.incoming.webhooks import Webhook, judge, signature_of
-from floodmark.store.tokens import Tokens
+from floodmark.inbound.refusals import FLUSH_EVERY
+from floodmark.inbound.webhooks import Webhook, judge, signature_of
+from floodmark.model.clock import SystemClock
+from floodmark.operations.stored_tokens import Tokens
 from floodmark.testing.clock import SetClock
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened

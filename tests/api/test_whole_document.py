@@ -31,25 +31,25 @@ from api.serving import document
 from api_process import api_process
 from backends import opening
 from cookies.kept import a_scan, keep_scans
-from floodmark.batch import Batch, Item
-from floodmark.calls.breaker import Breaker, BreakerState
 from floodmark.errors import Conflict, NotFound
-from floodmark.execution import State
-from floodmark.office.local import LocalOffice
-from floodmark.office.triggers import TriggerOffice
-from floodmark.parts import Parts
-from floodmark.store.accounts import Accounts
+from floodmark.inbound.triggers import NewTrigger
+from floodmark.model.batch import Batch, Item
+from floodmark.model.execution import State
+from floodmark.observability.events import Events
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.stored_tokens import Tokens
+from floodmark.operations.triggers import TriggerOffice
+from floodmark.outbound.breakers import Breakers
+from floodmark.rules.breaker import Breaker, BreakerState
+from floodmark.security.vault import Vault
+from floodmark.sources.telegram.accounts import Accounts
 from floodmark.store.audit import Actor
-from floodmark.store.breakers import Breakers
 from floodmark.store.database import PostgresDatabase, SqliteDatabase, open_database
 from floodmark.store.fleet import Fleet
 from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
 from floodmark.store.tables import job_executions
-from floodmark.store.tokens import Tokens
-from floodmark.store.triggers import NewTrigger
-from floodmark.telemetry.events import Events
-from floodmark.vault import Vault
+from floodmark.wiring.parts import Parts
 from servers import Postgres
 from system.stores import Crew, a_spec, put_execution
 

@@ -17,7 +17,7 @@ import asyncpg
 import msgspec
 
 from chaos.process import Answer, Order, Request
-from floodmark import failpoints
+from floodmark.process import failpoints
 
 T = TypeVar("T")
 

@@ -7,11 +7,11 @@ from typing import Any
 from chaos.fleet import Probe, eventually
 from chaos.numbered import TICK, TICK_SECONDS, Plan
 from floodmark import Settings
-from floodmark.doctor import Doctor, Finding
-from floodmark.parts import open_parts
+from floodmark.observability.events import Events
+from floodmark.operations.doctor import Doctor, Finding
 from floodmark.store.database import open_database
 from floodmark.store.migrate import migrate
-from floodmark.telemetry.events import Events
+from floodmark.wiring.parts import open_parts
 
 _UNFINISHED = "SELECT job_name, state, count(*) FROM executions WHERE state IN ({states}) GROUP BY 1, 2 ORDER BY 1"
 _FENCES_HELD = """

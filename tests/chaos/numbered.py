@@ -14,7 +14,7 @@ from datetime import timedelta
 from msgspec import Struct
 
 from floodmark import Batch, Context, Floodmark, Item, Settings, SlowDown
-from floodmark.telemetry.events import Events
+from floodmark.observability.events import Events
 
 TICK = "tick"
 TICK_SECONDS = 1

@@ -32,11 +32,12 @@ import msgspec
 from msgspec import Struct
 
 from chaos.numbered import Plan, numbered_app
-from floodmark import Floodmark, Settings, failpoints
+from floodmark import Floodmark, Settings
 from floodmark.api.server import HttpServer
-from floodmark.parts import Parts
-from floodmark.telemetry import events as happenings
-from floodmark.telemetry.events import Event, Events
+from floodmark.observability import events as happenings
+from floodmark.observability.events import Event, Events
+from floodmark.process import failpoints
+from floodmark.wiring.parts import Parts
 
 _PR_SET_PDEATHSIG = 1
 _CLONE_NEWNET = 0x40000000
@@ -50,8 +51,8 @@ _LATER = (
     "floodmark.api.app",
     "floodmark.api.health",
     "floodmark.api.role",
-    "floodmark.roles",
-    "floodmark.http.sending",
+    "floodmark.runtime.roles",
+    "floodmark.outbound.sending",
     "floodmark.sources.telegram.reading",
     "floodmark.sources.web.crawl",
     "sqlalchemy.dialects.postgresql.asyncpg",

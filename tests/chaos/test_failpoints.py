@@ -21,7 +21,7 @@ from chaos.fleet import Fleet, Probe, Zygote, eventually
 from chaos.invariants import check_all, come_to_rest, passed_on, prepare, wait_for_items
 from chaos.numbered import Plan
 from chaos.process import Order
-from floodmark.failpoints import POINTS
+from floodmark.process.failpoints import POINTS
 from servers import Postgres, Valkey
 
 AT_ONCE = 8

@@ -14,7 +14,7 @@ import pytest
 from chaos.fleet import Fleet, eventually, shown_at_the_end
 from chaos.invariants import come_to_rest
 from chaos.town import EVERY, Town, add_job, town_on
-from floodmark.job import ScheduleType, When
+from floodmark.model.job import ScheduleType, When
 from floodmark.testing.telegram import LoopbackTelegram, World
 
 CHANNELS, MESSAGES = 10, 5_000

@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import select, update
 
 from floodmark import Batch, Context, Item, Settings, Target, Watermark
-from floodmark.parts import Parts, open_parts
+from floodmark.observability.events import BatchRefused, Events, LeaseLost
+from floodmark.rules.retries import Retries
 from floodmark.sinks.sql import SqlSink
 from floodmark.store.tables import job_executions, watermarks
-from floodmark.telemetry.events import BatchRefused, Events, LeaseLost
 from floodmark.testing.factories import LONG_AGO, given_executions, given_job
+from floodmark.wiring.parts import Parts, open_parts
 from floodmark.worker.executor import Executor
-from floodmark.worker.retries import Retries
 from floodmark.worker.worker import Worker
 
 SECOND = timedelta(seconds=1)

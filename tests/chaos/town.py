@@ -11,7 +11,7 @@ from chaos.fleet import Fleet, Probe, eventually
 from chaos.invariants import check_events, check_health, prepare
 from chaos.process import Order
 from floodmark import Job
-from floodmark.posts import PARSED
+from floodmark.model.posts import PARSED
 from floodmark.testing.telegram import Channel, LoopbackTelegram
 from telegram_desk import SECRET, Desk, opened, stream_of
 

@@ -8,13 +8,13 @@ from sqlalchemy import update
 
 from backends import opening
 from faulty_proxy import FaultyProxy
-from floodmark.leases.port import Leases
-from floodmark.parts import Parts, open_parts
+from floodmark.coordination.leases.port import Leases
 from floodmark.settings import Settings
 from floodmark.store.tables import leases as table
 from floodmark.testing.clock import SetClock
 from floodmark.testing.contracts.leases import TTL, Expire, LeasesContract
 from floodmark.testing.factories import Opened, rows_of
+from floodmark.wiring.parts import Parts, open_parts
 from servers import Valkey
 
 pytest_plugins = ("backends",)

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from floodmark.execution import Lease, State
-from floodmark.job import Priority
-from floodmark.outcome import Done
-from floodmark.parts import Parts, open_parts
+from floodmark.model.execution import Lease, State
+from floodmark.model.job import Priority
+from floodmark.model.outcome import Done
+from floodmark.observability.events import Events, QueueDegraded, QueueRestored
 from floodmark.queue.redis_streams import GROUP
 from floodmark.settings import Settings
 from floodmark.store.port import Settlement
-from floodmark.telemetry.events import Events, QueueDegraded, QueueRestored
 from floodmark.testing.contracts.queue import QueueContract
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import (
@@ -31,6 +30,7 @@ from floodmark.testing.factories import (
     state_of,
     take,
 )
+from floodmark.wiring.parts import Parts, open_parts
 from servers import Valkey
 
 pytest_plugins = ("backends",)

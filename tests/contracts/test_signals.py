@@ -7,15 +7,15 @@ import asyncpg
 import pytest
 from redis.asyncio import Redis
 
-from floodmark.parts import Parts, open_parts
+from floodmark.coordination.signals.local import LocalSignals
+from floodmark.coordination.signals.port import Signals, Topic
+from floodmark.coordination.signals.redis import RedisSignals
+from floodmark.observability.events import Events, StepFailed
 from floodmark.settings import Settings
-from floodmark.signals.local import LocalSignals
-from floodmark.signals.port import Signals, Topic
-from floodmark.signals.redis import RedisSignals
-from floodmark.telemetry.events import Events, StepFailed
 from floodmark.testing.contracts.signals import LATER, SOON, SignalsContract, Tell, quiet
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, given_job
+from floodmark.wiring.parts import Parts, open_parts
 from servers import Valkey
 
 pytest_plugins = ("backends",)
@@ -96,7 +96,7 @@ class TestPostgresSignals(SignalsContract):
         self, parts: Parts, pg_clean: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Something may have been missed; and then it listens again."""
-        monkeypatch.setattr("floodmark.signals.postgres._RECONNECT_SECONDS", 0.02)
+        monkeypatch.setattr("floodmark.coordination.signals.postgres._RECONNECT_SECONDS", 0.02)
         bells = [await quiet(parts.signals.bell(topic)) for topic in Topic]
         connection = await asyncpg.connect(pg_clean)
         cut = await connection.fetchval(
@@ -153,7 +153,7 @@ class TestRedisSignals(SignalsContract):
 
     async def test_everything_rings_after_a_restart(self, sqlite_copy: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Pub/Sub forgets what it could not deliver. A signal sent while Redis is away harms nobody."""
-        monkeypatch.setattr("floodmark.signals.redis._RECONNECT_SECONDS", 0.02)
+        monkeypatch.setattr("floodmark.coordination.signals.redis._RECONNECT_SECONDS", 0.02)
         with Valkey.start(own=True) as valkey:
             settings = Settings(database_url=sqlite_copy, redis_url=valkey.url, hostname="test")
             async with open_parts(settings) as parts, open_parts(settings) as other:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from floodmark.batch import Batch, Item
-from floodmark.parts import Parts
+from floodmark.coordination.leader import Leader
+from floodmark.model.batch import Batch, Item
+from floodmark.observability.events import EventsRelayed
 from floodmark.sinks.relay import Relay
 from floodmark.store.tables import outbox
-from floodmark.telemetry.events import EventsRelayed
 from floodmark.testing.contracts.sink import SinkContract
 from floodmark.testing.factories import TTL, Opened, given_lease, rows_of
-from floodmark.upkeep.leader import Leader
+from floodmark.wiring.parts import Parts
 
 pytest_plugins = ("backends",)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.batch import Batch, Item
+from floodmark.model.batch import Batch, Item
 from floodmark.sources.port import Source, Target
 from floodmark.sources.python import Collector, PythonSource
 from floodmark.testing.contracts.source import SourceContract
@@ -55,6 +55,8 @@ class TestPythonSource(SourceContract):
     def target(self, request: pytest.FixtureRequest) -> Target:
         return Target(name=request.param, stream=f"python:{request.param}", params={})
 
-    @pytest.fixture(params=["no such function", "no_such_module:f", "floodmark.ids:nothing", "floodmark.ids:__doc__"])
+    @pytest.fixture(
+        params=["no such function", "no_such_module:f", "floodmark.model.ids:nothing", "floodmark.model.ids:__doc__"]
+    )
     def nonsense(self, request: pytest.FixtureRequest) -> str:
         return str(request.param)

@@ -5,12 +5,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from floodmark.batch import Batch, Item
-from floodmark.parts import Parts
+from floodmark.model.batch import Batch, Item
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.cookies.findings import Banner, Cookie, Found, PhaseFound, Visit
 from floodmark.sources.cookies.report import made
 from floodmark.testing.factories import given_lease
+from floodmark.wiring.parts import Parts
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 

@@ -14,17 +14,17 @@ from command_line import CommandLine
 from command_line import eventually as eventually_outside
 from cookies.conftest import patient
 from cookies.shop import HOSTS, RESOLVE, Shop
-from floodmark.clock import SystemClock
-from floodmark.outcome import Cancelled, Done, Snooze
-from floodmark.parts import Parts
+from floodmark.model.clock import SystemClock
+from floodmark.model.outcome import Cancelled, Done, Snooze
+from floodmark.rules.retries import Retries
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.cookies.keeper import descendants
 from floodmark.sources.cookies.source import CookiesSource
 from floodmark.store.tables import items
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, count_of, given_lease
+from floodmark.wiring.parts import Parts
 from floodmark.worker.executor import Executor, Interrupt
-from floodmark.worker.retries import Retries
 
 pytest_plugins = ("backends",)
 pytestmark = pytest.mark.spec("E8")

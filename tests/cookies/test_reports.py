@@ -14,12 +14,12 @@ from command_line import CommandLine
 from cookies.kept import a_cookie, a_scan, keep_scans
 from floodmark.client import Client
 from floodmark.errors import Conflict, NotFound
-from floodmark.office.local import LocalOffice
-from floodmark.office.reports import reports_of
-from floodmark.parts import Parts
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.reports import reports_of
 from floodmark.sources.cookies.findings import Found
 from floodmark.store.audit import Actor
 from floodmark.testing.factories import Opened
+from floodmark.wiring.parts import Parts
 
 pytest_plugins = ("backends",)
 pytestmark = pytest.mark.spec("E8")

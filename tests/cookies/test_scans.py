@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from cookies.conftest import patient
 from cookies.shop import YEAR, Shop
-from floodmark.batch import Batch
-from floodmark.clock import SystemClock
 from floodmark.errors import Permanent, Transient
+from floodmark.model.batch import Batch
+from floodmark.model.clock import SystemClock
 from floodmark.sources.cookies.keeper import descendants
 from floodmark.sources.cookies.pool import Pool
 from floodmark.sources.cookies.source import CookiesSource, rules_of

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from deploying import checked, commands, compose, image_environ, services, stages
-from floodmark.durations import parse_every
+from floodmark.model.durations import parse_every
 from floodmark.settings import Settings, keys
 from watching import DEPLOY
 

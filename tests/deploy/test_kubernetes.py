@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from deploying import checked, commands, documents, image_environ, image_user, stages
+from floodmark.observability.metrics.catalogue import CATALOGUE
 from floodmark.settings import Settings, keys
-from floodmark.telemetry.metrics.catalogue import CATALOGUE
 from watching import DEPLOY, names_in
 
 FOLDER = DEPLOY / "kubernetes"

@@ -12,15 +12,15 @@ from itertools import islice
 from typing import Any
 
 from floodmark import Floodmark, Job
-from floodmark.execution import Execution
-from floodmark.office.local import LocalOffice
-from floodmark.office.port import Letters
-from floodmark.parts import Parts
+from floodmark.model.execution import Execution
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.port import Letters
 from floodmark.store.audit import Actor
 from floodmark.store.port import Event
 from floodmark.testing.eventually import eventually
 from floodmark.testing.serving import served
 from floodmark.triggers import instants, trigger_of
+from floodmark.wiring.parts import Parts
 
 ENDED = ("done", "dead", "cancelled", "skipped")
 

@@ -17,20 +17,20 @@ from certificates import self_signed
 from chaos.fleet import Fleet, Zygote
 from chaos.process import Order
 from command_line import CommandLine
-from floodmark.failpoints import NOTIFY_POINT
-from floodmark.incoming.webhooks import Webhook, judge
-from floodmark.notifying.making import notifier_of
-from floodmark.notifying.notifier import MOST_ATTEMPTS, MOST_PENDING, Notifier
-from floodmark.outcome import Dead
-from floodmark.parts import Parts
-from floodmark.roles import SchedulerRole
+from floodmark.inbound.webhooks import Webhook, judge
+from floodmark.model.outcome import Dead
+from floodmark.notifications.making import notifier_of
+from floodmark.notifications.noticing import Noticing
+from floodmark.notifications.notifier import MOST_ATTEMPTS, MOST_PENDING, Notifier
+from floodmark.observability.events import NotificationSent
+from floodmark.process.failpoints import NOTIFY_POINT
+from floodmark.runtime.roles import SchedulerRole
 from floodmark.settings import Settings
-from floodmark.store.noticing import Noticing
 from floodmark.store.tables import accounts, jobs
-from floodmark.telemetry.events import NotificationSent
 from floodmark.testing.clock import SetClock
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, change_jobs, given_job, given_lease, settle
+from floodmark.wiring.parts import Parts
 from notifying.receivers import PASSWORD, USER, Letterbox, Receiver
 
 pytestmark = pytest.mark.spec("T16")

@@ -16,10 +16,10 @@ from yarl import URL
 
 from certificates import self_signed
 from floodmark.errors import Permanent, SourceError, Transient
-from floodmark.http.client import Http, Limits, TooLarge, TooSlow
-from floodmark.http.guard import Guard, Refused
-from floodmark.http.proxy import GuardedProxy
-from floodmark.http.unpacking import unpacker
+from floodmark.outbound.client import Http, Limits, TooLarge, TooSlow
+from floodmark.outbound.guard import Guard, Refused
+from floodmark.outbound.proxy import GuardedProxy
+from floodmark.outbound.unpacking import unpacker
 from floodmark.testing.eventually import eventually
 from floodmark.testing.web import (
     Behaviour,

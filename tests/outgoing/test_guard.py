@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from floodmark.errors import InvalidInput, Permanent, Transient, Unavailable
-from floodmark.http.client import Answer, Http
-from floodmark.http.connector import Names, RefusedSocketError, asked_for, guarded_connector
-from floodmark.http.guard import Guard, Refused, is_public
-from floodmark.http.hosts import allowed_hosts
-from floodmark.http.proxy import GuardedProxy
+from floodmark.model.hosts import allowed_hosts
+from floodmark.outbound.client import Answer, Http
+from floodmark.outbound.connector import Names, RefusedSocketError, asked_for, guarded_connector
+from floodmark.outbound.guard import Guard, Refused, is_public
+from floodmark.outbound.proxy import GuardedProxy
 from floodmark.sync.fetching import Fetcher
 from floodmark.testing.web import Site, redirect
 from web_desk import working

@@ -15,9 +15,9 @@ from starlette.responses import PlainTextResponse
 
 from certificates import self_signed
 from floodmark.api.server import HttpServer
-from floodmark.http.client import Http
-from floodmark.http.guard import Guard
-from floodmark.http.proxy import GuardedProxy
+from floodmark.outbound.client import Http
+from floodmark.outbound.guard import Guard
+from floodmark.outbound.proxy import GuardedProxy
 from floodmark.testing.telegram import LoopbackTelegram, World
 from floodmark.testing.web import Site
 

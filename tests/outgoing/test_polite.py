@@ -9,25 +9,25 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from floodmark.batch import Batch, Item, Watermark
-from floodmark.calls.breaker import BreakerState
-from floodmark.calls.caller import Caller
 from floodmark.errors import SlowDown
-from floodmark.execution import State
-from floodmark.http.client import Answer
-from floodmark.http.guard import Refused
-from floodmark.http.polite import PoliteHttp, ServerFault, retry_after
-from floodmark.parts import Parts, call_policy
+from floodmark.model.batch import Batch, Item, Watermark
+from floodmark.model.execution import State
+from floodmark.outbound.breakers import Breakers
+from floodmark.outbound.caller import Caller
+from floodmark.outbound.client import Answer
+from floodmark.outbound.guard import Refused
+from floodmark.outbound.limits import Limits
+from floodmark.outbound.polite import PoliteHttp, ServerFault, retry_after
+from floodmark.rules.breaker import BreakerState
+from floodmark.rules.retries import Retries
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.port import Context, Target
-from floodmark.store.breakers import Breakers
-from floodmark.store.limits import Limits
 from floodmark.testing.clock import SetClock
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import TTL, Opened, execution_of, given_queued
 from floodmark.testing.web import Site, no_answer, redirect, status
+from floodmark.wiring.parts import Parts, call_policy
 from floodmark.worker.executor import Executor
-from floodmark.worker.retries import Retries
 from floodmark.worker.worker import Worker
 
 pytest_plugins = ("backends",)
@@ -104,7 +104,7 @@ async def test_requests_to_a_domain_keep_their_distance(site: Site, parts: Parts
 
 
 async def test_so_many_domains_are_remembered(site: Site, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("floodmark.http.polite._MOST_DOMAINS", 2)
+    monkeypatch.setattr("floodmark.outbound.polite._MOST_DOMAINS", 2)
     http = polite(parts)
     for number in range(5):
         with pytest.raises(Refused):

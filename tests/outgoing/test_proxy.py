@@ -10,9 +10,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from floodmark.http.client import Http
-from floodmark.http.guard import Guard
-from floodmark.http.proxy import GuardedProxy, ProxyLimits
+from floodmark.outbound.client import Http
+from floodmark.outbound.guard import Guard
+from floodmark.outbound.proxy import GuardedProxy, ProxyLimits
 from floodmark.testing.eventually import eventually
 from floodmark.testing.web import Site, drip, endless, no_answer, raw
 

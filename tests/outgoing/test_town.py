@@ -9,8 +9,8 @@ import pytest
 
 from command_line import CommandLine
 from floodmark.errors import Permanent, Unavailable
-from floodmark.http.client import Answer, Http
-from floodmark.http.guard import Guard
+from floodmark.outbound.client import Answer, Http
+from floodmark.outbound.guard import Guard
 from floodmark.testing.web import Site
 from floodmark.testing.web.town import Plan, Town
 

@@ -5,14 +5,14 @@ from datetime import timedelta
 import pytest
 
 from floodmark import Floodmark
-from floodmark.calls.breaker import Breaker, BreakerState
-from floodmark.parts import Parts, open_parts
+from floodmark.outbound.breakers import Breakers
+from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.settings import Settings
-from floodmark.store.breakers import Breakers
 from floodmark.testing.eventually import eventually
 from floodmark.testing.serving import served
 from floodmark.testing.telegram import LoopbackTelegram, World
 from floodmark.testing.web import Site
+from floodmark.wiring.parts import Parts, open_parts
 from telegram_desk import QUICK, Desk
 
 pytest_plugins = ("backends", "telegram_fixtures")

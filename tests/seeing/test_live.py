@@ -23,17 +23,17 @@ import yaml
 
 from conftest import started
 from floodmark import Job
-from floodmark.office.local import LocalOffice
-from floodmark.spec import JobSpec
+from floodmark.model.spec import JobSpec
+from floodmark.observability.events import BreakerMoved, PagesVisited
+from floodmark.observability.metrics.catalogue import CATALOGUE, Described
+from floodmark.operations.local import LocalOffice
 from floodmark.store.audit import Actor
-from floodmark.telemetry.events import BreakerMoved, PagesVisited
-from floodmark.telemetry.metrics.catalogue import CATALOGUE, Described
 from floodmark.testing.eventually import eventually
 from floodmark.testing.telegram import LoopbackTelegram
 from floodmark.testing.telegram.living import Living, Plan
 from floodmark.testing.web import Site
 from floodmark.testing.web.behaviours import status
-from floodmark.when import when_of
+from floodmark.triggers.parsing import when_of
 from servers import Prometheus, Pushgateway
 from telegram_desk import Desk, working
 from watching import DEPLOY, RULES, Asked, alert_queries, panel_queries

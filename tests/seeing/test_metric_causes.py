@@ -13,39 +13,30 @@ import pytest
 from sqlalchemy import insert, update
 
 from floodmark import Floodmark, Permanent
-from floodmark.batch import Batch, Item
+from floodmark.coordination.loop import Loop
 from floodmark.errors import Fenced
-from floodmark.incoming.intake import Arrival, Intake
-from floodmark.office.local import LocalOffice
-from floodmark.office.port import JobFilter
-from floodmark.outcome import Dead
-from floodmark.parts import Parts
-from floodmark.roles import SchedulerRole, WorkerRole
+from floodmark.inbound.intake import Arrival, Intake
+from floodmark.model.batch import Batch, Item
+from floodmark.model.outcome import Dead
+from floodmark.observability.metrics.catalogue import CATALOGUE
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.port import JobFilter
+from floodmark.outbound.limits import Limits
+from floodmark.runtime.roles import SchedulerRole, WorkerRole
+from floodmark.scheduler.requeuer import Requeuer
+from floodmark.scheduler.rescuer import Rescuer
 from floodmark.settings import Settings
 from floodmark.sinks.sql import SqlSink
 from floodmark.store.audit import Actor
 from floodmark.store.connecting import Connection
 from floodmark.store.database import PostgresDatabase
-from floodmark.store.limits import Limits
 from floodmark.store.staleness import Staleness
 from floodmark.store.tables import accounts, job_executions, watermarks
-from floodmark.telemetry.metrics.catalogue import CATALOGUE
 from floodmark.testing.eventually import eventually
-from floodmark.testing.factories import (
-    Opened,
-    change_jobs,
-    expire,
-    given_job,
-    given_lease,
-    given_queued,
-    settle,
-    take,
-)
+from floodmark.testing.factories import Opened, change_jobs, expire, given_job, given_lease, given_queued, settle, take
 from floodmark.testing.telegram import Channel, LoopbackTelegram
 from floodmark.testing.web import Site, status
-from floodmark.upkeep.loop import Loop
-from floodmark.upkeep.requeuer import Requeuer
-from floodmark.upkeep.rescuer import Rescuer
+from floodmark.wiring.parts import Parts
 from telegram_desk import QUICK
 from telegram_desk import Desk as TelegramDesk
 from web_desk import Desk as WebDesk

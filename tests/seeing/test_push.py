@@ -18,9 +18,9 @@ from command_line import eventually as eventually_outside
 from conftest import started
 from floodmark import Floodmark
 from floodmark.errors import InvalidInput
+from floodmark.observability.events import ExecutionSettled, MetricsPushed
+from floodmark.outbound.push import require_gateway
 from floodmark.settings import Settings
-from floodmark.telemetry.events import ExecutionSettled, MetricsPushed
-from floodmark.telemetry.push import require_gateway
 from floodmark.testing.eventually import eventually
 from floodmark.testing.serving import served
 from servers import Pushgateway

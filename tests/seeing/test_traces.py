@@ -17,22 +17,22 @@ from pydantic import SecretStr
 
 from command_line import CommandLine, environment
 from floodmark import Floodmark, SlowDown
-from floodmark.batch import Batch, Item
 from floodmark.errors import Fenced, InvalidInput
-from floodmark.job import ScheduleType, When
-from floodmark.outcome import Outcome
-from floodmark.parts import Parts, open_parts
+from floodmark.model.batch import Batch, Item
+from floodmark.model.job import ScheduleType, When
+from floodmark.model.outcome import Outcome
+from floodmark.model.spec import JobSpec
+from floodmark.observability.events import Events
+from floodmark.observability.tracing import Tracing, tracing_of
 from floodmark.settings import Settings
-from floodmark.spec import JobSpec
 from floodmark.store.events import EventLog
 from floodmark.store.jobs import Jobs
 from floodmark.store.tables import job_executions
-from floodmark.telemetry.events import Events
-from floodmark.telemetry.tracing import Tracing, tracing_of
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, a_lease, change_jobs, rows_of
 from floodmark.testing.serving import served
 from floodmark.testing.web import Entry, Site, rss, status
+from floodmark.wiring.parts import Parts, open_parts
 from otlp import Collector, SpanSeen, collecting
 
 EVERY_HOUR = When(schedule_type=ScheduleType.INTERVAL, interval_seconds=3600)
@@ -267,7 +267,7 @@ def test_whoever_wants_traces_and_has_not_installed_them_is_told(monkeypatch: py
     def missing(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr("floodmark.telemetry.tracing.version", missing)
+    monkeypatch.setattr("floodmark.observability.tracing.version", missing)
     with pytest.raises(InvalidInput, match="opentelemetry-sdk is not installed") as told:
         tracing_of(Settings(tracing="otlp"), "test-1", Events())
     assert "pip install 'floodmark[otel]'" in str(told.value.hint)
@@ -291,7 +291,7 @@ class Watching:
 sys.meta_path.insert(0, Watching())
 from floodmark import Floodmark
 from floodmark.settings import Settings
-from floodmark.telemetry.events import EventsRelayed
+from floodmark.observability.events import EventsRelayed
 app = Floodmark(Settings(database_url=sys.argv[1]))
 @app.collector(every="1h", key="id")
 async def news(since):
@@ -301,7 +301,7 @@ async def main():
     app.events.listen(EventsRelayed, lambda event: stop.set())
     await app.serve(stop=stop, port=0)
 asyncio.run(main())
-making = ("opentelemetry.sdk.trace", "opentelemetry.exporter", "google.protobuf", "floodmark.telemetry.otel")
+making = ("opentelemetry.sdk.trace", "opentelemetry.exporter", "google.protobuf", "floodmark.observability.otel")
 print("loaded:", *[name for name in sys.modules if name.startswith(making)])
 print("asked:", *[name for name in who if name.startswith("floodmark")])
 """

@@ -5,14 +5,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from floodmark.batch import Batch, Item
-from floodmark.health import health_of
-from floodmark.outcome import Done
-from floodmark.parts import Parts, open_parts
-from floodmark.roles import SchedulerRole
+from floodmark.model.batch import Batch, Item
+from floodmark.model.outcome import Done
+from floodmark.observability.metrics import render
+from floodmark.operations.health import health_of
+from floodmark.runtime.roles import SchedulerRole
 from floodmark.settings import Settings
-from floodmark.telemetry.metrics import render
 from floodmark.testing.factories import given_executions, given_job, settle, take
+from floodmark.wiring.parts import Parts, open_parts
 
 pytest_plugins = ("backends",)
 

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from floodmark.parts import Parts
 from floodmark.sources.feed.source import FeedSource, Ports
 from floodmark.sources.port import Target
 from floodmark.testing.contracts.source import SourceContract
 from floodmark.testing.web import Entry, Site, atom, redirect, rss, status
+from floodmark.wiring.parts import Parts
 from web_desk import opened, working
 
 pytest_plugins = ("backends",)

@@ -24,19 +24,19 @@ from conftest import started
 from floodmark import Floodmark
 from floodmark.client import Client
 from floodmark.errors import Unavailable
-from floodmark.fetching import Fetch, FetchedChat, Progress, RemoteFetch, Wanted, Watch
-from floodmark.office.remote import RemoteOffice
-from floodmark.parts import Parts, open_parts
+from floodmark.observability.events import Event, ExecutionSettled, ExecutionStarted
+from floodmark.operations.remote import RemoteOffice
+from floodmark.runtime.fetching import Fetch, FetchedChat, Progress, RemoteFetch, Wanted, Watch
 from floodmark.settings import Settings, keys
 from floodmark.sinks.files import Artifacts
 from floodmark.sources.port import Source
+from floodmark.sources.telegram.stored_posts import ChatDay, Posts
 from floodmark.store.jobs import Jobs
-from floodmark.store.posts import ChatDay, Posts
 from floodmark.store.tables import audit, items, job_executions, jobs, watermarks
-from floodmark.telemetry.events import Event, ExecutionSettled, ExecutionStarted
 from floodmark.testing.eventually import eventually as eventually_here
 from floodmark.testing.factories import expire, rows_of
 from floodmark.testing.telegram import Channel, LoopbackTelegram, World
+from floodmark.wiring.parts import Parts, open_parts
 from servers import Pushgateway
 from system.channel_posts import validate
 from telegram_desk import QUICK, SECRET, Desk, asked, collect_some, working

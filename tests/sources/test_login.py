@@ -16,6 +16,7 @@ from telethon.sessions import StringSession
 from telethon.tl.types import User
 
 from floodmark.errors import AccountLost, FloodmarkError, InvalidInput, Permanent, SlowDown, Unavailable
+from floodmark.sources.telegram.accounts import Person
 from floodmark.sources.telegram.login import (
     Application,
     Pending,
@@ -34,7 +35,6 @@ from floodmark.sources.telegram.login import (
     session_of_file,
     session_of_text,
 )
-from floodmark.store.accounts import Person
 from floodmark.testing.eventually import eventually
 from floodmark.testing.telegram import LoopbackTelegram, World, trust_loopback
 

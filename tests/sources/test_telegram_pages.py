@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from floodmark.batch import Batch
 from floodmark.errors import SourceError
+from floodmark.model.batch import Batch
 from floodmark.sources.telegram.source import TelegramSource
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import take

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
-from floodmark.calls.caller import Caller, CallKey
 from floodmark.errors import SlowDown
-from floodmark.job import ScheduleType, When
-from floodmark.outcome import Done
+from floodmark.model.job import ScheduleType, When
+from floodmark.model.outcome import Done
+from floodmark.observability.events import ModeChosen, RunEnded
+from floodmark.outbound.caller import Caller, CallKey
 from floodmark.sources.telegram.source import TelegramSource
 from floodmark.store.tables import telegram_channels, watermarks
-from floodmark.telemetry.events import ModeChosen, RunEnded
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import expire, rescue, rows_of, settle, take
 from floodmark.testing.telegram import Channel, LoopbackTelegram, World

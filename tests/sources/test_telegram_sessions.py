@@ -10,13 +10,13 @@ from sqlalchemy import update
 from telethon.tl.functions.help import GetConfigRequest
 
 from floodmark.errors import AccountLost, Permanent, SlowDown
+from floodmark.security.vault import Vault
+from floodmark.sources.telegram.accounts import Accounts
 from floodmark.sources.telegram.sessions import Sessions
-from floodmark.store.accounts import Accounts
 from floodmark.store.tables import accounts
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import rows_of
 from floodmark.testing.telegram import LoopbackTelegram
-from floodmark.vault import Vault
 from telegram_desk import Desk, opened
 
 pytest_plugins = ("backends", "telegram_fixtures")

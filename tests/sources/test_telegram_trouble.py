@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from floodmark.store.accounts import Accounts
+from floodmark.observability.events import AccountParked, RunEnded, SlotsChanged
+from floodmark.security.vault import Vault
+from floodmark.sources.telegram.accounts import Accounts
 from floodmark.store.tables import accounts, telegram_channels
-from floodmark.telemetry.events import AccountParked, RunEnded, SlotsChanged
 from floodmark.testing.factories import rows_of
 from floodmark.testing.telegram import Channel, LoopbackTelegram, World
-from floodmark.vault import Vault
 from telegram_desk import asked, expected, stream_of, working
 
 pytest_plugins = ("backends", "telegram_fixtures")

@@ -12,9 +12,9 @@ import pytest
 from api.serving import served
 from command_line import CommandLine
 from floodmark import Floodmark
+from floodmark.process.threads import DaemonThreads
 from floodmark.settings import Settings, keys
 from floodmark.testing.web import Entry, Site, redirect, rss
-from floodmark.threads import DaemonThreads
 
 pytest_plugins = ("backends",)
 

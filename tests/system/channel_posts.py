@@ -6,12 +6,12 @@ from typing import Any
 
 import jsonschema
 
-from floodmark.batch import Batch, Item
-from floodmark.execution import Lease
-from floodmark.outcome import Done
-from floodmark.parts import Parts
+from floodmark.model.batch import Batch, Item
+from floodmark.model.execution import Lease
+from floodmark.model.outcome import Done
 from floodmark.schemas import schema
 from floodmark.testing.factories import given_lease, settle
+from floodmark.wiring.parts import Parts
 
 HARBOUR = 1_000_001
 DAY = datetime(2026, 6, 1, tzinfo=UTC)

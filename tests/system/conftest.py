@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from floodmark.clock import SystemClock
+from floodmark.model.clock import SystemClock
+from floodmark.observability.events import Events
 from floodmark.store.database import open_database
 from floodmark.store.history import History
 from floodmark.store.jobs import Jobs
-from floodmark.telemetry.events import Events
 from system.stores import AnyDatabase, Crew
 
 

@@ -5,13 +5,13 @@ from typing import Any
 
 from sqlalchemy import insert, select
 
-from floodmark.batch import Batch
-from floodmark.clock import SystemClock
-from floodmark.execution import Lease, State
-from floodmark.ids import new_id
-from floodmark.job import Job, ScheduleType, When
-from floodmark.outcome import Done, Outcome
-from floodmark.spec import JobSpec
+from floodmark.model.batch import Batch
+from floodmark.model.clock import SystemClock
+from floodmark.model.execution import Lease, State
+from floodmark.model.ids import new_id
+from floodmark.model.job import Job, ScheduleType, When
+from floodmark.model.outcome import Done, Outcome
+from floodmark.model.spec import JobSpec
 from floodmark.store.database import PostgresDatabase, SqliteDatabase
 from floodmark.store.jobs import Jobs
 from floodmark.store.port import Event, Settlement

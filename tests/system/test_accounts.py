@@ -11,17 +11,17 @@ import msgspec
 import pytest
 from sqlalchemy import insert, select, update
 
-from floodmark.clock import Clock, SystemClock
 from floodmark.errors import Conflict, InvalidInput, NotFound
-from floodmark.job import Job
-from floodmark.store.accounts import Account, Accounts, masked_phone
+from floodmark.model.clock import Clock, SystemClock
+from floodmark.model.job import Job
+from floodmark.observability.events import AccountParked, Events
+from floodmark.security.vault import Vault
+from floodmark.sources.telegram.accounts import Account, Accounts, masked_phone
 from floodmark.store.database import SqliteDatabase
 from floodmark.store.jobs import Jobs
 from floodmark.store.tables import accounts as table
 from floodmark.store.tables import telegram_channels
-from floodmark.telemetry.events import AccountParked, Events
 from floodmark.testing.clock import SetClock
-from floodmark.vault import Vault
 from system.stores import AnyDatabase, a_spec
 
 pytest_plugins = ("backends",)
@@ -406,11 +406,11 @@ _RACER = """
 import asyncio, sys
 from datetime import timedelta
 from pathlib import Path
-from floodmark.clock import SystemClock
-from floodmark.store.accounts import Accounts
+from floodmark.model.clock import SystemClock
+from floodmark.sources.telegram.accounts import Accounts
 from floodmark.store.database import open_database
-from floodmark.telemetry.events import Events
-from floodmark.vault import Vault
+from floodmark.observability.events import Events
+from floodmark.security.vault import Vault
 
 async def main(url, holder):
     database = open_database(url, events=Events())

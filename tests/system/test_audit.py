@@ -10,27 +10,27 @@ import pytest
 from sqlalchemy import insert, select
 
 from command_line import CommandLine, environment
-from floodmark import failpoints
-from floodmark.calls.breaker import Breaker, BreakerState
-from floodmark.execution import State
-from floodmark.failpoints import FailpointError
-from floodmark.office.local import LocalOffice
-from floodmark.office.moving import LocalMoving
-from floodmark.office.port import Letters
-from floodmark.office.tokens import TokenOffice
-from floodmark.office.triggers import TriggerOffice
-from floodmark.parts import open_parts
+from floodmark.coordination.signals.port import Topic
+from floodmark.importers.moved import Which
+from floodmark.inbound.triggers import NewTrigger
+from floodmark.model.execution import State
+from floodmark.observability.events import ExecutionsEnqueued
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.moving import LocalMoving
+from floodmark.operations.port import Letters
+from floodmark.operations.tokens import TokenOffice
+from floodmark.operations.triggers import TriggerOffice
+from floodmark.outbound.breakers import Breakers
+from floodmark.process import failpoints
+from floodmark.process.failpoints import FailpointError
+from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.settings import Settings
-from floodmark.signals.port import Topic
 from floodmark.store import audit
 from floodmark.store.audit import Actor
-from floodmark.store.breakers import Breakers
 from floodmark.store.database import PostgresDatabase
-from floodmark.store.moved import Which
 from floodmark.store.tables import facts, metadata
-from floodmark.store.triggers import NewTrigger
-from floodmark.telemetry.events import ExecutionsEnqueued
 from floodmark.testing.factories import Opened, given_executions, given_job, take
+from floodmark.wiring.parts import open_parts
 from system.stores import a_spec
 
 pytest_plugins = ("backends",)

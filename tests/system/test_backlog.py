@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, text
 
-from floodmark.execution import Hold, State
-from floodmark.ids import new_id
-from floodmark.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
-from floodmark.parts import Parts
+from floodmark.model.execution import Hold, State
+from floodmark.model.ids import new_id
+from floodmark.model.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
 from floodmark.store.connecting import Connection
 from floodmark.store.database import PostgresDatabase, SqliteDatabase
 from floodmark.store.port import Settlement
@@ -31,6 +30,7 @@ from floodmark.testing.factories import (
     state_of,
     take,
 )
+from floodmark.wiring.parts import Parts
 
 pytest_plugins = ("backends",)
 pytestmark = pytest.mark.spec("E7")

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from command_line import CommandLine
-from floodmark.calls.breaker import Breaker, BreakerState, Thresholds, admitted, failed
-from floodmark.calls.caller import CallKey
-from floodmark.clock import SystemClock
 from floodmark.errors import NotFound, SlowDown, Transient
-from floodmark.outcome import Snooze
-from floodmark.parts import Parts, open_parts
+from floodmark.model.clock import SystemClock
+from floodmark.model.outcome import Snooze
+from floodmark.observability.events import BreakerMoved, Events
+from floodmark.outbound.breakers import Breakers
+from floodmark.outbound.caller import CallKey
+from floodmark.rules.breaker import Breaker, BreakerState, Thresholds, admitted, failed
 from floodmark.settings import Settings
-from floodmark.store.breakers import Breakers
 from floodmark.store.jobs import Jobs
-from floodmark.telemetry.events import BreakerMoved, Events
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened
+from floodmark.wiring.parts import Parts, open_parts
 from system.stores import AnyDatabase, Crew, a_spec
 
 pytest_plugins = ("backends",)

@@ -9,16 +9,16 @@ from rich.console import Console
 from sqlalchemy import text
 
 from command_line import CommandLine
-from floodmark.batch import Batch, Item
 from floodmark.cli.top import frame
-from floodmark.clock import SystemClock
-from floodmark.doctor import Doctor, Finding
-from floodmark.execution import State
-from floodmark.leases.sql import SqlLeases
-from floodmark.outcome import Dead
+from floodmark.coordination.leases.sql import SqlLeases
+from floodmark.model.batch import Batch, Item
+from floodmark.model.clock import SystemClock
+from floodmark.model.execution import State
+from floodmark.model.outcome import Dead
+from floodmark.operations.doctor import Doctor, Finding
+from floodmark.operations.overview import Failed, Overview, Waiting
 from floodmark.store.events import EventLog
 from floodmark.store.jobs import Jobs
-from floodmark.store.overview import Failed, Overview, Waiting
 from floodmark.store.staleness import SourceFreshness
 from system.stores import AnyDatabase, Crew, a_spec
 

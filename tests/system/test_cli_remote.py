@@ -14,19 +14,19 @@ from telethon import TelegramClient
 
 from api_process import api_process
 from command_line import Answer, CommandLine, eventually
-from floodmark.batch import Batch, Item
-from floodmark.calls.breaker import Breaker, BreakerState
-from floodmark.job import Job
-from floodmark.office.local import LocalOffice
-from floodmark.outcome import Dead
-from floodmark.parts import Parts, open_parts
+from floodmark.model.batch import Batch, Item
+from floodmark.model.job import Job
+from floodmark.model.outcome import Dead
+from floodmark.operations.local import LocalOffice
+from floodmark.outbound.breakers import Breakers
+from floodmark.outbound.limits import Limits
+from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.settings import Settings, keys
 from floodmark.store.audit import Actor
-from floodmark.store.breakers import Breakers
 from floodmark.store.jobs import Jobs
-from floodmark.store.limits import Limits
 from floodmark.store.tables import telegram_channels
 from floodmark.testing.telegram import LoopbackTelegram, World
+from floodmark.wiring.parts import Parts, open_parts
 from system.channel_posts import DAY, HARBOUR, a_post, keep
 from system.stores import Crew, a_spec
 

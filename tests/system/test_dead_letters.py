@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from floodmark.clock import SystemClock
 from floodmark.errors import InvalidInput, NotFound
-from floodmark.execution import State
-from floodmark.job import Priority
-from floodmark.outcome import Dead
+from floodmark.model.clock import SystemClock
+from floodmark.model.execution import State
+from floodmark.model.job import Priority
+from floodmark.model.outcome import Dead
 from floodmark.store.dead_letters import DeadLetters, fingerprint
 from floodmark.store.history import History
 from floodmark.store.jobs import Jobs

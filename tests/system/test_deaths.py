@@ -13,20 +13,20 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy import select, text
 
-from floodmark.execution import Lease
-from floodmark.liveness.files import FileLock, is_free, machine
-from floodmark.outcome import Done
-from floodmark.parts import Parts
+from floodmark.model.execution import Lease
+from floodmark.model.outcome import Done
+from floodmark.process.lock_files import FileLock, is_free, machine
 from floodmark.queue.redis_streams import GROUP
-from floodmark.roles import SchedulerRole, death_watch
-from floodmark.store.accounts import Accounts
+from floodmark.runtime.roles import SchedulerRole, death_watch
+from floodmark.scheduler.deaths import DeathWatch
+from floodmark.security.vault import Vault
+from floodmark.sources.telegram.accounts import Accounts
 from floodmark.store.deaths import Deaths
 from floodmark.store.fleet import Fleet
 from floodmark.store.tables import workers
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, given_queued, settle, take
-from floodmark.upkeep.deaths import DeathWatch
-from floodmark.vault import Vault
+from floodmark.wiring.parts import Parts
 
 # So long that nothing in these tests happens because a lease has ended.
 LONG = timedelta(hours=1)
@@ -215,7 +215,7 @@ def test_a_lock_file_ends_with_its_process_and_not_with_its_children(tmp_path: P
     program = """
 import os, sys, time
 from pathlib import Path
-from floodmark.liveness.files import FileLock
+from floodmark.process.lock_files import FileLock
 lock = FileLock(Path(sys.argv[1]), "one")
 lock.take()
 told, tell = os.pipe()

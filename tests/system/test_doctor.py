@@ -9,16 +9,16 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy import text
 
-from floodmark.batch import Batch, Item
-from floodmark.clock import SystemClock
-from floodmark.doctor import Doctor, Finding
-from floodmark.leases.sql import SqlLeases
-from floodmark.outcome import Dead, Retry, Snooze
+from floodmark.coordination.leases.sql import SqlLeases
+from floodmark.model.batch import Batch, Item
+from floodmark.model.clock import SystemClock
+from floodmark.model.outcome import Dead, Retry, Snooze
+from floodmark.observability.events import Events
+from floodmark.operations.doctor import Doctor, Finding
 from floodmark.sources.cookies.browser import BrowserMissing
 from floodmark.store.database import open_database
 from floodmark.store.fleet import Fleet
 from floodmark.store.jobs import Jobs
-from floodmark.telemetry.events import Events
 from system.stores import AnyDatabase, Crew, a_spec, put_execution
 
 HOUR = timedelta(hours=1)
@@ -264,7 +264,7 @@ async def test_a_clock_that_is_off_is_told(database: AnyDatabase) -> None:
 async def test_a_stream_is_compared_with_what_it_should_hold(
     doctor: Doctor, jobs: Jobs, crew: Crew, database: AnyDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("floodmark.doctor._KEYS_AT_ONCE", 2)
+    monkeypatch.setattr("floodmark.operations.doctor._KEYS_AT_ONCE", 2)
     job = await jobs.add(a_spec(stream="news"))
     await crew.collect(jobs, job, Batch([Item(key, 1) for key in "abcd"]), Batch([Item("a", 2)]))
 

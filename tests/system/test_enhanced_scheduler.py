@@ -23,11 +23,11 @@ from floodmark.compat.enhanced_scheduler import (
     run_enhanced_scheduler,
 )
 from floodmark.errors import InvalidInput, Unavailable
+from floodmark.observability.events import Events
 from floodmark.settings import Settings
 from floodmark.store.database import open_database
 from floodmark.store.fleet import Fleet
 from floodmark.store.migrate import migrate
-from floodmark.telemetry.events import Events
 from floodmark.testing.serving import served
 
 SCHEDULES = {

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict
 
-from floodmark.batch import Batch, Item
-from floodmark.clock import SystemClock
 from floodmark.errors import NotFound
+from floodmark.model.batch import Batch, Item
+from floodmark.model.clock import SystemClock
 from floodmark.store.events import EventLog
 from floodmark.store.jobs import Jobs
 from floodmark.store.port import Event

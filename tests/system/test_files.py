@@ -14,19 +14,19 @@ import pytest
 from sqlalchemy import delete, insert
 
 from command_line import CommandLine
-from floodmark.batch import Batch, Item
+from floodmark.coordination.leader import Leader
 from floodmark.errors import Unavailable
-from floodmark.parts import Parts, open_parts
-from floodmark.posts import Chat
+from floodmark.model.batch import Batch, Item
+from floodmark.model.posts import Chat
 from floodmark.schemas import names, schema
 from floodmark.settings import Settings, keys
 from floodmark.sinks.atomic import Replacement, alone_in
 from floodmark.sinks.files import CURSOR, Artifacts, FilesProjector, folder_of, path_of
+from floodmark.sources.telegram.stored_posts import ChatDay, Posts
 from floodmark.store.fleet import Fleet
-from floodmark.store.posts import ChatDay, Posts
 from floodmark.store.tables import outbox, telegram_channels
 from floodmark.testing.factories import TTL, Opened, given_lease
-from floodmark.upkeep.leader import Leader
+from floodmark.wiring.parts import Parts, open_parts
 from system.channel_posts import DAY, HARBOUR, a_post, keep, validate
 
 pytest_plugins = ("backends",)

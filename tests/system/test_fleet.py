@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from floodmark.clock import SystemClock
 from floodmark.errors import InvalidInput
+from floodmark.model.clock import SystemClock
 from floodmark.store.fleet import Fleet
 from system.stores import AnyDatabase
 

@@ -15,11 +15,11 @@ import pytest
 from sqlalchemy import text
 
 from command_line import CommandLine, eventually
-from floodmark.health import health_of
-from floodmark.parts import Parts
+from floodmark.operations.health import health_of
 from floodmark.store.database import SqliteDatabase
-from floodmark.store.write_check import WriteCheck
 from floodmark.testing.factories import Opened
+from floodmark.wiring.parts import Parts
+from floodmark.wiring.write_check import WriteCheck
 
 pytest_plugins = ("backends",)
 LIMIT = 100_000
@@ -116,7 +116,7 @@ async def test_looking_wakes_nobody_and_waits_for_nobody(sqlite: Opened, monkeyp
             nonlocal looked
             looked += 1
 
-        monkeypatch.setattr("floodmark.store.write_check._write_sqlite", look)
+        monkeypatch.setattr("floodmark.wiring.write_check._write_sqlite", look)
         check = WriteCheck(parts.database)
         await asyncio.gather(*(check.problem() for _ in range(20)))
         assert looked == 1

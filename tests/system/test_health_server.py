@@ -22,8 +22,8 @@ from structlog.testing import capture_logs
 from floodmark.api.health import health_app
 from floodmark.api.server import HttpServer
 from floodmark.errors import Unavailable
-from floodmark.telemetry.events import Events, ExecutionsRescued
-from floodmark.telemetry.metrics import Metrics, render
+from floodmark.observability.events import Events, ExecutionsRescued
+from floodmark.observability.metrics import Metrics, render
 
 
 async def get(port: int, path: str, method: str = "GET", host: str = "127.0.0.1") -> tuple[int, str, bytes]:

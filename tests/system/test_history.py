@@ -7,12 +7,12 @@ from itertools import pairwise
 import pytest
 from sqlalchemy import text
 
-from floodmark.batch import Kept
-from floodmark.clock import SystemClock
 from floodmark.errors import InvalidInput, NotFound
-from floodmark.execution import State
-from floodmark.ids import floor_id, new_id
-from floodmark.outcome import Cancelled, Dead, Done, Retry
+from floodmark.model.batch import Kept
+from floodmark.model.clock import SystemClock
+from floodmark.model.execution import State
+from floodmark.model.ids import floor_id, new_id
+from floodmark.model.outcome import Cancelled, Dead, Done, Retry
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.execution_rows import SELECT_EXECUTION
 from floodmark.store.history import History, of_job

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from sqlalchemy import event, func, insert, select, text
 
-from floodmark.clock import SystemClock
 from floodmark.errors import Conflict, InvalidInput, NotFound
-from floodmark.execution import Hold, State
-from floodmark.ids import new_id
-from floodmark.job import CatchUp, Frequency, Overlap, Policy, Priority, ScheduleType, When
-from floodmark.outcome import Retry
-from floodmark.spec import JobSpec
+from floodmark.model.clock import SystemClock
+from floodmark.model.execution import Hold, State
+from floodmark.model.ids import new_id
+from floodmark.model.job import CatchUp, Frequency, Overlap, Policy, Priority, ScheduleType, When
+from floodmark.model.outcome import Retry
+from floodmark.model.spec import JobSpec
 from floodmark.store.dependencies import find_cycle
 from floodmark.store.history import History
 from floodmark.store.jobs import Jobs

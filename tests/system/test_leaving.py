@@ -7,17 +7,17 @@ from datetime import timedelta
 
 import pytest
 
-from floodmark import roles
 from floodmark.app import Floodmark
-from floodmark.office.local import LocalOffice
-from floodmark.parts import open_parts
+from floodmark.observability.events import Events, ExecutionStarted, StepFailed
+from floodmark.operations.local import LocalOffice
+from floodmark.runtime import roles
 from floodmark.settings import Settings
 from floodmark.store.audit import Actor
 from floodmark.store.database import open_database
 from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
-from floodmark.telemetry.events import Events, ExecutionStarted, StepFailed
 from floodmark.testing.eventually import eventually
+from floodmark.wiring.parts import open_parts
 from floodmark.worker.worker import Worker
 from servers import Postgres
 

@@ -8,14 +8,14 @@ import pytest
 from sqlalchemy import insert
 
 from command_line import CommandLine
-from floodmark.clock import SystemClock
 from floodmark.errors import NotFound
-from floodmark.outcome import Snooze
-from floodmark.parts import open_parts
+from floodmark.model.clock import SystemClock
+from floodmark.model.outcome import Snooze
+from floodmark.outbound.limits import Limits
 from floodmark.settings import Settings
 from floodmark.store.jobs import Jobs
-from floodmark.store.limits import Limits
 from floodmark.store.tables import limits as table
+from floodmark.wiring.parts import open_parts
 from system.stores import AnyDatabase, Crew, a_spec
 
 SCOPE = "telegram:reader1"

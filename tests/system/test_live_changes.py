@@ -10,10 +10,10 @@ import asyncpg
 import pytest
 
 from floodmark.app import Floodmark
+from floodmark.observability.events import Events
 from floodmark.settings import Settings
 from floodmark.store.database import open_database
 from floodmark.store.migrate import migrate
-from floodmark.telemetry.events import Events
 from floodmark.testing.eventually import eventually
 from floodmark.testing.serving import served
 

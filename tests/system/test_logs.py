@@ -4,15 +4,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from floodmark.batch import Batch, Item
 from floodmark.cli.logs import Look
 from floodmark.cli.story import Entry, in_order
 from floodmark.errors import NotFound
-from floodmark.office.local import LocalOffice
-from floodmark.outcome import Dead, Done, Retry, Snooze
-from floodmark.parts import Parts
+from floodmark.model.batch import Batch, Item
+from floodmark.model.outcome import Dead, Done, Retry, Snooze
+from floodmark.operations.local import LocalOffice
 from floodmark.store.audit import Actor
 from floodmark.testing.factories import AT_ONCE, Opened, settle, take
+from floodmark.wiring.parts import Parts
 from system.stores import a_spec
 
 pytest_plugins = ("backends",)

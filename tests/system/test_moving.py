@@ -27,24 +27,24 @@ from backends import opening
 from command_line import CommandLine
 from floodmark.client import Client
 from floodmark.errors import Conflict, InvalidInput, Unavailable
-from floodmark.ids import new_id
-from floodmark.job import SCHEDULER_VERSION, Overlap, Policy, ScheduleType, When
-from floodmark.moving.apscheduler import read_job
-from floodmark.moving.shadow import KEPT, ParityReport, Shadow
-from floodmark.office.local import LocalOffice
-from floodmark.office.moving import LocalMoving, RemoteMoving
-from floodmark.parts import Parts, open_parts
-from floodmark.roles import SchedulerRole
+from floodmark.importers.apscheduler import read_job
+from floodmark.importers.foreign import stored_jobs
+from floodmark.importers.moved import MovedJobs, NewJob, Which
+from floodmark.importers.shadow import KEPT, ParityReport, Shadow
+from floodmark.importers.stored_shadow import Record, ShadowFires
+from floodmark.model.ids import new_id
+from floodmark.model.job import SCHEDULER_VERSION, Overlap, Policy, ScheduleType, When
+from floodmark.model.spec import JobSpec
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.moving import LocalMoving, RemoteMoving
+from floodmark.runtime.roles import SchedulerRole
 from floodmark.settings import Settings
-from floodmark.spec import JobSpec, usual_policy
 from floodmark.store.audit import Actor
-from floodmark.store.foreign import stored_jobs
-from floodmark.store.moved import MovedJobs, NewJob, Which
-from floodmark.store.shadow import Record, ShadowFires
 from floodmark.store.tables import job_executions, jobs, shadow_fires
 from floodmark.testing.clock import SetClock
 from floodmark.testing.eventually import eventually
 from floodmark.triggers import instants, trigger_of
+from floodmark.wiring.parts import Parts, open_parts
 from system.stores import a_spec, put_execution
 
 pytestmark = pytest.mark.spec("V11", "E10")
@@ -418,7 +418,7 @@ async def test_a_server_imports_the_same(sqlite_url: str, monkeypatch: pytest.Mo
         spec = JobSpec(source="python", target="feeds:news", name=name, stream=f"s:{name}", when=when, policy=policy)
         return NewJob(spec=spec, anchor=datetime(2026, 1, 31, 8, 0, tzinfo=UTC), pause_reason="as it was")
 
-    monkeypatch.setattr("floodmark.office.moving._JOBS_AT_ONCE", 2)
+    monkeypatch.setattr("floodmark.operations.moving._JOBS_AT_ONCE", 2)
     async with serving(opening(sqlite_url), job_coalesce=False) as api, Client(api.base) as client:
         office = LocalOffice(api.parts, ACTOR)
         here, away = LocalMoving(office), RemoteMoving(client)
@@ -434,7 +434,7 @@ async def test_a_server_imports_the_same(sqlite_url: str, monkeypatch: pytest.Mo
         assert (other.created_at, other.paused, other.scheduler_version) == (some[0].anchor, True, 1)
         await here.bring([imported("f")], usual=True, take_over=True)
         await away.bring([imported("g")], usual=True, take_over=True)
-        assert (await office.job("f")).policy == (await office.job("g")).policy == usual_policy(api.parts.settings)
+        assert (await office.job("f")).policy == (await office.job("g")).policy == api.parts.settings.default_policy()
 
         bad = [*some, NewJob(spec=replace(some[0].spec, name="z", when=When(schedule_type=ScheduleType.INTERVAL)))]
         with pytest.raises(InvalidInput):

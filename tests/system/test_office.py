@@ -4,19 +4,18 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from floodmark.calls.breaker import Breaker, BreakerState
 from floodmark.errors import Conflict, NotFound
-from floodmark.execution import State
-from floodmark.job import Overlap, Priority
-from floodmark.office.local import LocalOffice
-from floodmark.office.port import JobFilter, Letters
-from floodmark.outcome import Dead
-from floodmark.parts import open_parts
+from floodmark.model.execution import State
+from floodmark.model.job import Overlap, Priority
+from floodmark.model.outcome import Dead
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.port import JobFilter, Letters
+from floodmark.outbound.breakers import Breakers
+from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.settings import Settings
-from floodmark.spec import usual_policy
 from floodmark.store.audit import Actor
-from floodmark.store.breakers import Breakers
 from floodmark.testing.factories import settle, take
+from floodmark.wiring.parts import open_parts
 from system.stores import a_spec
 
 
@@ -151,8 +150,8 @@ async def test_the_stream_of_a_job_that_has_not_run_is_known_by_its_name_too(off
 async def test_a_job_that_is_added_again_replaces_the_one_of_its_name(migrated_url: str) -> None:
     """As in APScheduler. It kills no execution: that is for `overlap` to say."""
     settings = Settings(database_url=migrated_url, job_replace_existing_instance=True)
-    assert usual_policy(settings).overlap is Overlap.SKIP
-    assert usual_policy(Settings(job_overlap=Overlap.REPLACE)).overlap is Overlap.REPLACE
+    assert settings.default_policy().overlap is Overlap.SKIP
+    assert Settings(job_overlap=Overlap.REPLACE).default_policy().overlap is Overlap.REPLACE
     async with open_parts(settings) as parts:
         office = LocalOffice(parts, Actor(who="ada", via="cli"))
         first = await office.add_job(a_spec(name="news", tags=("a",), depends_on=()))

@@ -7,17 +7,17 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from floodmark.errors import InvalidInput
-from floodmark.job import Frequency, ScheduleType
-from floodmark.outcome import Dead, Done
+from floodmark.model.job import Frequency, ScheduleType
+from floodmark.model.outcome import Dead, Done
+from floodmark.model.spec import JobSpec
 from floodmark.settings import Settings
+from floodmark.sources.cookies.scan_profiles import ScanProfiles
 from floodmark.sources.cookies.source import CookiesSource
 from floodmark.sources.port import Target
-from floodmark.spec import JobSpec
 from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
-from floodmark.store.scan_profiles import ScanProfiles
 from floodmark.testing.contracts.source import a_context
-from floodmark.when import when_of
+from floodmark.triggers.parsing import when_of
 from system.stores import AnyDatabase, Crew, a_spec
 
 _SCHEDULE = "0b4f3a52-6a9a-4a0e-9d8f-0d7d0c3f5a11"

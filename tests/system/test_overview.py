@@ -11,27 +11,20 @@ from rich.console import Console
 from sqlalchemy import event, text
 
 from api.serving import served
-from floodmark.batch import Batch, Item
-from floodmark.calls.breaker import Breaker, BreakerState
 from floodmark.cli.top import frame
-from floodmark.execution import Hold, State
-from floodmark.office.local import LocalOffice
-from floodmark.outcome import Dead, Retry
-from floodmark.parts import Parts
+from floodmark.model.batch import Batch, Item
+from floodmark.model.execution import Hold, State
+from floodmark.model.outcome import Dead, Retry
+from floodmark.notifications.noticing import Noticing
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.overview import Glance, Overview
+from floodmark.outbound.breakers import Breakers
+from floodmark.outbound.limits import Limits
+from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.store.audit import Actor
-from floodmark.store.breakers import Breakers
 from floodmark.store.fleet import Fleet
-from floodmark.store.limits import Limits
-from floodmark.store.noticing import Noticing
-from floodmark.store.overview import Glance, Overview
-from floodmark.testing.factories import (
-    Opened,
-    given_executions,
-    given_job,
-    given_lease,
-    given_queued,
-    settle,
-)
+from floodmark.testing.factories import Opened, given_executions, given_job, given_lease, given_queued, settle
+from floodmark.wiring.parts import Parts
 
 pytest_plugins = ("backends",)
 pytestmark = pytest.mark.spec("V8", "V9")

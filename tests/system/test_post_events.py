@@ -8,14 +8,14 @@ from typing import Any
 import jsonschema
 import pytest
 
-from floodmark.batch import Item
-from floodmark.parts import Parts
+from floodmark.coordination.leader import Leader
+from floodmark.model.batch import Item
+from floodmark.model.shapes import event_shape
 from floodmark.schemas import names, schema
-from floodmark.shapes import event_shape
 from floodmark.sinks.relay import Relay
 from floodmark.store.events import EventLog
 from floodmark.testing.factories import TTL, Opened
-from floodmark.upkeep.leader import Leader
+from floodmark.wiring.parts import Parts
 from system.channel_posts import DAY, HARBOUR, a_post, keep, validate
 
 pytest_plugins = ("backends",)

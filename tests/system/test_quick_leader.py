@@ -7,20 +7,20 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
+from floodmark.coordination.leader import Leader
 from floodmark.errors import NotFound
-from floodmark.execution import Lease, Queued
-from floodmark.office.local import LocalOffice
-from floodmark.office.port import Letters
-from floodmark.outcome import Dead, Done, Released, Snooze
-from floodmark.parts import Parts
+from floodmark.model.execution import Lease, Queued
+from floodmark.model.outcome import Dead, Done, Released, Snooze
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.port import Letters
 from floodmark.queue.redis_streams import GROUP, RedisStreamsQueue
 from floodmark.queue.sql import SqlQueue
+from floodmark.scheduler.requeuer import Waker
 from floodmark.store.audit import Actor
 from floodmark.store.port import Extended, Leasing, Settled, Settlement
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import AT_ONCE, TTL, Opened, given_executions, given_job, given_queued, settle, take
-from floodmark.upkeep.leader import Leader
-from floodmark.upkeep.requeuer import Waker
+from floodmark.wiring.parts import Parts
 
 NORMAL, KNOWN = "crawler:jobs:normal", "crawler:jobs:known"
 

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from backends import opening
 from faulty_proxy import DOWN, FaultyProxy
-from floodmark.outcome import Done
+from floodmark.model.outcome import Done
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import given_queued, requeue, settle, take
 from servers import Valkey

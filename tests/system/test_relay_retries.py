@@ -9,15 +9,15 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from conftest import started
-from floodmark.batch import Batch, Item
-from floodmark.calls.retrying import RetryPolicy
-from floodmark.parts import Parts, open_parts
+from floodmark.coordination.leader import Leader
+from floodmark.model.batch import Batch, Item
+from floodmark.observability.events import CallRetried
+from floodmark.outbound.retrying import RetryPolicy
 from floodmark.settings import Settings
 from floodmark.sinks.relay import Relay
-from floodmark.telemetry.events import CallRetried
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import TTL, given_lease
-from floodmark.upkeep.leader import Leader
+from floodmark.wiring.parts import Parts, open_parts
 from servers import Valkey
 
 QUICK = RetryPolicy(attempts=1000, base=timedelta(milliseconds=1), longest=timedelta(milliseconds=20))

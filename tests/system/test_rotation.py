@@ -12,16 +12,16 @@ from pydantic import SecretStr
 from sqlalchemy import select, update
 
 from floodmark.errors import Conflict
-from floodmark.office.local import LocalOffice
-from floodmark.office.triggers import TriggerOffice
-from floodmark.parts import Parts, open_parts
+from floodmark.inbound.triggers import NewTrigger, secret_label
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.rekeying import rekey
+from floodmark.operations.triggers import TriggerOffice
+from floodmark.security.vault import Vault, mark_of
 from floodmark.settings import Settings
-from floodmark.store.accounts import Accounts
+from floodmark.sources.telegram.accounts import Accounts
 from floodmark.store.audit import Actor
-from floodmark.store.rekeying import rekey
 from floodmark.store.tables import accounts, triggers
-from floodmark.store.triggers import NewTrigger, secret_label
-from floodmark.vault import Vault, mark_of
+from floodmark.wiring.parts import Parts, open_parts
 
 ADA = Actor(who="ada")
 SECRET = "a secret of a webhook"

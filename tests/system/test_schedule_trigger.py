@@ -8,11 +8,11 @@ import asyncpg
 import pytest
 from sqlalchemy import select
 
-from floodmark.clock import SystemClock
+from floodmark.model.clock import SystemClock
+from floodmark.observability.events import Events
 from floodmark.store.database import open_database
 from floodmark.store.migrate import migrate
 from floodmark.store.tables import WHEN_COLUMNS, jobs
-from floodmark.telemetry.events import Events
 from system.stores import AnyDatabase
 
 PLANNED = datetime(2030, 1, 1, tzinfo=UTC)

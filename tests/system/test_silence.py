@@ -20,18 +20,18 @@ from backends import opening
 from command_line import CommandLine
 from command_line import eventually as sooner_or_later
 from faulty_proxy import DOWN, FaultyProxy
+from floodmark.coordination.signals.port import Topic
 from floodmark.errors import Unavailable
-from floodmark.execution import State
-from floodmark.leaving import MARGIN
-from floodmark.outcome import Done
-from floodmark.parts import Parts
+from floodmark.model.execution import State
+from floodmark.model.outcome import Done
+from floodmark.observability.events import Events
+from floodmark.process.leaving import MARGIN
 from floodmark.settings import Settings
-from floodmark.signals.port import Topic
 from floodmark.store.database import PostgresDatabase, open_database
 from floodmark.store.tables import job_executions
-from floodmark.telemetry.events import Events
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import given_queued, rows_of, settle, take
+from floodmark.wiring.parts import Parts
 from servers import Postgres
 
 # The shortest time that a step may take; two of them, and what a busy machine adds.

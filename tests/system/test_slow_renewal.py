@@ -7,13 +7,13 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from floodmark.leases.port import Leases
-from floodmark.parts import Parts
-from floodmark.roles import SchedulerRole
-from floodmark.signals.port import Topic
+from floodmark.coordination.leases.port import Leases
+from floodmark.coordination.signals.port import Topic
+from floodmark.runtime.roles import SchedulerRole
 from floodmark.store.tables import job_executions
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, given_job, rows_of
+from floodmark.wiring.parts import Parts
 
 pytest_plugins = ("backends",)
 

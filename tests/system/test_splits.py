@@ -19,14 +19,14 @@ from backends import opening
 from command_line import CommandLine
 from command_line import eventually as sooner_or_later
 from faulty_proxy import FaultyProxy
-from floodmark.parts import Parts
-from floodmark.signals.port import Topic
+from floodmark.coordination.signals.port import Topic
+from floodmark.observability.events import Events
 from floodmark.store.database import open_database
 from floodmark.store.migrate import migrate
 from floodmark.store.tables import job_executions, workers
-from floodmark.telemetry.events import Events
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import given_job, rows_of
+from floodmark.wiring.parts import Parts
 from servers import Postgres, Valkey
 
 TTL = 4.0

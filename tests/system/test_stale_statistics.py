@@ -6,11 +6,11 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
-from floodmark.incoming.intake import Arrival, Intake
-from floodmark.parts import Parts
+from floodmark.inbound.intake import Arrival, Intake
 from floodmark.store.database import PostgresDatabase
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened
+from floodmark.wiring.parts import Parts
 
 pytest_plugins = ("backends",)
 

@@ -9,11 +9,11 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from floodmark.parts import Parts
+from floodmark.observability.events import StoreRetried
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.jobs import Jobs
-from floodmark.telemetry.events import StoreRetried
 from floodmark.testing.factories import Opened, given_job
+from floodmark.wiring.parts import Parts
 
 pytest_plugins = ("backends",)
 

@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 from faulty_proxy import FaultyProxy
 from floodmark import Floodmark
 from floodmark.errors import Conflict, Unreachable
-from floodmark.parts import open_parts
 from floodmark.settings import Settings
 from floodmark.testing.eventually import eventually
+from floodmark.wiring.parts import open_parts
 from servers import Postgres
 
 KEY = "crawler:installation"

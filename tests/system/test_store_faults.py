@@ -10,17 +10,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from floodmark.batch import Batch, Item, Kept
 from floodmark.errors import Unavailable
-from floodmark.outcome import Done
-from floodmark.parts import Parts
+from floodmark.model.batch import Batch, Item, Kept
+from floodmark.model.outcome import Done
+from floodmark.observability.events import Events, StoreRetried
 from floodmark.sinks.sql import SqlSink
 from floodmark.store import local_disk
 from floodmark.store.connecting import Connection
 from floodmark.store.database import PostgresDatabase, SqliteDatabase, open_database
 from floodmark.store.postgres import firing, leasing
 from floodmark.store.tables import items, jobs
-from floodmark.telemetry.events import Events, StoreRetried
 from floodmark.testing.clock import SetClock
 from floodmark.testing.contracts.sink import relayed
 from floodmark.testing.factories import (
@@ -36,6 +35,7 @@ from floodmark.testing.factories import (
     settle,
     take,
 )
+from floodmark.wiring.parts import Parts
 
 pytest_plugins = ("backends",)
 

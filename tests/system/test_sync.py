@@ -18,11 +18,11 @@ from api.serving import served
 from command_line import CommandLine
 from floodmark.client import Client
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput, Unavailable
-from floodmark.office.local import LocalOffice
-from floodmark.office.remote import RemoteOffice
-from floodmark.office.sync import sync_of
-from floodmark.parts import Parts, open_parts
-from floodmark.roles import SchedulerRole
+from floodmark.observability.events import Events, SchedulesSynced, StepFailed
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.remote import RemoteOffice
+from floodmark.operations.sync import sync_of
+from floodmark.runtime.roles import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.store.audit import Actor
 from floodmark.store.jobs import Jobs
@@ -30,10 +30,10 @@ from floodmark.store.tables import audit, facts, jobs
 from floodmark.sync.fetching import MOST_BYTES, SLOWEST_BYTES_PER_SECOND
 from floodmark.sync.report import Report
 from floodmark.sync.sync import Sync, Syncer
-from floodmark.telemetry.events import Events, SchedulesSynced, StepFailed
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import count_of, given_job, rows_of
 from floodmark.testing.web.serving import serve_app
+from floodmark.wiring.parts import Parts, open_parts
 from system.stores import a_spec
 
 pytestmark = pytest.mark.spec("E6")

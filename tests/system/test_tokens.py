@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from command_line import CommandLine
-from floodmark.clock import SystemClock
 from floodmark.errors import Conflict, InvalidInput, NotFound
-from floodmark.masking import mask_text
+from floodmark.model.clock import SystemClock
+from floodmark.observability.events import Events
+from floodmark.operations.stored_tokens import Tokens, digest_of, id_in, is_enough
+from floodmark.security.masking import mask_text
 from floodmark.store.database import open_database
 from floodmark.store.migrate import migrate
-from floodmark.store.tokens import Tokens, digest_of, id_in, is_enough
-from floodmark.telemetry.events import Events
 from floodmark.testing.clock import SetClock
 from system.stores import AnyDatabase
 

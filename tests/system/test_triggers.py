@@ -11,27 +11,27 @@ from redis.asyncio import Redis
 from sqlalchemy import TextClause, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 
+from floodmark.coordination.leader import Leader
+from floodmark.coordination.leases.sql import SqlLeases
 from floodmark.errors import Conflict, InvalidInput, NotFound
-from floodmark.incoming.intake import Arrival, Intake
-from floodmark.incoming.listening import CHANNELS, ChannelListener, StreamListener, group_of, heard
-from floodmark.job import ScheduleType, When
-from floodmark.leases.sql import SqlLeases
-from floodmark.office.local import LocalOffice
-from floodmark.office.triggers import TriggerOffice
-from floodmark.parts import Parts, open_parts
-from floodmark.roles import SchedulerRole
+from floodmark.inbound.deliveries import Replayed, Taken
+from floodmark.inbound.intake import Arrival, Intake
+from floodmark.inbound.listening import CHANNELS, ChannelListener, StreamListener, group_of, heard
+from floodmark.inbound.triggers import NewTrigger, TriggerRow, checked
+from floodmark.model.job import ScheduleType, When
+from floodmark.observability.events import Event, Events, StepFailed, TriggersFired, TriggersMatched
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.triggers import TriggerOffice
+from floodmark.runtime.roles import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.store.audit import Actor
-from floodmark.store.deliveries import Replayed, Taken
 from floodmark.store.fleet import Fleet
 from floodmark.store.jobs import Jobs
 from floodmark.store.tables import job_executions, jobs, trigger_deliveries
-from floodmark.store.triggers import NewTrigger, TriggerRow, checked
-from floodmark.telemetry.events import Event, Events, StepFailed, TriggersFired, TriggersMatched
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import given_job
 from floodmark.triggers.matching import channel_matches, segments
-from floodmark.upkeep.leader import Leader
+from floodmark.wiring.parts import Parts, open_parts
 from servers import Valkey
 from system.stores import a_spec
 

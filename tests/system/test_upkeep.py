@@ -10,15 +10,25 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, insert, text, update
 
-from floodmark.batch import Batch, Blob, Item, Kept, Page
-from floodmark.execution import Hold, Lease, State
-from floodmark.ids import floor_id, new_id
-from floodmark.job import Priority
-from floodmark.outcome import Dead, Done, Retry, Snooze
-from floodmark.parts import Parts
+from floodmark.coordination.leader import Leader
+from floodmark.model.batch import Batch, Blob, Item, Kept, Page
+from floodmark.model.execution import Hold, Lease, State
+from floodmark.model.ids import floor_id, new_id
+from floodmark.model.job import Priority
+from floodmark.model.outcome import Dead, Done, Retry, Snooze
+from floodmark.observability.events import (
+    ExecutionsRequeued,
+    ExecutionsRescued,
+    InvalidJob,
+    LeaderChanged,
+    LeaderElectionAttempted,
+)
+from floodmark.scheduler.leftovers import Leftovers
+from floodmark.scheduler.pruner import Pruner
+from floodmark.scheduler.requeuer import Requeuer, Waker
+from floodmark.scheduler.rescuer import Rescuer
 from floodmark.scheduler.scheduler import Scheduler
 from floodmark.store.jobs import Jobs
-from floodmark.store.leftovers import Leftovers
 from floodmark.store.tables import (
     blobs,
     breakers,
@@ -33,13 +43,6 @@ from floodmark.store.tables import (
     workers,
 )
 from floodmark.store.tables import pages as pages_table
-from floodmark.telemetry.events import (
-    ExecutionsRequeued,
-    ExecutionsRescued,
-    InvalidJob,
-    LeaderChanged,
-    LeaderElectionAttempted,
-)
 from floodmark.testing.contracts.sink import relayed
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import (
@@ -62,10 +65,7 @@ from floodmark.testing.factories import (
     state_of,
     take,
 )
-from floodmark.upkeep.leader import Leader
-from floodmark.upkeep.pruner import Pruner
-from floodmark.upkeep.requeuer import Requeuer, Waker
-from floodmark.upkeep.rescuer import Rescuer
+from floodmark.wiring.parts import Parts
 
 pytest_plugins = ("backends",)
 pytestmark = pytest.mark.spec("G8")
@@ -396,7 +396,7 @@ class TestRequeuer:
 
     async def test_it_goes_round_in_pages(self, parts: Parts, leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
         """What the queue knew already does not count as lost."""
-        monkeypatch.setattr("floodmark.upkeep.requeuer._AT_ONCE", 4)
+        monkeypatch.setattr("floodmark.scheduler.requeuer._AT_ONCE", 4)
         told: list[ExecutionsRequeued] = []
         parts.events.listen(ExecutionsRequeued, told.append)
         await given_queued(parts, 10, put=False)

@@ -5,13 +5,13 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from floodmark.clock import SystemClock
-from floodmark.explain import explain
-from floodmark.job import Job
-from floodmark.outcome import Dead, Retry, Snooze
+from floodmark.model.clock import SystemClock
+from floodmark.model.job import Job
+from floodmark.model.outcome import Dead, Retry, Snooze
+from floodmark.operations.views import Views
+from floodmark.rules.explain import explain
 from floodmark.store.fleet import Fleet
 from floodmark.store.jobs import Jobs
-from floodmark.store.views import Views
 from system.stores import AnyDatabase, Crew, a_spec, put_execution
 
 

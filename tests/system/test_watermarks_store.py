@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from floodmark.batch import Batch, Item
-from floodmark.clock import SystemClock
 from floodmark.errors import Fenced, InvalidInput, NotFound
+from floodmark.model.batch import Batch, Item
+from floodmark.model.clock import SystemClock
 from floodmark.store.jobs import Jobs
 from floodmark.store.watermarks import Watermarks
 from system.stores import AnyDatabase, Crew, a_spec

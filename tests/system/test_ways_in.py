@@ -14,18 +14,18 @@ from sqlalchemy import update
 from api.serving import Api, served
 from floodmark import Floodmark
 from floodmark.errors import InvalidInput
-from floodmark.execution import State
-from floodmark.incoming.intake import Arrival, Intake
-from floodmark.job import ScheduleType, When
-from floodmark.office.local import LocalOffice
-from floodmark.office.moving import LocalMoving
-from floodmark.office.triggers import TriggerOffice
+from floodmark.importers.moved import NewJob
+from floodmark.inbound.intake import Arrival, Intake
+from floodmark.inbound.triggers import NewTrigger
+from floodmark.model.execution import State
+from floodmark.model.job import ScheduleType, When
+from floodmark.model.spec import JobSpec
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.moving import LocalMoving
+from floodmark.operations.triggers import TriggerOffice
 from floodmark.settings import Settings
-from floodmark.spec import JobSpec
 from floodmark.store.audit import Actor
-from floodmark.store.moved import NewJob
 from floodmark.store.tables import job_executions, jobs
-from floodmark.store.triggers import NewTrigger
 from floodmark.sync.difference import difference
 from floodmark.sync.format import rows_of
 from floodmark.testing.eventually import eventually

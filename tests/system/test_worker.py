@@ -15,19 +15,19 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from floodmark.batch import Batch, Item, Watermark
 from floodmark.errors import Fenced, SlowDown
-from floodmark.execution import Queued, State
-from floodmark.explain import explain
-from floodmark.job import Priority
-from floodmark.outcome import Done
-from floodmark.parts import Parts
+from floodmark.model.batch import Batch, Item, Watermark
+from floodmark.model.execution import Queued, State
+from floodmark.model.job import Priority
+from floodmark.model.outcome import Done
+from floodmark.observability.events import ExecutionSettled, LeaseLost, StepFailed, WorkerDraining
+from floodmark.operations.views import Views
+from floodmark.rules.explain import explain
+from floodmark.rules.retries import Retries
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.port import Context, Target
 from floodmark.store.jobs import Jobs
 from floodmark.store.tables import items, job_executions
-from floodmark.store.views import Views
-from floodmark.telemetry.events import ExecutionSettled, LeaseLost, StepFailed, WorkerDraining
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import (
     TTL,
@@ -46,8 +46,8 @@ from floodmark.testing.factories import (
     take,
     watermark_of,
 )
+from floodmark.wiring.parts import Parts
 from floodmark.worker.executor import Executor
-from floodmark.worker.retries import Retries
 from floodmark.worker.worker import Worker
 
 pytest_plugins = ("backends",)

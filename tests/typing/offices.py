@@ -1,8 +1,8 @@
 """Both offices have all the verbs: checked by the type checker."""
 
-from floodmark.office.local import LocalOffice
-from floodmark.office.port import Office
-from floodmark.office.remote import RemoteOffice
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.port import Office
+from floodmark.operations.remote import RemoteOffice
 
 
 def a_local_office_is_an_office(local: LocalOffice) -> Office:

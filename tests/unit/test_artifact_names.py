@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from floodmark.posts import Chat
+from floodmark.model.posts import Chat
 from floodmark.sinks.files import folder_of
 
 ROOT = Path("/artifacts")

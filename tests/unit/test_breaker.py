@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from floodmark.calls.breaker import (
+from floodmark.rules.breaker import (
     Breaker,
     BreakerState,
     Thresholds,

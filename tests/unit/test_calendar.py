@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from floodmark.errors import InvalidInput
-from floodmark.job import Frequency
+from floodmark.model.job import Frequency
 from floodmark.triggers import between
 from floodmark.triggers.calendar import calendar
 from floodmark.triggers.cron import cron

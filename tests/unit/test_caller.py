@@ -9,23 +9,15 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import event
 
-from floodmark.calls import caller as caller_module
-from floodmark.calls.breaker import Thresholds
-from floodmark.calls.caller import Caller, CallKey, CallPolicy
-from floodmark.calls.retrying import RetryPolicy
 from floodmark.errors import AccountLost, Gone, SlowDown, Transient
-from floodmark.store.breakers import Breakers
+from floodmark.observability.events import BreakerMoved, CallRetried, Event, Events, LimitSet, RateLimited, StepFailed
+from floodmark.outbound import caller as caller_module
+from floodmark.outbound.breakers import Breakers
+from floodmark.outbound.caller import Caller, CallKey, CallPolicy
+from floodmark.outbound.limits import Limits
+from floodmark.outbound.retrying import RetryPolicy
+from floodmark.rules.breaker import Thresholds
 from floodmark.store.database import Database, open_database
-from floodmark.store.limits import Limits
-from floodmark.telemetry.events import (
-    BreakerMoved,
-    CallRetried,
-    Event,
-    Events,
-    LimitSet,
-    RateLimited,
-    StepFailed,
-)
 from floodmark.testing.clock import SetClock
 from floodmark.testing.eventually import eventually
 

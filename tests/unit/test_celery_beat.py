@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from floodmark.errors import InvalidInput
-from floodmark.moving.beat_files import read_beat
-from floodmark.moving.celery import BeatEntry
-from floodmark.moving.making import jobs_of_celery
+from floodmark.importers.beat_files import read_beat
+from floodmark.importers.celery import BeatEntry
+from floodmark.importers.making import jobs_of_celery
 
 
 class Crontab:

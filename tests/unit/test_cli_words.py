@@ -12,8 +12,8 @@ from floodmark.cli.root import hoisted
 from floodmark.cli.showing import counted, plain, safe, short
 from floodmark.cli.times import absolute, both, clock_changes, due, relative, upcoming
 from floodmark.errors import InvalidInput
-from floodmark.execution import Execution, State
-from floodmark.job import NEVER, Job, Priority, ScheduleType, When
+from floodmark.model.execution import Execution, State
+from floodmark.model.job import NEVER, Job, Priority, ScheduleType, When
 
 NOON = datetime(2026, 10, 1, 12, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")

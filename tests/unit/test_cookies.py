@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from cookies.kept import NOON, a_cookie, a_scan
 from floodmark.errors import InvalidInput
-from floodmark.job import ScheduleType, When
+from floodmark.model.job import ScheduleType, When
+from floodmark.model.spec import JobSpec
 from floodmark.sources.cookies.blocked import why_blocked
 from floodmark.sources.cookies.browser import BrowserMissing, find_chromium
 from floodmark.sources.cookies.difference import difference
@@ -19,7 +20,6 @@ from floodmark.sources.cookies.params import canonical, completed, custom_urls, 
 from floodmark.sources.cookies.parties import party_of, site_of
 from floodmark.sources.cookies.purposes import PURPOSES, known_as, table
 from floodmark.sources.cookies.report import made, result_of, upgraded
-from floodmark.spec import JobSpec
 
 pytestmark = pytest.mark.spec("E8")
 

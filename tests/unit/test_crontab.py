@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.moving.crontab import Entry, read_crontab
+from floodmark.importers.crontab import Entry, read_crontab
 
 pytestmark = pytest.mark.spec("E10")
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 import yaml
 
-from floodmark.telemetry.metrics.catalogue import CATALOGUE
+from floodmark.observability.metrics.catalogue import CATALOGUE
 from watching import DEPLOY, alert_queries, dashboards, names_in, panel_queries, panels, tool
 
 # Not ours: how Prometheus fares with its targets, and when the Pushgateway last heard of one.

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.durations import format_duration, parse_every
 from floodmark.errors import InvalidInput
+from floodmark.model.durations import format_duration, parse_every
 
 pytestmark = pytest.mark.spec("V1")
 

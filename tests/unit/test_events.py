@@ -5,7 +5,7 @@ import timeit
 
 import pytest
 
-from floodmark.telemetry.events import Event, Events, ExecutionsRequeued, ExecutionsRescued
+from floodmark.observability.events import Event, Events, ExecutionsRequeued, ExecutionsRescued
 
 
 def test_listeners_hear_the_events_they_asked_for_in_order() -> None:

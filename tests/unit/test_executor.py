@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from floodmark.batch import Batch, Item, Kept, Watermark
 from floodmark.errors import Gone, InvalidInput, SlowDown
-from floodmark.execution import Lease
-from floodmark.notes import notes_of
-from floodmark.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
-from floodmark.parts import Parts
+from floodmark.model.batch import Batch, Item, Kept, Watermark
+from floodmark.model.execution import Lease
+from floodmark.model.notes import notes_of
+from floodmark.model.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
+from floodmark.rules.retries import Retries
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.port import Context, Target
 from floodmark.store.tables import items
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, count_of, expire, given_lease, rescue, take, watermark_of
+from floodmark.wiring.parts import Parts
 from floodmark.worker.executor import Executor, Interrupt
-from floodmark.worker.retries import Retries
 
 pytest_plugins = ("backends",)
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from floodmark.execution import Execution, Hold, State
-from floodmark.explain import Explanation, JobView, Limit, explain
-from floodmark.job import NEVER, Job, Priority, ScheduleType, When
+from floodmark.model.execution import Execution, Hold, State
+from floodmark.model.job import NEVER, Job, Priority, ScheduleType, When
+from floodmark.rules.explain import Explanation, JobView, Limit, explain
 
 NOW = datetime(2026, 3, 10, 14, 6, 0, tzinfo=UTC)
 SOON = NOW + timedelta(seconds=40)

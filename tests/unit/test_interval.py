@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from floodmark.errors import InvalidInput
-from floodmark.job import NEVER
+from floodmark.model.job import NEVER
 from floodmark.triggers import between
 from floodmark.triggers.interval import Interval, interval
 

@@ -14,8 +14,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.settings import Settings
-from floodmark.telemetry.events import (
+from floodmark.observability.events import (
     AccountParked,
     BatchKept,
     BatchRefused,
@@ -32,7 +31,8 @@ from floodmark.telemetry.events import (
     RunEnded,
     StepFailed,
 )
-from floodmark.telemetry.logs import CHATTY, FIELD_LIMIT, JsonLines, LogListener, configure
+from floodmark.observability.logs import CHATTY, FIELD_LIMIT, JsonLines, LogListener, configure
+from floodmark.settings import Settings
 
 CANARY = "canary-3f9a1c"
 

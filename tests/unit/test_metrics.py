@@ -11,8 +11,8 @@ import time_machine
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 
-from floodmark.job import Priority
-from floodmark.telemetry.events import (
+from floodmark.model.job import Priority
+from floodmark.observability.events import (
     BatchKept,
     BatchRefused,
     BreakerMoved,
@@ -45,8 +45,8 @@ from floodmark.telemetry.events import (
     UnfinishedChannel,
     UnfinishedChannelsMeasured,
 )
-from floodmark.telemetry.metrics import Metrics, render
-from floodmark.telemetry.metrics.families import observe_all
+from floodmark.observability.metrics import Metrics, render
+from floodmark.observability.metrics.families import observe_all
 
 PROMISED = {
     "jobs_scheduled_total": {"schedule_type", "priority"},
@@ -368,8 +368,8 @@ CHILD = """
 import sys
 from datetime import UTC, datetime, timedelta
 from prometheus_client import CollectorRegistry
-from floodmark.telemetry.events import *
-from floodmark.telemetry.metrics import Metrics, render
+from floodmark.observability.events import *
+from floodmark.observability.metrics import Metrics, render
 
 registry, events = CollectorRegistry(), Events()
 Metrics(registry, 10).attach(events)

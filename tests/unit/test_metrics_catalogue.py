@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from floodmark.telemetry.metrics import Metrics, __main__, render
-from floodmark.telemetry.metrics.catalogue import CATALOGUE, CHAPTERS
-from floodmark.telemetry.metrics.families import Family, Maker
+from floodmark.observability.metrics import Metrics, __main__, render
+from floodmark.observability.metrics.catalogue import CATALOGUE, CHAPTERS
+from floodmark.observability.metrics.families import Family, Maker
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,4 +73,4 @@ def test_labels_that_come_from_outside_are_known_to_grow() -> None:
 
 def test_the_page_about_metrics_is_up_to_date() -> None:
     told = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
-    assert told == __main__.page(), "python -m floodmark.telemetry.metrics > docs/reference/metrics.md"
+    assert told == __main__.page(), "python -m floodmark.observability.metrics > docs/reference/metrics.md"

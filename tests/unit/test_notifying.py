@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from floodmark.notifying.deciding import (
+from floodmark.model.notification_kinds import KINDS, Kind, addresses_of, kinds_of, smtp_server
+from floodmark.notifications.deciding import (
     MOST_RECORDS,
     OVERLAP,
     Letter,
@@ -18,11 +19,10 @@ from floodmark.notifying.deciding import (
     decide,
     looks_from,
 )
-from floodmark.notifying.email import letter_of
-from floodmark.notifying.kinds import KINDS, Kind, addresses_of, kinds_of, smtp_server
-from floodmark.notifying.port import Message, Subject
-from floodmark.notifying.slack import text_of
-from floodmark.notifying.wording import LONGEST_LINE, MOST_LINES, MOST_SUBJECTS, message_of
+from floodmark.notifications.email import letter_of
+from floodmark.notifications.port import Message, Subject
+from floodmark.notifications.slack import text_of
+from floodmark.notifications.wording import LONGEST_LINE, MOST_LINES, MOST_SUBJECTS, message_of
 
 pytestmark = pytest.mark.spec("T16")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.calls.pace import CEILING, GROWTH, PATIENCE_SECONDS, SLOWEST, Pace, called, told, wait, went_well
+from floodmark.rules.pace import CEILING, GROWTH, PATIENCE_SECONDS, SLOWEST, Pace, called, told, wait, went_well
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from floodmark.batch import Item
 from floodmark.errors import InvalidInput
+from floodmark.model.batch import Item
 from floodmark.store.packing import clean, pack, pack_watermark
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)

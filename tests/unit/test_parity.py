@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.moving.parity import compare, match, tolerance_for
+from floodmark.importers.parity import compare, match, tolerance_for
 
 pytestmark = pytest.mark.spec("V11", "E10")
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from floodmark.job import NEVER, CatchUp, Frequency, Overlap, Policy
-from floodmark.scheduler.planner import MOST_COUNTED, Action, Fire, Plan, plan
+from floodmark.model.job import NEVER, CatchUp, Frequency, Overlap, Policy
+from floodmark.rules.planner import MOST_COUNTED, Action, Fire, Plan, plan
 from floodmark.triggers import Trigger, between
 from floodmark.triggers.calendar import calendar
 from floodmark.triggers.cron import cron

@@ -13,9 +13,9 @@ import pytest
 from msgspec import Struct
 from pydantic import BaseModel
 
-from floodmark.batch import Batch, Item, Watermark
 from floodmark.errors import InvalidInput, Permanent, SlowDown
-from floodmark.moving.apscheduler import params_of_call
+from floodmark.importers.apscheduler import params_of_call
+from floodmark.model.batch import Batch, Item, Watermark
 from floodmark.sources import python
 from floodmark.sources.port import Context, Target
 from floodmark.sources.python import Collector, PythonSource
@@ -383,11 +383,11 @@ async def test_a_function_that_is_gone_is_a_dead_letter() -> None:
 
 @pytest.mark.spec("G9")
 @pytest.mark.parametrize(
-    "name", ["", "f", ":f", "module:", "no_such_module:f", "floodmark.ids:f", "floodmark.ids:os.sep"]
+    "name", ["", "f", ":f", "module:", "no_such_module:f", "floodmark.model.ids:f", "floodmark.model.ids:os.sep"]
 )
 def test_what_names_no_function_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        PythonSource({}, modules=["no_such_module", "floodmark.ids"]).check(name, {})
+        PythonSource({}, modules=["no_such_module", "floodmark.model.ids"]).check(name, {})
     assert caught.value.hint
 
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.batch import Kept
 from floodmark.errors import AccountLost, Gone, InvalidInput, Permanent, Transient
-from floodmark.outcome import Dead, Retry
+from floodmark.model.batch import Kept
+from floodmark.model.outcome import Dead, Retry
+from floodmark.rules.retries import Retries, describe
 from floodmark.testing.factories import a_job, a_lease
-from floodmark.worker.retries import Retries, describe
 
 SECOND = timedelta(seconds=1)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from floodmark.calls.retrying import Retrying, RetryPolicy
 from floodmark.errors import Gone, SlowDown, Transient
-from floodmark.telemetry.events import CallRetried, Events
+from floodmark.observability.events import CallRetried, Events
+from floodmark.outbound.retrying import Retrying, RetryPolicy
 
 
 class Line:

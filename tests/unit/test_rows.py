@@ -4,14 +4,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.store.rows import (
-    DUE_COLUMNS,
-    JOB_COLUMNS,
-    WORK_COLUMNS,
-    due_job_from_row,
-    job_from_row,
-    work_from_row,
-)
+from floodmark.store.rows import DUE_COLUMNS, JOB_COLUMNS, WORK_COLUMNS, due_job_from_row, job_from_row, work_from_row
 
 pytestmark = pytest.mark.spec("E4", "G9")
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from floodmark.execution import Hold, State
-from floodmark.ids import new_id
-from floodmark.job import NEVER, CatchUp, DueJob, Overlap, Policy, Priority, ScheduleType, When
+from floodmark.model.execution import Hold, State
+from floodmark.model.ids import new_id
+from floodmark.model.job import NEVER, CatchUp, DueJob, Overlap, Policy, Priority, ScheduleType, When
 from floodmark.scheduler.scheduler import decide_one
 from floodmark.store.port import Decision, NewExecution
 

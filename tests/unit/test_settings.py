@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from floodmark.errors import InvalidInput
-from floodmark.job import CatchUp
+from floodmark.model.job import CatchUp
 from floodmark.settings import Settings, keys, load
 from floodmark.settings.__main__ import example, page
 

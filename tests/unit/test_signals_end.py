@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.eventloop import stopped_by_signals
+from floodmark.process.eventloop import stopped_by_signals
 
 
 class WithoutSignals(asyncio.SelectorEventLoop):

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from floodmark.execution import ENDED, MOVES, State
+from floodmark.model.execution import ENDED, MOVES, State
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "how-it-works.md"
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from floodmark.sources.telegram.accounts import AccountRow
+from floodmark.sources.telegram.channels import Acquaintance
 from floodmark.sources.telegram.choosing import Desks, Line, choose
-from floodmark.store.accounts import AccountRow
-from floodmark.store.channels import Acquaintance
 
 
 def an_account(name: str, **fields: Any) -> AccountRow:

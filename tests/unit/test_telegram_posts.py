@@ -8,7 +8,7 @@ import pytest
 from telethon.extensions import BinaryReader
 from telethon.tl import types
 
-from floodmark.batch import Item
+from floodmark.model.batch import Item
 from floodmark.sources.telegram.posts import item_of, items_of
 from floodmark.store.packing import pack
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from floodmark.threads import DaemonThreads
+from floodmark.process.threads import DaemonThreads
 
 
 @pytest.mark.spec("E7", "G6")
@@ -41,7 +41,7 @@ def test_what_a_function_raises_reaches_whoever_waits() -> None:
 def test_a_function_that_blocks_does_not_keep_the_process() -> None:
     script = (
         "import time\n"
-        "from floodmark.threads import DaemonThreads\n"
+        "from floodmark.process.threads import DaemonThreads\n"
         "DaemonThreads(1).submit(time.sleep, 60)\n"
         "time.sleep(0.2)\n"
     )

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from floodmark.errors import InvalidInput
-from floodmark.job import NEVER, Frequency, ScheduleType, When
+from floodmark.model.job import NEVER, Frequency, ScheduleType, When
 from floodmark.triggers import between, instants, trigger_of
 
 ANCHOR = datetime(2026, 5, 4, 9, 7, 3, tzinfo=UTC)

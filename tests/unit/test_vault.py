@@ -9,8 +9,8 @@ import pytest
 from pydantic import SecretStr
 
 from floodmark.errors import Conflict, InvalidInput, Unavailable
+from floodmark.security.vault import Vault
 from floodmark.settings import Settings
-from floodmark.vault import Vault
 
 KEY = "correct horse battery staple"
 SECRET = "1BVtsOK4Bu-a-session-that-nobody-may-see"
@@ -126,7 +126,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def test_processes_that_start_at_once_agree_on_one_key(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from floodmark.vault import Vault\n"
+        "import sys; from pathlib import Path; from floodmark.security.vault import Vault\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "print(Vault(None, Path('home/secret.key')).seal('x', label='a'))"
     )

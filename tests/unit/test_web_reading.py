@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from floodmark.batch import Page
-from floodmark.http.client import Answer
+from floodmark.model.batch import Page
+from floodmark.outbound.client import Answer
 from floodmark.sources.web.charsets import decoded
 from floodmark.sources.web.reading import SITEMAP, Kind, Seen, is_file, read
 from floodmark.sources.web.urls import Scope

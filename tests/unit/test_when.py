@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from floodmark.errors import InvalidInput
-from floodmark.job import Frequency, Priority, ScheduleType, When
+from floodmark.model.job import Frequency, Priority, ScheduleType, When
 from floodmark.triggers import trigger_of
-from floodmark.when import priority_of, when_of, words_of
+from floodmark.triggers.parsing import priority_of, when_of, words_of
 
 NOON = datetime(2026, 10, 1, 12, tzinfo=UTC)
 

@@ -21,9 +21,9 @@ from msgspec import Struct
 from sqlalchemy.exc import DBAPIError
 
 from floodmark.errors import InvalidInput
-from floodmark.parts import Parts
+from floodmark.operations.stored_tokens import USE_NOTED_EVERY, Role, StoredToken, Tokens, id_in, is_enough
 from floodmark.store.audit import Actor
-from floodmark.store.tokens import USE_NOTED_EVERY, Role, StoredToken, Tokens, id_in, is_enough
+from floodmark.wiring.parts import Parts
 
 from .problems import HttpError, request_id_of
 from .routing import show_secrets

@@ -10,11 +10,12 @@ from msgspec.structs import replace
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 
-from floodmark.parts import Parts
+from floodmark.observability.tracing import Tracing
 from floodmark.settings import Settings
 from floodmark.sources.port import Source
-from floodmark.telemetry.tracing import Tracing
-from floodmark.validation import Validation
+from floodmark.sources.validation import Validation
+from floodmark.version import __version__
+from floodmark.wiring.parts import Parts
 
 from . import problems
 from .document import TAGS, document
@@ -77,8 +78,6 @@ def create_app(
     `sources` check jobs and params instead of those that `parts` were opened with. `turns`: how many
     requests are answered at once.
     """
-    from floodmark import __version__  # noqa: PLC0415 - the package is still being imported when this module is
-
     app = FastAPI(
         title="Floodmark",
         version=__version__,

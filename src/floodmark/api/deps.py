@@ -9,9 +9,9 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from floodmark.office.local import LocalOffice
-from floodmark.parts import Parts
+from floodmark.operations.local import LocalOffice
 from floodmark.store.audit import Actor
+from floodmark.wiring.parts import Parts
 
 from .access import require
 

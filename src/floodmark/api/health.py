@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from floodmark.masking import mask_answer
+from floodmark.security.masking import mask_answer
 
 SERVING = ("ok", "degraded")
 NO_STORE = {"Cache-Control": "no-store"}

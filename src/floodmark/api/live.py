@@ -14,15 +14,16 @@ import structlog
 from msgspec.structs import asdict, replace
 
 from floodmark.errors import FloodmarkError
-from floodmark.execution import ENDED
-from floodmark.health import worker_shape
-from floodmark.masking import mask_answer
-from floodmark.office.local import LocalOffice
-from floodmark.parts import Parts
-from floodmark.shapes import event_shape, execution_shape
+from floodmark.model.execution import ENDED
+from floodmark.model.shapes import event_shape, execution_shape
+from floodmark.operations.health import worker_shape
+from floodmark.operations.local import LocalOffice
+from floodmark.security.masking import mask_answer
 from floodmark.store.audit import Actor
 from floodmark.store.port import Event
-from floodmark.store.watching import Watching
+from floodmark.wiring.parts import Parts
+
+from .watching import Watching
 
 Kind = Literal["execution", "item", "limit", "breaker", "worker"]
 KINDS: tuple[Kind, ...] = ("execution", "item", "limit", "breaker", "worker")

@@ -5,11 +5,11 @@ from datetime import timedelta
 from typing import Any
 
 from floodmark.errors import Conflict, InvalidInput
-from floodmark.job import CatchUp, Frequency, Overlap, Policy, Priority, ScheduleType, When
-from floodmark.office.local import LocalOffice
-from floodmark.office.port import JobFilter
+from floodmark.model.job import CatchUp, Frequency, Overlap, Policy, Priority, ScheduleType, When
+from floodmark.model.spec import JobSpec
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.port import JobFilter
 from floodmark.settings import Settings
-from floodmark.spec import JobSpec, usual_policy
 
 # What is the same in a request and in a spec.
 _PLAIN = (
@@ -79,7 +79,7 @@ def when_of_columns(given: Mapping[str, Any]) -> When:
 
 
 def _policy(given: Mapping[str, Any], settings: Settings) -> Policy:
-    usual = usual_policy(settings)
+    usual = settings.default_policy()
     return Policy(
         overlap=Overlap(given.get("overlap", usual.overlap)),
         max_instances=given.get("max_instances", usual.max_instances),

@@ -12,7 +12,7 @@ from msgspec import Struct
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
-from floodmark.execution import Execution
+from floodmark.model.execution import Execution
 from floodmark.store.audit import AuditRow
 
 _TEN_YEARS = 315_360_000

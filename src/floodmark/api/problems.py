@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput, NotFound, SourceError, Unavailable
-from floodmark.masking import is_secret_name, mask_answer, mask_text
+from floodmark.security.masking import is_secret_name, mask_answer, mask_text
 
 MEDIA_TYPE = "application/problem+json"
 _SHOWN = 80

@@ -11,9 +11,9 @@ from fastapi import Header
 from starlette.responses import Response
 
 from floodmark.errors import FloodmarkError
-from floodmark.office.local import LocalOffice
-from floodmark.store.idempotency import Claim, IdempotencyKeys
+from floodmark.operations.local import LocalOffice
 
+from .idempotency import Claim, IdempotencyKeys
 from .problems import HttpError
 
 IdempotencyKey = Annotated[

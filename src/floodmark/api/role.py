@@ -4,9 +4,9 @@ import asyncio
 import os
 from datetime import timedelta
 
-from floodmark.parts import Parts
+from floodmark.coordination.loop import Loop
 from floodmark.store.fleet import Fleet
-from floodmark.upkeep.loop import Loop
+from floodmark.wiring.parts import Parts
 
 _PRESENCE = timedelta(seconds=5)
 _LAST_WORDS_SECONDS = 1.0

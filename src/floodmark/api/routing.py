@@ -15,8 +15,8 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Scope
 
-from floodmark.masking import mask_answer
-from floodmark.strict_json import NotJson, read_json
+from floodmark.model.strict_json import NotJson, read_json
+from floodmark.security.masking import mask_answer
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 

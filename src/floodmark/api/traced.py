@@ -3,7 +3,7 @@
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from floodmark.telemetry.tracing import Tracing
+from floodmark.observability.tracing import Tracing
 
 
 class Traced:

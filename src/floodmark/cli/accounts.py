@@ -18,8 +18,8 @@ from .showing import counted, plain, print_json, safe, short, table
 from .times import relative
 
 if TYPE_CHECKING:
-    from floodmark.office.port import Office
-    from floodmark.store.accounts import AccountRow, Added, Person
+    from floodmark.operations.port import Office
+    from floodmark.sources.telegram.accounts import AccountRow, Added, Person
 
 
 AccountName = Annotated[str, typer.Argument(metavar="NAME", help="The name of an account.")]

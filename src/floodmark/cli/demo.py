@@ -11,9 +11,9 @@ from rich.live import Live
 from rich.text import Text
 
 from floodmark.demo import ChannelView, Demo, Summary, View, demo_folder
-from floodmark.durations import format_duration
-from floodmark.eventloop import run, stopped_by_signals
-from floodmark.telemetry.logs import LogListener, configure
+from floodmark.model.durations import format_duration
+from floodmark.observability.logs import LogListener, configure
+from floodmark.process.eventloop import run, stopped_by_signals
 
 from .root import Desk
 from .showing import counted, plain, safe, short, table

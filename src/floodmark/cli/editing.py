@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.errors import InvalidInput
-from floodmark.job import Job, When
-from floodmark.shapes import job_shape
-from floodmark.when import priority_of, words_of
+from floodmark.model.job import Job, When
+from floodmark.model.shapes import job_shape
+from floodmark.triggers.parsing import priority_of, words_of
 
 from .adding.options import JobOptions
 from .grouping import grouped
@@ -17,7 +17,7 @@ from .root import AsJson, Desk, DryRun, JobName
 from .showing import facts, json_line, plain, print_json
 
 if TYPE_CHECKING:
-    from floodmark.office.port import Office
+    from floodmark.operations.port import Office
 
 # Columns that follow from others, or that every change moves.
 _DERIVED = ("version", "updated_at", "next_run", "planned_until", "invalid_reason")

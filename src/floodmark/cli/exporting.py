@@ -8,11 +8,11 @@ from msgspec import Struct
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from floodmark.errors import NotFound
-from floodmark.office.port import Office
-from floodmark.office.posts import posts_of
-from floodmark.posts import chat_of
+from floodmark.model.posts import chat_of
+from floodmark.operations.port import Office
+from floodmark.operations.posts import posts_of
 from floodmark.sinks.files import Artifacts
-from floodmark.store.posts import PostReader
+from floodmark.sources.telegram.stored_posts import PostReader
 
 from .root import Desk
 from .showing import console

@@ -12,23 +12,23 @@ from rich.table import Column
 from rich.text import Text
 
 from floodmark.app import Floodmark
-from floodmark.durations import format_duration
 from floodmark.errors import InvalidInput, Unavailable
-from floodmark.eventloop import ended_by_signals
-from floodmark.fetching import Fetch, FetchedChat, RemoteFetch, Wanted
-from floodmark.fetching import Progress as Stand
-from floodmark.office.accounts import accounts_of
-from floodmark.office.local import LocalOffice
-from floodmark.office.port import Office
-from floodmark.office.remote import RemoteOffice
-from floodmark.parts import open_parts
+from floodmark.model.durations import format_duration
+from floodmark.observability.logs import configure
+from floodmark.observability.metrics import render
+from floodmark.operations.accounts import accounts_of
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.port import Office
+from floodmark.operations.remote import RemoteOffice
+from floodmark.outbound.push import is_pushed, pushing_short_run, require_gateway
+from floodmark.process.eventloop import ended_by_signals
+from floodmark.runtime.fetching import Fetch, FetchedChat, RemoteFetch, Wanted
+from floodmark.runtime.fetching import Progress as Stand
+from floodmark.sources.telegram.accounts import AccountRow
 from floodmark.sources.telegram.source import HOW_TO_ADD
 from floodmark.sources.telegram.targets import canonical
-from floodmark.store.accounts import AccountRow
 from floodmark.store.audit import Actor
-from floodmark.telemetry.logs import configure
-from floodmark.telemetry.metrics import render
-from floodmark.telemetry.push import is_pushed, pushing_short_run, require_gateway
+from floodmark.wiring.parts import open_parts
 
 from .root import Desk
 from .session import open_office, whoever_types

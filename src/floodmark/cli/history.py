@@ -11,12 +11,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from floodmark.durations import format_duration
 from floodmark.errors import InvalidInput, NotFound
-from floodmark.execution import Execution, State
-from floodmark.ids import floor_id
-from floodmark.notes import notes_of
-from floodmark.shapes import execution_shape
+from floodmark.model.durations import format_duration
+from floodmark.model.execution import Execution, State
+from floodmark.model.ids import floor_id
+from floodmark.model.notes import notes_of
+from floodmark.model.shapes import execution_shape
 
 from .asking import go_ahead
 from .parsing import duration
@@ -25,7 +25,7 @@ from .showing import counted, facts, json_line, plain, print_json, short, state,
 from .times import both, relative
 
 if TYPE_CHECKING:
-    from floodmark.office.port import Letters, Office
+    from floodmark.operations.port import Letters, Office
     from floodmark.store.dead_letters import Group
 
 _ID_SHOWN = 13
@@ -363,7 +363,7 @@ async def _chosen(
 
 
 def _these(letters: Sequence[Execution]) -> "Letters":
-    from floodmark.office.port import Letters  # noqa: PLC0415 - loaded with the office
+    from floodmark.operations.port import Letters  # noqa: PLC0415 - loaded with the office
 
     return Letters(ids=tuple(letter.execution_id for letter in letters))
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from floodmark.durations import format_duration
 from floodmark.errors import InvalidInput, NotFound
-from floodmark.execution import ACTIVE, Execution
-from floodmark.job import SCHEDULER_VERSION, Job, Priority
-from floodmark.shapes import execution_shape, job_shape
+from floodmark.model.durations import format_duration
+from floodmark.model.execution import ACTIVE, Execution
+from floodmark.model.job import SCHEDULER_VERSION, Job, Priority
+from floodmark.model.shapes import execution_shape, job_shape
 from floodmark.triggers import zone_of
-from floodmark.when import priority_of, words_of
+from floodmark.triggers.parsing import priority_of, words_of
 
 from .asking import go_ahead
 from .history import executions_table
@@ -21,8 +21,8 @@ from .showing import counted, facts, json_line, plain, print_json, safe, short, 
 from .times import both, due, relative, upcoming
 
 if TYPE_CHECKING:
-    from floodmark.explain import Explanation
-    from floodmark.office.port import Office
+    from floodmark.operations.port import Office
+    from floodmark.rules.explain import Explanation
 
 _MOST_AT_ONCE = 500
 # Below this width the times of the clock are left out, and names and schedules are cut, so that a job is one line.
@@ -67,7 +67,7 @@ def ls(
     }
 
     async def work(office: "Office") -> list[Job]:
-        from floodmark.office.port import JobFilter  # noqa: PLC0415 - loaded with the office
+        from floodmark.operations.port import JobFilter  # noqa: PLC0415 - loaded with the office
 
         return await office.jobs(JobFilter(**wanted), after=after, limit=limit)
 

@@ -20,10 +20,10 @@ from .root import Desk
 from .showing import console, plain
 
 if TYPE_CHECKING:
-    from floodmark.office.accounts import AccountVerbs, Known
-    from floodmark.office.port import NewAccount, Office
+    from floodmark.operations.accounts import AccountVerbs, Known
+    from floodmark.operations.port import NewAccount, Office
+    from floodmark.sources.telegram.accounts import Added, Person
     from floodmark.sources.telegram.login import Application, Server, SignedIn
-    from floodmark.store.accounts import Added, Person
 
 SESSION_VARIABLE = "TELEGRAM_SESSION"
 
@@ -48,7 +48,7 @@ class Request(msgspec.Struct, kw_only=True):
 
     def new(self, session: str = "", identity: int | None = None, *, is_checked: bool = False) -> "NewAccount":
         """The account that the office is asked to store."""
-        from floodmark.office.port import NewAccount  # noqa: PLC0415 - heavy
+        from floodmark.operations.port import NewAccount  # noqa: PLC0415 - heavy
 
         return NewAccount(
             name=self.name,
@@ -66,7 +66,7 @@ class Request(msgspec.Struct, kw_only=True):
 
 def verbs_of(office: "Office") -> "AccountVerbs":
     """The accounts of the installation that a command is meant for."""
-    from floodmark.office.accounts import accounts_of  # noqa: PLC0415 - heavy
+    from floodmark.operations.accounts import accounts_of  # noqa: PLC0415 - heavy
 
     return accounts_of(office)
 
@@ -117,7 +117,7 @@ def _session_of(given: str) -> str:
 
 def log_in(desk: Desk, request: Request, known: "Known", server_text: str | None) -> "tuple[Added, Person | None]":
     """Log in by phone, on this machine, and store the session that was made by it."""
-    from floodmark.office.accounts import application_of  # noqa: PLC0415 - heavy
+    from floodmark.operations.accounts import application_of  # noqa: PLC0415 - heavy
     from floodmark.sources.telegram import login  # noqa: PLC0415 - heavy
 
     server = None if server_text is None else login.server_from(server_text)

@@ -10,8 +10,8 @@ import typer
 from rich.text import Text
 
 from floodmark.errors import InvalidInput, NotFound
-from floodmark.execution import State
-from floodmark.ids import floor_id
+from floodmark.model.execution import State
+from floodmark.model.ids import floor_id
 
 from .parsing import duration
 from .root import AsJson, Desk
@@ -20,8 +20,8 @@ from .story import LEVELS, Entry, Level, batches_of, changes_of, in_order, story
 from .times import absolute
 
 if TYPE_CHECKING:
-    from floodmark.execution import Execution
-    from floodmark.office.port import Office
+    from floodmark.model.execution import Execution
+    from floodmark.operations.port import Office
     from floodmark.store.port import Event
 
 _LOOK_SECONDS = 0.5

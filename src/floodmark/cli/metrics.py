@@ -25,7 +25,7 @@ def described(context: typer.Context, as_json: AsJson = False) -> None:
 def list_metrics(context: typer.Context, word: Only = None, as_json: AsJson = False) -> None:
     """List every metric: its type, its labels, what it says, and who sets it. Labels in italics can grow."""
     desk = Desk.of(context)
-    from floodmark.telemetry.metrics.catalogue import CHAPTERS, Chapter, Described  # noqa: PLC0415 - nobody else needs it
+    from floodmark.observability.metrics.catalogue import CHAPTERS, Chapter, Described  # noqa: PLC0415 - nobody else needs it
 
     def wanted_of(chapter: Chapter) -> list[Described]:
         is_whole = word is None or word.lower() in chapter.title.lower()

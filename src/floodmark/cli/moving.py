@@ -18,12 +18,12 @@ from .showing import counted, facts, plain, print_json, short, table
 from .times import absolute, due, relative
 
 if TYPE_CHECKING:
-    from floodmark.moving.apscheduler import Imported
-    from floodmark.moving.crontab import LineError
-    from floodmark.moving.shadow import JobParity, ParityReport, ShadowStatus
-    from floodmark.office.moving import MovingVerbs
-    from floodmark.office.port import Office
-    from floodmark.store.moved import Imports, Moved, NewJob
+    from floodmark.importers.apscheduler import Imported
+    from floodmark.importers.crontab import LineError
+    from floodmark.importers.moved import Imports, Moved, NewJob
+    from floodmark.importers.shadow import JobParity, ParityReport, ShadowStatus
+    from floodmark.operations.moving import MovingVerbs
+    from floodmark.operations.port import Office
 
 _STYLES = {"equal": "green", "differs": "bold red", "invalid": "bold red", "nothing": "dim"}
 _LISTED = 20
@@ -132,7 +132,7 @@ def report(
     within = duration(tolerance)
 
     async def work(office: "Office") -> "ParityReport":
-        from floodmark.store.shadow import Record  # noqa: PLC0415 - loads the database
+        from floodmark.importers.stored_shadow import Record  # noqa: PLC0415 - loads the database
 
         record = Record(table=table_name, job_column=job_column, time_column=time_column)
         return await _verbs(office).report(hours=hours, tolerance=within, record=record, jobs=jobs or ())
@@ -239,7 +239,7 @@ def migrate_jobs(
 
     def move(*, only_try: bool) -> "Moved":
         async def work(office: "Office") -> "Moved":
-            from floodmark.store.moved import Which  # noqa: PLC0415 - loads the database
+            from floodmark.importers.moved import Which  # noqa: PLC0415 - loads the database
 
             which = Which(jobs=tuple(jobs or ()), tag=tag, domain=domain, everything=everything)
             return await _verbs(office).move(which, back=back, dry_run=only_try)
@@ -313,9 +313,9 @@ def crontab(
     desk = Desk.of(context)
 
     async def work(office: "Office") -> "tuple[Imports, list[NewJob], Sequence[LineError]]":
-        from floodmark.job import Policy  # noqa: PLC0415 - `--help` should not wait for it
-        from floodmark.moving.crontab import read_crontab  # noqa: PLC0415
-        from floodmark.moving.making import jobs_of_crontab  # noqa: PLC0415
+        from floodmark.importers.crontab import read_crontab  # noqa: PLC0415
+        from floodmark.importers.making import jobs_of_crontab  # noqa: PLC0415
+        from floodmark.model.job import Policy  # noqa: PLC0415 - `--help` should not wait for it
 
         is_system = system if system is not None else file.absolute().is_relative_to("/etc")
         found = read_crontab(_text_of(file), is_system=is_system, timezone=tz or _local_zone())
@@ -351,9 +351,9 @@ def from_apscheduler(
     desk = Desk.of(context)
 
     async def work(office: "Office") -> "tuple[Imports, list[NewJob], list[tuple[str, ...]]]":
-        from floodmark.moving.apscheduler import read_job  # noqa: PLC0415 - as above
-        from floodmark.moving.making import jobs_of_apscheduler  # noqa: PLC0415
-        from floodmark.store.foreign import stored_jobs  # noqa: PLC0415
+        from floodmark.importers.apscheduler import read_job  # noqa: PLC0415 - as above
+        from floodmark.importers.foreign import stored_jobs  # noqa: PLC0415
+        from floodmark.importers.making import jobs_of_apscheduler  # noqa: PLC0415
 
         found: list[Imported] = []
         errors: list[tuple[str, ...]] = []
@@ -396,8 +396,8 @@ def from_celery(
     desk = Desk.of(context)
 
     async def work(office: "Office") -> "tuple[Imports, list[NewJob], list[tuple[str, ...]]]":
-        from floodmark.moving.beat_files import read_beat  # noqa: PLC0415 - as above
-        from floodmark.moving.making import jobs_of_celery  # noqa: PLC0415
+        from floodmark.importers.beat_files import read_beat  # noqa: PLC0415 - as above
+        from floodmark.importers.making import jobs_of_celery  # noqa: PLC0415
 
         found, wrong = read_beat(what, timezone=tz)
         errors: list[tuple[str, ...]] = [(name, "", error, hint) for name, error, hint in wrong]
@@ -438,7 +438,7 @@ def _tell(
 def _show_imports(
     desk: Desk, imports: "Imports", made: "Sequence[NewJob]", errors: Sequence[tuple[str, ...]], *, is_tried: bool
 ) -> None:
-    from floodmark.when import words_of  # noqa: PLC0415 - as above
+    from floodmark.triggers.parsing import words_of  # noqa: PLC0415 - as above
 
     rows: list[list[object]] = [
         [Text(one.spec.name or "", style="bold"), words_of(one.spec.when), short(_work(one), 60)]
@@ -480,6 +480,6 @@ def _local_zone() -> str:
 
 
 def _verbs(office: "Office") -> "MovingVerbs":
-    from floodmark.office.moving import moving_of  # noqa: PLC0415 - loads the database
+    from floodmark.operations.moving import moving_of  # noqa: PLC0415 - loads the database
 
     return moving_of(office)

@@ -12,7 +12,7 @@ from .root import AsJson, Desk
 from .showing import plain, print_json
 
 if TYPE_CHECKING:
-    from floodmark.notifying.port import Channel, Message
+    from floodmark.notifications.port import Channel, Message
     from floodmark.settings import Settings
 
 notify = typer.Typer(help="Tell people of trouble over Slack, a webhook or e-mail: try whether it works.")
@@ -51,8 +51,8 @@ def _say(desk: Desk, result: dict[str, Any]) -> None:
 
 
 async def _sent(settings: "Settings") -> list[dict[str, Any]]:
-    from floodmark.notifying.making import channels_of, http_for  # noqa: PLC0415 - heavy
-    from floodmark.notifying.wording import a_test  # noqa: PLC0415 - heavy
+    from floodmark.notifications.making import channels_of, http_for  # noqa: PLC0415 - heavy
+    from floodmark.notifications.wording import a_test  # noqa: PLC0415 - heavy
 
     message = a_test(at=datetime.now(UTC), instance=settings.hostname)
     async with http_for(settings) as http:
@@ -66,7 +66,7 @@ async def _sent(settings: "Settings") -> list[dict[str, Any]]:
 
 
 async def _tried(channel: "Channel", message: "Message") -> dict[str, Any]:
-    from floodmark.notifying.port import NotSent  # noqa: PLC0415 - loaded with the channels
+    from floodmark.notifications.port import NotSent  # noqa: PLC0415 - loaded with the channels
 
     told: dict[str, Any] = {"channel": channel.name, "to": channel.where, "id": message.id, "error": None, "hint": None}
     try:

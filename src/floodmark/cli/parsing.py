@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from floodmark.durations import parse_every
 from floodmark.errors import InvalidInput
-from floodmark.strict_json import TooDeep, require_shallow
+from floodmark.model.durations import parse_every
+from floodmark.model.strict_json import TooDeep, require_shallow
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ from .root import AsJson, Desk
 from .showing import counted, facts, plain, print_json, safe, short, table
 
 if TYPE_CHECKING:
-    from floodmark.office.port import Office
+    from floodmark.operations.port import Office
     from floodmark.sources.cookies.difference import Difference
-    from floodmark.store.reports import CookieReport
+    from floodmark.sources.cookies.stored_reports import CookieReport
 
 _WORDS = {"before": "before consent", "accept": "after accepting", "reject": "after rejecting"}
 _PURPOSES = {"necessary": "green", "preferences": "blue", "statistics": "yellow", "marketing": "red", "unknown": "dim"}
@@ -75,7 +75,7 @@ def cookies(
 
 
 async def _compared(office: "Office", domain: str, scan: str | None, against: str | None) -> "Difference":
-    from floodmark.office.reports import reports_of  # noqa: PLC0415 - loaded with the office
+    from floodmark.operations.reports import reports_of  # noqa: PLC0415 - loaded with the office
 
     return await reports_of(office).difference(domain, scan, against)
 
@@ -83,7 +83,7 @@ async def _compared(office: "Office", domain: str, scan: str | None, against: st
 async def _found(
     office: "Office", domain: str, scan: str | None, *, with_files: bool
 ) -> "tuple[CookieReport, dict[str, bytes]]":
-    from floodmark.office.reports import reports_of  # noqa: PLC0415 - as above
+    from floodmark.operations.reports import reports_of  # noqa: PLC0415 - as above
 
     verbs = reports_of(office)
     found = await verbs.cookies(domain, scan)

@@ -18,7 +18,7 @@ from .showing import console, plain
 
 if TYPE_CHECKING:
     from floodmark.app import Floodmark
-    from floodmark.office.port import Office
+    from floodmark.operations.port import Office
     from floodmark.settings import Settings
 
 T = TypeVar("T")
@@ -231,7 +231,7 @@ def start(
 ) -> None:
     """Collect every item once: a scheduler for incremental collection."""
     if version:
-        from floodmark import __version__  # noqa: PLC0415 - the name is needed here only
+        from floodmark.version import __version__  # noqa: PLC0415 - the name is needed here only
 
         typer.echo(f"floodmark {__version__}")
         raise typer.Exit
@@ -267,7 +267,7 @@ def _help_for(error: TyperException) -> str:
 
 
 def _surprised(error: Exception, *, is_debugging: bool) -> int:
-    from floodmark.masking import mask_text  # noqa: PLC0415 - hardly ever needed
+    from floodmark.security.masking import mask_text  # noqa: PLC0415 - hardly ever needed
 
     if is_debugging or os.environ.get("FLOODMARK_DEBUG", "") not in ("", "0"):
         sys.stderr.write(mask_text("".join(traceback.format_exception(error))))

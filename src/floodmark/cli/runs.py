@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from floodmark.durations import format_duration
-from floodmark.execution import ENDED, Execution, State
-from floodmark.job import Job
-from floodmark.notes import notes_of
-from floodmark.shapes import execution_shape
+from floodmark.model.durations import format_duration
+from floodmark.model.execution import ENDED, Execution, State
+from floodmark.model.job import Job
+from floodmark.model.notes import notes_of
+from floodmark.model.shapes import execution_shape
 from floodmark.triggers import instants, zone_of
 from floodmark.triggers.cron import cron
 
@@ -23,7 +23,7 @@ from .showing import plain, print_json, table
 from .times import clock_changes, relative, upcoming
 
 if TYPE_CHECKING:
-    from floodmark.office.port import Office
+    from floodmark.operations.port import Office
 
 _LOOK_SECONDS = 0.3
 

@@ -6,19 +6,19 @@ import sys
 
 import structlog
 
-from floodmark import __version__
 from floodmark.api.server import HttpServer
 from floodmark.app import Floodmark, telegram_ports
-from floodmark.eventloop import run
-from floodmark.job import Job
-from floodmark.masking import mask_text
-from floodmark.parts import Parts
+from floodmark.model.job import Job
+from floodmark.observability.logs import LogListener, configure
+from floodmark.outbound.push import is_pushed, is_scraped, require_gateway
+from floodmark.process.eventloop import run
+from floodmark.runtime.processes import Supervisor
+from floodmark.security.masking import mask_text
 from floodmark.settings import Settings
 from floodmark.sources.telegram.source import HOW_TO_ADD, what_is_missing
 from floodmark.store.jobs import Jobs
-from floodmark.telemetry.logs import LogListener, configure
-from floodmark.telemetry.push import is_pushed, is_scraped, require_gateway
-from floodmark.worker.processes import Supervisor
+from floodmark.version import __version__
+from floodmark.wiring.parts import Parts
 
 from .root import Desk
 from .showing import facts

@@ -13,11 +13,11 @@ from sqlalchemy import make_url
 
 from floodmark.app import Floodmark
 from floodmark.errors import FloodmarkError, InvalidInput
-from floodmark.office.local import LocalOffice
-from floodmark.office.port import Office
-from floodmark.parts import open_parts
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.port import Office
 from floodmark.settings import Settings, load
 from floodmark.store.audit import Actor
+from floodmark.wiring.parts import open_parts
 
 
 @asynccontextmanager
@@ -30,7 +30,7 @@ async def open_office(overrides: Mapping[str, str], *, only_reads: bool = False)
         return
     # An HTTP client, which takes a while to import.
     from floodmark.client import Client  # noqa: PLC0415
-    from floodmark.office.remote import RemoteOffice  # noqa: PLC0415
+    from floodmark.operations.remote import RemoteOffice  # noqa: PLC0415
 
     token = settings.floodmark_token
     async with Client(settings.floodmark_url, None if token is None else token.get_secret_value()) as client:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import Struct
 
-from floodmark.durations import format_duration
-from floodmark.execution import Execution, State
+from floodmark.model.durations import format_duration
+from floodmark.model.execution import Execution, State
 
 if TYPE_CHECKING:
     from floodmark.store.audit import AuditRow

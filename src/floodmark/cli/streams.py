@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from floodmark.errors import FloodmarkError, InvalidInput, NotFound
-from floodmark.shapes import event_shape
+from floodmark.model.shapes import event_shape
 
 from .asking import go_ahead
 from .parsing import json_object, moment_of
@@ -20,7 +20,7 @@ from .showing import counted, facts, json_line, plain, print_json, safe, short, 
 from .times import both, relative
 
 if TYPE_CHECKING:
-    from floodmark.office.port import Office
+    from floodmark.operations.port import Office
     from floodmark.store.events import StoredItem
     from floodmark.store.port import Event
     from floodmark.store.watermarks import StreamState

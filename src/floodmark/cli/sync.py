@@ -8,16 +8,16 @@ import typer
 from rich.text import Text
 
 from floodmark.errors import InvalidInput
-from floodmark.job import Frequency, ScheduleType, When
-from floodmark.when import words_of
+from floodmark.model.job import Frequency, ScheduleType, When
+from floodmark.triggers.parsing import words_of
 
 from .root import AsJson, Desk, DryRun
 from .showing import counted, facts, json_line, plain, print_json, safe, short, table
 from .times import relative
 
 if TYPE_CHECKING:
-    from floodmark.office.port import Office
-    from floodmark.office.sync import SyncVerbs
+    from floodmark.operations.port import Office
+    from floodmark.operations.sync import SyncVerbs
     from floodmark.sync.difference import Change, RowError
     from floodmark.sync.report import LastSync, Report, SyncStatus
 
@@ -141,6 +141,6 @@ def _last(last: "LastSync | None", now: datetime) -> list[tuple[str, object]]:
 
 
 def _verbs(office: "Office") -> "SyncVerbs":
-    from floodmark.office.sync import sync_of  # noqa: PLC0415 - loads the database
+    from floodmark.operations.sync import sync_of  # noqa: PLC0415 - loads the database
 
     return sync_of(office)

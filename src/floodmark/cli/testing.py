@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from floodmark.eventloop import stopped_by_signals
+from floodmark.process.eventloop import stopped_by_signals
 
 from .root import Desk
 from .showing import counted, plain, table

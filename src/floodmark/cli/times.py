@@ -2,8 +2,8 @@
 
 from datetime import datetime, timedelta, tzinfo
 
-from floodmark.durations import format_duration
-from floodmark.job import NEVER
+from floodmark.model.durations import format_duration
+from floodmark.model.job import NEVER
 from floodmark.triggers.upcoming import clock_changes, upcoming
 
 __all__ = ["absolute", "both", "clock_changes", "due", "relative", "upcoming"]

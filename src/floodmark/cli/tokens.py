@@ -16,9 +16,9 @@ from .showing import plain, print_json, safe, table
 from .times import relative
 
 if TYPE_CHECKING:
-    from floodmark.office.port import Office
-    from floodmark.office.tokens import TokenVerbs
-    from floodmark.store.tokens import Minted, Role, TokenRow
+    from floodmark.operations.port import Office
+    from floodmark.operations.stored_tokens import Minted, Role, TokenRow
+    from floodmark.operations.tokens import TokenVerbs
 
 _STYLES = {"active": "green", "expired": "yellow", "revoked": "dim"}
 
@@ -127,13 +127,13 @@ def revoke(
 
 
 def _store(office: "Office") -> "TokenVerbs":
-    from floodmark.office.tokens import tokens_of  # noqa: PLC0415 - loads the database
+    from floodmark.operations.tokens import tokens_of  # noqa: PLC0415 - loads the database
 
     return tokens_of(office)
 
 
 def _role(text: str) -> "Role":
-    from floodmark.store.tokens import Role  # noqa: PLC0415 - loads the database
+    from floodmark.operations.stored_tokens import Role  # noqa: PLC0415 - loads the database
 
     for known in get_args(Role):
         if text == known:

@@ -11,16 +11,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from floodmark.durations import format_duration
 from floodmark.errors import Unavailable
+from floodmark.model.durations import format_duration
 
 from .root import AsJson, Desk
 from .running import Seconds
 from .showing import print_json, safe, short
 
 if TYPE_CHECKING:
-    from floodmark.office.port import Office
-    from floodmark.store.overview import Overview
+    from floodmark.operations.overview import Overview
+    from floodmark.operations.port import Office
 
 _EVERY_SECONDS = 1.0
 # From these widths on there is room for more columns.

@@ -9,8 +9,8 @@ import msgspec
 import typer
 from rich.text import Text
 
-from floodmark.durations import format_duration, parse_every
 from floodmark.errors import InvalidInput
+from floodmark.model.durations import format_duration, parse_every
 
 from .asking import go_ahead
 from .grouping import grouped
@@ -19,9 +19,9 @@ from .showing import counted, facts, plain, print_json, safe, short, table
 from .times import relative
 
 if TYPE_CHECKING:
-    from floodmark.office.port import Office
-    from floodmark.office.triggers import TriggerVerbs
-    from floodmark.store.triggers import Kind, NewTrigger, TriggersStatus, TriggerStatus, Unmatched
+    from floodmark.inbound.triggers import Kind, NewTrigger, TriggersStatus, TriggerStatus, Unmatched
+    from floodmark.operations.port import Office
+    from floodmark.operations.triggers import TriggerVerbs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +171,7 @@ def webhook(
 
     floodmark triggers add webhook '/sources/{source_id}/crawl' --job news --signed
     """
-    from floodmark.store.triggers import a_secret  # noqa: PLC0415 - loads the database
+    from floodmark.inbound.triggers import a_secret  # noqa: PLC0415 - loads the database
 
     desk = Desk.of(context)
     given = sys.stdin.readline().strip() if secret == _STANDARD_INPUT else secret
@@ -235,7 +235,7 @@ def _add(context: typer.Context, new: "NewTrigger", options: TriggerOptions) -> 
 
 
 def _new(kind: "Kind", pattern: str, options: TriggerOptions, *, secret: str | None = None) -> "NewTrigger":
-    from floodmark.store.triggers import NewTrigger  # noqa: PLC0415 - loads the database
+    from floodmark.inbound.triggers import NewTrigger  # noqa: PLC0415 - loads the database
 
     return NewTrigger(
         kind=kind,
@@ -315,6 +315,6 @@ def _kind(text: str | None) -> "Kind | None":
 
 
 def _verbs(office: "Office") -> "TriggerVerbs":
-    from floodmark.office.triggers import triggers_of  # noqa: PLC0415 - loads the database
+    from floodmark.operations.triggers import triggers_of  # noqa: PLC0415 - loads the database
 
     return triggers_of(office)

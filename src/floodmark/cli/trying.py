@@ -43,8 +43,8 @@ def try_url(
 
 
 async def _look(settings: "Settings", url: str, *, obeys_robots: bool) -> "Tried":
-    from floodmark.parts import http_of  # noqa: PLC0415 - heavy
     from floodmark.sources.web.trying import tried  # noqa: PLC0415 - heavy
+    from floodmark.wiring.parts import http_of  # noqa: PLC0415 - heavy
 
     agent = settings.http_user_agent or "floodmark"
     async with http_of(settings) as http:

@@ -17,10 +17,10 @@ from .showing import plain, print_json, safe, table
 from .times import relative
 
 if TYPE_CHECKING:
-    from floodmark.doctor import Finding
-    from floodmark.office.port import Office
+    from floodmark.operations.doctor import Finding
+    from floodmark.operations.port import Office
+    from floodmark.operations.rekeying import Rekeyed
     from floodmark.store.fleet import WorkerInfo
-    from floodmark.store.rekeying import Rekeyed
 
 
 def workers(
@@ -85,10 +85,10 @@ def migrate(
     async def work(*, is_trial: bool) -> tuple[str | None, str | None]:
         from alembic.util import CommandError  # noqa: PLC0415 - heavy
 
+        from floodmark.observability.events import Events  # noqa: PLC0415 - heavy
         from floodmark.store.database import open_database  # noqa: PLC0415 - heavy
         from floodmark.store.migrate import current, newest  # noqa: PLC0415 - heavy
         from floodmark.store.migrate import migrate as change  # noqa: PLC0415 - heavy
-        from floodmark.telemetry.events import Events  # noqa: PLC0415 - heavy
 
         database = open_database(settings.database_url, events=Events())
         try:
@@ -167,8 +167,8 @@ def rotate_key(context: typer.Context, yes: Yes = False, as_json: AsJson = False
         return None
 
     async def work() -> "Rekeyed":
-        from floodmark.store.rekeying import rekey  # noqa: PLC0415 - heavy
-        from floodmark.vault import Vault  # noqa: PLC0415 - heavy
+        from floodmark.operations.rekeying import rekey  # noqa: PLC0415 - heavy
+        from floodmark.security.vault import Vault  # noqa: PLC0415 - heavy
 
         from .session import open_here  # noqa: PLC0415 - heavy
 
@@ -188,8 +188,8 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
     desk = Desk.of(context)
 
     async def examine() -> "list[Finding]":
-        from floodmark.doctor import Finding  # noqa: PLC0415 - heavy
         from floodmark.errors import Unavailable  # noqa: PLC0415 - beside its use
+        from floodmark.operations.doctor import Finding  # noqa: PLC0415 - heavy
 
         from .session import open_office  # noqa: PLC0415 - heavy
 

@@ -12,7 +12,7 @@ decoding.py   JSON back into the values that it was written from
             print(job.name, job.next_run)
 """
 
-from floodmark.office.port import JobFilter, Letters, NewAccount
+from floodmark.operations.port import JobFilter, Letters, NewAccount
 
 from .client import AccountShown, Client, Fleet, News, Page, Visitor
 from .transport import Denied

@@ -9,30 +9,30 @@ from uuid import uuid4
 
 import msgspec
 
-from floodmark.doctor import Finding
 from floodmark.errors import InvalidInput
-from floodmark.execution import Execution, State
-from floodmark.explain import Explanation
-from floodmark.job import Job
-from floodmark.moving.shadow import ParityReport, Recorded, ShadowStatus
-from floodmark.office.port import Asked, JobFilter, Letters, NewAccount, Tested
+from floodmark.importers.moved import Imports, Moved, NewJob, Which
+from floodmark.importers.shadow import ParityReport, Recorded, ShadowStatus
+from floodmark.inbound.triggers import Kind as TriggerKind
+from floodmark.inbound.triggers import NewTrigger, TriggersStatus, TriggerStatus
+from floodmark.model.execution import Execution, State
+from floodmark.model.job import Job
+from floodmark.operations.doctor import Finding
+from floodmark.operations.overview import Overview
+from floodmark.operations.port import Asked, JobFilter, Letters, NewAccount, Tested
+from floodmark.operations.stored_tokens import Minted, Role, TokenRow
+from floodmark.outbound.breakers import BreakerRow
+from floodmark.outbound.limits import LimitRow
+from floodmark.rules.explain import Explanation
 from floodmark.sources.cookies.difference import Difference as CookieDifference
-from floodmark.store.accounts import AccountRow, Added, Person
+from floodmark.sources.cookies.stored_reports import CookieReport
+from floodmark.sources.telegram.accounts import AccountRow, Added, Person
+from floodmark.sources.telegram.stored_posts import ChatShown, StreamShown
 from floodmark.store.audit import AuditRow
-from floodmark.store.breakers import BreakerRow
 from floodmark.store.dead_letters import Group
 from floodmark.store.events import ItemHistory, StoredItem
 from floodmark.store.fleet import WorkerInfo
 from floodmark.store.job_fields import columns_of
-from floodmark.store.limits import LimitRow
-from floodmark.store.moved import Imports, Moved, NewJob, Which
-from floodmark.store.overview import Overview
 from floodmark.store.port import Event
-from floodmark.store.posts import ChatShown, StreamShown
-from floodmark.store.reports import CookieReport
-from floodmark.store.tokens import Minted, Role, TokenRow
-from floodmark.store.triggers import Kind as TriggerKind
-from floodmark.store.triggers import NewTrigger, TriggersStatus, TriggerStatus
 from floodmark.store.watermarks import StreamState
 from floodmark.sync.report import Report, SyncStatus
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from floodmark.errors import InvalidInput, Unavailable
-from floodmark.job import NEVER, Job, When
+from floodmark.model.job import NEVER, Job, When
 from floodmark.store.port import Event
 from floodmark.triggers import instants, trigger_of
 

@@ -16,9 +16,9 @@ from typing import Any
 import httpx2
 import msgspec
 
-from floodmark import __version__
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput, NotFound, Unavailable
-from floodmark.masking import mask_text
+from floodmark.security.masking import mask_text
+from floodmark.version import __version__
 
 PREFIX = "/api/v2"
 _ATTEMPTS = 3

@@ -14,19 +14,19 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Boolean, Float, Select, String, Text, column, select, table
 
-from floodmark import eventloop
 from floodmark.app import Floodmark
+from floodmark.coordination.redis_errors import redis_errors
 from floodmark.errors import InvalidInput, NotFound, Unavailable
-from floodmark.job import Frequency, ScheduleType, When
-from floodmark.office.local import LocalOffice
-from floodmark.office.sync import sync_of
-from floodmark.parts import open_parts
-from floodmark.redis_errors import redis_errors
+from floodmark.model.job import Frequency, ScheduleType, When
+from floodmark.model.spec import JobSpec
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.sync import sync_of
+from floodmark.process import eventloop
 from floodmark.settings import Settings, load
-from floodmark.spec import JobSpec, usual_policy
 from floodmark.store.audit import Actor
 from floodmark.store.history import History
 from floodmark.store.types import Json, UtcTime
+from floodmark.wiring.parts import open_parts
 
 T = TypeVar("T")
 Work = Callable[[LocalOffice], Awaitable[T]]
@@ -159,7 +159,7 @@ class ScheduleRepository:
             profile_id=profile_id,
             params=params or {},
             schedule_enabled=enabled,
-            policy=usual_policy(settings),
+            policy=settings.default_policy(),
             timeout=settings.scheduler_job_timeout,
             retry_max=settings.parser_retry_max,
         )

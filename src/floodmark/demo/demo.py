@@ -15,22 +15,22 @@ from msgspec import Struct
 
 from floodmark.app import Floodmark
 from floodmark.errors import Conflict
-from floodmark.execution import ENDED
-from floodmark.explain import explain
-from floodmark.job import ScheduleType, When
-from floodmark.parts import Parts
-from floodmark.roles import SchedulerRole, WorkerRole
+from floodmark.model.execution import ENDED
+from floodmark.model.job import ScheduleType, When
+from floodmark.model.spec import JobSpec
+from floodmark.observability.events import CallRetried, ExecutionSettled, ModeChosen, RateLimited
+from floodmark.operations.views import Views
+from floodmark.outbound.limits import Limits
+from floodmark.rules.explain import explain
+from floodmark.runtime.roles import SchedulerRole, WorkerRole
+from floodmark.security.vault import Vault
 from floodmark.settings import Settings
-from floodmark.spec import JobSpec
-from floodmark.store.accounts import Accounts
+from floodmark.sources.telegram.accounts import Accounts
 from floodmark.store.events import EventLog
 from floodmark.store.history import History
 from floodmark.store.jobs import Jobs
-from floodmark.store.limits import Limits
-from floodmark.store.views import Views
-from floodmark.telemetry.events import CallRetried, ExecutionSettled, ModeChosen, RateLimited
 from floodmark.testing.telegram import LoopbackTelegram
-from floodmark.vault import Vault
+from floodmark.wiring.parts import Parts
 
 from .town import ACCOUNTS, STATIONS, Station, Town
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from floodmark.execution import Lease, Queued
-from floodmark.job import Priority
+from floodmark.model.execution import Lease, Queued
+from floodmark.model.job import Priority
 from floodmark.store.port import Extended, Settlement
 
 

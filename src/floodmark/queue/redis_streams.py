@@ -17,13 +17,11 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from floodmark.execution import Lease, Queued
-from floodmark.failpoints import failpoint
-from floodmark.job import Priority
-from floodmark.lua import Script
-from floodmark.outcome import Released
-from floodmark.store.port import Extended, Leasing, Settlement
-from floodmark.telemetry.events import (
+from floodmark.coordination.lua import Script
+from floodmark.model.execution import Lease, Queued
+from floodmark.model.job import Priority
+from floodmark.model.outcome import Released
+from floodmark.observability.events import (
     Events,
     ExecutionsEnqueued,
     ExecutionsLeased,
@@ -31,6 +29,8 @@ from floodmark.telemetry.events import (
     QueueRestored,
     StepFailed,
 )
+from floodmark.process.failpoints import failpoint
+from floodmark.store.port import Extended, Leasing, Settlement
 
 from .port import Queue
 

@@ -9,14 +9,14 @@ from datetime import timedelta
 
 from sqlalchemy import func, select
 
-from floodmark.execution import Lease, Queued, State
-from floodmark.failpoints import failpoint
-from floodmark.job import Priority
-from floodmark.signals.port import Signals, Topic
+from floodmark.coordination.signals.port import Signals, Topic
+from floodmark.model.execution import Lease, Queued, State
+from floodmark.model.job import Priority
+from floodmark.observability.events import Events, ExecutionsEnqueued, ExecutionsLeased
+from floodmark.process.failpoints import failpoint
 from floodmark.store.database import Database
 from floodmark.store.port import Extended, Leasing, Settlement
 from floodmark.store.tables import job_executions
-from floodmark.telemetry.events import Events, ExecutionsEnqueued, ExecutionsLeased
 
 _LOOK_AGAIN = timedelta(seconds=1)
 

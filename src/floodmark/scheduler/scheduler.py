@@ -6,19 +6,18 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from floodmark.coordination.leader import Leader
 from floodmark.errors import InvalidInput
-from floodmark.execution import Hold, State
-from floodmark.failpoints import failpoint
-from floodmark.ids import new_id
-from floodmark.job import DueJob, Priority, ScheduleType
+from floodmark.model.execution import Hold, State
+from floodmark.model.ids import new_id
+from floodmark.model.job import DueJob, Priority, ScheduleType
+from floodmark.observability.events import Events, ExecutionsFired, InvalidJob, SchedulerTicked
+from floodmark.observability.tracing import Started, Tracing
+from floodmark.process.failpoints import failpoint
 from floodmark.queue.port import Publisher
+from floodmark.rules.planner import Action, Fire, plan
 from floodmark.store.port import Decision, Firing, NewExecution
-from floodmark.telemetry.events import Events, ExecutionsFired, InvalidJob, SchedulerTicked
-from floodmark.telemetry.tracing import Started, Tracing
 from floodmark.triggers import trigger_of
-from floodmark.upkeep.leader import Leader
-
-from .planner import Action, Fire, plan
 
 # As many as a step of a tenth of a second can write: much of its time does not depend on how many there are.
 _AT_ONCE = 1000

@@ -13,11 +13,11 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr
 
-from floodmark.durations import parse_every
 from floodmark.errors import InvalidInput
-from floodmark.http.hosts import allowed_hosts, resolved_hosts
-from floodmark.job import CatchUp, Overlap
-from floodmark.notifying.kinds import KINDS, addresses_of, kinds_of, smtp_server
+from floodmark.model.durations import parse_every
+from floodmark.model.hosts import allowed_hosts, resolved_hosts
+from floodmark.model.job import CatchUp, Overlap, Policy
+from floodmark.model.notification_kinds import KINDS, addresses_of, kinds_of, smtp_server
 
 from .showing import Allowed, shown
 
@@ -483,6 +483,16 @@ class Settings(BaseModel):
     def step_timeout(self) -> timedelta:
         """How long one step against PostgreSQL or Redis may take: two of them fit into a lease, with time to spare."""
         return max(_SHORTEST_STEP, min(self.execution_lease, self.scheduler_leader_ttl) / 3)
+
+    def default_policy(self) -> Policy:
+        """Return the policy of a job that sets none of its own."""
+        return Policy(
+            overlap=self.job_overlap,
+            max_instances=self.job_max_instances,
+            coalesce=self.job_coalesce,
+            misfire_grace=self.job_misfire_grace_time,
+            catch_up=self.job_catch_up,
+        )
 
     def origin(self, key: str) -> Origin:
         """Where the value of a key came from; "code" when it was given to the constructor."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from floodmark.masking import MASK, mask_text
+from floodmark.security.masking import MASK, mask_text
 
 
 class Allowed(NamedTuple):

@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from floodmark.posts import Chat, idempotency_key
+from floodmark.coordination.leader import Leader
+from floodmark.model.posts import Chat, idempotency_key
+from floodmark.sources.telegram.stored_posts import ChatDay, ChatNames, PostReader, Posts, StoredPost
 from floodmark.store.fleet import Fleet
-from floodmark.store.posts import ChatDay, ChatNames, PostReader, Posts, StoredPost
-from floodmark.upkeep.leader import Leader
 
 from .atomic import Replacement, alone_in
 

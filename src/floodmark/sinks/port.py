@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from floodmark.batch import Batch, Kept
-from floodmark.execution import Lease
+from floodmark.model.batch import Batch, Kept
+from floodmark.model.execution import Lease
 
 
 class Sink(Protocol):

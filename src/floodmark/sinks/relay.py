@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from floodmark.calls.retrying import Retrying, RetryPolicy
-from floodmark.clock import Clock
-from floodmark.failpoints import failpoint
-from floodmark.lua import Script
+from floodmark.coordination.leader import Leader
+from floodmark.coordination.lua import Script
+from floodmark.model.clock import Clock
+from floodmark.observability.events import Events, EventsRelayed
+from floodmark.observability.tracing import Tracing
+from floodmark.outbound.retrying import Retrying, RetryPolicy
+from floodmark.process.failpoints import failpoint
 from floodmark.store.port import Keeping, Unsent
-from floodmark.telemetry.events import Events, EventsRelayed
-from floodmark.telemetry.tracing import Tracing
-from floodmark.upkeep.leader import Leader
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

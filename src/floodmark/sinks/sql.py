@@ -1,13 +1,13 @@
 """The store as the sink: items, watermark and events in one transaction."""
 
-from floodmark.batch import Batch, Kept
-from floodmark.clock import Clock, SystemClock
 from floodmark.errors import Fenced
-from floodmark.execution import Lease
-from floodmark.failpoints import failpoint
+from floodmark.model.batch import Batch, Kept
+from floodmark.model.clock import Clock, SystemClock
+from floodmark.model.execution import Lease
+from floodmark.observability.events import BatchKept, BatchRefused, Events
+from floodmark.observability.tracing import Tracing
+from floodmark.process.failpoints import failpoint
 from floodmark.store.port import Keeping
-from floodmark.telemetry.events import BatchKept, BatchRefused, Events
-from floodmark.telemetry.tracing import Tracing
 
 
 class SqlSink:

@@ -7,9 +7,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
-from floodmark.batch import Batch, Watermark
-from floodmark.notes import add_note
-from floodmark.spec import JobSpec
+from floodmark.model.batch import Batch, Watermark
+from floodmark.model.notes import add_note
+from floodmark.model.spec import JobSpec
 
 
 class Target(Struct, frozen=True, kw_only=True, gc=False):

@@ -35,8 +35,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from floodmark.batch import Batch, Item, Watermark
 from floodmark.errors import InvalidInput, Permanent
+from floodmark.model.batch import Batch, Item, Watermark
 
 from .port import Context, Target
 

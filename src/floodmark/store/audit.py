@@ -11,9 +11,9 @@ from msgspec import Struct
 from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from floodmark.clock import Clock
-from floodmark.failpoints import OFFICE_POINT, failpoint
-from floodmark.masking import mask_values
+from floodmark.model.clock import Clock
+from floodmark.process.failpoints import OFFICE_POINT, failpoint
+from floodmark.security.masking import mask_values
 
 from .database import Database
 from .dialects import present

@@ -25,8 +25,8 @@ from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from floodmark.errors import InvalidInput, Unavailable, Unreachable
-from floodmark.strict_json import read_stored_json
-from floodmark.telemetry.events import Events, StoreRetried
+from floodmark.model.strict_json import read_stored_json
+from floodmark.observability.events import Events, StoreRetried
 
 from .connecting import LONG_WORK, USUAL_STEP, Connection, PostgresConnector
 from .local_disk import require_local

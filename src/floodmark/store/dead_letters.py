@@ -9,10 +9,10 @@ from msgspec import Struct
 from sqlalchemy import RowMapping, Select, bindparam, exists, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from floodmark.clock import Clock
 from floodmark.errors import InvalidInput, NotFound
-from floodmark.execution import Execution, Queued, State
-from floodmark.job import Priority
+from floodmark.model.clock import Clock
+from floodmark.model.execution import Execution, Queued, State
+from floodmark.model.job import Priority
 
 from .database import Database
 from .dialects import present

@@ -7,8 +7,8 @@ from msgspec import Struct
 from sqlalchemy import func, select, text, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from floodmark.clock import Clock
-from floodmark.execution import State
+from floodmark.model.clock import Clock
+from floodmark.model.execution import State
 
 from .database import Database
 from .dialects import present

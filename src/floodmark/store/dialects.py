@@ -7,7 +7,7 @@ from sqlalchemy import Column, ColumnElement, DateTime, Float, Table, Text, cast
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from floodmark.clock import Clock
+from floodmark.model.clock import Clock
 
 from .database import Database
 from .types import Json, UtcTime

@@ -11,8 +11,8 @@ from msgspec import Struct
 from sqlalchemy import Select, Table, and_, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from floodmark.clock import Clock
 from floodmark.errors import NotFound
+from floodmark.model.clock import Clock
 
 from .database import Database
 from .dialects import raw

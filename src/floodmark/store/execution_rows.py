@@ -4,8 +4,8 @@ from typing import Any
 
 from sqlalchemy import select
 
-from floodmark.execution import Execution, Hold, State
-from floodmark.job import Priority
+from floodmark.model.execution import Execution, Hold, State
+from floodmark.model.job import Priority
 
 from .tables import job_executions
 

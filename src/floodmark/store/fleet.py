@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 from sqlalchemy import case, delete, select
 
-from floodmark.clock import Clock
+from floodmark.model.clock import Clock
 
 from .database import Database
 from .dialects import insert_into, present, present_moment

@@ -21,10 +21,10 @@ from typing import Any
 from sqlalchemy import Select, and_, delete, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from floodmark.clock import Clock
 from floodmark.errors import InvalidInput, NotFound
-from floodmark.execution import ENDED, Execution, State
-from floodmark.ids import floor_id
+from floodmark.model.clock import Clock
+from floodmark.model.execution import ENDED, Execution, State
+from floodmark.model.ids import floor_id
 
 from .database import Database
 from .execution_rows import SELECT_EXECUTION, execution_from_row

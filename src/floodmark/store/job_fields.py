@@ -9,9 +9,9 @@ import msgspec
 from msgspec import Meta
 
 from floodmark.errors import InvalidInput
-from floodmark.job import CatchUp, Frequency, Overlap, Priority, ScheduleType, When
-from floodmark.spec import JobSpec
-from floodmark.strict_json import TooDeep, read_json
+from floodmark.model.job import CatchUp, Frequency, Overlap, Priority, ScheduleType, When
+from floodmark.model.spec import JobSpec
+from floodmark.model.strict_json import TooDeep, read_json
 from floodmark.triggers import trigger_of
 from floodmark.triggers.matching import path_pattern
 

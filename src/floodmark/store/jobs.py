@@ -17,12 +17,12 @@ from sqlalchemy import ColumnElement, bindparam, case, delete, func, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from floodmark.clock import Clock
 from floodmark.errors import Conflict, InvalidInput, NotFound
-from floodmark.execution import Execution, Hold, Queued, State
-from floodmark.ids import new_id
-from floodmark.job import SCHEDULER_VERSION, Job, Priority
-from floodmark.spec import JobSpec, declaration, slug
+from floodmark.model.clock import Clock
+from floodmark.model.execution import Execution, Hold, Queued, State
+from floodmark.model.ids import new_id
+from floodmark.model.job import SCHEDULER_VERSION, Job, Priority
+from floodmark.model.spec import JobSpec, declaration, slug
 
 from .database import Database
 from .dependencies import dependency_names, set_all_dependencies, set_dependencies

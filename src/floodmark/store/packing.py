@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import astuple
 
-from floodmark.batch import Item, Page, Watermark
 from floodmark.errors import InvalidInput
-from floodmark.strict_json import TooDeep, require_shallow
+from floodmark.model.batch import Item, Page, Watermark
+from floodmark.model.strict_json import TooDeep, require_shallow
 
 # One item is a post, a page, a report - not an archive. Larger ones are a mistake better told than stored.
 MAX_ITEM_BYTES = 16 * 1024 * 1024

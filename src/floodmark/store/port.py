@@ -10,10 +10,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from floodmark.batch import Batch, Kept
-from floodmark.execution import Hold, Lease, Queued, State
-from floodmark.job import DueJob, Priority
-from floodmark.outcome import Outcome
+from floodmark.model.batch import Batch, Kept
+from floodmark.model.execution import Hold, Lease, Queued, State
+from floodmark.model.job import DueJob, Priority
+from floodmark.model.outcome import Outcome
 
 
 class NewExecution(Struct, frozen=True, kw_only=True, gc=False):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from floodmark.posts import post_event
+from floodmark.model.posts import post_event
 
 from .database import encode_json
 from .port import Event, Unsent

@@ -7,8 +7,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from floodmark.job import LONG_AGO, CatchUp, DueJob, Frequency, Job, Overlap, Policy, Priority, ScheduleType, When, Work
-from floodmark.strict_json import STORED_DEPTH, read_json
+from floodmark.model.job import (
+    LONG_AGO,
+    CatchUp,
+    DueJob,
+    Frequency,
+    Job,
+    Overlap,
+    Policy,
+    Priority,
+    ScheduleType,
+    When,
+    Work,
+)
+from floodmark.model.strict_json import STORED_DEPTH, read_json
 
 from .types import from_text
 

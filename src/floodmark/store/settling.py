@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from floodmark.execution import State
-from floodmark.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
+from floodmark.model.execution import State
+from floodmark.model.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
 
 from .database import encode_json
 from .packing import clean

@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import Struct
 from sqlalchemy import ColumnElement, FromClause, Select, and_, case, func, select
 
-from floodmark.clock import Clock
-from floodmark.job import SCHEDULER_VERSION, Frequency, ScheduleType
+from floodmark.model.clock import Clock
+from floodmark.model.job import SCHEDULER_VERSION, Frequency, ScheduleType
 
 from .database import Database
 from .dialects import present, seconds_between

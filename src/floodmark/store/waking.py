@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from floodmark.execution import State
+from floodmark.model.execution import State
 
 from .tables import job_executions
 

@@ -8,9 +8,9 @@ from msgspec import Struct
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from floodmark.batch import Watermark
-from floodmark.clock import Clock
 from floodmark.errors import InvalidInput
+from floodmark.model.batch import Watermark
+from floodmark.model.clock import Clock
 
 from .database import Database
 from .dialects import insert_into, present

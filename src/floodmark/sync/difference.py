@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from floodmark.errors import InvalidInput
-from floodmark.job import Frequency, ScheduleType, When
-from floodmark.spec import JobSpec, slug
+from floodmark.model.job import Frequency, ScheduleType, When
+from floodmark.model.spec import JobSpec, slug
 from floodmark.triggers.calendar import calendar
 
 from .format import Row

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from floodmark.errors import SourceError, Unavailable
-from floodmark.http.client import REDIRECTED, Answer, Http, Limits, TooLarge
-from floodmark.http.guard import Refused
-from floodmark.masking import mask_text
+from floodmark.outbound.client import REDIRECTED, Answer, Http, Limits, TooLarge
+from floodmark.outbound.guard import Refused
+from floodmark.security.masking import mask_text
 
 from .format import BadAnswer
 

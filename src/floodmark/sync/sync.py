@@ -14,23 +14,23 @@ import msgspec
 from msgspec import Struct
 from sqlalchemy.exc import DBAPIError
 
+from floodmark.coordination.leader import Leader
+from floodmark.coordination.signals.port import Topic
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput
-from floodmark.job import ScheduleType, When
-from floodmark.masking import mask_text
-from floodmark.parts import Parts
+from floodmark.model.job import ScheduleType, When
+from floodmark.model.spec import JobSpec
+from floodmark.observability.events import SchedulesSynced, StepFailed, SyncFieldsIgnored
+from floodmark.security.masking import mask_text
 from floodmark.settings import Settings
-from floodmark.signals.port import Topic
-from floodmark.spec import JobSpec, usual_policy
 from floodmark.store.audit import Actor
 from floodmark.store.job_fields import columns_of, converted
-from floodmark.store.synced import SyncedJobs, Syncing
-from floodmark.telemetry.events import SchedulesSynced, StepFailed, SyncFieldsIgnored
-from floodmark.upkeep.leader import Leader
+from floodmark.wiring.parts import Parts
 
 from .difference import SOURCE, Difference, Known, difference, differing, long_name, short_name, too_much
 from .fetching import Fetcher
 from .format import Row, plain, rows_from, rows_of, unknown_fields
 from .report import LastSync, Report, SyncStatus
+from .synced import SyncedJobs, Syncing
 
 _ATTEMPTS = 3
 # Of the errors of a sync so many are remembered.
@@ -261,7 +261,7 @@ def _usual(settings: Settings) -> dict[str, Any]:
         source=SOURCE,
         target=SOURCE,
         when=When(schedule_type=ScheduleType.CALENDAR),
-        policy=usual_policy(settings),
+        policy=settings.default_policy(),
         timeout=settings.scheduler_job_timeout,
         retry_max=settings.parser_retry_max,
     )

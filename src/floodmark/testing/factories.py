@@ -11,13 +11,13 @@ from typing import Any
 
 from sqlalchemy import Table, func, insert, select, update
 
-from floodmark.execution import Hold, Lease, Queued, State
-from floodmark.ids import new_id
-from floodmark.job import NEVER, DueJob, Job, Priority, ScheduleType, When
-from floodmark.outcome import Outcome
-from floodmark.parts import Parts
+from floodmark.model.execution import Hold, Lease, Queued, State
+from floodmark.model.ids import new_id
+from floodmark.model.job import NEVER, DueJob, Job, Priority, ScheduleType, When
+from floodmark.model.outcome import Outcome
 from floodmark.store.port import Decision, NewExecution, Settlement
 from floodmark.store.tables import job_executions, jobs, watermarks
+from floodmark.wiring.parts import Parts
 
 Opened = Callable[..., AbstractAsyncContextManager[Parts]]
 """Opens the parts of one more process on the same stores; takes settings by name, and a `clock`."""

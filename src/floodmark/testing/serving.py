@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from floodmark.app import Floodmark
-from floodmark.parts import Parts
+from floodmark.wiring.parts import Parts
 
 
 class Served(NamedTuple):

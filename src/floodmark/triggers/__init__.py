@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from floodmark.errors import InvalidInput
-from floodmark.job import Frequency, ScheduleType, When
+from floodmark.model.job import Frequency, ScheduleType, When
 
 from .calendar import calendar
 from .cron import cron

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from floodmark.errors import InvalidInput
-from floodmark.job import Frequency
+from floodmark.model.job import Frequency
 
 from .wall import WallClock
 from .zones import zone_of

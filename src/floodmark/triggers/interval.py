@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from floodmark.errors import InvalidInput
-from floodmark.job import NEVER
+from floodmark.model.job import NEVER
 
 _SHORTEST = timedelta(seconds=1)
 _HINT = "use 1 second or more, for example 900 for every 15 minutes"

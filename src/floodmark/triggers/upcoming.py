@@ -5,8 +5,8 @@ from datetime import datetime, timedelta, tzinfo
 from itertools import islice
 from typing import Any
 
-from floodmark.durations import format_duration
-from floodmark.job import Job
+from floodmark.model.durations import format_duration
+from floodmark.model.job import Job
 
 from . import instants, trigger_of, zone_of
 

@@ -7,16 +7,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from floodmark.batch import Batch, Kept
-from floodmark.durations import format_duration
 from floodmark.errors import Fenced, InvalidInput, SlowDown
-from floodmark.execution import Lease
-from floodmark.notes import carry_notes
-from floodmark.outcome import Done, Outcome, Released, Snooze
+from floodmark.model.batch import Batch, Kept
+from floodmark.model.durations import format_duration
+from floodmark.model.execution import Lease
+from floodmark.model.notes import carry_notes
+from floodmark.model.outcome import Done, Outcome, Released, Snooze
+from floodmark.rules.retries import Retries
 from floodmark.sinks.port import Sink
 from floodmark.sources.port import Context, Source, Target
-
-from .retries import Retries
 
 # Sources pass on what they are told, and servers tell all sorts of things.
 _SHORTEST_SNOOZE, _LONGEST_SNOOZE = timedelta(seconds=1), timedelta(days=1)

@@ -5,13 +5,9 @@ import time
 from collections import deque
 from datetime import UTC, datetime, timedelta
 
-from floodmark.execution import Lease
-from floodmark.failpoints import failpoint
-from floodmark.outcome import Cancelled, Outcome, Released, Snooze
-from floodmark.queue.port import Consumer
-from floodmark.store.port import Settlement
-from floodmark.store.settling import state_of
-from floodmark.telemetry.events import (
+from floodmark.model.execution import Lease
+from floodmark.model.outcome import Cancelled, Outcome, Released, Snooze
+from floodmark.observability.events import (
     Events,
     ExecutionSettled,
     ExecutionStarted,
@@ -21,7 +17,11 @@ from floodmark.telemetry.events import (
     StepFailed,
     WorkerDraining,
 )
-from floodmark.telemetry.tracing import Tracing, trace_id_of
+from floodmark.observability.tracing import Tracing, trace_id_of
+from floodmark.process.failpoints import failpoint
+from floodmark.queue.port import Consumer
+from floodmark.store.port import Settlement
+from floodmark.store.settling import state_of
 
 from .executor import Executor, Interrupt
 

@@ -15,10 +15,10 @@ from floodmark.api.models import Given, Name, Text, model_of, whole
 from floodmark.api.paging import Cursor, Limit, Page, key_of, page
 from floodmark.api.routing import answer, router
 from floodmark.errors import InvalidInput
-from floodmark.office.accounts import LocalAccounts
-from floodmark.office.local import LocalOffice
-from floodmark.office.port import NewAccount
-from floodmark.store.accounts import AccountRow, Person
+from floodmark.operations.accounts import LocalAccounts
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.port import NewAccount
+from floodmark.sources.telegram.accounts import AccountRow, Person
 
 accounts = router("/accounts", tag="Accounts")
 

@@ -14,9 +14,9 @@ from floodmark.api.models import ExecutionOut, Given, Name, StatisticsOut
 from floodmark.api.paging import Cursor, Limit, Page, key_of, page
 from floodmark.api.routing import answer, router
 from floodmark.errors import Conflict
-from floodmark.execution import Execution, State
-from floodmark.office.port import Letters
-from floodmark.shapes import execution_shape
+from floodmark.model.execution import Execution, State
+from floodmark.model.shapes import execution_shape
+from floodmark.operations.port import Letters
 
 executions = router(tag="Executions")
 

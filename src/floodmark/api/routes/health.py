@@ -14,10 +14,10 @@ from floodmark.api.health import HOW_TO_SERVE, LIVE, PUSHED, SERVING, reported
 from floodmark.api.problems import Problem
 from floodmark.api.routing import answer, router
 from floodmark.errors import NotFound
-from floodmark.health import health_details, health_of, readiness_of
+from floodmark.observability.metrics import render
+from floodmark.operations.health import health_details, health_of, readiness_of
+from floodmark.outbound.push import is_scraped
 from floodmark.store.audit import Actor
-from floodmark.telemetry.metrics import render
-from floodmark.telemetry.push import is_scraped
 
 from .scheduler import HealthOut, SchedulerOut
 

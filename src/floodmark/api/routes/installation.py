@@ -11,7 +11,7 @@ from floodmark.api.deps import Operating, Reading
 from floodmark.api.models import AuditOut, Text, model_of
 from floodmark.api.paging import Cursor, Limit, Page, key_of, page
 from floodmark.api.routing import answer, router
-from floodmark.doctor import Finding
+from floodmark.operations.doctor import Finding
 
 installation = router(tag="Installation")
 

@@ -13,10 +13,10 @@ from floodmark.api.models import ExecutionOut, Given, Name, model_of
 from floodmark.api.paging import Cursor, Limit, Page, key_of, page
 from floodmark.api.routing import answer, router
 from floodmark.errors import InvalidInput
-from floodmark.execution import Execution, State
-from floodmark.job import Priority
-from floodmark.office.port import Letters
-from floodmark.shapes import execution_shape
+from floodmark.model.execution import Execution, State
+from floodmark.model.job import Priority
+from floodmark.model.shapes import execution_shape
+from floodmark.operations.port import Letters
 from floodmark.store.dead_letters import Group
 
 letters = router("/dead-letters", tag="Dead letters")

@@ -12,8 +12,8 @@ from floodmark.api.deps import Operating, Reading
 from floodmark.api.models import Given, Text, model_of
 from floodmark.api.paging import Page
 from floodmark.api.routing import answer, router
-from floodmark.store.breakers import BreakerRow
-from floodmark.store.limits import LimitRow
+from floodmark.outbound.breakers import BreakerRow
+from floodmark.outbound.limits import LimitRow
 
 limits = router(tag="Limits")
 

@@ -14,11 +14,11 @@ from floodmark.api.making import fitted, spec_of
 from floodmark.api.models import Given, JobIn, Name, Text, model_of
 from floodmark.api.routing import answer, router
 from floodmark.errors import InvalidInput
-from floodmark.moving.shadow import JobParity, Recorded, ShadowStatus
-from floodmark.office.local import LocalOffice
-from floodmark.office.moving import LocalMoving, moving_of
-from floodmark.store.moved import MovedJob, NewJob, Which
-from floodmark.store.shadow import Record
+from floodmark.importers.moved import MovedJob, NewJob, Which
+from floodmark.importers.shadow import JobParity, Recorded, ShadowStatus
+from floodmark.importers.stored_shadow import Record
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.moving import LocalMoving, moving_of
 
 moving = router(tag="Installation")
 

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from floodmark.api.deps import Reading
 from floodmark.api.models import model_of
 from floodmark.api.routing import answer, router
-from floodmark.health import worker_shape
-from floodmark.store.overview import Failed, Running, Waiting
+from floodmark.operations.health import worker_shape
+from floodmark.operations.overview import Failed, Running, Waiting
 from floodmark.store.staleness import SourceFreshness
 
 from .limits import BreakerOut, LimitOut

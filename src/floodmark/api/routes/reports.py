@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from floodmark.api.deps import Reading
 from floodmark.api.routing import answer, router
-from floodmark.batch import Blob
-from floodmark.office.reports import ReportOffice
+from floodmark.model.batch import Blob
+from floodmark.operations.reports import ReportOffice
 
 reports = router("/reports/cookies", tag="Reports")
 

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from floodmark.api.deps import Operating, Reading
 from floodmark.api.models import StatisticsOut, model_of
 from floodmark.api.routing import answer, router
-from floodmark.health import health_details, worker_shape
-from floodmark.job import Priority
+from floodmark.model.job import Priority
+from floodmark.operations.health import health_details, worker_shape
 from floodmark.store.fleet import WorkerInfo
 
 scheduler = router("/scheduler", tag="Scheduler")

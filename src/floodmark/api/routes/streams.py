@@ -14,11 +14,11 @@ from floodmark.api.models import AuditOut, Given, Text, model_of
 from floodmark.api.paging import Cursor, Limit, Page, key_of, page
 from floodmark.api.routing import answer, router
 from floodmark.errors import InvalidInput, NotFound
-from floodmark.office.local import LocalOffice
-from floodmark.shapes import event_shape
+from floodmark.model.shapes import event_shape
+from floodmark.operations.local import LocalOffice
+from floodmark.sources.telegram.stored_posts import ChatShown, Posts, StreamShown
 from floodmark.store.events import StoredItem
 from floodmark.store.port import Event
-from floodmark.store.posts import ChatShown, Posts, StreamShown
 from floodmark.store.watermarks import StreamState
 
 streams = router(tag="Streams")

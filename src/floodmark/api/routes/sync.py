@@ -9,7 +9,7 @@ from starlette.responses import Response
 from floodmark.api.deps import Administering, Reading
 from floodmark.api.models import Given, model_of
 from floodmark.api.routing import answer, router
-from floodmark.office.sync import sync_of
+from floodmark.operations.sync import sync_of
 from floodmark.sync.difference import RowError
 
 sync = router(tag="Installation")

@@ -14,9 +14,9 @@ from floodmark.api.deps import Administering
 from floodmark.api.models import Given
 from floodmark.api.paging import Cursor, Limit, Page, key_of, page
 from floodmark.api.routing import answer, router
-from floodmark.durations import parse_every
-from floodmark.office.tokens import TokenOffice
-from floodmark.store.tokens import Role
+from floodmark.model.durations import parse_every
+from floodmark.operations.stored_tokens import Role
+from floodmark.operations.tokens import TokenOffice
 
 tokens = router(tag="Installation")
 

@@ -19,14 +19,14 @@ from floodmark.api.models import Given, Name, Text
 from floodmark.api.paging import Cursor, Limit, Page, key_of, page
 from floodmark.api.problems import HttpError
 from floodmark.api.routing import answer, router
-from floodmark.incoming.intake import Intake
-from floodmark.incoming.refusals import FLUSH_EVERY
-from floodmark.incoming.webhooks import Refused, Webhook, Webhooks, path_in, path_of, read_body
-from floodmark.office.local import LocalOffice
-from floodmark.office.triggers import TriggerOffice
-from floodmark.store.deliveries import Taken
-from floodmark.store.triggers import LONGEST_DEBOUNCE, SHORTEST_SECRET, Kind, NewTrigger, a_secret
-from floodmark.upkeep.loop import Loop
+from floodmark.coordination.loop import Loop
+from floodmark.inbound.deliveries import Taken
+from floodmark.inbound.intake import Intake
+from floodmark.inbound.refusals import FLUSH_EVERY
+from floodmark.inbound.triggers import LONGEST_DEBOUNCE, SHORTEST_SECRET, Kind, NewTrigger, a_secret
+from floodmark.inbound.webhooks import Refused, Webhook, Webhooks, path_in, path_of, read_body
+from floodmark.operations.local import LocalOffice
+from floodmark.operations.triggers import TriggerOffice
 
 triggers = router("/triggers", tag="Triggers")
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.errors import Conflict
-from floodmark.spec import JobSpec
+from floodmark.model.spec import JobSpec
 
 from .making import add_job
 from .options import JobOptions
 
 if TYPE_CHECKING:
-    from floodmark.office.port import Office
+    from floodmark.operations.port import Office
     from floodmark.settings import Settings
 
 
@@ -61,7 +61,7 @@ def cookies(
 
 async def _domain(office: "Office", settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
     """A job for a domain in its one form, and what is still missing before it can run."""
-    from floodmark.office.port import JobFilter  # noqa: PLC0415 - opened for this source alone
+    from floodmark.operations.port import JobFilter  # noqa: PLC0415 - opened for this source alone
     from floodmark.sources.cookies.params import completed  # noqa: PLC0415
 
     spec = completed(spec)

@@ -11,17 +11,17 @@ from floodmark.cli.root import Desk
 from floodmark.cli.showing import facts, plain, print_json
 from floodmark.cli.times import due, upcoming
 from floodmark.errors import FloodmarkError, InvalidInput
-from floodmark.job import Job, When
-from floodmark.shapes import job_shape
-from floodmark.spec import JobSpec
+from floodmark.model.job import Job, When
+from floodmark.model.shapes import job_shape
+from floodmark.model.spec import JobSpec
 from floodmark.triggers import zone_of
-from floodmark.when import priority_of, words_of
+from floodmark.triggers.parsing import priority_of, words_of
 
 from .options import JobOptions
 
 if TYPE_CHECKING:
     from floodmark.app import Floodmark
-    from floodmark.office.port import Office
+    from floodmark.operations.port import Office
     from floodmark.settings import Settings
 
 Completing = Callable[["Office", "Settings", JobSpec], Awaitable[tuple[JobSpec, str | None]]]
@@ -96,7 +96,7 @@ def _spec(
 
 async def _added(office: "Office", spec: JobSpec, options: JobOptions, when: When | None) -> Job:
     """The job that was made. A server has settings of its own for what was not said."""
-    from floodmark.office.remote import RemoteOffice  # noqa: PLC0415 - loaded with the office
+    from floodmark.operations.remote import RemoteOffice  # noqa: PLC0415 - loaded with the office
 
     if not isinstance(office, RemoteOffice):
         return await office.add_job(spec)
@@ -115,7 +115,7 @@ async def _added(office: "Office", spec: JobSpec, options: JobOptions, when: Whe
 
 def _check(application: "Floodmark", spec: JobSpec) -> None:
     """Ask the source whether it could collect this, before anything is written down."""
-    from floodmark.validation import Validation  # noqa: PLC0415 - loaded with the application
+    from floodmark.sources.validation import Validation  # noqa: PLC0415 - loaded with the application
 
     try:
         Validation(application.sources).complete(spec)

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from floodmark.cli.root import AppOption, AsJson
-from floodmark.job import CatchUp, Overlap, When
-from floodmark.when import when_of
+from floodmark.model.job import CatchUp, Overlap, When
+from floodmark.triggers.parsing import when_of
 
 _WHEN, _HOW, _WHOSE = "When", "How", "Whose"
 

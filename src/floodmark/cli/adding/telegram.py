@@ -7,13 +7,13 @@ import typer
 from msgspec.structs import replace
 
 from floodmark.errors import Conflict
-from floodmark.spec import JobSpec
+from floodmark.model.spec import JobSpec
 
 from .making import add_job
 from .options import JobOptions
 
 if TYPE_CHECKING:
-    from floodmark.office.port import Office
+    from floodmark.operations.port import Office
     from floodmark.settings import Settings
 
 
@@ -46,7 +46,7 @@ def telegram(
 async def _channel(office: "Office", settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
     """A job for a channel in its one form, and what is still missing before it can run."""
     # Opened for this source alone: the others need none of it.
-    from floodmark.office.port import JobFilter  # noqa: PLC0415
+    from floodmark.operations.port import JobFilter  # noqa: PLC0415
     from floodmark.sources.telegram.targets import completed  # noqa: PLC0415
 
     rows = {row.name: row for row in await office.accounts(limit=500)}

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from floodmark.errors import Conflict
-from floodmark.spec import JobSpec
+from floodmark.model.spec import JobSpec
 
 from .making import add_job
 from .options import JobOptions
 
 if TYPE_CHECKING:
-    from floodmark.office.port import Office
+    from floodmark.operations.port import Office
     from floodmark.settings import Settings
 
 
@@ -66,7 +66,7 @@ def web(
 async def in_one_form(office: "Office", settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
     """A job for an address in its one form; a second one for it has to be asked for by name."""
     # Opened for these sources alone: the others need none of it.
-    from floodmark.office.port import JobFilter  # noqa: PLC0415
+    from floodmark.operations.port import JobFilter  # noqa: PLC0415
     from floodmark.sources.web.targets import completed  # noqa: PLC0415
 
     spec = completed(spec)

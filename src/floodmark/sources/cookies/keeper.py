@@ -25,10 +25,10 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec.structs import replace
 
-from floodmark.http.connector import Names, system_lookup
-from floodmark.http.guard import Guard, Refused
-from floodmark.http.hosts import allowed_hosts
-from floodmark.http.proxy import GuardedProxy
+from floodmark.model.hosts import allowed_hosts
+from floodmark.outbound.connector import Names, system_lookup
+from floodmark.outbound.guard import Guard, Refused
+from floodmark.outbound.proxy import GuardedProxy
 
 from .browser import FLAGS, ordinary_agent, prepare_profile, visitor_flags
 from .messages import HEAD, Answer, Order, Start, framed, length_of

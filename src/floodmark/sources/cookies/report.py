@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from floodmark.batch import Blob
+from floodmark.model.batch import Blob
 
 from .assessment import assess, counted
 from .findings import COMPLETE, Cookie, Found, PhaseFound

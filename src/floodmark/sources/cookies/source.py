@@ -5,14 +5,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from floodmark.batch import Batch, Item, Watermark
-from floodmark.clock import Clock
 from floodmark.errors import SlowDown, SourceError
-from floodmark.http.hosts import resolved_hosts
+from floodmark.model.batch import Batch, Item, Watermark
+from floodmark.model.clock import Clock
+from floodmark.model.hosts import resolved_hosts
+from floodmark.model.spec import JobSpec
+from floodmark.observability.events import Events, ScanEnded
 from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
-from floodmark.spec import JobSpec
-from floodmark.telemetry.events import Events, ScanEnded
 
 from .findings import Found
 from .messages import Order

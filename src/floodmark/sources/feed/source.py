@@ -10,16 +10,16 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from floodmark.batch import Batch, Item, Watermark
-from floodmark.clock import Clock
 from floodmark.errors import Gone, InvalidInput, Permanent, SlowDown, SourceError
-from floodmark.http.client import Answer
-from floodmark.http.guard import Guard
+from floodmark.model.batch import Batch, Item, Watermark
+from floodmark.model.clock import Clock
+from floodmark.model.spec import JobSpec
+from floodmark.outbound.client import Answer
+from floodmark.outbound.guard import Guard
 from floodmark.sources.port import Context, Target
 from floodmark.sources.web.port import Getting
 from floodmark.sources.web.targets import completed
 from floodmark.sources.web.urls import canonical, join_address, start_of
-from floodmark.spec import JobSpec
 
 if TYPE_CHECKING:
     from floodmark.sources.web.feeds import Enclosure, Entry, Feed

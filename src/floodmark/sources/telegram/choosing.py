@@ -5,8 +5,8 @@ from datetime import timedelta
 
 from msgspec import Struct, field
 
-from floodmark.store.accounts import AccountRow
-from floodmark.store.channels import Acquaintance
+from .accounts import AccountRow
+from .channels import Acquaintance
 
 # Between a moment and half a minute: the first is what a short run takes, the last what a person will wait.
 _SHORTEST, _LONGEST = 1.0, 30.0

@@ -10,8 +10,8 @@ from telethon.tl.functions.contacts import ResolveUsernameRequest
 from telethon.tl.functions.messages import GetDialogsRequest
 
 from floodmark.errors import Gone
-from floodmark.store.channels import Channel
 
+from .channels import Channel
 from .port import ChannelStore
 from .sessions import Session
 

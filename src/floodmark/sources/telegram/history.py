@@ -10,11 +10,11 @@ from telethon.tl import types
 from telethon.tl.functions.channels import GetMessagesRequest
 from telethon.tl.functions.messages import GetHistoryRequest
 
-from floodmark.batch import Item
 from floodmark.errors import Gone
-from floodmark.store.channels import Channel
-from floodmark.telemetry.events import FetchTimed
+from floodmark.model.batch import Item
+from floodmark.observability.events import FetchTimed
 
+from .channels import Channel
 from .faults import Unknown
 from .finding import Finder, seen_in
 from .port import Ports

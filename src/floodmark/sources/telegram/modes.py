@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from floodmark.batch import Watermark
 from floodmark.errors import Permanent
+from floodmark.model.batch import Watermark
 
 from .targets import Params, bounds_of
 

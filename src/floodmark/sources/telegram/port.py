@@ -6,13 +6,14 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from floodmark.calls.caller import CallKey
-from floodmark.clock import Clock
 from floodmark.errors import SlowDown
-from floodmark.store.accounts import Account, AccountRow
-from floodmark.store.channels import Acquaintance, Channel
-from floodmark.store.recall import Held
-from floodmark.telemetry.events import Events
+from floodmark.model.clock import Clock
+from floodmark.observability.events import Events
+from floodmark.outbound.caller import CallKey
+
+from .accounts import Account, AccountRow
+from .channels import Acquaintance, Channel
+from .recall import Held
 
 T = TypeVar("T")
 
@@ -98,7 +99,7 @@ class Memory(Protocol):
 
 
 class Calls(Protocol):
-    """How a call is made: `floodmark.calls`."""
+    """How a call is made: `floodmark.outbound`."""
 
     async def call(self, key: CallKey, send: Callable[[], Awaitable[T]]) -> T:
         """Make it within its limits, again if it met a passing fault."""

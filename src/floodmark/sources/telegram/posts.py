@@ -11,7 +11,7 @@ from typing import Any
 
 from telethon.tl import types
 
-from floodmark.batch import Item
+from floodmark.model.batch import Item
 
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # A kind of media, and what of it only its author can change.

@@ -7,15 +7,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from floodmark.batch import Batch, Item
 from floodmark.errors import SlowDown
+from floodmark.model.batch import Batch, Item
 from floodmark.sources.port import Context
-from floodmark.store.recall import Held
 
 from .finding import Finder
 from .history import History, Page, pages
 from .modes import Mark, Plan, Run, watermark_of
 from .port import Ports
+from .recall import Held
 from .revisiting import revisit
 from .sessions import Session
 

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from floodmark.batch import Item
-from floodmark.store.recall import Held
+from floodmark.model.batch import Item
 
 from .history import PAGE, History
 from .port import Memory
 from .posts import items_of
+from .recall import Held
 
 
 class Revisited(NamedTuple):

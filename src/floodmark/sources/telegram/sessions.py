@@ -16,12 +16,12 @@ from typing import Any
 
 import structlog
 
-from floodmark import __version__
-from floodmark.calls.caller import CallKey
 from floodmark.errors import AccountLost, FloodmarkError, NotFound, Permanent, SlowDown, Transient
-from floodmark.store.accounts import Account
-from floodmark.telemetry.events import BreakersInUse
+from floodmark.observability.events import BreakersInUse
+from floodmark.outbound.caller import CallKey
+from floodmark.version import __version__
 
+from .accounts import Account
 from .choosing import Desks, Line
 from .port import Ports
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from msgspec.structs import replace
 
-from floodmark.batch import Batch, Watermark
 from floodmark.errors import AccountLost, InvalidInput, NotFound, Permanent, SlowDown
+from floodmark.model.batch import Batch, Watermark
+from floodmark.model.spec import JobSpec
+from floodmark.observability.events import BreakersInUse, ModeChosen, RunEnded
 from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
-from floodmark.spec import JobSpec
-from floodmark.store.accounts import NO_ACCOUNT, AccountRow
-from floodmark.telemetry.events import BreakersInUse, ModeChosen, RunEnded
 
+from .accounts import NO_ACCOUNT, AccountRow
 from .choosing import choose
 from .modes import Mark, Mode, Plan, Rules, is_revisit_due, mark_of, plan
 from .port import Ports

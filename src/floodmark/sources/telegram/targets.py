@@ -8,10 +8,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from floodmark.durations import parse_every
 from floodmark.errors import InvalidInput
-from floodmark.job import ScheduleType, When
-from floodmark.spec import JobSpec
+from floodmark.model.durations import parse_every
+from floodmark.model.job import ScheduleType, When
+from floodmark.model.spec import JobSpec
 
 # Telegram's rule: 4 to 32 letters, digits and single underscores, a letter first, no underscore last.
 _NAME = re.compile(r"(?=[a-z0-9_]{4,32}$)[a-z][a-z0-9]*(?:_[a-z0-9]+)*", re.IGNORECASE | re.ASCII)

@@ -19,13 +19,13 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from floodmark.batch import Batch, Item, Page
-from floodmark.durations import format_duration
 from floodmark.errors import Permanent, SlowDown, SourceError
-from floodmark.http.client import Answer
-from floodmark.notes import drop_notes
+from floodmark.model.batch import Batch, Item, Page
+from floodmark.model.durations import format_duration
+from floodmark.model.notes import drop_notes
+from floodmark.observability.events import PagesVisited
+from floodmark.outbound.client import Answer
 from floodmark.sources.port import Context, Target
-from floodmark.telemetry.events import PagesVisited
 
 from .difference import difference
 from .marks import Mark

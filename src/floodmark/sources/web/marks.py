@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from floodmark.batch import Watermark
+from floodmark.model.batch import Watermark
 
 # What is named; further ones are counted.
 _MOST_TROUBLES, _MOST_REPORTS = 50, 20

@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from floodmark.durations import parse_every
 from floodmark.errors import InvalidInput
+from floodmark.model.durations import parse_every
 
 from .urls import glob
 

@@ -6,11 +6,12 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from floodmark.batch import Page
-from floodmark.clock import Clock
-from floodmark.http.client import Answer, Limits
-from floodmark.store.pages import Extent
-from floodmark.telemetry.events import Events
+from floodmark.model.batch import Page
+from floodmark.model.clock import Clock
+from floodmark.observability.events import Events
+from floodmark.outbound.client import Answer, Limits
+
+from .pages import Extent
 
 
 class Frontier(Protocol):
@@ -42,7 +43,7 @@ class Memory(Protocol):
 
 
 class Getting(Protocol):
-    """How a page is asked for when there are many: `floodmark.http.polite`."""
+    """How a page is asked for when there are many: `floodmark.outbound.polite`."""
 
     async def get(
         self,

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from floodmark.batch import Page
-from floodmark.http.client import Answer
+from floodmark.model.batch import Page
+from floodmark.outbound.client import Answer
 
 from .charsets import decoded
 from .extract import HOLLOW, MOST_LINKS, MOST_LISTED, MOST_TEXT, Document, document_of

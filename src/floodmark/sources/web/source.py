@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from floodmark.batch import Batch, Watermark
 from floodmark.errors import InvalidInput, Permanent, Transient
-from floodmark.http.client import Answer, Limits, TooLarge
-from floodmark.http.guard import Guard
+from floodmark.model.batch import Batch, Watermark
+from floodmark.model.spec import JobSpec
+from floodmark.outbound.client import Answer, Limits, TooLarge
+from floodmark.outbound.guard import Guard
 from floodmark.sources.port import Context, Target
-from floodmark.spec import JobSpec
 
 from .marks import mark_of
 from .params import NAMES, PATIENCE, Params, parse_params

@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from floodmark.errors import InvalidInput
-from floodmark.http.guard import Guard, Refused
-from floodmark.spec import JobSpec
+from floodmark.model.spec import JobSpec
+from floodmark.outbound.guard import Guard, Refused
 
 from .urls import start_of
 

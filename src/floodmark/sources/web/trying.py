@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from floodmark.batch import Page
-from floodmark.http.client import Answer, Http
+from floodmark.model.batch import Page
+from floodmark.outbound.client import Answer, Http
 from floodmark.sources.feed.source import items_of
 
 from .feeds import parse_feed

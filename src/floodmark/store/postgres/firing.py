@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from floodmark.execution import Queued, State
-from floodmark.job import DueJob
+from floodmark.model.execution import Queued, State
+from floodmark.model.job import DueJob
 from floodmark.store.connecting import Connection
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.port import Decide, Decision, Fired, NewExecution

@@ -6,10 +6,10 @@ watermark is locked first, so that two keeps of one stream follow each other, an
 
 from msgspec.structs import astuple
 
-from floodmark.batch import Batch, Kept
 from floodmark.errors import Fenced
-from floodmark.execution import Lease
-from floodmark.failpoints import failpoint
+from floodmark.model.batch import Batch, Kept
+from floodmark.model.execution import Lease
+from floodmark.process.failpoints import failpoint
 from floodmark.store.connecting import Connection
 from floodmark.store.database import PostgresDatabase, encode_json
 from floodmark.store.packing import pack, pack_pages, pack_watermark

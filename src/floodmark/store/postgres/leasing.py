@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from floodmark.execution import Lease, Queued
-from floodmark.job import Priority
-from floodmark.outcome import Dead, Snooze
+from floodmark.model.execution import Lease, Queued
+from floodmark.model.job import Priority
+from floodmark.model.outcome import Dead, Snooze
 from floodmark.store.connecting import Connection
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.holds import FIRST_HELD, HELD_COLUMNS, MAY_GO_ON, SHARES_STREAM

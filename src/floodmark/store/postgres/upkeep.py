@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from floodmark.execution import Queued
-from floodmark.ids import floor_id
-from floodmark.job import Priority
+from floodmark.model.execution import Queued
+from floodmark.model.ids import floor_id
+from floodmark.model.job import Priority
 from floodmark.store.connecting import Connection
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.holds import FIRST_HELD, HELD_COLUMNS, MAY_GO_ON, UNMET

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from floodmark.clock import Clock
-from floodmark.execution import Queued, State
-from floodmark.job import DueJob, Priority
+from floodmark.model.clock import Clock
+from floodmark.model.execution import Queued, State
+from floodmark.model.job import DueJob, Priority
 from floodmark.store.database import SqliteDatabase
 from floodmark.store.port import Decide, Decision, Fired, NewExecution
 from floodmark.store.rows import DUE_COLUMNS, DUE_SELECT, decoded, due_job_from_row, moment

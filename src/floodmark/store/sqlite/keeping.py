@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from floodmark.batch import Batch, Kept, Page
-from floodmark.clock import Clock
 from floodmark.errors import Fenced
-from floodmark.execution import Lease
-from floodmark.failpoints import failpoint
+from floodmark.model.batch import Batch, Kept, Page
+from floodmark.model.clock import Clock
+from floodmark.model.execution import Lease
+from floodmark.process.failpoints import failpoint
 from floodmark.store.database import SqliteDatabase, encode_json
 from floodmark.store.packing import Packed, pack, pack_pages, pack_watermark
 from floodmark.store.port import Publish, Unsent

@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from floodmark.clock import Clock
-from floodmark.execution import Lease, Queued
-from floodmark.job import Priority
-from floodmark.outcome import Cancelled, Dead, Done, Released, Retry, Snooze
+from floodmark.model.clock import Clock
+from floodmark.model.execution import Lease, Queued
+from floodmark.model.job import Priority
+from floodmark.model.outcome import Cancelled, Dead, Done, Released, Retry, Snooze
 from floodmark.store.database import SqliteDatabase, encode_json
 from floodmark.store.holds import FIRST_HELD, MAY_GO_ON, SHARES_STREAM
 from floodmark.store.port import Extended, Settled, Settlement

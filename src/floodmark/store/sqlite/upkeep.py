@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from floodmark.clock import Clock
-from floodmark.execution import Queued
-from floodmark.ids import floor_id
-from floodmark.job import Priority
+from floodmark.model.clock import Clock
+from floodmark.model.execution import Queued
+from floodmark.model.ids import floor_id
+from floodmark.model.job import Priority
 from floodmark.store.database import SqliteDatabase, encode_json
 from floodmark.store.holds import FIRST_HELD, MAY_GO_ON, UNMET
 from floodmark.store.port import Rescued

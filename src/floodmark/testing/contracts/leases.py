@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from floodmark.leases.port import Leases
+from floodmark.coordination.leases.port import Leases
 
 Expire = Callable[[str], Awaitable[None]]
 TTL = timedelta(seconds=60)

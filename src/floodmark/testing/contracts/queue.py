@@ -9,11 +9,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import delete
 
-from floodmark.batch import Batch, Item, Kept
-from floodmark.execution import Hold, Lease, State
-from floodmark.job import Priority
-from floodmark.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
-from floodmark.parts import Parts
+from floodmark.model.batch import Batch, Item, Kept
+from floodmark.model.execution import Hold, Lease, State
+from floodmark.model.job import Priority
+from floodmark.model.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
 from floodmark.store.port import Settlement
 from floodmark.store.tables import jobs, limits
 from floodmark.testing.eventually import eventually
@@ -39,6 +38,7 @@ from floodmark.testing.factories import (
     take,
     watermark_of,
 )
+from floodmark.wiring.parts import Parts
 
 HIGH, NORMAL, LOW = Priority.HIGH, Priority.NORMAL, Priority.LOW
 MINUTE = timedelta(minutes=1)

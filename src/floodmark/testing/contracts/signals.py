@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from floodmark.signals.port import Bell, Signals, Topic
+from floodmark.coordination.signals.port import Bell, Signals, Topic
 
 Tell = Callable[[Topic], Awaitable[None]]
 SOON, LATER = timedelta(milliseconds=20), timedelta(seconds=5)

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from floodmark.batch import Batch, Blob, Item, Kept, Page
 from floodmark.errors import Fenced, InvalidInput
-from floodmark.execution import Lease
-from floodmark.outcome import Done, Snooze
-from floodmark.parts import Parts
+from floodmark.model.batch import Batch, Blob, Item, Kept, Page
+from floodmark.model.execution import Lease
+from floodmark.model.outcome import Done, Snooze
 from floodmark.sinks.sql import SqlSink
-from floodmark.store.blobs import Blobs
-from floodmark.store.pages import Pages
+from floodmark.sources.cookies.blobs import Blobs
+from floodmark.sources.web.pages import Pages
 from floodmark.store.port import Event
 from floodmark.store.tables import item_revisions, items, outbox, watermarks
 from floodmark.testing.factories import (
@@ -34,6 +33,7 @@ from floodmark.testing.factories import (
     take,
     watermark_of,
 )
+from floodmark.wiring.parts import Parts
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from floodmark.batch import Batch, Watermark
 from floodmark.errors import InvalidInput
+from floodmark.model.batch import Batch, Watermark
 from floodmark.sources.port import Context, Source, Target
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from telethon.tl import types
 
 from floodmark.errors import InvalidInput, Unavailable
-from floodmark.http.listener import Listener
+from floodmark.outbound.listener import Listener
 
 from . import sessions
 from .asking import Asker, Refusal

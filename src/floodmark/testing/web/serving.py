@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from floodmark.errors import Unavailable
-from floodmark.http.listener import Listener
+from floodmark.outbound.listener import Listener
 
 
 @asynccontextmanager

@@ -1,0 +1,111 @@
+"""From what another scheduler says to jobs of ours. Free of I/O."""
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+from floodmark.model.job import Policy, ScheduleType, When
+from floodmark.model.spec import JobSpec, slug
+
+from .apscheduler import Imported
+from .celery import BeatEntry
+from .crontab import Entry
+from .moved import NewJob
+
+_NAME_LENGTH = 60
+
+
+def jobs_of_crontab(
+    entries: Sequence[Entry], *, target: str, prefix: str = "cron", tags: Sequence[str] = (), policy: Policy
+) -> list[NewJob]:
+    """A job for each line, which gives the function `target` the command line as a param."""
+    names = _unique([_command_name(prefix, entry.command) for entry in entries])
+    return [
+        NewJob(
+            spec=JobSpec(
+                source="python",
+                target=target,
+                name=name,
+                # Each its own: jobs that share a stream wait for each other.
+                stream=f"crontab:{name}",
+                when=When(schedule_type=ScheduleType.CRON, cron_expression=entry.schedule, timezone=entry.timezone),
+                policy=policy,
+                params=_said(entry),
+                tags=tuple(tags),
+            )
+        )
+        for name, entry in zip(names, entries, strict=True)
+    ]
+
+
+def jobs_of_apscheduler(imported: Sequence[Imported], *, tags: Sequence[str] = ()) -> list[NewJob]:
+    """A job for each, with the function it had."""
+    names = _unique([job.name for job in imported])
+    return [
+        NewJob(
+            spec=JobSpec(
+                source="python",
+                target=job.target,
+                name=name,
+                stream=f"apscheduler:{job.job_id}",
+                when=job.when,
+                policy=job.policy,
+                params=job.params,
+                tags=tuple(tags),
+            ),
+            anchor=job.anchor,
+            pause_reason="it was paused in APScheduler" if job.is_paused else None,
+        )
+        for name, job in zip(names, imported, strict=True)
+    ]
+
+
+def jobs_of_celery(entries: Sequence[BeatEntry], *, tags: Sequence[str] = ()) -> list[NewJob]:
+    """A job for each entry of Celery beat, which calls the function of its task."""
+    names = _unique([entry.name for entry in entries])
+    return [
+        NewJob(
+            spec=JobSpec(
+                source="python",
+                target=entry.target,
+                name=name,
+                stream=f"celery:{name}",
+                when=entry.when,
+                params=entry.params,
+                tags=tuple(tags),
+            )
+        )
+        for name, entry in zip(names, entries, strict=True)
+    ]
+
+
+def _said(entry: Entry) -> dict[str, Any]:
+    said = {
+        "command": entry.command,
+        "stdin": entry.stdin,
+        "user": entry.user,
+        "environment": dict(entry.environment) or None,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _command_name(prefix: str, command: str) -> str:
+    """What can be typed: of `/usr/bin/report --all` it is `cron-report-all`."""
+    program, _, rest = command.partition(" ")
+    said = JobSpec(
+        source="cron", target=f"{program.rpartition('/')[2]} {rest}", when=When(schedule_type=ScheduleType.EVENT)
+    )
+    words = slug(said).removeprefix("cron-")
+    return f"{prefix}-{words}"[:_NAME_LENGTH].strip("-")
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """The second of a name is numbered, so that the same file gives the same names each time."""
+    found: list[str] = []
+    taken = set(names)
+    for place, name in enumerate(names):
+        numbered = (f"{name}-{number}" for number in count(2))
+        chosen = name if name not in names[:place] else next(other for other in numbered if other not in taken)
+        taken.add(chosen)
+        found.append(chosen)
+    return found

@@ -1,0 +1,214 @@
+"""Jobs that change hands between an older scheduler and this one, and those that are imported.
+
+Tables: `jobs`, `audit`. All in one transaction, or nothing. The database clears `next_run` with the change, so that
+this scheduler plans from the moment of the move: what was due before then is the old scheduler's.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import ColumnElement, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from floodmark.errors import Conflict, InvalidInput
+from floodmark.model.ids import new_id
+from floodmark.model.job import SCHEDULER_VERSION, Job
+from floodmark.model.spec import JobSpec
+from floodmark.store.audit import Actor, AuditLog, Entry
+from floodmark.store.dialects import json_has, present_moment, raw
+from floodmark.store.jobs import Jobs
+from floodmark.store.lookup import find_jobs
+from floodmark.store.rows import JOB_COLUMNS, job_from_row
+from floodmark.store.tables import jobs
+from floodmark.triggers import trigger_of
+
+OLD_VERSION = 1
+
+_JOB = select(*(raw(jobs.c[name]) for name in JOB_COLUMNS))
+# What databases take as parameters of one statement, with room to spare.
+_AT_ONCE = 500
+_SHOWN = 5
+
+
+class Which(Struct, frozen=True, kw_only=True):
+    """Which jobs to move: these, or those with a tag and of a domain, or all."""
+
+    jobs: tuple[str, ...] = ()
+    tag: str | None = None
+    domain: str | None = None
+    everything: bool = False
+
+
+class MovedJob(Struct, frozen=True, kw_only=True):
+    """A job that has changed hands. `next_run`: when this scheduler runs it next, if it is its own and due at all."""
+
+    job: str
+    job_id: str
+    scheduler_version: int
+    next_run: datetime | None
+
+
+class Moved(Struct, frozen=True, kw_only=True):
+    """What has changed hands, or would, in order of name; `already`: jobs that were named and did not need to."""
+
+    jobs: tuple[MovedJob, ...]
+    already: tuple[str, ...]
+    back: bool
+    dry_run: bool
+
+
+class NewJob(Struct, frozen=True, kw_only=True):
+    """A job to be imported. `anchor`: where its grid begins; None: now. A `name` of the spec is needed."""
+
+    spec: JobSpec
+    anchor: datetime | None = None
+    pause_reason: str | None = None
+
+
+class Imports(Struct, frozen=True, kw_only=True):
+    """The names of jobs that were made, or would be, and of those that were there already."""
+
+    made: tuple[str, ...]
+    already: tuple[str, ...]
+
+
+class MovedJobs(Jobs):
+    """Moves jobs over and back, and imports them."""
+
+    async def move(self, which: Which, actor: Actor, *, back: bool = False, dry_run: bool = False) -> Moved:
+        """Give jobs to this scheduler, or back to the old one. `Conflict` for one that could not be scheduled."""
+        _check(which)
+        goal = OLD_VERSION if back else SCHEDULER_VERSION
+        async with self._database.writing() as connection:
+            found = await self._chosen(connection, which, goal)
+            moving = [job for job in found if job.scheduler_version != goal]
+            now = await present_moment(self._database, self._clock, connection)
+            if not back:
+                _refuse_invalid(moving)
+            if not dry_run:
+                await self._move(connection, moving, goal, now)
+                await AuditLog(self._database, self._clock).record_within(
+                    connection, actor, [_entry(job, goal) for job in moving]
+                )
+        return Moved(
+            jobs=tuple(_moved(job, goal, now) for job in moving),
+            already=tuple(job.name for job in found if job.scheduler_version == goal),
+            back=back,
+            dry_run=dry_run,
+        )
+
+    async def bring(
+        self, new: Sequence[NewJob], actor: Actor, *, take_over: bool = False, dry_run: bool = False
+    ) -> Imports:
+        """Make jobs, the old scheduler's unless they are taken over. One whose name there is already stays as it is."""
+        version = SCHEDULER_VERSION if take_over else OLD_VERSION
+        async with self._database.writing() as connection:
+            now = await present_moment(self._database, self._clock, connection)
+            rows = [self._row(one, version, now) for one in new]
+            there = await _taken(connection, [row["name"] for row in rows])
+            made = [row for row in rows if row["name"] not in there]
+            if made and not dry_run:
+                await connection.execute(insert(jobs), made)
+                await AuditLog(self._database, self._clock).record_within(
+                    connection, actor, [_added(row) for row in made]
+                )
+        return Imports(
+            made=tuple(row["name"] for row in made),
+            already=tuple(row["name"] for row in rows if row["name"] in there),
+        )
+
+    async def _chosen(self, connection: AsyncConnection, which: Which, goal: int) -> list[Job]:
+        """Locked until the transaction ends, in one order, so that two moves do not wait for each other."""
+        where: list[ColumnElement[bool]] = []
+        if not which.jobs:
+            where.append(jobs.c.scheduler_version != goal)
+        if which.tag is not None:
+            where.append(json_has(self._database, jobs.c.tags, which.tag))
+        if which.domain is not None:
+            where.append(jobs.c.domain == which.domain)
+        ids = await find_jobs(connection, which.jobs)
+        chosen = [jobs.c.job_id.in_(some) for some in _portions(ids)] if ids else [jobs.c.job_id.is_not(None)]
+        found: list[Job] = []
+        for some in chosen:
+            query = _JOB.where(some, *where).order_by(jobs.c.job_id).with_for_update(key_share=True)
+            found += [job_from_row(tuple(row)) for row in await connection.execute(query)]
+        return sorted(found, key=lambda job: job.name)
+
+    async def _move(self, connection: AsyncConnection, moving: Sequence[Job], goal: int, now: datetime) -> None:
+        for some in _portions([job.job_id for job in moving]):
+            these = update(jobs).where(jobs.c.job_id.in_(some))
+            await connection.execute(these.values(scheduler_version=goal, version=jobs.c.version + 1, updated_at=now))
+            # The trigger of SQLite knows only the machine's clock; the process may live by another.
+            await connection.execute(these.values(planned_until=now, updated_at=now))
+
+    def _row(self, new: NewJob, version: int, now: datetime) -> dict[str, Any]:
+        assert new.spec.name is not None
+        return {
+            **self._checked(new.spec),
+            "job_id": new_id(),
+            "scheduler_version": version,
+            "paused": new.pause_reason is not None,
+            "pause_reason": new.pause_reason,
+            # An interval counts from when its job was made: imported, it keeps to the minutes it had.
+            "created_at": new.anchor or now,
+            "planned_until": now,
+            "updated_at": now,
+        }
+
+
+def _check(which: Which) -> None:
+    by_filter = which.tag is not None or which.domain is not None
+    if sum((bool(which.jobs), by_filter, which.everything)) != 1:
+        raise InvalidInput(
+            "say which jobs: either their names, or a tag or domain, or all",
+            hint="for example: floodmark migrate-jobs --tag news --dry-run",
+        )
+
+
+def _refuse_invalid(moving: Sequence[Job]) -> None:
+    """Moved, nobody would run them."""
+    invalid = []
+    for job in moving:
+        try:
+            trigger_of(job.when, anchor=job.created_at)
+        except InvalidInput as error:
+            invalid.append(f"{job.name}: {error}")
+    if invalid:
+        more = f"; and {len(invalid) - _SHOWN} more" if len(invalid) > _SHOWN else ""
+        raise Conflict(
+            f"this scheduler cannot run {'; '.join(invalid[:_SHOWN])}{more}",
+            hint="correct them first, or name the others",
+        )
+
+
+def _moved(job: Job, goal: int, now: datetime) -> MovedJob:
+    is_due = goal == SCHEDULER_VERSION and job.schedule_enabled and not job.paused
+    next_run = trigger_of(job.when, anchor=job.created_at).after(now) if is_due else None
+    return MovedJob(job=job.name, job_id=job.job_id, scheduler_version=goal, next_run=next_run)
+
+
+def _entry(job: Job, goal: int) -> Entry:
+    return Entry(
+        action="job.moved",
+        what=f"job:{job.name}",
+        before={"scheduler_version": job.scheduler_version},
+        after={"scheduler_version": goal},
+    )
+
+
+def _added(row: Mapping[str, Any]) -> Entry:
+    told = {name: value for name, value in row.items() if value is not None and not isinstance(value, datetime)}
+    return Entry(action="job.added", what=f"job:{row['name']}", after=told)
+
+
+async def _taken(connection: AsyncConnection, names: Sequence[str]) -> set[str]:
+    found: set[str] = set()
+    for some in _portions(names):
+        found.update((await connection.execute(select(jobs.c.name).where(jobs.c.name.in_(some)))).scalars())
+    return found
+
+
+def _portions(texts: Sequence[str]) -> list[Sequence[str]]:
+    return [texts[first : first + _AT_ONCE] for first in range(0, len(texts), _AT_ONCE)]

@@ -1,0 +1,234 @@
+"""What Floodmark would have fired for the jobs of an older scheduler, and what that scheduler has recorded.
+
+Tables: `shadow_fires`; of `facts` the row `shadow`, which is there while the shadow is on; `jobs` is only read, and so
+is the table in which the old scheduler records its runs.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import (
+    ColumnElement,
+    DateTime,
+    String,
+    Text,
+    and_,
+    cast,
+    delete,
+    func,
+    or_,
+    select,
+    type_coerce,
+    update,
+)
+from sqlalchemy.types import NullType
+
+from floodmark.errors import InvalidInput
+from floodmark.model.clock import Clock
+from floodmark.model.execution import State
+from floodmark.model.job import SCHEDULER_VERSION, Job
+from floodmark.store.database import Database
+from floodmark.store.dialects import insert_into, present_moment, raw
+from floodmark.store.rows import JOB_COLUMNS, job_from_row
+from floodmark.store.tables import facts, job_executions, jobs, shadow_fires
+from floodmark.store.types import from_text
+
+from .catalogue import find_table
+
+_FACT = "shadow"
+_JOB = select(*(raw(jobs.c[name]) for name in JOB_COLUMNS))
+_OLD = jobs.c.scheduler_version != SCHEDULER_VERSION
+# What databases take as parameters of one statement, with room to spare.
+_AT_ONCE = 500
+_MOST_RUNS = 500_000
+# The view in which an old scheduler that shares the database records its runs.
+OUR_RECORD = "job_executions"
+
+
+class Shadowing(Struct, frozen=True, kw_only=True):
+    """From when to when fires are recorded."""
+
+    since: datetime
+    until: datetime
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """Where the old scheduler writes down its runs. `job_column` holds the name or the id of a job."""
+
+    table: str = OUR_RECORD
+    job_column: str = "job_id"
+    time_column: str = "scheduled_for"
+
+
+class ShadowFires:
+    """The book of the shadow."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+
+    async def now(self) -> datetime:
+        """The time by which jobs are fired."""
+        async with self._database.reading() as connection:
+            return await present_moment(self._database, self._clock, connection)
+
+    async def status(self) -> Shadowing | None:
+        """How far it is; None while it is off."""
+        async with self._database.reading() as connection:
+            found = (await connection.execute(select(facts.c.value).where(facts.c.name == _FACT))).scalar()
+        return None if found is None else msgspec.convert(found, Shadowing)
+
+    async def counts(self) -> tuple[int, int]:
+        """How many jobs the old scheduler has, and how many fires are recorded."""
+        async with self._database.reading() as connection:
+            old = (await connection.execute(select(func.count()).select_from(jobs).where(_OLD))).scalar_one()
+            fires = (await connection.execute(select(func.count()).select_from(shadow_fires))).scalar_one()
+            return old, fires
+
+    async def start(self, since: datetime) -> bool:
+        """Record from then on. False if it was on already, and goes on as it was."""
+        value = msgspec.to_builtins(Shadowing(since=since, until=since))
+        async with self._database.writing() as connection:
+            now = await present_moment(self._database, self._clock, connection)
+            statement = insert_into(self._database, facts).values(name=_FACT, value=value, updated_at=now)
+            made = await connection.execute(
+                statement.on_conflict_do_nothing(index_elements=["name"]).returning(facts.c.name)
+            )
+            return made.scalar() is not None
+
+    async def stop(self) -> bool:
+        """Record no more, and forget what was recorded. False if it was off already."""
+        async with self._database.writing() as connection:
+            gone = await connection.execute(delete(facts).where(facts.c.name == _FACT))
+            await connection.execute(delete(shadow_fires))
+            return bool(gone.rowcount)
+
+    async def old_jobs(self, after: str | None = None, limit: int = _AT_ONCE) -> list[Job]:
+        """Jobs of the old scheduler by id. The next page is `after` the id of the last one."""
+        query = _JOB.where(_OLD) if after is None else _JOB.where(_OLD, jobs.c.job_id > after)
+        async with self._database.reading() as connection:
+            rows = await connection.execute(query.order_by(jobs.c.job_id).limit(limit))
+            return [job_from_row(tuple(row)) for row in rows]
+
+    async def record(self, fires: Sequence[tuple[str, datetime]]) -> None:
+        """Write fires down: job and instant. One that is there already stays as it is."""
+        for first in range(0, len(fires), _AT_ONCE):
+            async with self._database.writing() as connection:
+                now = await present_moment(self._database, self._clock, connection)
+                rows = [
+                    {"job_id": job_id, "scheduled_for": instant, "recorded_at": now}
+                    for job_id, instant in fires[first : first + _AT_ONCE]
+                ]
+                await connection.execute(
+                    insert_into(self._database, shadow_fires).values(rows).on_conflict_do_nothing()
+                )
+
+    async def reached(self, until: datetime) -> None:
+        """Everything up to then is recorded."""
+        this = facts.c.name == _FACT
+        async with self._database.writing() as connection:
+            found = (await connection.execute(select(facts.c.value).where(this).with_for_update())).scalar()
+            if found is None:
+                return
+            before = msgspec.convert(found, Shadowing)
+            after = Shadowing(since=before.since, until=max(before.until, until))
+            await connection.execute(update(facts).where(this).values(value=msgspec.to_builtins(after)))
+
+    async def forget(self, before: datetime) -> int:
+        """Delete fires that are older."""
+        async with self._database.writing() as connection:
+            gone = await connection.execute(delete(shadow_fires).where(shadow_fires.c.scheduled_for < before))
+            return gone.rowcount
+
+    async def fires(self, of: Sequence[Job], begin: datetime, end: datetime) -> dict[str, list[datetime]]:
+        """The recorded instants of at most a page of jobs, by id."""
+        cell = shadow_fires.c
+        query = select(cell.job_id, cell.scheduled_for).where(
+            cell.job_id.in_([job.job_id for job in of]), cell.scheduled_for >= begin, cell.scheduled_for <= end
+        )
+        found: dict[str, list[datetime]] = {job.job_id: [] for job in of}
+        async with self._database.reading() as connection:
+            for job_id, instant in await connection.execute(query):
+                found[job_id].append(instant)
+        return found
+
+    async def runs(
+        self, of: Sequence[Job], record: Record, begin: datetime, end: datetime
+    ) -> dict[str, list[datetime]]:
+        """When the old scheduler ran at most a page of jobs, by id."""
+        ids = {key: job.job_id for job in of for key in (job.name, job.job_id)}
+        async with self._database.reading() as connection:
+            columns = [record.job_column, record.time_column]
+            is_ours = record.table in (OUR_RECORD, job_executions.name)
+            if is_ours:
+                columns += [job_executions.c.trigger.name, job_executions.c.state.name]
+            there = await find_table(connection, record.table, columns)
+            who: ColumnElement[Any] = there.c[record.job_column]
+            at: ColumnElement[Any] = there.c[record.time_column]
+            key = who if isinstance(who.type, String) else cast(who, Text)
+            if self._database.dialect == "sqlite":
+                # A column has no type there, only its values do, whatever the type is called.
+                at, within = type_coerce(at, NullType()), _within_any(at, begin, end)
+            else:
+                within = _within(at, begin, end)
+            query = select(key, at).where(key.in_(ids), within).limit(_MOST_RUNS + 1)
+            if is_ours:
+                # What a person asked for, and what did not run, is no run of the schedule.
+                query = query.where(there.c.trigger == "schedule", there.c.state != State.SKIPPED.value)
+            rows = (await connection.execute(query)).all()
+        if len(rows) > _MOST_RUNS:
+            raise InvalidInput(f"there are more than {_MOST_RUNS:,} runs to compare", hint="use fewer --hours")
+        return _by_job(of, ids, rows, begin, end)
+
+
+def _by_job(
+    of: Sequence[Job], ids: Mapping[str, str], rows: Sequence[Any], begin: datetime, end: datetime
+) -> dict[str, list[datetime]]:
+    found: dict[str, list[datetime]] = {job.job_id: [] for job in of}
+    for key, value in rows:
+        moment = _moment(value)
+        if begin <= moment <= end:
+            found[ids[key]].append(moment)
+    return found
+
+
+def _within(at: ColumnElement[Any], begin: datetime, end: datetime) -> ColumnElement[bool]:
+    """As far as the type of the column lets the database do it; the rest is done when the rows are read."""
+    if isinstance(at.type, DateTime):
+        if not at.type.timezone:
+            begin, end = begin.replace(tzinfo=None), end.replace(tzinfo=None)
+        return at.between(begin, end)
+    if isinstance(at.type, String):
+        return _day_of(at, begin, end)
+    return at.between(begin.timestamp(), end.timestamp())
+
+
+def _within_any(at: ColumnElement[Any], begin: datetime, end: datetime) -> ColumnElement[bool]:
+    kind, value = func.typeof(at), type_coerce(at, NullType())
+    return or_(
+        and_(kind == "text", _day_of(at, begin, end)),
+        and_(kind != "text", value.between(begin.timestamp(), end.timestamp())),
+    )
+
+
+def _day_of(at: ColumnElement[Any], begin: datetime, end: datetime) -> ColumnElement[bool]:
+    """The day, and one around it: texts have zones, and either a space or a T behind the day."""
+    day = timedelta(days=1)
+    return func.substr(at, 1, 10).between(f"{begin - day:%Y-%m-%d}", f"{end + day:%Y-%m-%d}")
+
+
+def _moment(value: Any) -> datetime:
+    """Without a zone it is UTC; a number counts seconds since 1970."""
+    try:
+        if isinstance(value, str):
+            return from_text(value)
+        if isinstance(value, datetime):
+            return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return datetime.fromtimestamp(float(value), UTC)
+    except (TypeError, ValueError, OverflowError, OSError):
+        raise InvalidInput(
+            f"{str(value)[:60]!r} is not a time",
+            hint="--time-column is a timestamp, an ISO 8601 text, or seconds since 1970",
+        ) from None

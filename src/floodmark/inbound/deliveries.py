@@ -1,0 +1,456 @@
+"""Deliveries from outside, and the executions they become: one transaction for both.
+
+Tables: `trigger_deliveries` (forgotten after a while), `triggers` (its counts), `executions`. A delivery id counts
+once for a trigger, and so does a signature, whatever process it reaches.
+
+Locks are taken in one order, that of workers and operators: triggers by id, executions, jobs by id.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+from sqlalchemy import case, delete, func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from floodmark.errors import FloodmarkError
+from floodmark.model.clock import Clock
+from floodmark.model.execution import Hold, Queued, State
+from floodmark.model.ids import new_id
+from floodmark.model.job import SCHEDULER_VERSION, Priority
+from floodmark.store.database import Database
+from floodmark.store.dialects import insert_into, present_moment
+from floodmark.store.packing import clean
+from floodmark.store.tables import job_dependencies, job_executions, jobs, trigger_deliveries, triggers
+
+_AT_ONCE = 500
+_MICROSECOND = timedelta(microseconds=1)
+_RESTING = "debounced: starts when the trigger has rested, once for all that comes until then"
+
+T = TypeVar("T")
+
+
+class Replayed(FloodmarkError):
+    """The signature was used before, with another delivery id or with none."""
+
+
+class Group(Struct, frozen=True):
+    """Jobs to fire with the same params, by id."""
+
+    params: Mapping[str, Any]
+    job_ids: tuple[str, ...]
+
+
+class Shot(Struct, frozen=True, kw_only=True):
+    """What one trigger makes of a delivery. `scope` is its id, or stands for a pattern that only jobs name."""
+
+    scope: str
+    trigger: str
+    """As executions carry it: `webhook:/sources/*/crawl`."""
+    groups: tuple[Group, ...]
+    debounce: timedelta = timedelta()
+    is_registered: bool = True
+    unknown: tuple[str, ...] = ()
+    """Jobs it names that are not there."""
+
+
+class FiredExecution(Struct, frozen=True, kw_only=True):
+    """An execution that a delivery was turned into, or folded into."""
+
+    execution_id: str
+    job_id: str
+    job_name: str
+    trigger: str
+    state: State
+    scheduled_for: datetime
+    reason: str | None = None
+    is_folded: bool = field(default=False, name="folded")
+
+
+class Skipped(Struct, frozen=True, kw_only=True):
+    """A job that was not fired, and why."""
+
+    job: str
+    reason: str
+
+
+class Taken(Struct, frozen=True, kw_only=True):
+    """What became of a delivery. `debounced_until`: when what it fired starts, if it has to wait for that."""
+
+    delivery_id: str
+    executions: tuple[FiredExecution, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    is_duplicate: bool = field(default=False, name="duplicate")
+    debounced_until: datetime | None = None
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """The answer, what has to be put on the queue, and how many executions are new."""
+
+    taken: Taken
+    queued: Sequence[Queued]
+    written: int
+
+
+class _Part(Struct):
+    """What one shot comes to, while it is being worked out."""
+
+    shot: Shot
+    is_old: bool = False
+    fires_at: datetime | None = None
+    is_resting: bool = False
+    executions: list[FiredExecution] = []
+    skipped: list[Skipped] = []
+
+    @property
+    def answer(self) -> Taken:
+        until = self.fires_at if self.is_resting else None
+        return Taken(
+            delivery_id="", executions=tuple(self.executions), skipped=tuple(self.skipped), debounced_until=until
+        )
+
+
+class Deliveries:
+    """Turns deliveries into executions, each once."""
+
+    def __init__(self, database: Database, clock: Clock, *, patience: timedelta) -> None:
+        self._database, self._clock, self._patience = database, clock, patience
+
+    async def take(
+        self,
+        subject: str,
+        shots: Sequence[Shot],
+        *,
+        delivery_id: str | None = None,
+        signature: str | None = None,
+        traceparent: str | None = None,
+    ) -> Outcome:
+        """Write the executions. A delivery that was taken before is given the same answer, and fires nothing.
+
+        `traceparent`: what they go on from in a trace. `Replayed` for a signature that came with another delivery:
+        nothing was changed.
+        """
+        named = clean(delivery_id or new_id())
+        if signature is not None:
+            await self._refuse_replayed(shots, signature, named)
+        async with self._database.writing() as connection:
+            there = [shot for shot in sorted(shots, key=lambda shot: shot.scope) if await _is_there(connection, shot)]
+            # Not before it is our turn: else one that comes second could be the earlier one.
+            now = await present_moment(self._database, self._clock, connection)
+            parts: list[_Part] = []
+            for shot in there:
+                row = {
+                    "trigger_id": shot.scope,
+                    "delivery_id": named,
+                    "signature": signature if shot.is_registered else None,
+                    "subject": clean(subject),
+                    "received_at": now,
+                    "answer": {},
+                }
+                parts.append(await self._begin(connection, shot, row))
+            queued = await self._fire(connection, [part for part in parts if not part.is_old], now, traceparent)
+            await self._end(connection, [part for part in parts if not part.is_old], named, now)
+        return _outcome(named, parts, queued)
+
+    async def forget(self, older_than: timedelta) -> int:
+        """Forget deliveries that can no longer come again; how many."""
+        async with self._database.writing() as connection:
+            now = await present_moment(self._database, self._clock, connection)
+            cell = trigger_deliveries.c
+            gone = await connection.execute(delete(trigger_deliveries).where(cell.received_at < now - older_than))
+            return int(gone.rowcount)
+
+    async def last_id(self, scope: str) -> str | None:
+        """The id of the delivery that a trigger took last."""
+        cell = trigger_deliveries.c
+        query = select(cell.delivery_id).where(cell.trigger_id == scope).order_by(cell.received_at.desc()).limit(1)
+        async with self._database.reading() as connection:
+            found: str | None = (await connection.execute(query)).scalar()
+            return found
+
+    # A delivery
+
+    async def _refuse_replayed(self, shots: Sequence[Shot], signature: str, delivery_id: str) -> None:
+        """Refuse by reading alone: repeating a webhook of somebody else must not take the write lock."""
+        cell, scopes = trigger_deliveries.c, [shot.scope for shot in shots if shot.is_registered]
+        same = (cell.trigger_id.in_(scopes), cell.signature == signature, cell.delivery_id != delivery_id)
+        async with self._database.reading() as connection:
+            if (await connection.execute(select(cell.delivery_id).where(*same).limit(1))).scalar() is not None:
+                raise _replayed()
+
+    async def _begin(self, connection: AsyncConnection, shot: Shot, row: Mapping[str, Any]) -> _Part:
+        """Claim the delivery for one trigger."""
+        statement = insert_into(self._database, trigger_deliveries).values(**row).on_conflict_do_nothing()
+        if (await connection.execute(statement.returning(trigger_deliveries.c.trigger_id))).scalar() is None:
+            return await self._seen(connection, shot, row["delivery_id"])
+        part = _Part(shot)
+        if shot.debounce:
+            await self._rest(connection, part, row["subject"], row["received_at"])
+        return part
+
+    async def _seen(self, connection: AsyncConnection, shot: Shot, delivery_id: str) -> _Part:
+        cell = trigger_deliveries.c
+        query = select(cell.answer).where(cell.trigger_id == shot.scope, cell.delivery_id == delivery_id)
+        answer = (await connection.execute(query)).scalar()
+        if answer is None:
+            raise _replayed()
+        told = msgspec.convert({"delivery_id": delivery_id, **answer}, Taken)
+        return _Part(
+            shot,
+            is_old=True,
+            executions=list(told.executions),
+            skipped=list(told.skipped),
+            fires_at=told.debounced_until,
+            is_resting=told.debounced_until is not None,
+        )
+
+    async def _rest(self, connection: AsyncConnection, part: _Part, subject: str, now: datetime) -> None:
+        """Decide when a trigger with a debounce fires, and fold the delivery into what already waits for that."""
+        cell = trigger_deliveries.c
+        query = (
+            select(cell.fires_at, cell.answer)
+            .where(cell.trigger_id == part.shot.scope, cell.subject == subject, cell.fires_at.is_not(None))
+            .order_by(cell.fires_at.desc(), cell.received_at.desc())
+        )
+        last = (await connection.execute(query.limit(1))).first()
+        if last is None or last.fires_at + part.shot.debounce <= now:
+            part.fires_at = now
+            return
+        part.is_resting = True
+        if last.fires_at <= now:
+            part.fires_at = last.fires_at + part.shot.debounce
+            return
+        part.fires_at = last.fires_at
+        waiting = [entry["execution_id"] for entry in last.answer.get("executions", ())]
+        for group in part.shot.groups:
+            part.executions += await self._fold(connection, part.shot, group, waiting)
+
+    async def _fold(
+        self, connection: AsyncConnection, shot: Shot, group: Group, waiting: Sequence[str]
+    ) -> list[FiredExecution]:
+        """Let executions that have not started stand for this delivery too, with its params."""
+        cell, folded = job_executions.c, []
+        for some in _chunks(waiting):
+            statement = (
+                update(job_executions)
+                .where(cell.execution_id.in_(some), cell.job_id.in_(group.job_ids), cell.state == State.WAITING)
+                .values(coalesced=cell.coalesced + 1, params=dict(group.params) or None)
+                .returning(cell.execution_id, cell.job_id, cell.job_name, cell.state, cell.scheduled_for, cell.reason)
+            )
+            rows = await connection.execute(statement)
+            folded += [
+                FiredExecution(**{**row, "state": State(row["state"])}, trigger=shot.trigger, is_folded=True)
+                for row in rows.mappings()
+            ]
+        return folded
+
+    async def _end(self, connection: AsyncConnection, parts: Sequence[_Part], delivery_id: str, now: datetime) -> None:
+        """Write down what each trigger answered, and count it."""
+        cell = trigger_deliveries.c
+        for part in parts:
+            answer = msgspec.to_builtins(part.answer)
+            del answer["delivery_id"]
+            await connection.execute(
+                update(trigger_deliveries)
+                .where(cell.trigger_id == part.shot.scope, cell.delivery_id == delivery_id)
+                .values(answer=answer, fires_at=part.fires_at)
+            )
+            if part.shot.is_registered:
+                made = sum(not fired.is_folded for fired in part.executions)
+                counts = {
+                    "fired": triggers.c.fired + 1,
+                    "matched": triggers.c.matched + made,
+                    "last_fired_at": now,
+                }
+                await connection.execute(
+                    update(triggers).where(triggers.c.trigger_id == part.shot.scope).values(**counts)
+                )
+
+    # Its executions
+
+    async def _fire(
+        self, connection: AsyncConnection, parts: Sequence[_Part], now: datetime, traceparent: str | None
+    ) -> list[Queued]:
+        """Write the executions of all parts, a job of several of them once."""
+        wanted = _wanted(parts)
+        queued: list[Queued] = []
+        for some in _chunks(sorted(wanted)):
+            found = await _locked(connection, some)
+            others, unmet = await _under_way(connection, some), await _unmet(connection, found)
+            rows: list[dict[str, Any]] = []
+            for job_id in some:
+                part, params = wanted[job_id]
+                job = found.get(job_id)
+                reason = _why_not(job)
+                if job is None or reason is not None:
+                    part.skipped.append(Skipped(job=job_id if job is None else job.name, reason=str(reason)))
+                    continue
+                row = {**self._row(job, part, params, now), "traceparent": traceparent}
+                rows.append(_held(row, others.get(job_id), unmet.get(job_id, ())))
+            for row in await self._insert(connection, rows, now):
+                part, _ = wanted[row["job_id"]]
+                part.executions.append(_fired(row))
+                if row["state"] == State.QUEUED:
+                    queued.append(Queued(row["execution_id"], Priority(row["priority"]), traceparent))
+        return queued
+
+    def _row(self, job: Any, part: _Part, params: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+        is_resting = part.is_resting
+        return {
+            "execution_id": new_id(),
+            "job_id": job.job_id,
+            "job_name": job.name,
+            "state": State.WAITING if is_resting else State.QUEUED,
+            "priority": job.priority,
+            "trigger": part.shot.trigger,
+            "params": dict(params) or None,
+            "reason": _RESTING if is_resting else None,
+            "hold": None,
+            "not_before": part.fires_at if is_resting else None,
+            "queue_rank": None if is_resting else now + (job.priority - 1) * self._patience,
+            "created_at": now,
+        }
+
+    async def _insert(
+        self, connection: AsyncConnection, rows: Sequence[dict[str, Any]], now: datetime
+    ) -> list[dict[str, Any]]:
+        """Write them for the first microsecond from `now` on that their job has not used."""
+        written: list[dict[str, Any]] = []
+        left = {row["execution_id"]: row for row in rows}
+        for step in count():
+            if not left:
+                break
+            for row in left.values():
+                row["scheduled_for"] = now + step * _MICROSECOND
+            statement = insert_into(self._database, job_executions).values(list(left.values()))
+            statement = statement.on_conflict_do_nothing(index_elements=["job_id", "scheduled_for"])
+            made = await connection.execute(statement.returning(job_executions.c.execution_id))
+            written += [left.pop(execution_id) for execution_id in made.scalars().all()]
+        return written
+
+
+async def _is_there(connection: AsyncConnection, shot: Shot) -> bool:
+    """Whether the trigger still exists; from here on it is ours alone, until we are done with the delivery."""
+    if not shot.is_registered:
+        return True
+    query = select(triggers.c.trigger_id).where(triggers.c.trigger_id == shot.scope).with_for_update()
+    return (await connection.execute(query)).scalar() is not None
+
+
+def _wanted(parts: Sequence[_Part]) -> dict[str, tuple[_Part, Mapping[str, Any]]]:
+    """Which part fires which job: the first that names it, unless the job is already dealt with."""
+    done = {fired.job_id for part in parts for fired in part.executions}
+    wanted: dict[str, tuple[_Part, Mapping[str, Any]]] = {}
+    for part in parts:
+        part.skipped += [Skipped(job=text, reason="there is no such job") for text in part.shot.unknown]
+        for group in part.shot.groups:
+            for job_id in group.job_ids:
+                if job_id not in done:
+                    wanted.setdefault(job_id, (part, group.params))
+    return wanted
+
+
+async def _locked(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, Any]:
+    cell = jobs.c
+    columns = (
+        cell.job_id,
+        cell.name,
+        cell.priority,
+        cell.paused,
+        cell.pause_reason,
+        cell.schedule_enabled,
+        cell.scheduler_version,
+        cell.last_run,
+    )
+    query = select(*columns).where(cell.job_id.in_(job_ids)).order_by(cell.job_id)
+    rows = await connection.execute(query.with_for_update(key_share=True))
+    return {row.job_id: row for row in rows}
+
+
+def _why_not(job: Any) -> str | None:
+    """Why a job is not fired, None if it is."""
+    if job is None:
+        return "there is no such job"
+    if job.scheduler_version != SCHEDULER_VERSION:
+        return "it belongs to the old scheduler"
+    if not job.schedule_enabled:
+        return "it is disabled"
+    if job.paused:
+        return f"it is paused: {job.pause_reason}" if job.pause_reason else "it is paused"
+    return None
+
+
+async def _under_way(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, Any]:
+    """Of each job the execution that the next one waits for."""
+    cell = job_executions.c
+    held = or_(cell.hold.is_(None), cell.hold == Hold.OVERLAP)
+    most_lasting = case((cell.state == State.RUNNING, 0), else_=1)
+    place = func.row_number().over(partition_by=cell.job_id, order_by=(most_lasting, cell.scheduled_for))
+    ranked = (
+        select(cell.job_id, cell.execution_id, cell.state, place.label("place"))
+        .where(cell.job_id.in_(job_ids), cell.completed_at.is_(None), held)
+        .subquery()
+    )
+    rows = await connection.execute(select(ranked).where(ranked.c.place == 1))
+    return {row.job_id: row for row in rows}
+
+
+async def _unmet(connection: AsyncConnection, found: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The names of the jobs that each job still has to wait for.
+
+    Compared here: a join with `jobs` for both sides lets a planner that takes the table for empty pair every job with
+    every other.
+    """
+    query = (
+        select(job_dependencies.c.job_id, jobs.c.name, jobs.c.last_success)
+        .join(jobs, jobs.c.job_id == job_dependencies.c.depends_on)
+        .where(job_dependencies.c.job_id.in_(list(found)))
+        .order_by(jobs.c.name)
+    )
+    unmet: dict[str, list[str]] = {}
+    for job_id, name, last_success in await connection.execute(query):
+        last_run = found[job_id].last_run
+        if last_success is None or (last_run is not None and last_success <= last_run):
+            unmet.setdefault(job_id, []).append(name)
+    return unmet
+
+
+def _held(row: dict[str, Any], other: Any, unmet: Sequence[str]) -> dict[str, Any]:
+    """The same row, if it has to wait for another execution or job; one that waits for a time does that first."""
+    if row["not_before"] is not None and not unmet:
+        return row
+    if other is None and not unmet:
+        return row
+    if unmet:
+        hold, reason = Hold.DEPENDENCY, f"waits for {', '.join(unmet)} to succeed"
+    else:
+        hold, reason = Hold.OVERLAP, f"waits for execution {other.execution_id}, which is {other.state}"
+    return {**row, "state": State.WAITING, "hold": hold, "reason": reason, "not_before": None, "queue_rank": None}
+
+
+def _fired(row: Mapping[str, Any]) -> FiredExecution:
+    return FiredExecution(**{name: row[name] for name in FiredExecution.__struct_fields__ if name in row})
+
+
+def _outcome(delivery_id: str, parts: Sequence[_Part], queued: Sequence[Queued]) -> Outcome:
+    taken = Taken(
+        delivery_id=delivery_id,
+        executions=tuple(fired for part in parts for fired in part.executions),
+        skipped=tuple(skipped for part in parts for skipped in part.skipped),
+        is_duplicate=bool(parts) and all(part.is_old for part in parts),
+        debounced_until=max((part.fires_at for part in parts if part.is_resting and part.fires_at), default=None),
+    )
+    written = sum(not fired.is_folded for part in parts if not part.is_old for fired in part.executions)
+    return Outcome(taken=taken, queued=queued, written=written)
+
+
+def _replayed() -> Replayed:
+    return Replayed("the signature was used before", hint="sign each delivery with a timestamp of its own")
+
+
+def _chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(values), _AT_ONCE):
+        yield values[start : start + _AT_ONCE]

@@ -1,0 +1,216 @@
+"""Which jobs an arrival concerns, and with which params; then they are fired."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from floodmark.errors import InvalidInput
+from floodmark.model.ids import new_id
+from floodmark.model.job import Work
+from floodmark.model.strict_json import NotJson, TooDeep, read_json
+from floodmark.observability.events import TriggersFired, TriggersMatched
+from floodmark.observability.tracing import triggered
+from floodmark.security.vault import Vault
+from floodmark.sources.python import UnknownCollector
+from floodmark.store.packing import clean
+from floodmark.triggers.matching import PathVariables, channel_matches, chosen, is_glob, path_pattern, segments
+from floodmark.wiring.parts import Parts
+
+from .deliveries import Deliveries, Group, Shot, Taken
+from .refusals import Refusals
+from .triggers import Kind, Rule, Triggers
+
+# A name for what arrived, not the thing itself.
+LONGEST_ID = 200
+
+
+class BadParams(InvalidInput):
+    """A delivery whose params the source of one of its jobs cannot work with. Nothing was fired."""
+
+    reason = "bad params"
+
+
+class Arrival(Struct, frozen=True, kw_only=True):
+    """Something that came. `subject` is the path, channel or stream; `body` what it said, JSON or text."""
+
+    kind: Kind
+    subject: str
+    body: Any = None
+    path: tuple[str, ...] = ()
+    delivery_id: str | None = None
+    signature: str | None = None
+
+
+class Matches(Struct, frozen=True, kw_only=True):
+    """What an arrival can fire, the most exact pattern first. `of_jobs`: patterns that only jobs name."""
+
+    rules: tuple[Rule, ...]
+    of_jobs: tuple[str, ...]
+
+
+class Intake:
+    """Turns arrivals into executions. One for each process: opening a secret for the first time takes a moment."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._queue, self._events, self._tracing = parts.queue, parts.events, parts.tracing
+        self._validation = parts.validation
+        self.triggers = Triggers(parts.database, parts.clock, Vault.of(parts.settings))
+        self.refusals = Refusals(self.triggers, parts.events)
+        # A message on Redis may be as large as a webhook.
+        self.body_max = parts.settings.api_body_max
+        self.deliveries = Deliveries(parts.database, parts.clock, patience=parts.settings.queue_patience)
+
+    async def matching(self, arrival: Arrival) -> Matches:
+        """What is in force and fits."""
+        known = await self.triggers.rules(arrival.kind)
+        fitting = [rule for rule in known.registered if variables_of(rule.pattern, arrival) is not None]
+        return Matches(
+            rules=tuple(sorted(fitting, key=lambda rule: _exactness(arrival.kind, rule.pattern))),
+            of_jobs=tuple(text for text in known.of_jobs if variables_of(text, arrival) is not None),
+        )
+
+    async def take(self, arrival: Arrival, matches: Matches) -> Taken:
+        """Fire what matches. The answer to a delivery that was taken before is the one it was given then."""
+        if arrival.delivery_id is not None and not _is_id(arrival.delivery_id):
+            hint = f"use 1 to {LONGEST_ID} characters that can be shown, for example a UUID"
+            raise InvalidInput("the delivery id is too long, or cannot be shown", hint=hint)
+        shots = await self._shots(arrival, matches)
+        await self._check(shots)
+        if not shots:
+            self._events.emit(TriggersFired(arrival.kind))
+            self.refusals.unmatched(arrival.kind, arrival.subject)
+            return Taken(delivery_id=arrival.delivery_id or new_id())
+        with triggered(self._tracing, arrival.kind, arrival.subject) as traceparent:
+            outcome = await self.deliveries.take(
+                arrival.subject,
+                shots,
+                delivery_id=arrival.delivery_id,
+                signature=arrival.signature,
+                traceparent=traceparent,
+            )
+            # Should we die here, the requeuer puts them.
+            await self._queue.put(outcome.queued)
+        if not outcome.taken.is_duplicate:
+            self._events.emit(TriggersFired(arrival.kind))
+            if outcome.written:
+                self._events.emit(TriggersMatched(arrival.kind, outcome.written))
+        return outcome.taken
+
+    async def _check(self, shots: Sequence[Shot]) -> None:
+        """Refuse params that the source of one of the jobs cannot work with: then nothing is fired."""
+        groups = [group for shot in shots for group in shot.groups if group.params]
+        works = await self.triggers.works({job_id for group in groups for job_id in group.job_ids})
+        for group in groups:
+            for job_id in group.job_ids:
+                if job_id in works:
+                    self._arrive(works[job_id], group.params)
+
+    def _arrive(self, job: Work, params: Mapping[str, Any]) -> None:
+        try:
+            self._validation.arrive(job, params)
+        except UnknownCollector:
+            # Only the workers have it.
+            return
+        except InvalidInput as error:
+            raise BadParams(f"{job.name} cannot be run like that: {error}", hint=error.hint) from error
+
+    async def _shots(self, arrival: Arrival, matches: Matches) -> list[Shot]:
+        named = await self.triggers.resolved([text for rule in matches.rules for text in rule.jobs])
+        theirs = _by_pattern(await self.triggers.jobs_of(arrival.kind, matches.of_jobs))
+        if not matches.rules:
+            return [
+                Shot(
+                    scope=_scope(arrival.kind, pattern),
+                    trigger=f"{arrival.kind}:{pattern}",
+                    groups=(Group(params_of(pattern, {}, arrival), job_ids),),
+                    is_registered=False,
+                )
+                for pattern, job_ids in theirs.items()
+            ]
+        first, *others = matches.rules
+        return [_shot(first, arrival, named, theirs), *(_shot(rule, arrival, named, {}) for rule in others)]
+
+
+def _shot(rule: Rule, arrival: Arrival, named: Mapping[str, str], theirs: Mapping[str, tuple[str, ...]]) -> Shot:
+    """What a trigger fires: the jobs it names, and those that name a pattern which fits."""
+    params = params_of(rule.pattern, rule.params, arrival)
+    own = tuple(dict.fromkeys(named[text] for text in rule.jobs if text in named))
+    adopted = [
+        Group({**params_of(pattern, rule.params, arrival), **params}, job_ids) for pattern, job_ids in theirs.items()
+    ]
+    return Shot(
+        scope=rule.trigger_id,
+        trigger=f"{arrival.kind}:{rule.pattern}",
+        groups=(Group(params, own), *adopted) if own else tuple(adopted),
+        debounce=rule.debounce,
+        unknown=tuple(text for text in rule.jobs if text not in named),
+    )
+
+
+def variables_of(pattern: str, arrival: Arrival) -> dict[str, Any] | None:
+    """What params can be taken from; None if the pattern does not fit, or cannot be read."""
+    match arrival.kind:
+        case "webhook":
+            try:
+                found = path_pattern(pattern).match(arrival.path)
+            except InvalidInput:
+                # Typed by hand into a column: it fires nothing.
+                return None
+            if found is None:
+                return None
+            return {"path": PathVariables(arrival.subject, found), "body": arrival.body}
+        case "channel":
+            fits = channel_matches(pattern, arrival.subject)
+        case "stream":
+            fits = pattern == arrival.subject
+    return {"channel": arrival.subject, "body": arrival.body} if fits else None
+
+
+def params_of(pattern: str, mapping: Mapping[str, str], arrival: Arrival) -> dict[str, Any]:
+    """The params of the executions. Without a mapping: named segments of a path, or all that a message says."""
+    variables = variables_of(pattern, arrival) or {}
+    if arrival.kind == "webhook":
+        found = variables["path"].named | chosen(mapping, variables)
+    elif mapping:
+        found = chosen(mapping, variables)
+    else:
+        found = arrival.body if isinstance(arrival.body, dict) else {"message": arrival.body}
+    cleaned: dict[str, Any] = clean(found)
+    return cleaned
+
+
+def read_message(data: bytes) -> Any:
+    """Return the object of a message, or its text if it is not a JSON object; raise `TooDeep` if it is nested so."""
+    try:
+        value = read_json(data)
+    except TooDeep:
+        raise
+    except NotJson:
+        value = None
+    return value if isinstance(value, dict) else data.decode("utf-8", "replace")
+
+
+def _is_id(text: str) -> bool:
+    return 0 < len(text) <= LONGEST_ID and text.isprintable()
+
+
+def _by_pattern(jobs: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for job_id, pattern in jobs.items():
+        found.setdefault(pattern, []).append(job_id)
+    return {pattern: tuple(job_ids) for pattern, job_ids in sorted(found.items())}
+
+
+def _scope(kind: str, pattern: str) -> str:
+    """Stands where the id of a trigger would: deliveries to a pattern that only jobs name count once too."""
+    return hashlib.blake2b(f"{kind}:{pattern}".encode(), digest_size=16).hexdigest()
+
+
+def _exactness(kind: Kind, pattern: str) -> tuple[Any, ...]:
+    if kind != "webhook":
+        return (is_glob(pattern), -len(pattern), pattern)
+    parts = segments(pattern)
+    loose = sum(part == "*" or part.startswith("{") for part in parts)
+    return ("**" in parts, loose, -len(parts), pattern)

@@ -1,0 +1,368 @@
+"""Channels and streams of Redis, heard by the leader alone: every message would otherwise fire once per scheduler.
+
+channels    Pub/Sub: what is said while nobody listens is lost, and Redis keeps no copy
+streams     a consumer group `<prefix>:triggers` on each: what is not acknowledged is read again, and its id fires once
+
+Both look again every second at what they should listen to, and at once when someone tells. Facts
+`triggers.channels` and `triggers.streams` say what the leader hears.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+from msgspec import Struct
+from msgspec.structs import replace
+from sqlalchemy.exc import DataError, SQLAlchemyError
+
+from floodmark.coordination.leader import Leader
+from floodmark.coordination.redis_errors import redis_errors
+from floodmark.errors import InvalidInput, Unavailable
+from floodmark.model.strict_json import TooDeep, require_shallow
+from floodmark.observability.events import Events, StepFailed
+from floodmark.store.fleet import Fleet
+from floodmark.triggers.matching import LONGEST, channel_matches, is_glob
+from floodmark.wiring.parts import Parts
+
+from .intake import Arrival, BadParams, Intake, Matches, read_message
+from .triggers import Rule
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+    from redis.asyncio.client import PubSub
+
+    from floodmark.coordination.redis_connecting import Listening
+
+CHANNELS, STREAMS = "triggers.channels", "triggers.streams"
+# One name for whoever leads: what one leader has read and not acknowledged, the next one finds.
+CONSUMER = "leader"
+
+# Not longer: this is how long a process that is asked to stop waits for us.
+_PATIENCE_SECONDS = 0.25
+_LOOK_EVERY_SECONDS = 0.5
+_TELL_EVERY_SECONDS = 5.0
+_AT_ONCE = 100
+_AT_ONCE_AGAIN = timedelta()
+
+
+class Hearing(Struct, frozen=True, kw_only=True):
+    """What the leader listens to, as it last said."""
+
+    holder: str
+    patterns: tuple[str, ...]
+    at: datetime
+
+    def is_recent(self, now: datetime) -> bool:
+        """Whether it is still so: a leader says it every few seconds."""
+        return now - self.at < timedelta(seconds=3 * _TELL_EVERY_SECONDS)
+
+
+class _Teller:
+    """Says what is listened to: when it changes, and every few seconds."""
+
+    def __init__(self, parts: Parts, fact: str) -> None:
+        self._fleet, self._name, self._fact = Fleet(parts.database, parts.clock), parts.name, fact
+        self._clock = parts.clock
+        self._told: tuple[str, ...] | None = None
+        self._until = 0.0
+
+    async def tell(self, patterns: Sequence[str]) -> None:
+        """These, and no others."""
+        wanted = tuple(sorted(patterns))
+        if wanted == self._told and time.monotonic() < self._until:
+            return
+        value = {"holder": self._name, "patterns": list(wanted), "at": self._clock.now().isoformat()}
+        await self._fleet.set_fact(self._fact, value)
+        self._told, self._until = wanted, time.monotonic() + _TELL_EVERY_SECONDS
+
+    def forget(self) -> None:
+        """We are not the one who listens; say so anew when we are."""
+        self._told = None
+
+
+async def heard(fleet: Fleet, fact: str) -> Hearing | None:
+    """What the leader last said of its listening."""
+    told = await fleet.get_fact(fact)
+    if told is None:
+        return None
+    at = datetime.fromisoformat(told["at"])
+    return Hearing(holder=told["holder"], patterns=tuple(told["patterns"]), at=at)
+
+
+class ChannelListener:
+    """Fires what Pub/Sub messages concern. A message that meets a database which is away is tried again."""
+
+    def __init__(self, parts: Parts, intake: Intake, leader: Leader) -> None:
+        assert parts.redis is not None
+        self._redis: Redis = parts.redis
+        self._intake, self._leader, self._events = intake, leader, parts.events
+        self._teller = _Teller(parts, CHANNELS)
+        self._step = parts.settings.step_timeout
+        self._own = own_names(parts.settings.scheduler_queue_prefix)
+        self._pubsub: PubSub | None = None
+        self._listening: Listening | None = None
+        self._subscribed: tuple[str, ...] = ()
+        self._looked_at = -_LOOK_EVERY_SECONDS
+        self._waiting: deque[tuple[Arrival, bytes]] = deque()
+
+    async def step(self) -> timedelta | None:
+        """Listen for a moment, and fire what was heard."""
+        if not self._leader.is_leader:
+            await self.close()
+            # Heard while we led: nobody else has heard it.
+            await self._fire_waiting()
+            return None
+        try:
+            return await self._listened()
+        except redis_errors():
+            # A new connection next time; it subscribes anew.
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Cease to listen."""
+        pubsub, self._pubsub, self._listening, self._subscribed = self._pubsub, None, None, ()
+        self._teller.forget()
+        if pubsub is not None:
+            with suppress(*redis_errors()):
+                await pubsub.aclose()  # type: ignore[no-untyped-call]
+
+    async def _listened(self) -> timedelta | None:
+        await self._fire_waiting()
+        await self._subscribe()
+        if self._listening is None:
+            return None
+        wait = _PATIENCE_SECONDS
+        for _ in range(_AT_ONCE):
+            message = await self._listening.next(wait)
+            if message is None:
+                break
+            wait = 0.0
+            self._hear(message)
+        await self._fire_waiting()
+        return _AT_ONCE_AGAIN
+
+    async def _subscribe(self) -> None:
+        """Bring the subscriptions up to date."""
+        if time.monotonic() - self._looked_at < _LOOK_EVERY_SECONDS and self._pubsub is not None:
+            return
+        known = await self._intake.triggers.rules("channel")
+        wanted = tuple(sorted({rule.pattern for rule in known.registered} | set(known.of_jobs)))
+        self._looked_at = time.monotonic()
+        if not wanted:
+            await self.close()
+        elif wanted != self._subscribed:
+            await self._change(wanted)
+        await self._teller.tell(wanted)
+
+    async def _change(self, wanted: tuple[str, ...]) -> None:
+        if self._pubsub is None:
+            from floodmark.coordination.redis_connecting import Listening  # noqa: PLC0415 - only where there is a Redis
+
+            self._pubsub = self._redis.pubsub()
+            self._listening = Listening(self._pubsub, step=self._step)
+        pubsub, more, less = self._pubsub, set(wanted) - set(self._subscribed), set(self._subscribed) - set(wanted)
+        for patterns, plain, glob in (
+            (more, pubsub.subscribe, pubsub.psubscribe),
+            (less, pubsub.unsubscribe, pubsub.punsubscribe),
+        ):
+            exact, globs = [p for p in patterns if not is_glob(p)], [p for p in patterns if is_glob(p)]
+            if exact:
+                await plain(*exact)
+            if globs:
+                await glob(*globs)
+        self._subscribed = wanted
+
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        """Redis delivers a message once for each subscription that fits; the first of them counts."""
+        channel = _text(message["channel"])
+        if channel in self._own:
+            # A pattern such as `*` fits what we say ourselves: every run would fire the next one.
+            return
+        through = _text(message["pattern"]) if message["type"] == "pmessage" else channel
+        fitting = sorted((p for p in self._subscribed if channel_matches(p, channel)), key=lambda p: (is_glob(p), p))
+        if fitting and through == fitting[0]:
+            self._waiting.append((Arrival(kind="channel", subject=channel), message["data"]))
+
+    async def _fire_waiting(self) -> None:
+        while self._waiting:
+            arrival, data = self._waiting[0]
+            await _fire(self._intake, arrival, partial(_read_data, data, self._intake.body_max), self._events)
+            self._waiting.popleft()
+
+
+class StreamListener:
+    """Fires what the entries of streams concern. An entry is acknowledged when its executions are written."""
+
+    def __init__(self, parts: Parts, intake: Intake, leader: Leader) -> None:
+        assert parts.redis is not None
+        self._redis: Redis = parts.redis
+        self._intake, self._leader, self._events = intake, leader, parts.events
+        self._group = group_of(parts.settings.scheduler_queue_prefix)
+        self._teller = _Teller(parts, STREAMS)
+        self._keys: tuple[str, ...] = ()
+        self._is_behind = True
+        self._looked_at = -_LOOK_EVERY_SECONDS
+
+    async def step(self) -> timedelta | None:
+        """Read what is there, or wait for it a moment, and fire it."""
+        if not self._leader.is_leader:
+            self._forget()
+            return None
+        try:
+            return await self._listened()
+        except Exception:
+            self._forget()
+            raise
+
+    def _forget(self) -> None:
+        # Whoever begins anew begins with what was read and not acknowledged.
+        self._keys, self._is_behind, self._looked_at = (), True, -_LOOK_EVERY_SECONDS
+        self._teller.forget()
+
+    async def _listened(self) -> timedelta | None:
+        await self._look()
+        if not self._keys:
+            return None
+        entries = await self._read()
+        for key, entry_id, fields in entries:
+            await self._take(key, entry_id, fields)
+        if not entries:
+            self._is_behind = False
+        return _AT_ONCE_AGAIN
+
+    async def _read(self) -> list[tuple[str, bytes, Mapping[bytes, bytes]]]:
+        """What was read before and not acknowledged, until there is no more of it; then what is new."""
+        found: Any = await self._redis.xreadgroup(
+            self._group,
+            CONSUMER,
+            dict.fromkeys(self._keys, "0" if self._is_behind else ">"),
+            count=_AT_ONCE,
+            block=None if self._is_behind else int(_PATIENCE_SECONDS * 1000),
+        )
+        return [(_text(key), entry_id, fields) for key, entries in found or () for entry_id, fields in entries]
+
+    async def _take(self, key: str, entry_id: bytes, fields: Mapping[bytes, bytes]) -> None:
+        if fields:
+            arrival = Arrival(kind="stream", subject=key, delivery_id=_text(entry_id))
+            await _fire(self._intake, arrival, partial(_read_fields, fields, self._intake.body_max), self._events)
+        # One without fields was deleted while it was ours.
+        await self._redis.xack(key, self._group, entry_id)
+
+    async def _look(self) -> None:
+        """Bring the list of streams up to date, and see to it that each has the group."""
+        if time.monotonic() - self._looked_at < _LOOK_EVERY_SECONDS:
+            return
+        rules = (await self._intake.triggers.rules("stream")).registered
+        ready = [rule.pattern for rule in rules if await self._is_ready(rule)]
+        if set(ready) - set(self._keys):
+            self._is_behind = True
+        self._keys, self._looked_at = tuple(ready), time.monotonic()
+        await self._teller.tell(ready)
+
+    async def _is_ready(self, rule: Rule) -> bool:
+        if rule.pattern in self._keys:
+            return True
+        from redis.exceptions import ResponseError  # noqa: PLC0415 - see `redis_errors`
+
+        try:
+            last = await self._intake.deliveries.last_id(rule.trigger_id)
+            await make_group(self._redis, rule.pattern, self._group, since=last or "$")
+        except ResponseError as error:
+            # One key that is no stream must not keep us from the others.
+            self._events.emit(StepFailed(step="streams", error=f"{rule.pattern}: {error}"))
+            self._intake.refusals.refuse("stream", [rule.trigger_id], "not a stream")
+            return False
+        return True
+
+
+def own_names(prefix: str) -> frozenset[str]:
+    """Return the channels and streams on which Floodmark itself speaks. A trigger on them would fire itself."""
+    return frozenset(f"{prefix}:{name}" for name in ("signals", "events", "jobs:high", "jobs:normal", "jobs:low"))
+
+
+def group_of(prefix: str) -> str:
+    """The name of the consumer group, the same for all processes of an installation."""
+    return f"{prefix}:triggers"
+
+
+async def make_group(redis: "Redis", key: str, group: str, *, since: str = "$") -> None:
+    """Let the group begin behind the entry `since`, or with what is new, unless it is already there."""
+    from redis.exceptions import ResponseError  # noqa: PLC0415 - see `redis_errors`
+
+    try:
+        await redis.xgroup_create(key, group, id=since, mkstream=True)
+    except ResponseError as error:
+        if not str(error).startswith("BUSYGROUP"):
+            raise
+
+
+class _TooLarge(InvalidInput):
+    """A message of more bytes than a webhook may have."""
+
+
+async def _fire(intake: Intake, arrival: Arrival, read: Callable[[], Any], events: Events) -> None:
+    """Fire the jobs of a message. A message that can never be taken is counted and skipped.
+
+    An error of the database or of Redis is raised: the message is tried again. Any other error is the fault of this
+    message, and must not keep those behind it waiting.
+    """
+    matches = Matches(rules=(), of_jobs=())
+    try:
+        matches = await intake.matching(arrival)
+        if matches.rules or matches.of_jobs:
+            _check_subject(arrival)
+            await intake.take(replace(arrival, body=read()), matches)
+    except Exception as error:
+        if _may_pass(error):
+            raise
+        reason = _REASONS.get(type(error), "unreadable")
+        intake.refusals.unreadable(arrival.kind, arrival.subject, [rule.trigger_id for rule in matches.rules], reason)
+        told = f"{arrival.kind}:{arrival.subject[:200]}: skipped, {type(error).__name__}: {str(error)[:200]}"
+        events.emit(StepFailed(step=f"trigger {arrival.kind}", error=told))
+
+
+_REASONS: Mapping[type[Exception], str] = {
+    TooDeep: "nested too deeply",
+    _TooLarge: "too large",
+    BadParams: BadParams.reason,
+}
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether the same message may be taken later. A `DataError` is about its values, not about the server."""
+    if isinstance(error, DataError | asyncpg.DataError):
+        return False
+    away = (Unavailable, SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, *redis_errors())
+    return isinstance(error, away)
+
+
+def _check_subject(arrival: Arrival) -> None:
+    if len(arrival.subject) > LONGEST:
+        raise InvalidInput(f"the name of the {arrival.kind} is too long", hint=f"use at most {LONGEST} characters")
+
+
+def _read_data(data: bytes, most: int) -> Any:
+    _check_size(len(data), most)
+    return read_message(data)
+
+
+def _read_fields(fields: Mapping[bytes, bytes], most: int) -> dict[str, Any]:
+    _check_size(sum(len(name) + len(value) for name, value in fields.items()), most)
+    body = {_text(name): read_message(value) for name, value in fields.items()}
+    require_shallow(body)
+    return body
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise _TooLarge(f"a message of {size} bytes is too large", hint="send less, or raise API_BODY_MAX")
+
+
+def _text(data: Any) -> str:
+    return data.decode("utf-8", "replace") if isinstance(data, bytes) else str(data)

@@ -1,0 +1,427 @@
+"""What fires jobs from outside. Tables: `triggers`; of `jobs` the columns trigger_webhook and trigger_channel.
+
+`triggers.jobs` holds ids, so that a job can be renamed; names that someone typed by hand work as well. The secret is
+sealed under the id of its trigger.
+"""
+
+import re
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeVar
+
+from msgspec import Struct, field
+from sqlalchemy import Column, ColumnElement, delete, func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from floodmark.errors import Conflict, InvalidInput, NotFound, Unavailable
+from floodmark.model.clock import Clock
+from floodmark.model.ids import new_id
+from floodmark.model.job import Work
+from floodmark.security.vault import Vault
+from floodmark.store.database import Database
+from floodmark.store.dialects import insert_into, present, raw
+from floodmark.store.lookup import find_jobs
+from floodmark.store.packing import clean
+from floodmark.store.rows import WORK_COLUMNS, work_from_row
+from floodmark.store.tables import facts, jobs, triggers
+from floodmark.triggers.matching import LONGEST, check_params, path_pattern
+
+Kind = Literal["webhook", "channel", "stream"]
+MOST_SHOWN = 500
+SHORTEST_SECRET = 16
+LONGEST_DEBOUNCE = timedelta(hours=1)
+# The facts that count deliveries without a job, and messages that cannot be read.
+UNMATCHED, UNREADABLE = "triggers.unmatched", "triggers.unreadable"
+
+_MOST_JOBS = 1000
+_ID = re.compile(r"[0-9a-f]{8,32}", re.ASCII)
+_COLUMN_OF: Mapping[str, Column[Any]] = {"webhook": jobs.c.trigger_webhook, "channel": jobs.c.trigger_channel}
+
+
+class TriggerRow(Struct, frozen=True, kw_only=True):
+    """A trigger as anyone may see it. `jobs` are names; those without a job of that name or id are gone."""
+
+    trigger_id: str
+    kind: Kind
+    pattern: str
+    jobs: tuple[str, ...]
+    params: dict[str, str]
+    signed: bool
+    debounce_seconds: float
+    enabled: bool
+    fired: int
+    """Deliveries it has taken."""
+    matched: int
+    """Executions that came of them."""
+    refused: int
+    refusals: dict[str, int]
+    """How often for which reason."""
+    last_fired_at: datetime | None
+    last_refused_at: datetime | None
+    last_refusal: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class TriggerStatus(TriggerRow, frozen=True, kw_only=True):
+    """A trigger, and whether it is listened to; `why_not` says what is missing."""
+
+    listening: bool
+    why_not: str | None = None
+
+
+class OfJobs(Struct, frozen=True, kw_only=True):
+    """A pattern that jobs name themselves, as their trigger_webhook or trigger_channel."""
+
+    kind: Kind
+    pattern: str
+    jobs: int
+    listening: bool
+
+
+class Unmatched(Struct, frozen=True, kw_only=True):
+    """How many deliveries matched no job, or could not be read, and the last of them."""
+
+    count: int
+    last: str | None = None
+
+
+class TriggersStatus(Struct, frozen=True, kw_only=True):
+    """How triggers from outside fare. `listener`: the process that hears Redis."""
+
+    listener: str | None
+    triggers: tuple[TriggerStatus, ...]
+    of_jobs: tuple[OfJobs, ...]
+    unmatched: Unmatched
+    unreadable: Unmatched = Unmatched(count=0)
+
+
+class Counted(Struct):
+    """A count, and what was counted last."""
+
+    count: int = 0
+    last: str | None = None
+
+    def add(self, last: str, count: int = 1) -> None:
+        """Count one more."""
+        self.count, self.last = self.count + count, last
+
+
+class Tally(Struct):
+    """Deliveries that were not taken since the last write. `refusals`: by trigger id and reason, the last one last."""
+
+    refusals: dict[str, dict[str, int]] = field(default_factory=dict)
+    unmatched: Counted = field(default_factory=Counted)
+    unreadable: Counted = field(default_factory=Counted)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not (self.refusals or self.unmatched.count or self.unreadable.count)
+
+    def refuse(self, trigger_id: str, reason: str, count: int = 1) -> None:
+        """Count refusals by one trigger."""
+        reasons = self.refusals.setdefault(trigger_id, {})
+        reasons[reason] = reasons.pop(reason, 0) + count
+
+    def merge(self, later: "Tally") -> None:
+        """Add what was counted later."""
+        for trigger_id, reasons in later.refusals.items():
+            for reason, count in reasons.items():
+                self.refuse(trigger_id, reason, count)
+        for mine, theirs in ((self.unmatched, later.unmatched), (self.unreadable, later.unreadable)):
+            if theirs.last is not None:
+                mine.add(theirs.last, theirs.count)
+
+
+R = TypeVar("R", bound=TriggerRow)
+
+
+class NewTrigger(Struct, frozen=True, kw_only=True):
+    """A trigger to be. `jobs` are names or ids, or the beginning of one."""
+
+    kind: Kind
+    pattern: str
+    jobs: Sequence[str] = ()
+    params: Mapping[str, str] = {}
+    secret: str | None = None
+    debounce: timedelta = timedelta()
+    enabled: bool = True
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """A trigger as a delivery meets it. `jobs` are ids or names; `sealed` is its secret."""
+
+    trigger_id: str
+    pattern: str
+    jobs: tuple[str, ...]
+    params: Mapping[str, str]
+    sealed: str | None
+    debounce: timedelta
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """Everything of one kind that can fire. `of_jobs`: patterns that jobs name themselves."""
+
+    registered: Sequence[Rule]
+    of_jobs: Sequence[str]
+
+
+def a_secret() -> str:
+    """A secret that nobody guesses, of characters that no shell minds."""
+    return secrets.token_hex(32)
+
+
+class Triggers:
+    """Keeps triggers, and counts what becomes of them."""
+
+    def __init__(self, database: Database, clock: Clock, vault: Vault) -> None:
+        self._database, self._clock, self._vault = database, clock, vault
+
+    async def add(self, new: NewTrigger, *, replace: bool = False) -> TriggerRow:
+        """Make a trigger; `Conflict` if there is one of this pattern.
+
+        With `replace` that one is changed instead; it keeps its counts, and its secret unless it is given another.
+        """
+        pattern = checked(new)
+        async with self._database.writing() as connection:
+            mine = (triggers.c.kind == new.kind) & (triggers.c.pattern == pattern)
+            query = select(triggers.c.trigger_id).where(mine).with_for_update()
+            there = (await connection.execute(query)).scalar()
+            if there is not None and not replace:
+                raise _taken(new.kind, pattern)
+            trigger_id = there or new_id()
+            values = await self._values(connection, new, trigger_id)
+            if there is None:
+                await self._insert(connection, {**values, "kind": new.kind, "pattern": pattern}, trigger_id)
+            else:
+                await connection.execute(update(triggers).where(mine).values(**values))
+            [row] = await self._rows(connection, triggers.c.trigger_id == trigger_id)
+            return row
+
+    async def get(self, text: str, kind: Kind | None = None) -> TriggerRow:
+        """The trigger with this pattern or id; the beginning of an id is enough."""
+        typed = text.strip()
+        which = triggers.c.pattern == typed
+        if _ID.fullmatch(typed):
+            which = or_(which, triggers.c.trigger_id.startswith(typed, autoescape=True))
+        where = [which] if kind is None else [which, triggers.c.kind == kind]
+        async with self._database.reading() as connection:
+            found = await self._rows(connection, *where)
+        return the_only(found, typed)
+
+    async def remove(self, trigger_id: str) -> None:
+        """Forget a trigger. What it has fired stays."""
+        async with self._database.writing() as connection:
+            gone = await connection.execute(delete(triggers).where(triggers.c.trigger_id == trigger_id))
+            if not gone.rowcount:
+                hint = "see what there is with: floodmark triggers ls"
+                raise NotFound("the trigger is gone: someone has removed it", hint=hint)
+
+    async def page(self, kind: Kind | None = None, *, after: str | None = None, limit: int = 100) -> list[TriggerRow]:
+        """Triggers in the order they were made. The next page is `after` the id of the last one; at most 500."""
+        where: list[ColumnElement[bool]] = [] if kind is None else [triggers.c.kind == kind]
+        if after is not None:
+            where.append(triggers.c.trigger_id > after)
+        async with self._database.reading() as connection:
+            return await self._rows(connection, *where, limit=max(1, min(limit, MOST_SHOWN)))
+
+    async def rules(self, kind: Kind) -> Rules:
+        """What is in force at this moment."""
+        cell, column = triggers.c, _COLUMN_OF.get(kind)
+        wanted = (cell.trigger_id, cell.pattern, cell.jobs, cell.params, cell.secret, cell.debounce_seconds)
+        query = select(*wanted).where(cell.kind == kind, cell.enabled.is_(True)).order_by(cell.trigger_id)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+            of_jobs: list[str] = []
+            if column is not None:
+                distinct = select(column).where(column.is_not(None)).distinct().order_by(column)
+                of_jobs = list((await connection.execute(distinct)).scalars())
+        registered = [
+            Rule(
+                trigger_id=row.trigger_id,
+                pattern=row.pattern,
+                jobs=tuple(map(str, row.jobs)),
+                params=row.params,
+                sealed=row.secret,
+                debounce=timedelta(seconds=row.debounce_seconds),
+            )
+            for row in rows
+        ]
+        return Rules(registered=registered, of_jobs=of_jobs)
+
+    async def jobs_of(self, kind: Kind, patterns: Sequence[str]) -> dict[str, str]:
+        """The ids of the jobs that name one of these patterns themselves, and which."""
+        column = _COLUMN_OF.get(kind)
+        if column is None or not patterns:
+            return {}
+        async with self._database.reading() as connection:
+            rows = await connection.execute(select(jobs.c.job_id, column).where(column.in_(patterns)))
+            return {str(job_id): str(pattern) for job_id, pattern in rows}
+
+    async def count_jobs(self, kind: Kind, limit: int = MOST_SHOWN) -> dict[str, int]:
+        """The patterns that jobs name themselves, and how many jobs name each."""
+        column = _COLUMN_OF.get(kind)
+        if column is None:
+            return {}
+        query = select(column, func.count()).where(column.is_not(None)).group_by(column).order_by(column).limit(limit)
+        async with self._database.reading() as connection:
+            return {str(pattern): int(count) for pattern, count in await connection.execute(query)}
+
+    async def resolved(self, texts: Sequence[str]) -> dict[str, str]:
+        """The ids of jobs by what names them; what names none is left out."""
+        async with self._database.reading() as connection:
+            return {text: job_id for text, (job_id, _) in (await _resolved(connection, texts)).items()}
+
+    async def works(self, job_ids: Collection[str]) -> dict[str, Work]:
+        """What these jobs collect, by their ids; those that are gone are left out."""
+        query, wanted = select(*(raw(jobs.c[name]) for name in WORK_COLUMNS)), sorted(job_ids)
+        found: dict[str, Work] = {}
+        for first in range(0, len(wanted), MOST_SHOWN):
+            some = query.where(jobs.c.job_id.in_(wanted[first : first + MOST_SHOWN]))
+            async with self._database.reading() as connection:
+                works = [work_from_row(tuple(row)) for row in await connection.execute(some)]
+            found |= {work.job_id: work for work in works}
+        return found
+
+    async def add_tally(self, tally: Tally) -> None:
+        """Add to the counts of deliveries that were not taken."""
+        async with self._database.writing() as connection:
+            await self._add_refusals(connection, tally.refusals)
+            for name, counted in ((UNMATCHED, tally.unmatched), (UNREADABLE, tally.unreadable)):
+                if counted.last is not None:
+                    await self._add_to_fact(connection, name, counted)
+
+    async def _add_refusals(self, connection: AsyncConnection, refusals: Mapping[str, Mapping[str, int]]) -> None:
+        ids = sorted(refusals)
+        for start in range(0, len(ids), _MOST_JOBS):
+            cell, some = triggers.c, ids[start : start + _MOST_JOBS]
+            query = select(cell.trigger_id, cell.refusals).where(cell.trigger_id.in_(some))
+            rows = (await connection.execute(query.order_by(cell.trigger_id).with_for_update())).all()
+            for trigger_id, before in rows:
+                added = refusals[trigger_id]
+                values = {
+                    "refused": cell.refused + sum(added.values()),
+                    "refusals": before | {reason: before.get(reason, 0) + count for reason, count in added.items()},
+                    "last_refusal": list(added)[-1],
+                    "last_refused_at": present(self._database, self._clock),
+                }
+                await connection.execute(update(triggers).where(cell.trigger_id == trigger_id).values(**values))
+
+    async def _add_to_fact(self, connection: AsyncConnection, name: str, counted: Counted) -> None:
+        now = present(self._database, self._clock)
+        query = select(facts.c.value).where(facts.c.name == name).with_for_update()
+        before = (await connection.execute(query)).scalar() or {"count": 0}
+        value = {"count": before["count"] + counted.count, "last": clean(counted.last)}
+        statement = insert_into(self._database, facts).values(name=name, value=value, updated_at=now)
+        update_it = {"value": value, "updated_at": now}
+        await connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=update_it))
+
+    def secret(self, rule: Rule) -> str:
+        """The secret of a trigger that has one."""
+        assert rule.sealed is not None
+        try:
+            return self._vault.open(rule.sealed, label=secret_label(rule.trigger_id))
+        except Conflict as error:
+            # Not the fault of whoever sends a webhook.
+            raise Unavailable(
+                f"the secret of the trigger {rule.pattern} cannot be opened: {error}",
+                hint="let every process have the FLOODMARK_SECRET_KEY it was stored with, or give it a new secret: "
+                f"floodmark triggers add webhook '{rule.pattern}' --signed --replace",
+            ) from error
+
+    async def _values(self, connection: AsyncConnection, new: NewTrigger, trigger_id: str) -> dict[str, Any]:
+        values = {
+            "jobs": await find_jobs(connection, new.jobs),
+            "params": clean(dict(new.params)),
+            "debounce_seconds": new.debounce.total_seconds(),
+            "enabled": new.enabled,
+            "updated_at": present(self._database, self._clock),
+        }
+        if new.secret is not None:
+            values["secret"] = self._vault.seal(new.secret, label=secret_label(trigger_id))
+        return values
+
+    async def _insert(self, connection: AsyncConnection, values: Mapping[str, Any], trigger_id: str) -> None:
+        now = present(self._database, self._clock)
+        statement = insert_into(self._database, triggers).values(trigger_id=trigger_id, created_at=now, **values)
+        statement = statement.on_conflict_do_nothing(index_elements=["kind", "pattern"])
+        if (await connection.execute(statement.returning(triggers.c.trigger_id))).scalar() is None:
+            raise _taken(values["kind"], values["pattern"])
+
+    async def _rows(
+        self, connection: AsyncConnection, *where: ColumnElement[bool], limit: int = MOST_SHOWN
+    ) -> list[TriggerRow]:
+        query = select(triggers).where(*where).order_by(triggers.c.trigger_id).limit(limit)
+        found = (await connection.execute(query)).mappings().all()
+        texts = [str(text) for row in found for text in row["jobs"]]
+        names = {text: name for text, (_, name) in (await _resolved(connection, texts)).items()}
+        return [_row(dict(row), names) for row in found]
+
+
+def the_only(found: Sequence[R], typed: str) -> R:
+    """The trigger that someone meant by what they typed."""
+    if len(found) == 1:
+        return found[0]
+    if found:
+        ids = ", ".join(f"{row.trigger_id} ({row.kind})" for row in found)
+        raise InvalidInput(f"{typed[:60]!r} fits {len(found)} triggers", hint=f"write out one of: {ids}")
+    raise NotFound(f"there is no trigger {typed[:60]!r}", hint="see what there is with: floodmark triggers ls")
+
+
+def checked(new: NewTrigger) -> str:
+    """The pattern of a trigger as it is stored. Refuses a trigger that makes no sense."""
+    check_params(new.params)
+    if len(new.jobs) > _MOST_JOBS:
+        hint = f"let more jobs name the pattern themselves, as their trigger_{new.kind}"
+        raise InvalidInput(f"a trigger fires at most {_MOST_JOBS} jobs of its list", hint=hint)
+    if not timedelta() <= new.debounce <= LONGEST_DEBOUNCE:
+        raise InvalidInput(f"a debounce of {new.debounce} is too long", hint="use 0 to 1h, for example 10s")
+    if new.secret is not None:
+        _check_secret(new.kind, new.secret)
+    if new.kind == "webhook":
+        return path_pattern(new.pattern.strip()).text
+    pattern = new.pattern
+    if not pattern or len(pattern) > LONGEST or not pattern.isprintable() or pattern != pattern.strip():
+        example = "content:new or content:*" if new.kind == "channel" else "orders"
+        raise InvalidInput(f"{pattern[:60]!r} is not the name of a {new.kind}", hint=f"for example {example}")
+    return pattern
+
+
+def _check_secret(kind: str, secret: str) -> None:
+    if kind != "webhook":
+        raise InvalidInput(f"a {kind} has no secret", hint="guard your Redis with a password instead")
+    if len(secret) < SHORTEST_SECRET:
+        hint = "let one be made: --signed, or in the API signed: true"
+        raise InvalidInput(f"a secret needs at least {SHORTEST_SECRET} characters", hint=hint)
+
+
+async def _resolved(connection: AsyncConnection, texts: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """The id and name of each job that one of the texts names."""
+    found: dict[str, tuple[str, str]] = {}
+    wanted = list(dict.fromkeys(texts))
+    for start in range(0, len(wanted), _MOST_JOBS):
+        some = wanted[start : start + _MOST_JOBS]
+        query = select(jobs.c.job_id, jobs.c.name).where(or_(jobs.c.job_id.in_(some), jobs.c.name.in_(some)))
+        for job_id, name in await connection.execute(query):
+            found |= dict.fromkeys((job_id, name), (job_id, name))
+    return {text: found[text] for text in wanted if text in found}
+
+
+def _row(row: Mapping[str, Any], names: Mapping[str, str]) -> TriggerRow:
+    known = {name: row[name] for name in TriggerRow.__struct_fields__ if name in row}
+    listed = tuple(names.get(str(text), str(text)) for text in row["jobs"])
+    return TriggerRow(**{**known, "jobs": listed, "signed": row["secret"] is not None})
+
+
+def secret_label(trigger_id: str) -> str:
+    """The label under which the secret of a trigger is encrypted."""
+    return f"trigger:{trigger_id}"
+
+
+def _taken(kind: str, pattern: str) -> Conflict:
+    return Conflict(
+        f"there is already a {kind} trigger {pattern!r}",
+        hint="change it with --replace (in the API replace: true), or remove it: floodmark triggers rm",
+    )

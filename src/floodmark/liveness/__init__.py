@@ -1,1 +1,0 @@
-"""How the death of a process is noticed: by locks that the kernel or PostgreSQL frees when the process ends."""

@@ -1,0 +1,117 @@
+"""E-mail over SMTP: `smtp://` with STARTTLS where the server offers it, `smtps://` with TLS from the beginning.
+
+A user name and a password are never sent without TLS, unless the server is on this machine.
+"""
+
+import asyncio
+import smtplib
+import ssl
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from email.message import EmailMessage
+from email.utils import format_datetime
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import structlog
+
+from floodmark.process.threads import DaemonThreads
+from floodmark.security.masking import MASK, mask_text
+
+from .port import ChannelName, Message, NotSent
+
+_PORTS = {"smtp": 587, "smtps": 465}
+# For each step of the conversation.
+_PATIENCE_SECONDS = 15.0
+
+
+class Email:
+    """Sends to everyone in `to`, from `sender`."""
+
+    name: Final[ChannelName] = "email"
+
+    def __init__(self, smtp_url: str, *, to: Sequence[str], sender: str, threads: Executor | None = None) -> None:
+        parts = urlsplit(smtp_url)
+        self._host, self._is_tls = parts.hostname or "", parts.scheme == "smtps"
+        self._port = parts.port or _PORTS[parts.scheme]
+        self._user, self._password = unquote(parts.username or ""), unquote(parts.password or "")
+        self._to, self._sender = tuple(to), sender
+        # A thread that hangs must not keep a leaving process alive.
+        self._threads = threads or DaemonThreads(1)
+        self.where = f"{', '.join(self._to)} through {self._host}"
+
+    async def send(self, message: Message) -> None:
+        """Returns once the server has taken it."""
+        letter = letter_of(message, to=self._to, sender=self._sender)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._threads, self._hand_over, letter)
+        except (smtplib.SMTPException, OSError, ValueError) as error:
+            raise NotSent(self._said(error), hint="check NOTIFY_EMAIL_SMTP_URL and what the server logs") from None
+
+    def _hand_over(self, letter: EmailMessage) -> None:
+        with self._connected() as server:
+            if not self._is_tls:
+                server.ehlo()
+                if server.has_extn("starttls"):
+                    server.starttls(context=ssl.create_default_context())
+                    server.ehlo()
+                elif self._user and not _is_here(self._host):
+                    raise smtplib.SMTPNotSupportedError(
+                        "the server offers no STARTTLS, and a password is not sent without TLS"
+                    )
+            if self._user:
+                server.login(self._user, self._password)
+            refused = server.send_message(letter)
+        if refused:
+            # The others have it: sending it again would only reach them twice.
+            structlog.get_logger().warning("mail refused", to=sorted(refused))
+
+    def _connected(self) -> smtplib.SMTP:
+        if self._is_tls:
+            context = ssl.create_default_context()
+            return smtplib.SMTP_SSL(self._host, self._port, timeout=_PATIENCE_SECONDS, context=context)
+        return smtplib.SMTP(self._host, self._port, timeout=_PATIENCE_SECONDS)
+
+    def _said(self, error: Exception) -> str:
+        """Why, in one line and without the password."""
+        match error:
+            case smtplib.SMTPRecipientsRefused(recipients=refused):
+                code, said = next(iter(refused.values()))
+                text = f"refuses {', '.join(refused)}: {code} {_text(said)}"
+            case smtplib.SMTPResponseException(smtp_code=code, smtp_error=said):
+                text = f"answered {code} {_text(said)}"
+            case ssl.SSLCertVerificationError():
+                text = f"has a certificate that is not good: {error.verify_message}"
+            case TimeoutError():
+                text = "does not answer in time"
+            case _:
+                text = f"cannot be used: {error}"
+        if self._password:
+            text = text.replace(self._password, MASK)
+        return mask_text(" ".join(f"the mail server {self._host}:{self._port} {text}".split()))
+
+
+def letter_of(message: Message, *, to: Sequence[str], sender: str) -> EmailMessage:
+    """The message as e-mail. Its Message-ID is that of the message, so that mail programs show a repetition once."""
+    letter = EmailMessage()
+    letter["Subject"] = f"[floodmark] {message.title}"
+    letter["From"], letter["To"] = sender, ", ".join(to)
+    letter["Date"] = format_datetime(message.at)
+    letter["Message-ID"] = f"<{message.id}@floodmark>"
+    # So that nobody's absence is announced to a machine.
+    letter["Auto-Submitted"] = "auto-generated"
+    end = f"-- \nfloodmark on {message.instance}, message {message.id}"
+    letter.set_content("\n".join([message.title, "", *(f"- {line}" for line in message.lines), "", end, ""]))
+    return letter
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _text(said: bytes | str) -> str:
+    return said.decode("utf-8", "replace") if isinstance(said, bytes) else said

@@ -1,0 +1,104 @@
+"""Troubles put into words: one message for many, bounded in every direction. Pure."""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+
+from floodmark.model.ids import new_id
+from floodmark.model.notification_kinds import Kind
+from floodmark.security.masking import mask_text
+from floodmark.store.dead_letters import fingerprint
+
+from .port import Message, Status, Subject
+
+MOST_LINES = 10
+MOST_SUBJECTS = 50
+LONGEST_LINE = 300
+_NAMES_SHOWN = 3
+_UNSEEN = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
+
+# What one and what several of them are said to be, and what to do next.
+_WORDS: dict[tuple[Kind, Status], tuple[str, str, str]] = {
+    ("dead_letter", "trouble"): ("{} failed for good", "{} jobs failed for good", "Look: floodmark dlq"),
+    ("account_lost", "trouble"): (
+        "account {} was lost",
+        "{} accounts were lost",
+        "Look: floodmark accounts. What they collect waits until they are added again.",
+    ),
+    ("account_lost", "recovered"): ("account {} works again", "{} accounts work again", ""),
+    ("stale_source", "trouble"): (
+        "{} is stale: not read to its end for much longer than usual",
+        "{} jobs are stale: not read to their end for much longer than usual",
+        "Ask why: floodmark explain JOB",
+    ),
+    ("stale_source", "recovered"): ("{} is up to date again", "{} jobs are up to date again", ""),
+}
+
+
+def message_of(kind: Kind, status: Status, subjects: Sequence[Subject], *, at: datetime, instance: str) -> Message:
+    """One message about all of them."""
+    one, several, advice = _WORDS[kind, status]
+    told = [
+        Subject(name=line_of(each.name, 120), text=line_of(each.text, LONGEST_LINE), count=each.count)
+        for each in subjects
+    ]
+    groups = _groups(told)
+    title = one.format(told[0].name) if len(told) == 1 else several.format(f"{len(told):,}")
+    if len(groups) == 1 and groups[0][0].text:
+        title = f"{title}: {groups[0][0].text}"
+        lines = [] if len(told) == 1 else [_names(groups[0])]
+        if len(told) == 1 and told[0].count > 1:
+            lines = [f"{told[0].count:,} times"]
+    else:
+        lines = _bounded([_line(group) for group in groups]) if len(told) > 1 else []
+    return Message(
+        id=new_id(),
+        kind=kind,
+        status=status,
+        title=line_of(title, LONGEST_LINE),
+        lines=tuple(line_of(line, LONGEST_LINE) for line in [*lines, *([advice] if advice else [])]),
+        count=len(told),
+        subjects=tuple(told[:MOST_SUBJECTS]),
+        at=at,
+        instance=line_of(instance, 120),
+    )
+
+
+def a_test(*, at: datetime, instance: str) -> Message:
+    """What `floodmark notify test` sends."""
+    line = "Nothing is wrong. Somebody typed: floodmark notify test"
+    return Message(
+        id=new_id(), kind="test", status="test", title="A test from Floodmark", lines=(line,), at=at, instance=instance
+    )
+
+
+def line_of(text: str, longest: int) -> str:
+    """Text from elsewhere on one line: without secrets, and without what steers a terminal or ends a header."""
+    line = _UNSEEN.sub(" ", mask_text(text[: 4 * longest])).strip()
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+def _groups(subjects: Sequence[Subject]) -> list[list[Subject]]:
+    """Those with the same trouble together, the largest group first."""
+    by_text: dict[str, list[Subject]] = {}
+    for subject in subjects:
+        by_text.setdefault(fingerprint(subject.text) if subject.text else "", []).append(subject)
+    return sorted(by_text.values(), key=lambda group: -len(group))
+
+
+def _line(group: Sequence[Subject]) -> str:
+    names = _names(group)
+    if not group[0].text:
+        return names
+    return f"{names}: {group[0].text}" if len(group) == 1 else f"{len(group):,} × {group[0].text} ({names})"
+
+
+def _names(group: Sequence[Subject]) -> str:
+    shown = [f"{each.name} ({each.count:,} times)" if each.count > 1 else each.name for each in group[:_NAMES_SHOWN]]
+    more = len(group) - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more" if more else "")
+
+
+def _bounded(lines: list[str]) -> list[str]:
+    more = len(lines) - MOST_LINES
+    return lines if more <= 0 else [*lines[:MOST_LINES], f"… and {more:,} more kinds of trouble"]

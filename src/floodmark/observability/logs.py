@@ -1,0 +1,359 @@
+"""Log lines: for people on a terminal, for machines everywhere else; secrets in neither.
+
+Our own loggers (structlog) and those of libraries (stdlib `logging`) end in the same rendering and the same stream.
+"""
+
+import logging
+import os
+import re
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, MutableMapping
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, TextIO
+
+import msgspec
+import structlog
+from structlog.dev import ConsoleRenderer, plain_traceback
+from structlog.typing import FilteringBoundLogger
+
+from floodmark.model.execution import State
+from floodmark.security.masking import MASK, is_secret_name, mask_text
+
+from .events import (
+    AccountParked,
+    BatchKept,
+    BatchRefused,
+    BreakerMoved,
+    CallRetried,
+    Event,
+    Events,
+    EventsRelayed,
+    ExecutionSettled,
+    ExecutionsFired,
+    ExecutionsRequeued,
+    ExecutionsRescued,
+    ExecutionStarted,
+    FetchTimed,
+    InvalidJob,
+    LeaderChanged,
+    LeaseLost,
+    LimitSet,
+    MetricsPushed,
+    ModeChosen,
+    ProcessDied,
+    QueueDegraded,
+    QueueRestored,
+    RateLimited,
+    RunEnded,
+    SchedulerTicked,
+    SchedulesSynced,
+    StepFailed,
+    StoreRetried,
+    SyncFieldsIgnored,
+    WorkerDraining,
+)
+
+FIELD_LIMIT = 4096
+ENTRIES_LIMIT = 100
+DEPTH_LIMIT = 4
+# Libraries that talk at every statement or request; at `debug` they are still kept to `info`.
+CHATTY = ("aiosqlite", "alembic", "asyncpg", "redis", "sqlalchemy", "telethon", "urllib3", "uvicorn")
+
+# Controls (C0, DEL, C1), line separators, and marks that reverse the reading direction.
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_UNSAFE_IN_BLOCK = re.compile(_UNSAFE.pattern.replace(r"\x00-\x1f", r"\x00-\x08\x0b-\x1f"))
+
+_CONTAINERS = (Mapping, list, tuple, set, frozenset)
+
+Render = Callable[[Any, str, MutableMapping[str, Any]], str]
+
+
+def configure(level: str, format: str, stream: TextIO | None = None) -> None:  # noqa: A002 - the setting's name
+    """Send all logging of this process to `stream` (stderr), from `level` on, as `auto`, `console` or `json`.
+
+    Can be called again; the last call holds.
+    """
+    out = _Lines(stream or sys.stderr)
+    is_console = format == "console" or (format == "auto" and out.is_terminal)
+    render = console_lines(colors=out.is_terminal) if is_console else JsonLines()
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, render],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=lambda *_: out,
+        cache_logger_on_first_use=False,
+    )
+    _route_stdlib(level, _Handler(render, out))
+
+
+def _route_stdlib(level: str, handler: "_Handler") -> None:
+    root = logging.getLogger()
+    for old in [old for old in root.handlers if isinstance(old, _Handler)]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    least = logging.getLevelNamesMapping()[level.upper()]
+    root.setLevel(least)
+    for name in CHATTY:
+        quiet = logging.INFO if least <= logging.DEBUG else logging.WARNING
+        logging.getLogger(name).setLevel(max(least, quiet))
+    logging.captureWarnings(True)
+
+
+class _Lines:
+    """Where lines go: one write each, so that threads do not mix theirs."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._lock = stream, threading.Lock()
+        self._flushes_itself = getattr(stream, "line_buffering", False)
+        self.is_terminal = stream.isatty()
+
+    def write(self, line: str) -> None:
+        """Write one line at once."""
+        try:
+            with self._lock:
+                self._stream.write(line + "\n")
+                if not self._flushes_itself:
+                    self._stream.flush()
+        except (OSError, ValueError):
+            # A full disk or a closed pipe behind the log must not stop the work; nobody is left to be told.
+            return
+
+    debug = info = warning = error = critical = write
+
+
+class _Handler(logging.Handler):
+    """Renders what libraries log like our own lines."""
+
+    def __init__(self, render: Render, out: _Lines) -> None:
+        super().__init__()
+        self._render, self._out = render, out
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record of a library."""
+        try:
+            line = {"event": record.getMessage(), "logger": record.name, "exc_info": record.exc_info}
+            # Of which request or execution it is, as in our own lines.
+            line.update(structlog.contextvars.get_contextvars())
+            self._out.write(self._render(None, record.levelname.lower(), line))
+        except Exception:  # noqa: BLE001 - the way of `logging`: it prints what went wrong to stderr
+            self.handleError(record)
+
+
+class JsonLines:
+    """One JSON object a line, times in UTC."""
+
+    def __init__(self) -> None:
+        self._encode = msgspec.json.Encoder().encode
+        self._second = (0, "")
+
+    def __call__(self, _logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
+        """The line for an event."""
+        line = {"timestamp": self._now(), "level": level}
+        line.update(_cleaned(event))
+        text = self._encode(line).decode()
+        if text.isascii() and "\x7f" not in text:
+            return text
+        return _UNSAFE.sub(_escape, text)
+
+    def _now(self) -> str:
+        # The date changes once a second, and writing it out costs as much as encoding the line.
+        now = time.time()
+        second, text = self._second
+        if second != int(now):
+            second = int(now)
+            text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+            self._second = (second, text)
+        return f"{text}.{int((now - second) * 1000):03d}Z"
+
+
+def console_lines(*, colors: bool) -> Render:
+    """Aligned lines with the time of day; `colors` only if NO_COLOR does not forbid them."""
+    renderer = ConsoleRenderer(
+        colors=colors and "NO_COLOR" not in os.environ,
+        sort_keys=False,
+        pad_event_to=28,
+        exception_formatter=plain_traceback,
+    )
+
+    def render(logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
+        line = {"timestamp": datetime.now().astimezone().strftime("%H:%M:%S"), "level": level}
+        for key, value in _cleaned(event).items():
+            unsafe = _UNSAFE_IN_BLOCK if key == "exception" else _UNSAFE
+            line[key] = unsafe.sub(_escape, value) if isinstance(value, str) else value
+        return renderer(logger, level, line)
+
+    return render
+
+
+def _cleaned(event: MutableMapping[str, Any]) -> dict[str, Any]:
+    """What may be written of an event, made of plain values only, its text first."""
+    trouble = event.pop("exc_info", None)
+    line = {"event": _clean_text(str(event.pop("event", "")))}
+    for key, value in event.items():
+        line[key] = _clean(key, value)
+    if trouble:
+        line["exception"] = _clean_traceback(trouble)
+    return line
+
+
+def _clean(key: str, value: Any, depth: int = 0) -> Any:
+    # By exact type and the commonest first: this runs for every field of every line.
+    kind = type(value)
+    if value is None or kind is bool:
+        return value
+    if is_secret_name(key):
+        return MASK
+    if kind is str:
+        return _clean_text(value)
+    if kind is float or (kind is int and -(2**63) <= value < 2**63):
+        return value
+    if isinstance(value, _CONTAINERS) and depth < DEPTH_LIMIT:
+        return _clean_entries(key, value, depth + 1)
+    return _clean_text(_stated(value))
+
+
+def _clean_entries(key: str, value: Any, depth: int) -> Any:
+    more = [f"… {len(value) - ENTRIES_LIMIT} more"] if len(value) > ENTRIES_LIMIT else []
+    if not isinstance(value, Mapping):
+        return [_clean(key, entry, depth) for entry in islice(value, ENTRIES_LIMIT)] + more
+    named = [(_clean_text(_stated(name)), entry) for name, entry in islice(value.items(), ENTRIES_LIMIT)]
+    return {name: _clean(name, entry, depth) for name, entry in named} | dict.fromkeys(more, "")
+
+
+def _stated(value: Any) -> str:
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - a value that cannot say what it is must not cost the line
+        return f"<{type(value).__name__} that cannot be shown>"
+
+
+def _clean_text(text: str) -> str:
+    if len(text) <= FIELD_LIMIT:
+        return _encodable(mask_text(text))
+    # Twice the limit is searched, so that a password is found before the cut could hide its end.
+    masked = _encodable(mask_text(text[: 2 * FIELD_LIMIT]))
+    return f"{masked[:FIELD_LIMIT]}… ({len(text)} characters)"
+
+
+def _clean_traceback(trouble: Any) -> str:
+    """The end of the traceback, where the cause is. Local variables are never shown."""
+    error = trouble if isinstance(trouble, BaseException) else (sys.exc_info() if trouble is True else trouble)[1]
+    if error is None:
+        return ""
+    text = "".join(traceback.format_exception(error)).rstrip()
+    return _encodable(mask_text(text[-2 * FIELD_LIMIT :]))[-FIELD_LIMIT:]
+
+
+def _encodable(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+def _fields(event: Event) -> dict[str, Any]:
+    """What is in an event, as a person reads it: seconds to the millisecond, and nothing that is not there."""
+    fields = msgspec.structs.asdict(event)
+    return {
+        name: round(value, 3) if isinstance(value, float) else value
+        for name, value in fields.items()
+        if value is not None and value != ""
+    }
+
+
+class LogListener:
+    """Writes down what happens. Events below the logger's level are not even listened to."""
+
+    def __init__(self, logger: FilteringBoundLogger) -> None:
+        # Bound once: an unbound structlog logger would be set up anew for every line.
+        self._log: FilteringBoundLogger = logger.bind()
+        self._push_failed = False
+
+    def attach(self, events: Events) -> None:
+        """Write from now on."""
+        self._listen(events, ExecutionStarted, logging.DEBUG, "execution started")
+        self._listen(events, BatchKept, logging.DEBUG, "batch kept")
+        self._listen(events, EventsRelayed, logging.DEBUG, "events relayed")
+        self._listen(events, FetchTimed, logging.DEBUG, "page fetched")
+        self._listen(events, SyncFieldsIgnored, logging.WARNING, "sync ignored unknown fields")
+        self._listen(events, SchedulerTicked, logging.DEBUG, "scheduler ticked")
+        self._listen(events, LeaderChanged, logging.INFO, "leader changed")
+        self._listen(events, LimitSet, logging.INFO, "limit set")
+        self._listen(events, ModeChosen, logging.INFO, "mode chosen")
+        self._listen(events, RunEnded, logging.INFO, "run ended")
+        self._listen(events, SchedulesSynced, logging.INFO, "schedules synced")
+        self._listen(events, WorkerDraining, logging.INFO, "worker draining")
+        self._listen(events, QueueRestored, logging.INFO, "queue restored")
+        self._listen(events, ProcessDied, logging.WARNING, "process died")
+        self._listen(events, ExecutionsRescued, logging.WARNING, "executions rescued")
+        self._listen(events, ExecutionsRequeued, logging.WARNING, "executions requeued")
+        self._listen(events, BatchRefused, logging.WARNING, "batch refused")
+        self._listen(events, LeaseLost, logging.WARNING, "lease lost")
+        self._listen(events, StoreRetried, logging.WARNING, "store retried")
+        self._listen(events, QueueDegraded, logging.WARNING, "queue degraded")
+        self._listen(events, CallRetried, logging.WARNING, "call failed, trying again")
+        self._listen(events, RateLimited, logging.WARNING, "told to wait")
+        self._listen(events, InvalidJob, logging.ERROR, "invalid job")
+        self._listen(events, StepFailed, logging.ERROR, "step failed")
+        self._listen(events, AccountParked, logging.ERROR, "account parked")
+        if self._log.is_enabled_for(logging.DEBUG):
+            events.listen(ExecutionsFired, self._fired)
+        events.listen(BreakerMoved, self._moved)
+        events.listen(MetricsPushed, self._pushed)
+        if self._log.is_enabled_for(logging.INFO):
+            events.listen(ExecutionSettled, self._settled)
+        elif self._log.is_enabled_for(logging.ERROR):
+            events.listen(ExecutionSettled, self._settled_badly)
+
+    def _listen(self, events: Events, event_type: type[Event], level: int, text: str) -> None:
+        if self._log.is_enabled_for(level):
+            events.listen(event_type, lambda e: self._log.log(level, text, **_fields(e)))
+
+    def _fired(self, event: ExecutionsFired) -> None:
+        self._log.debug(
+            "executions fired",
+            schedule_type=event.schedule_type,
+            priority=event.priority.name.lower(),
+            count=len(event.lateness),
+            latest_seconds=round(max(event.lateness), 3),
+        )
+
+    def _moved(self, event: BreakerMoved) -> None:
+        # The process that moved it says why; the others only that they have noticed.
+        tell = self._log.debug if event.elsewhere else self._log.info if event.state != "open" else self._log.warning
+        fields = {"key": event.domain, "state": event.state, "reason": event.reason}
+        tell("breaker moved", **{name: value for name, value in fields.items() if value is not None})
+
+    def _pushed(self, event: MetricsPushed) -> None:
+        """Only that it began to fail, and that it works again: there is a push every few seconds."""
+        has_failed, self._push_failed = self._push_failed, event.error is not None
+        if event.error is not None and not has_failed:
+            self._log.warning("metrics not pushed, trying again", error=event.error)
+        elif event.error is None and has_failed:
+            self._log.info("metrics pushed again")
+
+    def _settled(self, event: ExecutionSettled) -> None:
+        fields = {
+            "job": event.job_name,
+            "status": event.status,
+            "new": event.new,
+            "changed": event.changed,
+            "seconds": round(event.duration, 3),
+            "execution": event.execution_id,
+        }
+        if event.trace_id is not None:
+            fields["trace_id"] = event.trace_id
+        if event.error is None:
+            self._log.info("execution settled", **fields)
+        elif event.status == State.DEAD:
+            self._log.error("execution settled", **fields, error=event.error)
+        else:
+            self._log.warning("execution settled", **fields, error=event.error)
+
+    def _settled_badly(self, event: ExecutionSettled) -> None:
+        if event.error is not None:
+            self._settled(event)

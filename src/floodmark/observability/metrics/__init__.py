@@ -1,0 +1,90 @@
+"""Prometheus metrics: described in `catalogue`, all fed by events.
+
+With PROMETHEUS_MULTIPROC_DIR set before Python starts, the processes of one machine add up at any one's /metrics.
+"""
+
+import os
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from floodmark.observability.events import Events
+
+from .calls import CallMetrics
+from .catalogue import AGES
+from .channels import ChannelMetrics
+from .families import Maker, aged
+from .scheduling import SchedulingMetrics
+from .state import StateMetrics
+from .telling import PUSHES, TellingMetrics
+from .web import WebMetrics
+
+# To the library a counter is called without its `_total`.
+_OWN = frozenset(name.removesuffix("_total") for name in PUSHES)
+_PARTS = (SchedulingMetrics, StateMetrics, ChannelMetrics, CallMetrics, WebMetrics, TellingMetrics)
+
+
+class Metrics:
+    """All metrics of one process, on a registry of their own. `made` are their names."""
+
+    def __init__(self, registry: CollectorRegistry, max_label_values: int) -> None:
+        self.registry = registry
+        make = Maker(registry, max_label_values)
+        self._parts = tuple(part(make) for part in _PARTS)
+        self.made = frozenset(make.made)
+
+    def attach(self, events: Events) -> None:
+        """Count what happens from now on."""
+        for part in self._parts:
+            part.attach(events)
+
+
+def render(registry: CollectorRegistry) -> bytes:
+    """The text Prometheus scrapes; in multiprocess mode of all processes, whatever the registry."""
+    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+        return _rendered(registry)
+    return _rendered(_Everyone())
+
+
+def render_sum(registry: CollectorRegistry) -> bytes:
+    """The same for whoever starts the others and writes no file itself: `registry` tells how often it pushed."""
+    return _rendered(_Everyone(registry))
+
+
+def _rendered(counted: Collector) -> bytes:
+    registry = CollectorRegistry()
+    registry.register(_Described(counted))
+    return generate_latest(registry)
+
+
+class _Described(Collector):
+    """What is in the catalogue. The library adds when each series began: a series more for each, and nobody asks."""
+
+    def __init__(self, counted: Collector) -> None:
+        self._counted = counted
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._counted.collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
+
+
+class _Everyone(Collector):
+    """What the processes of this machine have written into their files, where ages are still moments.
+
+    Pushes are taken from `own`, if it is given.
+    """
+
+    def __init__(self, own: CollectorRegistry | None = None) -> None:
+        self._own = own
+
+    def collect(self) -> Iterator[Metric]:
+        files = MultiProcessCollector(None)  # type: ignore[no-untyped-call]  # the library leaves it unannotated
+        for metric in files.collect():  # type: ignore[no-untyped-call]  # as above
+            if self._own is None or metric.name not in _OWN:
+                yield aged(metric) if metric.name in AGES else metric
+        if self._own is not None:
+            yield from (metric for metric in self._own.collect() if metric.name in _OWN)

@@ -1,0 +1,93 @@
+"""Metrics of Telegram channels and of the scheduler's freshness (T9)."""
+
+import math
+import time
+
+from floodmark.observability.events import (
+    CallRetried,
+    Events,
+    LeaderChanged,
+    LeaderElectionAttempted,
+    ModeChosen,
+    RateLimited,
+    RunEnded,
+    SchedulerStarted,
+    SchedulerTicked,
+    UnfinishedChannel,
+    UnfinishedChannelsMeasured,
+)
+
+from .families import Maker, word
+
+_SOURCE = "telegram"
+_CHECKED = ("done", "empty")
+_FORCED = ("stale_lpa", "feature_off", "override")
+
+
+class ChannelMetrics:
+    """Counts how channels are read."""
+
+    def __init__(self, make: Maker) -> None:
+        self._runs = make.counters("parser_runs_total")
+        self._posts = make.counters("posts_parsed_total")
+        self._durations = make.histograms("parser_run_duration_seconds")
+        self._hwm = make.gauges("parser_hwm_age_seconds")
+        self._names = make.gauges("floodmark_channel_info")
+        self._checked = make.gauges("incremental_watermark_age_seconds")
+        self._retries = make.counters("parser_retries_total")
+        self._waits = make.counters("parser_floodwait_seconds_total")
+        self._forced = make.counters("parser_mode_forced_total")
+        self._locks = make.counters("scheduler_lock_acquired_total")
+        self._ticked = make.gauge("scheduler_last_tick_ts_seconds")
+        self._interval = make.gauge("scheduler_interval_seconds")
+        for status in ("acquired", "busy"):
+            self._locks.child(status)
+        for reason in _FORCED:
+            # A series that starts at 0 shows its first one too as an increase.
+            self._forced.child(reason)
+
+    def attach(self, events: Events) -> None:
+        """Count what happens from now on."""
+        events.listen(RunEnded, self._ended)
+        events.listen(UnfinishedChannelsMeasured, self._measured)
+        events.listen(LeaderChanged, self._leader_changed)
+        events.listen(ModeChosen, self._chosen)
+        events.listen(CallRetried, self._retried)
+        events.listen(RateLimited, self._limited)
+        events.listen(LeaderElectionAttempted, lambda e: self._locks.child("acquired" if e.won else "busy").inc())
+        events.listen(SchedulerStarted, lambda e: self._interval.set(e.interval))
+        events.listen(SchedulerTicked, lambda e: self._ticked.set(e.at.timestamp()))
+
+    def _ended(self, event: RunEnded) -> None:
+        self._runs.child(word(event.mode), word(event.status)).inc()
+        self._posts.child(word(event.mode)).inc(event.parsed)
+        self._durations.child(word(event.mode)).observe(event.seconds)
+        if event.channel_id is not None and event.status in _CHECKED:
+            self._checked.child(str(event.channel_id)).set(time.time())
+
+    def _measured(self, event: UnfinishedChannelsMeasured) -> None:
+        """The leader shows them; one that no longer leads shows none."""
+        # Of a channel that two jobs read, the one that stands still for longer.
+        longest: dict[str, UnfinishedChannel] = {}
+        for channel in event.channels:
+            longest.setdefault(channel.channel_id, channel)
+        self._hwm.show_only(
+            {(number,): channel.moved_at.timestamp() for number, channel in longest.items()}, absent=math.inf
+        )
+        self._names.show_only({(number, channel.name): 1 for number, channel in longest.items()}, absent=1)
+
+    def _leader_changed(self, event: LeaderChanged) -> None:
+        if not event.is_leader:
+            self._measured(UnfinishedChannelsMeasured())
+
+    def _chosen(self, event: ModeChosen) -> None:
+        if event.forced is not None:
+            self._forced.child(word(event.forced)).inc()
+
+    def _retried(self, event: CallRetried) -> None:
+        if event.scope.partition(":")[0] == _SOURCE:
+            self._retries.child(word(event.reason)).inc()
+
+    def _limited(self, event: RateLimited) -> None:
+        if event.source == _SOURCE:
+            self._waits.child(event.target or "none").inc(event.seconds)

@@ -1,0 +1,30 @@
+"""Metrics of what leaves Floodmark to tell of it: notifications, and metrics that are pushed."""
+
+from floodmark.observability.events import Events, MetricsPushed, NotificationSent
+from floodmark.version import __version__
+
+from .families import Maker, word
+
+PUSHES = ("floodmark_pushes_total", "floodmark_last_push_timestamp_seconds")
+
+
+class TellingMetrics:
+    """Counts how often others were told, and says which version tells."""
+
+    def __init__(self, make: Maker) -> None:
+        self._sent = make.counters("floodmark_notifications_total")
+        pushes = make.counters("floodmark_pushes_total")
+        self._pushed, self._failed = pushes.child("ok"), pushes.child("failed")
+        self._last = make.gauge("floodmark_last_push_timestamp_seconds")
+        make.gauges("floodmark_info").child(__version__).set(1)
+
+    def attach(self, events: Events) -> None:
+        """Count what happens from now on."""
+        events.listen(NotificationSent, lambda e: self._sent.child(word(e.channel), word(e.result)).inc())
+        events.listen(MetricsPushed, self._told)
+
+    def _told(self, event: MetricsPushed) -> None:
+        if event.error is not None:
+            return self._failed.inc()
+        self._pushed.inc()
+        return self._last.set(event.at)

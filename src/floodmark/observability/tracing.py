@@ -1,0 +1,302 @@
+"""Traces: one from what fired an execution to the events that came of it, through every process on the way.
+
+    fire | trigger          written down, and put on the queue       scheduler; API, CLI or listener
+    └─ queue                from there into the hands of a worker    worker, once for each attempt
+       └─ execution         an attempt, until its outcome            worker
+          ├─ request        a call to a source, its retries with it  worker
+          └─ batch          kept together with its watermark         worker
+             └─ relay       its events left the outbox               scheduler
+
+Where a trace goes on elsewhere its context is written down, as a W3C `traceparent`: in the tables `executions` and
+`outbox`, in the entries of the queue, and in those of the stream of events. OpenTelemetry is imported with the first
+span, so who makes none pays nothing; and where tracing is off there is no `Tracing` at all.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import datetime
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import replace
+
+from floodmark.errors import InvalidInput, SlowDown
+from floodmark.model.batch import Batch, Kept
+from floodmark.model.execution import Lease
+from floodmark.model.job import DueJob
+from floodmark.model.outcome import Dead, Outcome, Retry, Snooze
+from floodmark.process.threads import DaemonThreads
+from floodmark.security.masking import mask_text
+from floodmark.version import __version__
+
+from .events import CallRetried, Events, RateLimited
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+    from floodmark.settings import Settings
+
+    from . import otel
+
+# A collector that does not answer is not waited for longer than this when a process ends.
+_LAST_WORDS_SECONDS = 3.0
+_TEXT_LIMIT = 500
+_PACKAGES = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
+
+T = TypeVar("T")
+
+
+class Started:
+    """A span that has begun. `traceparent` is its context; one that is never ended is never sent."""
+
+    def __init__(self, span: "Span", traceparent: str | None) -> None:
+        self._span, self.traceparent = span, traceparent
+
+    def end(self) -> None:
+        """It is over, and may be sent."""
+        self._span.end()
+
+
+def is_traced(settings: "Settings") -> bool:
+    """Whether this process makes spans."""
+    if settings.tracing == "auto":
+        return bool(settings.otel_exporter_otlp_endpoint or settings.otel_exporter_otlp_traces_endpoint)
+    return settings.tracing == "otlp"
+
+
+def tracing_of(settings: "Settings", name: str, events: Events) -> "Tracing | None":
+    """What makes the spans of a process of this name; None where tracing is off."""
+    if not is_traced(settings):
+        return None
+    try:
+        # Asked for by name and not imported: most commands make no span at all.
+        for package in _PACKAGES:
+            version(package)
+    except PackageNotFoundError as error:
+        raise InvalidInput(
+            f"traces are to be sent, and {error.name} is not installed",
+            hint="Run pip install 'floodmark[otel]', or set TRACING=off",
+        ) from error
+    return Tracing(settings, name, events)
+
+
+class Tracing:
+    """Makes the spans of one process."""
+
+    def __init__(self, settings: "Settings", name: str, events: Events) -> None:
+        self._settings, self._name, self._events = settings, name, events
+
+    def prepare(self) -> None:
+        """Import what is needed now, rather than in the middle of the work."""
+        assert self._otel is not None
+
+    @cached_property
+    def _otel(self) -> "otel.Otel":
+        from .otel import Otel  # noqa: PLC0415 - half a second, which is only paid when there is something to trace
+
+        settings = self._settings
+        headers = settings.otel_exporter_otlp_headers
+        self._events.listen(CallRetried, self._retried)
+        self._events.listen(RateLimited, self._told_to_wait)
+        return Otel(
+            endpoint=_endpoint(settings),
+            headers=None if headers is None else headers.get_secret_value(),
+            resource={
+                "service.name": settings.otel_service_name,
+                "service.version": __version__,
+                "service.instance.id": self._name,
+                "host.name": settings.hostname,
+            },
+            share=settings.traces_sampled,
+        )
+
+    async def close(self) -> None:
+        """Send what is left, if it can be sent soon."""
+        if "_otel" not in self.__dict__:
+            return
+        # A daemon: the library may wait for half a minute, and the process does not have to.
+        sending = asyncio.get_running_loop().run_in_executor(DaemonThreads(1), self._otel.shutdown)
+        await asyncio.wait([sending], timeout=_LAST_WORDS_SECONDS)
+
+    # Where executions begin
+
+    def fire(self, job: DueJob, execution_id: str, scheduled_for: datetime, now: datetime) -> Started:
+        """An instant of a job is due. Every execution has a trace of its own, also when many are fired at once."""
+        attributes: dict[str, Any] = {
+            "floodmark.model.job": job.name,
+            "floodmark.source": job.source,
+            "floodmark.trigger": "schedule",
+            "floodmark.execution_id": execution_id,
+            "floodmark.scheduled_for": scheduled_for.isoformat(),
+            "floodmark.late_seconds": (now - scheduled_for).total_seconds(),
+        }
+        span = self._otel.start("fire", attributes, kind="producer", root=execution_id)
+        return Started(span, self._otel.traceparent(span))
+
+    @contextmanager
+    def trigger(self, kind: str, subject: str) -> Iterator[str | None]:
+        """Something arrived, or somebody asked. Gives the context for the executions it becomes."""
+        attributes = {"floodmark.trigger": kind, "floodmark.subject": _shown(subject)}
+        with self._current("trigger", attributes, kind="producer") as span:
+            yield self._otel.traceparent(span)
+
+    # In a worker
+
+    def leased(self, leases: Sequence[Lease]) -> list[Lease]:
+        """The same leases, with the context of the time that they have spent in the queue."""
+        return [replace(lease, traceparent=self._queued(lease)) for lease in leases]
+
+    def _queued(self, lease: Lease) -> str | None:
+        now = time.time_ns()
+        waited = 0 if lease.waited is None else int(lease.waited * 1e9)
+        attributes = {**_of_lease(lease), "floodmark.priority": lease.job.priority.name.lower()}
+        span = self._otel.start(
+            "queue",
+            attributes,
+            kind="consumer",
+            parent=lease.traceparent,
+            # Fired by a process that traces nothing, or by SQL: its attempts have one trace all the same.
+            root=lease.execution_id,
+            began=now - waited,
+        )
+        span.end(now)
+        return self._otel.traceparent(span)
+
+    async def execution(self, lease: Lease, work: Awaitable[Outcome | None]) -> Outcome | None:
+        """An attempt. The span ends with it, whatever ends it."""
+        attributes = {**_of_lease(lease), "floodmark.trigger": lease.trigger, "floodmark.worker": lease.worker}
+        with self._current("execution", attributes, parent=lease.traceparent, root=lease.execution_id) as span:
+            outcome = await work
+            self._tell_outcome(span, outcome)
+            return outcome
+
+    async def request(self, scope: str, method: str, target: str, making: Awaitable[T]) -> T:
+        """A call to the outside, from its first attempt to its last. Only within something that is traced."""
+        if not self._otel.is_within():
+            return await making
+        attributes = {"floodmark.scope": scope, "floodmark.method": method, "floodmark.target": _shown(target)}
+        with self._current("request", attributes, kind="client"):
+            return await making
+
+    async def batch(self, lease: Lease, batch: Batch, keep: Callable[[Lease, Batch], Awaitable[Kept]]) -> Kept:
+        """Items are kept; their events remember by which batch."""
+        attributes = {**_of_lease(lease), "floodmark.stream": batch.stream or lease.job.stream}
+        with self._current("batch", attributes) as span:
+            kept = await keep(replace(lease, traceparent=self._otel.traceparent(span)), batch)
+            span.set_attributes(_counts(kept))
+            return kept
+
+    # Where events leave
+
+    @contextmanager
+    def relay(self, traceparents: Sequence[str | None]) -> Iterator[Mapping[str | None, str | None]]:
+        """Events are sent; a span in the trace of each batch they come from. Gives the context to send for each."""
+        counts = Counter(filter(None, traceparents))
+        spans = {
+            origin: self._otel.start("relay", {"floodmark.events": count}, kind="producer", parent=origin, root=origin)
+            for origin, count in counts.items()
+        }
+        try:
+            yield {origin: self._otel.traceparent(span) for origin, span in spans.items()}
+        except BaseException as error:
+            for span in spans.values():
+                self._tell_error(span, error)
+            raise
+        finally:
+            for span in spans.values():
+                span.end()
+
+    # Requests to the API
+
+    def answering(
+        self, name: str, traceparent: str | None, attributes: Mapping[str, Any]
+    ) -> "AbstractContextManager[Span]":
+        """A request to us, which goes on with the trace of whoever sent it. Its span is current within the block."""
+        return self._current(name, attributes, kind="server", parent=traceparent)
+
+    def answered(self, span: "Span", method: str, route: str | None, status: int) -> None:
+        """How the request was answered, and by what."""
+        span.set_attribute("http.response.status_code", status)
+        if route is not None:
+            span.update_name(f"{method} {route}")
+            span.set_attribute("http.route", route)
+        if status >= 500:
+            self._otel.fail(span, f"status {status}")
+
+    # What all have in common
+
+    @contextmanager
+    def _current(self, name: str, attributes: Mapping[str, Any], **how: Any) -> Iterator["Span"]:
+        with self._otel.current(self._otel.start(name, attributes, **how)) as span:
+            try:
+                yield span
+            except BaseException as error:
+                self._tell_error(span, error)
+                raise
+
+    def _tell_outcome(self, span: "Span", outcome: Outcome | None) -> None:
+        if outcome is None:
+            span.set_attribute("floodmark.model.outcome", "lost")
+            self._otel.fail(span, "the lease has passed to another worker")
+            return
+        span.set_attributes({"floodmark.model.outcome": type(outcome).__name__.lower(), **_counts(outcome.kept)})
+        if isinstance(outcome, Snooze | Retry):
+            span.set_attribute("floodmark.again_after_seconds", outcome.after.total_seconds())
+        if isinstance(outcome, Retry | Dead):
+            self._otel.fail(span, _shown(outcome.error))
+
+    def _tell_error(self, span: "Span", error: BaseException) -> None:
+        span.set_attribute("error.type", type(error).__qualname__)
+        if isinstance(error, SlowDown):
+            # Whoever tells us to wait is healthy: nothing has failed.
+            span.set_attribute("floodmark.again_after_seconds", error.after.total_seconds())
+        else:
+            self._otel.fail(span, _shown(str(error)))
+
+    # Told at once and where it happens, so the current span is the one that is meant.
+
+    def _retried(self, event: CallRetried) -> None:
+        attributes: dict[str, Any] = {"attempt": event.attempt, "delay_seconds": event.delay, "reason": event.reason}
+        self._otel.note("retried", attributes)
+
+    def _told_to_wait(self, event: RateLimited) -> None:
+        self._otel.note("told to wait", {"seconds": event.seconds, "reason": event.reason})
+
+
+def triggered(tracing: Tracing | None, kind: str, subject: str) -> AbstractContextManager[str | None]:
+    """`Tracing.trigger`, where there may be no tracing."""
+    return nullcontext() if tracing is None else tracing.trigger(kind, subject)
+
+
+def trace_id_of(traceparent: str | None) -> str | None:
+    """The trace that a context belongs to."""
+    return None if traceparent is None else traceparent[3:35]
+
+
+def _endpoint(settings: "Settings") -> str | None:
+    """Where spans go; None lets the library take what it usually takes."""
+    if settings.otel_exporter_otlp_traces_endpoint is not None:
+        return settings.otel_exporter_otlp_traces_endpoint
+    base = settings.otel_exporter_otlp_endpoint
+    return None if base is None else f"{base.rstrip('/')}/v1/traces"
+
+
+def _of_lease(lease: Lease) -> dict[str, Any]:
+    return {
+        "floodmark.model.job": lease.job.name,
+        "floodmark.source": lease.job.source,
+        "floodmark.execution_id": lease.execution_id,
+        "floodmark.attempt": lease.attempt,
+    }
+
+
+def _counts(kept: Kept) -> dict[str, int]:
+    return {"floodmark.new": kept.new, "floodmark.changed": kept.changed, "floodmark.known": kept.known}
+
+
+def _shown(text: str) -> str:
+    return mask_text(text)[:_TEXT_LIMIT]

@@ -1,0 +1,109 @@
+"""Is everything well? One answer for `/health`, the CLI and the dashboard."""
+
+import math
+import re
+from datetime import datetime
+from typing import Any, Literal
+
+from floodmark.coordination.redis_errors import redis_errors
+from floodmark.errors import Unavailable
+from floodmark.store.fleet import Fleet, Tick, WorkerInfo
+from floodmark.wiring.parts import Parts
+
+SchedulerStatus = Literal["ok", "stale", "down"]
+
+# How many intervals a tick may be late before the scheduler is called stale, and how many before it is called down.
+_STALE, _DOWN = 2, 5
+_RANDOM_ID = re.compile(r"-[0-9a-f]{8}$")
+
+
+async def health_of(parts: Parts) -> dict[str, Any]:
+    """Return `ok`, or what is wrong, with a list of `problems`.
+
+    `degraded`: all that is due is collected, but Redis is away and the database serves instead. `down`: something that
+    is due is not collected, because the database does not answer or cannot be written, the last tick of the scheduler
+    is too old, or no worker is alive.
+    """
+    try:
+        await parts.database.ping()
+    except Unavailable as error:
+        return {"status": "down", "instance": parts.name, "database": str(error), "problems": [str(error)]}
+    redis, fleet = await _redis(parts), Fleet(parts.database, parts.clock)
+    unwritable = await parts.write_check.problem()
+    leader = await parts.leases.holder(parts.settings.scheduler_leader_key)
+    workers = sum(info.alive for info in await fleet.workers() if info.role == "worker")
+    scheduler = _scheduler(*await fleet.last_tick_and_now(), leader)
+    database = "ok" if unwritable is None else f"cannot be written: {unwritable}"
+    fatal = {
+        f"the database {database}": unwritable is not None,
+        "no scheduler ticks; start one with: floodmark scheduler": scheduler["status"] != "ok",
+        "no worker is alive; start one with: floodmark worker": not workers,
+    }
+    tolerable = {f"Redis does not answer: {redis}": redis not in ("ok", "not configured")}
+    return {
+        "status": "down" if any(fatal.values()) else "degraded" if any(tolerable.values()) else "ok",
+        "instance": parts.name,
+        "database": database,
+        "redis": redis,
+        "leader": leader,
+        "workers": workers,
+        "scheduler": scheduler,
+        "problems": [problem for problem, is_present in (fatal | tolerable).items() if is_present],
+    }
+
+
+async def health_details(parts: Parts) -> dict[str, Any]:
+    """Return the same with the processes of the fleet one by one."""
+    report = await health_of(parts)
+    if "scheduler" not in report:
+        return {**report, "redis": None, "leader": None, "workers": [], "draining": False, "scheduler": _scheduler()}
+    fleet = Fleet(parts.database, parts.clock)
+    workers = [worker_shape(info, report["leader"]) for info in await fleet.workers()]
+    return {**report, "draining": await fleet.is_draining(), "workers": workers}
+
+
+async def readiness_of(parts: Parts) -> dict[str, Any]:
+    """Return whether this process can answer requests: `ok`, or `down` without its database."""
+    try:
+        await parts.database.ping()
+    except Unavailable:
+        return {"status": "down"}
+    return {"status": "ok"}
+
+
+def scheduler_status(tick: Tick | None, now: datetime) -> SchedulerStatus:
+    """By the age of the last tick: ok, stale after two intervals, down after five or if there was none."""
+    if tick is None:
+        return "down"
+    late = (now - tick.at).total_seconds() / max(tick.interval, 0.001)
+    return "ok" if late <= _STALE else "stale" if late <= _DOWN else "down"
+
+
+def worker_shape(info: WorkerInfo, leader: str | None) -> dict[str, Any]:
+    """A process of the fleet as JSON."""
+    shape = {name: getattr(info, name) for name in WorkerInfo.__struct_fields__}
+    return {**shape, "leader": info.worker == leader}
+
+
+def _scheduler(tick: Tick | None = None, now: datetime | None = None, leader: str | None = None) -> dict[str, Any]:
+    return {
+        "last_tick_ts": None if tick is None else tick.at,
+        "interval_sec": None if tick is None else math.ceil(tick.interval),
+        "lock_owner": None if leader is None else _hostname_of(leader),
+        "status": "down" if now is None else scheduler_status(tick, now),
+    }
+
+
+def _hostname_of(instance: str) -> str:
+    """The HOSTNAME of a process, which is named by it and a random id."""
+    return _RANDOM_ID.sub("", instance)
+
+
+async def _redis(parts: Parts) -> str:
+    if parts.redis is None:
+        return "not configured"
+    try:
+        await parts.redis.ping()
+    except redis_errors() as error:
+        return str(error) or type(error).__name__
+    return "ok"

@@ -1,0 +1,291 @@
+"""The whole installation at a glance, cheap enough to be asked every second.
+
+Tables: `executions` by its partial indexes, `jobs` and `watermarks` by their keys, the newest rows of `outbox`, and
+`facts`: how fresh each source is stands in `freshness`. The leader writes that, since to count it is to read every job.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import Select, and_, case, func, literal, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from floodmark.model.clock import Clock
+from floodmark.model.execution import Hold, State
+from floodmark.outbound.breakers import BreakerRow
+from floodmark.outbound.limits import LimitRow
+from floodmark.store.database import Database
+from floodmark.store.dialects import present_moment
+from floodmark.store.fleet import Fleet, WorkerInfo
+from floodmark.store.staleness import SourceFreshness, Staleness
+from floodmark.store.tables import job_executions, jobs, outbox, watermarks
+
+MOST_SHOWN = 50
+# Beyond it the exact number tells nobody anything.
+MOST_COUNTED = 10_000
+# Of the events, so many of the newest are looked at to see what running executions have kept.
+MOST_EVENTS = 5_000
+_MOST_FAILED = 50
+_LOOKED_THROUGH = 500
+_MINUTE = timedelta(minutes=1)
+_FACT = "freshness"
+
+_e = job_executions.c
+
+
+class Running(Struct, frozen=True, kw_only=True):
+    """An execution that runs.
+
+    `kept`: new and changed items so far, all attempts together; `is_least`: there may be more. `kept_at`: when the last
+    batch was kept, None if none was yet.
+    """
+
+    execution_id: str
+    job_name: str
+    source: str | None
+    worker: str | None
+    attempt: int
+    trigger: str
+    started_at: datetime | None
+    kept: int
+    is_least: bool = False
+    kept_at: datetime | None = None
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """An execution that waits: until a time, or for what `hold` says."""
+
+    execution_id: str
+    job_name: str
+    until: datetime | None
+    hold: Hold | None
+    reason: str | None
+
+
+class Failed(Struct, frozen=True, kw_only=True):
+    """An attempt that failed: for good (`dead`), or to be tried again."""
+
+    execution_id: str
+    job_name: str
+    at: datetime
+    state: State
+    error: str
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """Everything at a glance. Lists are cut to what is of interest; counts end at 10,000.
+
+    `queue` is by priority (`high`, `normal`, `low`); `kept_last_minute` ends at 5,000; `freshness` was counted by the
+    leader at `measured_at`.
+    """
+
+    at: datetime
+    leader: str | None
+    scheduler: str
+    draining: bool
+    workers: list[WorkerInfo]
+    queue: Mapping[str, int]
+    running_count: int
+    running: list[Running]
+    waiting_count: int
+    waiting: list[Waiting]
+    limits: list[LimitRow]
+    breakers: list[BreakerRow]
+    freshness: list[SourceFreshness]
+    measured_at: datetime | None
+    dead_letters: int
+    failed: list[Failed]
+    kept_last_minute: int
+
+
+class Executions(Struct, frozen=True, kw_only=True):
+    """What the executions are doing."""
+
+    at: datetime
+    running_count: int
+    running: list[Running]
+    waiting_count: int
+    waiting: list[Waiting]
+    dead_letters: int
+    failed: list[Failed]
+    kept_last_minute: int
+
+
+class _Measured(Struct, frozen=True, kw_only=True):
+    at: datetime
+    sources: list[SourceFreshness]
+
+
+class Glance:
+    """Reads what an overview is made of."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+        self._fleet = Fleet(database, clock)
+
+    async def executions(self) -> Executions:
+        """What runs, waits and failed."""
+        async with self._database.reading() as connection:
+            now = await present_moment(self._database, self._clock, connection)
+            counts = (await connection.execute(counting(now))).one()
+            return Executions(
+                at=now,
+                running_count=counts.running,
+                running=await _running(connection),
+                waiting_count=counts.waiting,
+                waiting=await _waiting(connection),
+                dead_letters=counts.dead,
+                failed=await _failed(connection),
+                kept_last_minute=counts.kept,
+            )
+
+    async def freshness(self) -> tuple[list[SourceFreshness], datetime | None]:
+        """How fresh each source is, and when that was counted."""
+        told = await self._fleet.get_fact(_FACT)
+        if told is None:
+            return [], None
+        measured = msgspec.convert(told, _Measured)
+        return measured.sources, measured.at
+
+    async def measure(self, *, telegram_max_age: timedelta) -> None:
+        """Count how fresh each source is. It reads every job: the leader does so now and then, for everyone."""
+        sources = await Staleness(self._database, self._clock, telegram_max_age=telegram_max_age).by_source()
+        _, now = await self._fleet.last_tick_and_now()
+        await self._fleet.set_fact(_FACT, msgspec.to_builtins(_Measured(at=now, sources=sources)))
+
+
+def counting(now: datetime) -> Select[Any]:
+    """How many there are of everything, up to a bound."""
+
+    def counted(rows: Select[Any]) -> Any:
+        return select(func.count()).select_from(rows.subquery()).scalar_subquery()
+
+    def of(state: State) -> Any:
+        return counted(
+            select(_e.execution_id).where(_e.state == literal(state, literal_execute=True)).limit(MOST_COUNTED)
+        )
+
+    recent = _recent()
+    kept = select(func.count()).select_from(recent).where(recent.c.created_at > now - _MINUTE).scalar_subquery()
+    return select(
+        of(State.RUNNING).label("running"),
+        of(State.WAITING).label("waiting"),
+        of(State.DEAD).label("dead"),
+        kept.label("kept"),
+    )
+
+
+def _recent() -> Any:
+    return select(outbox.c.stream, outbox.c.created_at).order_by(outbox.c.seq.desc()).limit(MOST_EVENTS).subquery()
+
+
+def running() -> Select[Any]:
+    """Those that have run for longest first."""
+    stream = func.coalesce(jobs.c.stream, jobs.c.source + ":" + jobs.c.target)
+    tables = job_executions.outerjoin(jobs, jobs.c.job_id == _e.job_id).outerjoin(
+        watermarks, watermarks.c.stream == stream
+    )
+    return (
+        select(
+            *(_e[name] for name in ("execution_id", "job_name", "worker", "attempt", "trigger", "started_at")),
+            (_e.items_new + _e.items_changed).label("before"),
+            jobs.c.source,
+            func.coalesce(watermarks.c.items_stream, watermarks.c.stream).label("stream"),
+            watermarks.c.moved_at,
+        )
+        .select_from(tables)
+        .where(_e.state == literal(State.RUNNING, literal_execute=True))
+        .order_by(_e.started_at, _e.execution_id)
+        .limit(MOST_SHOWN)
+    )
+
+
+def keeping(starts: Mapping[str, datetime]) -> Select[Any]:
+    """How many of the newest events each stream has since its start; under None: how far back that goes, if not far."""
+    recent = _recent()
+    since = case(starts, value=recent.c.stream)
+    mine = and_(recent.c.stream.in_(starts), recent.c.created_at >= since)
+    counts = select(recent.c.stream, func.count().label("kept"), func.min(recent.c.created_at).label("first"))
+    return counts.where(mine).group_by(recent.c.stream)
+
+
+async def _running(connection: AsyncConnection) -> list[Running]:
+    rows = (await connection.execute(running())).all()
+    starts = {row.stream: row.started_at for row in rows if row.stream is not None and row.started_at is not None}
+    kept: dict[str, int] = {}
+    looked_from = None
+    if starts:
+        kept = {row.stream: row.kept for row in await connection.execute(keeping(starts))}
+        edge = select(outbox.c.created_at).order_by(outbox.c.seq.desc()).offset(MOST_EVENTS).limit(1)
+        looked_from = (await connection.execute(edge)).scalar()
+    return [_run(row, kept.get(row.stream, 0), looked_from) for row in rows]
+
+
+def _run(row: Any, kept: int, looked_from: datetime | None) -> Running:
+    started = row.started_at
+    has_kept = row.moved_at is not None and started is not None and row.moved_at >= started
+    return Running(
+        execution_id=row.execution_id,
+        job_name=row.job_name,
+        source=row.source,
+        worker=row.worker,
+        attempt=row.attempt,
+        trigger=row.trigger,
+        started_at=started,
+        kept=row.before + kept,
+        is_least=looked_from is not None and started is not None and looked_from > started,
+        kept_at=row.moved_at if has_kept else None,
+    )
+
+
+def waiting(*, for_a_time: bool) -> Select[Any]:
+    """Those that wait for a time, the soonest first, or those that wait for something else."""
+    columns = (_e.execution_id, _e.job_name, _e.not_before.label("until"), _e.hold, _e.reason)
+    query = select(*columns).where(_e.state == literal(State.WAITING, literal_execute=True))
+    if not for_a_time:
+        return query.where(_e.not_before.is_(None)).limit(MOST_SHOWN)
+    return query.where(_e.not_before.is_not(None)).order_by(_e.not_before).limit(MOST_SHOWN)
+
+
+async def _waiting(connection: AsyncConnection) -> list[Waiting]:
+    found = [
+        Waiting(**{**row, "hold": None if row["hold"] is None else Hold(row["hold"])})
+        for for_a_time in (True, False)
+        for row in (await connection.execute(waiting(for_a_time=for_a_time))).mappings()
+    ]
+    return found[:MOST_SHOWN]
+
+
+def dead() -> Select[Any]:
+    """The last that failed for good."""
+    columns = (_e.execution_id, _e.job_name, _e.completed_at.label("at"), _e.state, _e.error_message.label("error"))
+    query = select(*columns).where(_e.state == literal(State.DEAD, literal_execute=True))
+    return query.order_by(_e.completed_at.desc()).limit(_MOST_FAILED)
+
+
+def retried() -> Select[Any]:
+    """Those that failed and are tried again, looked for among those that are next."""
+    names = ("execution_id", "job_name", "started_at", "state", "error_message")
+    some = (
+        select(*(_e[name] for name in names))
+        .where(_e.state == literal(State.WAITING, literal_execute=True), _e.not_before.is_not(None))
+        .order_by(_e.not_before)
+        .limit(_LOOKED_THROUGH)
+        .subquery()
+    )
+    columns = (some.c.execution_id, some.c.job_name, some.c.started_at.label("at"), some.c.state)
+    query = select(*columns, some.c.error_message.label("error"))
+    query = query.where(some.c.error_message.is_not(None), some.c.started_at.is_not(None))
+    return query.order_by(some.c.started_at.desc()).limit(_MOST_FAILED)
+
+
+async def _failed(connection: AsyncConnection) -> list[Failed]:
+    rows = [
+        Failed(**{**row, "state": State(row["state"]), "error": row["error"] or ""})
+        for query in (dead(), retried())
+        for row in (await connection.execute(query)).mappings()
+    ]
+    return sorted(rows, key=lambda row: row.at, reverse=True)[:_MOST_FAILED]

@@ -1,0 +1,52 @@
+"""Replaces the key of everything that is stored encrypted: `accounts.secrets` and `triggers.secret`.
+
+One transaction: a process that is killed in it has changed nothing, and every process accepts both keys meanwhile.
+"""
+
+from msgspec import Struct
+from msgspec.structs import asdict
+from sqlalchemy import Column, Table, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from floodmark.inbound.triggers import secret_label
+from floodmark.model.clock import Clock
+from floodmark.security.vault import Vault, mark_of
+from floodmark.store.audit import Actor, AuditLog, Entry
+from floodmark.store.database import Database
+from floodmark.store.tables import accounts, triggers
+
+
+class Rekeyed(Struct, frozen=True, kw_only=True):
+    """How many secrets were encrypted with the new key, and the mark of that key."""
+
+    accounts: int
+    triggers: int
+    key: str
+
+
+async def rekey(database: Database, clock: Clock, vault: Vault, actor: Actor) -> Rekeyed:
+    """Encrypt everything with the key of the rotation. `Conflict` if one cannot be opened: then nothing is changed."""
+    key = vault.begin_rotation()
+    async with database.writing() as connection:
+        people = await _reseal(connection, vault, key, accounts, accounts.c.name, accounts.c.secrets)
+        hooks = await _reseal(connection, vault, key, triggers, triggers.c.trigger_id, triggers.c.secret)
+        done = Rekeyed(accounts=people, triggers=hooks, key=key)
+        entry = Entry(action="key.rotated", what="installation", after=asdict(done))
+        await AuditLog(database, clock).record_within(connection, actor, [entry])
+    # Only now: until it is committed, the old key opens what is stored.
+    vault.end_rotation()
+    return done
+
+
+async def _reseal(  # noqa: PLR0917 - a table, its key and its secret; used twice, right above
+    connection: AsyncConnection, vault: Vault, key: str, table: Table, whose: Column[str], secret: Column[str]
+) -> int:
+    """Locked in one order until the transaction ends, so that nobody replaces a secret meanwhile."""
+    query = select(whose, secret).where(secret.is_not(None)).order_by(whose).with_for_update()
+    old = [(name, sealed) for name, sealed in await connection.execute(query) if mark_of(sealed) != key]
+    for name, sealed in old:
+        label = secret_label(name) if table is triggers else name
+        await connection.execute(
+            update(table).where(whose == name).values({secret.name: vault.reseal(sealed, label=label)})
+        )
+    return len(old)

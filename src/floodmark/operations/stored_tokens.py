@@ -1,0 +1,216 @@
+"""Tokens for the API. Table: `tokens`, written when one is added, revoked or used; revoked ones stay until their name
+is given to another.
+
+A token is `fm_ID_SECRET`. Of the secret only a SHA-256 digest is stored: 32 random bytes cannot be guessed, so a slow
+hash would protect nothing and cost every request.
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Literal, get_args
+
+from msgspec import Struct
+from sqlalchemy import ColumnElement, Select, and_, delete, or_, select, update
+
+from floodmark.errors import Conflict, InvalidInput, NotFound
+from floodmark.model.clock import Clock
+from floodmark.store.database import Database
+from floodmark.store.dialects import insert_into, present
+from floodmark.store.tables import tokens
+
+MOST_SHOWN = 500
+# How they appear in the audit; a token of that name could pass for someone without one.
+RESERVED = ("local", "anonymous")
+# `last_used_at` is no finer than this, so that a busy token costs one write in this time.
+USE_NOTED_EVERY = timedelta(minutes=1)
+
+Role = Literal["read", "operate", "admin"]
+ROLES: tuple[Role, ...] = get_args(Role)
+"""From the one that may least to the one that may everything; each may what those before it may."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_TOKEN = re.compile(r"fm_([0-9a-f]{16})_[0-9a-f]{64}", re.ASCII)
+_LONGEST = timedelta(days=36_500)
+
+
+class TokenRow(Struct, frozen=True, kw_only=True):
+    """A token as anyone may see it."""
+
+    token_id: str
+    """The part of the token that is no secret."""
+    name: str
+    role: Role
+    state: Literal["active", "expired", "revoked"]
+    created_at: datetime
+    last_used_at: datetime | None
+    """To the minute."""
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+class StoredToken(TokenRow, frozen=True, kw_only=True):
+    """A token as it is checked."""
+
+    digest: str
+    use_is_due: bool
+    """Whether the last use that was noted is a while ago."""
+
+    def __repr__(self) -> str:
+        return f"StoredToken({self.name!r})"
+
+    def fits(self, text: str) -> bool:
+        """Whether this is the token that was given out. Takes the same time however much of it is right."""
+        return hmac.compare_digest(self.digest, digest_of(text))
+
+
+class Minted:
+    """A new token. Not a struct, so that no printing or encoding of it shows the text by accident."""
+
+    __slots__ = ("row", "text")
+
+    def __init__(self, row: TokenRow, text: str) -> None:
+        self.row, self.text = row, text
+
+    def __repr__(self) -> str:
+        return f"Minted({self.row.name!r}, ***)"
+
+
+def digest_of(text: str) -> str:
+    """What is stored of a token."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def id_in(text: str) -> str | None:
+    """The id in the text of a token; None if it cannot be one."""
+    found = _TOKEN.fullmatch(text)
+    return found[1] if found else None
+
+
+def is_enough(role: Role, needed: Role) -> bool:
+    """Whether a role may what another may."""
+    return ROLES.index(role) >= ROLES.index(needed)
+
+
+class Tokens:
+    """Keeps tokens."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+
+    async def add(self, name: str, role: Role, expires_in: timedelta | None = None) -> Minted:
+        """Make a token: its text is known to nobody afterwards but the caller.
+
+        `Conflict` if an active token has the name. One that is revoked or has expired gives it up.
+        """
+        _check(name, role, expires_in)
+        token_id = secrets.token_hex(8)
+        text = f"fm_{token_id}_{secrets.token_hex(32)}"
+        row = {
+            "token_id": token_id,
+            "name": name,
+            "role": role,
+            "digest": digest_of(text),
+            "created_at": self._now(),
+            "expires_at": None if expires_in is None else self._now(expires_in),
+        }
+        async with self._database.writing() as connection:
+            await connection.execute(delete(tokens).where(tokens.c.name == name, ~self._is_active()))
+            statement = insert_into(self._database, tokens).values(**row).on_conflict_do_nothing()
+            if not (await connection.execute(statement)).rowcount:
+                raise Conflict(
+                    f"there is already a token {name}",
+                    hint=f"choose another name, or take it away first: floodmark tokens revoke {name}",
+                )
+            made = (await connection.execute(self._rows().where(tokens.c.name == name))).mappings().one()
+            return Minted(_shown(made), text)
+
+    async def page(self, after: str | None = None, limit: int = 100) -> list[TokenRow]:
+        """Tokens in order of name, revoked ones too. The next page is `after` the name of the last one."""
+        query = self._rows() if after is None else self._rows().where(tokens.c.name > after)
+        async with self._database.reading() as connection:
+            rows = await connection.execute(query.order_by(tokens.c.name).limit(max(1, min(limit, MOST_SHOWN))))
+            return [_shown(row) for row in rows.mappings()]
+
+    async def show(self, name: str) -> TokenRow:
+        """One token. `NotFound` says which there are."""
+        async with self._database.reading() as connection:
+            row = (await connection.execute(self._rows().where(tokens.c.name == name))).mappings().first()
+        if row is None:
+            there = [known.name for known in await self.page(limit=5)]
+            hint = f"There are: {', '.join(there)}" if there else "Add one: floodmark tokens add NAME --role read"
+            raise NotFound(f"there is no token {name[:80]!r}", hint=hint)
+        return _shown(row)
+
+    async def revoke(self, name: str) -> TokenRow:
+        """Let nobody in with it any more; what it was. Every process refuses it within a second."""
+        before = await self.show(name)
+        statement = update(tokens).where(tokens.c.name == name, tokens.c.revoked_at.is_(None))
+        async with self._database.writing() as connection:
+            if not (await connection.execute(statement.values(revoked_at=self._now()))).rowcount:
+                raise Conflict(f"the token {name} is revoked already", hint="see them with: floodmark tokens ls")
+        return before
+
+    async def find(self, token_id: str) -> StoredToken | None:
+        """A token as it is checked."""
+        is_due = or_(tokens.c.last_used_at.is_(None), tokens.c.last_used_at <= self._now(-USE_NOTED_EVERY))
+        query = self._rows().add_columns(tokens.c.digest, is_due.label("use_is_due"))
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query.where(tokens.c.token_id == token_id))).mappings().first()
+        if row is None:
+            return None
+        return StoredToken(**_with_state(row), digest=row["digest"], use_is_due=bool(row["use_is_due"]))
+
+    async def note_use(self, token_id: str) -> None:
+        """It was used just now."""
+        statement = update(tokens).where(tokens.c.token_id == token_id).values(last_used_at=self._now())
+        async with self._database.writing() as connection:
+            await connection.execute(statement)
+
+    async def is_empty(self) -> bool:
+        """Whether there has never been a token. Revoked ones count: the last one taken away must not open a door."""
+        return not await self._some(select(tokens.c.token_id))
+
+    async def has_active(self) -> bool:
+        """Whether there is a token that lets anyone in."""
+        return await self._some(select(tokens.c.token_id).where(self._is_active()))
+
+    async def _some(self, query: Select[Any]) -> bool:
+        async with self._database.reading() as connection:
+            return (await connection.execute(query.limit(1))).first() is not None
+
+    def _now(self, after: timedelta = timedelta()) -> ColumnElement[Any]:
+        return present(self._database, self._clock, after)
+
+    def _is_active(self) -> ColumnElement[bool]:
+        is_timely = or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > self._now())
+        return and_(tokens.c.revoked_at.is_(None), is_timely)
+
+    def _rows(self) -> Select[Any]:
+        columns = [tokens.c[name] for name in TokenRow.__struct_fields__ if name != "state"]
+        return select(*columns, self._is_active().label("is_active"))
+
+
+def _shown(row: Mapping[Any, Any]) -> TokenRow:
+    return TokenRow(**_with_state(row))
+
+
+def _with_state(row: Mapping[Any, Any]) -> dict[str, Any]:
+    state = "revoked" if row["revoked_at"] is not None else "active" if row["is_active"] else "expired"
+    return {name: row[name] for name in TokenRow.__struct_fields__ if name != "state"} | {"state": state}
+
+
+def _check(name: str, role: str, expires_in: timedelta | None) -> None:
+    if _NAME.fullmatch(name) is None or name in RESERVED:
+        raise InvalidInput(
+            f"{name[:80]!r} cannot be the name of a token",
+            hint=f"up to 64 letters, digits and any of - _ . that begin with a letter or digit; not {RESERVED[0]}, "
+            f"not {RESERVED[1]}",
+        )
+    if role not in ROLES:
+        raise InvalidInput(f"{str(role)[:80]!r} is not a role", hint=f"choose one of: {', '.join(ROLES)}")
+    if expires_in is not None and not timedelta() < expires_in <= _LONGEST:
+        raise InvalidInput("a token can last for a hundred years at most", hint="write it like 90d, or leave it out")

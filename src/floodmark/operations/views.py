@@ -1,0 +1,99 @@
+"""Everything that could keep a job from running, gathered for `explain` in one reading of the store."""
+
+from typing import Any
+
+from sqlalchemy import and_, case, func, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from floodmark.model.clock import Clock
+from floodmark.model.execution import Execution, State
+from floodmark.model.job import Job
+from floodmark.rules.explain import JobView, Limit
+from floodmark.store.database import Database
+from floodmark.store.dialects import present_moment
+from floodmark.store.execution_rows import SELECT_EXECUTION, execution_from_row
+from floodmark.store.tables import facts, job_dependencies, job_executions, jobs, limits, workers
+
+# More unfinished executions than this say nothing new about a job.
+_ACTIVE_SHOWN = 20
+_RAN = (State.DONE, State.DEAD, State.CANCELLED)
+
+_e = job_executions.c
+
+
+class Views:
+    """Loads what `explain` needs."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+
+    async def load(self, job: Job, *, leader: str | None) -> JobView:
+        """The view of a job; `leader` is who holds the scheduler's lease, which the store may not know."""
+        async with self._database.reading() as connection:
+            now = await present_moment(self._database, self._clock, connection)
+            active = await _active(connection, job)
+            fleet = (await connection.execute(_fleet(now))).one()
+            return JobView(
+                job=job,
+                now=now,
+                active=active,
+                last=None if active else await _last(connection, job),
+                limit=await _limit(connection, job, now),
+                workers=fleet.workers,
+                is_draining=fleet.is_draining is True,
+                leader=leader,
+                waits_for=await _waits_for(connection, job),
+                ahead=await _ahead(connection, active),
+            )
+
+
+async def _active(connection: AsyncConnection, job: Job) -> tuple[Execution, ...]:
+    running_first = case((_e.state == State.RUNNING, 0), (_e.state == State.QUEUED, 1), else_=2)
+    query = SELECT_EXECUTION.where(_e.job_id == job.job_id, _e.completed_at.is_(None))
+    rows = await connection.execute(query.order_by(running_first, _e.scheduled_for).limit(_ACTIVE_SHOWN))
+    return tuple(execution_from_row(row) for row in rows)
+
+
+async def _last(connection: AsyncConnection, job: Job) -> Execution | None:
+    query = SELECT_EXECUTION.where(_e.job_id == job.job_id, _e.state.in_(_RAN))
+    row = (await connection.execute(query.order_by(_e.scheduled_for.desc()).limit(1))).first()
+    return None if row is None else execution_from_row(row)
+
+
+def _fleet(now: Any) -> Any:
+    alive = select(func.count()).where(workers.c.seen_until >= now, workers.c.slots > 0).scalar_subquery()
+    drain = select(facts.c.value).where(facts.c.name == "drain").scalar_subquery()
+    return select(alive.label("workers"), drain.label("is_draining"))
+
+
+async def _limit(connection: AsyncConnection, job: Job, now: Any) -> Limit | None:
+    if job.limit_key is None:
+        return None
+    query = select(limits.c.key, limits.c.until, limits.c.reason).where(limits.c.key == job.limit_key)
+    row = (await connection.execute(query.where(limits.c.until > now))).mappings().first()
+    return None if row is None else Limit(**row)
+
+
+async def _waits_for(connection: AsyncConnection, job: Job) -> tuple[str, ...]:
+    """The same rule by which the scheduler holds and wakes: no success since the job's own last run."""
+    mine = jobs.alias("mine")
+    query = (
+        select(jobs.c.name)
+        .join(job_dependencies, job_dependencies.c.depends_on == jobs.c.job_id)
+        .join(mine, mine.c.job_id == job_dependencies.c.job_id)
+        .where(
+            mine.c.job_id == job.job_id,
+            or_(jobs.c.last_success.is_(None), jobs.c.last_success <= mine.c.last_run),
+        )
+        .order_by(jobs.c.name)
+    )
+    return tuple((await connection.execute(query)).scalars())
+
+
+async def _ahead(connection: AsyncConnection, active: tuple[Execution, ...]) -> int:
+    queued = next((execution for execution in active if execution.state is State.QUEUED), None)
+    if queued is None:
+        return 0
+    mine = select(_e.queue_rank).where(_e.execution_id == queued.execution_id).scalar_subquery()
+    query = select(func.count()).where(and_(_e.state == State.QUEUED, _e.queue_rank < mine))
+    return int((await connection.execute(query)).scalar_one())

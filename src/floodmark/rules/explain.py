@@ -1,0 +1,255 @@
+"""Why a job is not running, and until when: one sentence, the same for the CLI, the API and the dashboard."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, tzinfo
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from floodmark.errors import InvalidInput
+from floodmark.model.durations import format_duration
+from floodmark.model.execution import Execution, Hold, State
+from floodmark.model.job import NEVER, SCHEDULER_VERSION, Job, ScheduleType
+from floodmark.model.notes import notes_of
+from floodmark.triggers import zone_of
+
+_ERROR_SHOWN = 200
+_UNTIL = re.compile(r"\buntil (?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?: UTC)?", re.ASCII)
+
+
+class Limit(Struct, frozen=True, kw_only=True):
+    """A limit that holds for the whole fleet."""
+
+    key: str
+    until: datetime
+    reason: str
+
+
+class JobView(Struct, frozen=True, kw_only=True):
+    """A job and everything that could keep it from running.
+
+    `last` is its newest execution that ended, `ahead` how many are before it in the queue, `workers` how many
+    that can run something are alive, `leader` who schedules, `waits_for` the jobs that have yet to succeed.
+    """
+
+    job: Job
+    now: datetime
+    active: tuple[Execution, ...] = ()
+    last: Execution | None = None
+    limit: Limit | None = None
+    workers: int = 0
+    is_draining: bool = False
+    leader: str | None = None
+    waits_for: tuple[str, ...] = ()
+    ahead: int = 0
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """`code` is for programs, `sentence` for people; `until` when it changes by itself, None if it does not."""
+
+    code: str
+    sentence: str
+    until: datetime | None = None
+
+
+def explain(view: JobView) -> Explanation:
+    """The reason that has to go first before the job can run, or what it is doing."""
+    in_order = sorted(view.active, key=_most_telling)
+    if in_order:
+        return _EXPLAIN_ACTIVE[in_order[0].state](view, in_order[0])
+    return _stopped(view) or _with_notes(view, _ended(view) or _to_come(view))
+
+
+def _with_notes(view: JobView, found: Explanation) -> Explanation:
+    """A job that is well may still have something to report of its last run."""
+    notes = [] if view.last is None or view.last.state is State.DEAD else notes_of(view.last.result)
+    if not notes or view.last is None:
+        return found
+    more = "" if len(notes) == 1 else f" ({len(notes) - 1} more: floodmark history --id {view.last.execution_id})"
+    return replace(found, sentence=f"{found.sentence}; note of the last run: {_short(notes[0])}{more}")
+
+
+def _most_telling(execution: Execution) -> tuple[int, datetime]:
+    rank = (State.RUNNING, State.QUEUED, State.WAITING).index(execution.state)
+    return rank, execution.not_before or execution.scheduled_for
+
+
+def _running(view: JobView, execution: Execution) -> Explanation:
+    started = execution.started_at or view.now
+    if execution.lease_until is not None and execution.lease_until < view.now:
+        return Explanation(
+            code="silent",
+            sentence=f"worker {execution.worker} has gone silent while running it; "
+            f"{_scheduler_will(view, 'it is handed to another')}",
+        )
+    since = f"running since {_at(started, view)}, for {format_duration(view.now - started)}"
+    return Explanation(code="running", sentence=f"{since}, on worker {execution.worker}")
+
+
+def _queued(view: JobView, execution: Execution) -> Explanation:
+    if view.job.paused and execution.trigger != "manual":
+        return _paused(view)
+    if view.limit is not None:
+        return _limited(view, view.limit.reason, view.limit.until)
+    if view.is_draining:
+        return Explanation(code="draining", sentence="queued, but the workers were told to take no more work (drain)")
+    if not view.workers:
+        return Explanation(code="no_worker", sentence="queued, but no worker is running; start one with: floodmark up")
+    if view.ahead:
+        others = "1 other" if view.ahead == 1 else f"{view.ahead} others"
+        return Explanation(code="queued", sentence=f"queued behind {others}")
+    return Explanation(code="queued", sentence="first in the queue; a worker takes it as soon as it has room")
+
+
+def _waiting(view: JobView, execution: Execution) -> Explanation:
+    match execution.hold:
+        case Hold.PAUSED:
+            return _paused(view) if view.job.paused else _woken(view, "it was paused")
+        case Hold.OVERLAP:
+            return Explanation(
+                code="overlap", sentence=f"waiting: {execution.reason or 'an earlier execution is unfinished'}"
+            )
+        case Hold.DEPENDENCY:
+            return _dependency(view)
+    return _until(view, execution)
+
+
+def _until(view: JobView, execution: Execution) -> Explanation:
+    """It waits for a point in time: a retry, a limit, or its share of the jitter."""
+    until = execution.not_before
+    if until is None or until <= view.now:
+        return _woken(view, execution.reason or "its time has come")
+    if execution.reason is not None and execution.reason == execution.error_message:
+        attempts = f"attempt {execution.attempt} of {view.job.retry_max + 1} failed"
+        sentence = f"{attempts}: {_short(execution.reason)}; tries again {_when(until, view)}"
+        return Explanation(code="retry", sentence=sentence, until=until)
+    if execution.attempt > 0 or execution.reason is not None:
+        return _limited(view, execution.reason or "told to wait", until)
+    return Explanation(code="jitter", sentence=f"spread by its jitter: starts {_when(until, view)}", until=until)
+
+
+def _stopped(view: JobView) -> Explanation | None:
+    """What a person has to change first."""
+    job = view.job
+    if job.scheduler_version != SCHEDULER_VERSION:
+        sentence = f"it belongs to the old scheduler (scheduler_version {job.scheduler_version}) and is left alone"
+        return Explanation(code="old_scheduler", sentence=sentence)
+    if job.paused:
+        return _paused(view)
+    if not job.schedule_enabled:
+        sentence = f"its schedule is disabled (schedule_enabled is false); run it once with: floodmark run {job.name}"
+        return Explanation(code="disabled", sentence=sentence)
+    if job.unreadable is not None:
+        return Explanation(code="invalid", sentence=f"its row in the database cannot be read: {_short(job.unreadable)}")
+    if job.invalid_reason is not None:
+        return Explanation(code="invalid", sentence=f"its schedule makes no sense: {_short(job.invalid_reason)}")
+    return None
+
+
+def _ended(view: JobView) -> Explanation | None:
+    """What is over, at least for now."""
+    job, last = view.job, view.last
+    if last is not None and last.state is State.DEAD:
+        return _dead(view, last)
+    if job.when.schedule_type is ScheduleType.EVENT:
+        return Explanation(code="event", sentence=f"runs when triggered: floodmark run {job.name}")
+    if job.next_run == NEVER:
+        if last is None:
+            return Explanation(code="finished", sentence="its schedule holds no further run")
+        ended = _at(last.completed_at or last.scheduled_for, view)
+        return Explanation(code="finished", sentence=f"finished: it ran at {ended} and is not due again")
+    return None
+
+
+def _to_come(view: JobView) -> Explanation:
+    job = view.job
+    if view.leader is None:
+        due = "" if job.next_run is None else f"due {_when(job.next_run, view)}, but "
+        return Explanation(code="no_leader", sentence=f"{due}no scheduler is running; start one with: floodmark up")
+    if job.next_run is None:
+        return Explanation(code="unplanned", sentence="new or changed: the scheduler plans it at its next step")
+    if job.next_run <= view.now:
+        return Explanation(
+            code="due", sentence=f"due since {_at(job.next_run, view)}: the scheduler is about to run it"
+        )
+    return Explanation(code="not_due", sentence=f"not due: next run {_when(job.next_run, view)}", until=job.next_run)
+
+
+def _paused(view: JobView) -> Explanation:
+    reason = f": {_short(view.job.pause_reason)}" if view.job.pause_reason else ""
+    return Explanation(code="paused", sentence=f"paused{reason}; go on with: floodmark resume {view.job.name}")
+
+
+def _limited(view: JobView, reason: str, until: datetime) -> Explanation:
+    told, when = _short(reason), _when(until, view)
+    # A flood wait says itself until when, by the clock of UTC: said twice, it would look like two times.
+    named = _UNTIL.sub(f"until {when.removeprefix('at ')}", told, count=1) if until > view.now else told
+    sentence = named if named != told else f"{told}; continues {when}"
+    return Explanation(code="limit", sentence=sentence, until=until)
+
+
+def _dependency(view: JobView) -> Explanation:
+    if not view.waits_for:
+        return _woken(view, "the jobs it waited for have succeeded")
+    names = ", ".join(view.waits_for)
+    return Explanation(code="dependency", sentence=f"waiting until {names} succeed{'s' * (len(view.waits_for) == 1)}")
+
+
+def _dead(view: JobView, last: Execution) -> Explanation:
+    ended = _at(last.completed_at or last.scheduled_for, view)
+    retry = f"retry it with: floodmark dlq retry {view.job.name}"
+    sentence = f"failed for good at {ended}: {_short(last.error_message or 'no error message')}; {retry}"
+    next_run = view.job.next_run
+    if next_run is None or next_run == NEVER:
+        return Explanation(code="dead", sentence=sentence)
+    return Explanation(code="dead", sentence=f"{sentence}; next run {_when(next_run, view)}", until=next_run)
+
+
+def _woken(view: JobView, why: str) -> Explanation:
+    if view.leader is None:
+        return Explanation(
+            code="no_leader",
+            sentence=f"{_short(why)}, but no scheduler is running; start one with: floodmark up",
+        )
+    return Explanation(code="due", sentence=f"{_short(why)}: the scheduler is about to queue it")
+
+
+def _scheduler_will(view: JobView, what: str) -> str:
+    return what if view.leader is not None else "no scheduler is running to rescue it: floodmark scheduler"
+
+
+def _when(moment: datetime, view: JobView) -> str:
+    """ "at 14:06:40 UTC, in 40 s"."""
+    if moment <= view.now:
+        return f"since {_at(moment, view)}"
+    return f"at {_at(moment, view)}, in {format_duration(moment - view.now)}"
+
+
+def _at(moment: datetime, view: JobView) -> str:
+    """The time on the job's own clock, with the date unless it is today."""
+    zone = _zone(view.job.when.timezone)
+    local, today = moment.astimezone(zone), view.now.astimezone(zone).date()
+    shown = f"{local:%H:%M:%S}" if local.date() == today else f"{local:%Y-%m-%d %H:%M:%S}"
+    return f"{shown} {zone}"
+
+
+def _zone(name: str) -> tzinfo:
+    try:
+        return zone_of(name)
+    except InvalidInput:
+        # Typed by hand: the job is invalid and says so, which must not keep it from being explained.
+        return UTC
+
+
+def _short(text: str) -> str:
+    """The first line of it, as far as a sentence can bear."""
+    first = text.strip().partition("\n")[0]
+    return first if len(first) <= _ERROR_SHOWN else f"{first[: _ERROR_SHOWN - 1]}…"
+
+
+_EXPLAIN_ACTIVE: dict[State, Callable[[JobView, Execution], Explanation]] = {
+    State.RUNNING: _running,
+    State.QUEUED: _queued,
+    State.WAITING: _waiting,
+}

@@ -1,0 +1,213 @@
+"""Which instants of a job fire, which are coalesced or skipped, and when to look again. Free of clock and I/O.
+
+An instant is due once `now` has reached it, and missed once it is late by more than the grace time.
+
+| in time | |
+|---|---|
+| coalesce | the newest fires and stands for the others |
+| no coalesce | each fires |
+
+| missed, catch up | |
+|---|---|
+| none | the newest is recorded as skipped and stands for the others |
+| one | the first that fires in time stands for them; if there is none, the newest of them fires |
+| all | each fires, oldest first |
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from hashlib import blake2b
+from itertools import islice, takewhile
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from floodmark.model.durations import format_duration
+from floodmark.model.job import NEVER, CatchUp, Overlap, Policy
+from floodmark.triggers.port import Trigger, between, instants
+
+# Counting on would only make a number in a sentence larger, and the planning of a year of seconds slow.
+MOST_COUNTED = 1000
+
+_INSTANT = timedelta(microseconds=1)
+_CENTURY = timedelta(days=36525)
+
+
+class Action(StrEnum):
+    """What the scheduler does with an instant."""
+
+    RUN = "run"
+    QUEUE = "queue"  # run it once the earlier executions are finished
+    REPLACE = "replace"  # cancel the earlier executions and run it
+    SKIP = "skip"  # record it with its reason, never run it
+
+
+class Fire(Struct, frozen=True, kw_only=True):
+    """One execution to record. `instant` is its nominal time in UTC and, within the job, its identity."""
+
+    instant: datetime
+    action: Action = Action.RUN
+    reason: str | None = None
+    coalesced: int = 0  # earlier instants this one stands for, counted up to MOST_COUNTED
+    not_before: datetime | None = None  # only while its jitter keeps it waiting
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What to record, oldest first, and where the next step goes on."""
+
+    fires: tuple[Fire, ...]
+    next_run: datetime  # the first instant that is not dealt with; NEVER if there is none
+    planned_until: datetime  # every instant up to this one is dealt with
+
+
+def plan(
+    trigger: Trigger,
+    policy: Policy,
+    *,
+    planned_until: datetime,
+    now: datetime,
+    active: int = 0,
+    limit: int = 100,
+    seed: str = "",
+) -> Plan:
+    """Deal with the instants later than `planned_until` that are due at `now`, in at most `limit` fires.
+
+    `active` counts the unfinished executions of the job; `seed` tells its jitter from that of other jobs. What
+    `limit` leaves over is not lost: `next_run` is then already due and the next step goes on from there.
+    """
+    due = list(islice(_fires(trigger, policy, planned_until, now), limit))
+    # A fire deals with all that came before it, so only a full plan can leave something over.
+    is_full = len(due) == limit
+    reached = max((fire.instant for fire in due), default=planned_until) if is_full else max(planned_until, now)
+    next_run = trigger.after(reached) or NEVER
+    return Plan(
+        fires=tuple(_delayed(fire, policy.jitter, now, seed) for fire in _admitted(due, policy, active)),
+        next_run=next_run,
+        planned_until=reached if next_run <= now else max(reached, now),
+    )
+
+
+def _fires(trigger: Trigger, policy: Policy, after: datetime, now: datetime) -> Iterator[Fire]:
+    """What becomes of the instants later than `after` that are due at `now`, oldest first."""
+    first = trigger.after(after)
+    if first is None or first > now:
+        return iter(())
+    second = trigger.after(first)
+    if (second is None or second > now) and now - first <= policy.misfire_grace:
+        # One instant, in time: by far the most common, and all the rules below agree about it.
+        return iter((Fire(instant=first),))
+    return _Backlog(trigger, policy, after, now).fires()
+
+
+@dataclass(frozen=True, slots=True)
+class _Backlog:
+    """The instants later than `after` that are due at `now`: asked for by their ends, never listed in full."""
+
+    trigger: Trigger
+    policy: Policy
+    after: datetime
+    now: datetime
+
+    def fires(self) -> Iterator[Fire]:
+        """What becomes of them, oldest first, as if no execution were unfinished."""
+        missed = self._newest(self.after, self.now - min(self.policy.misfire_grace, _CENTURY) - _INSTANT)
+        in_time = self._newest(missed or self.after, self.now)
+        if missed and not (in_time and self.policy.catch_up is CatchUp.ONE):
+            yield from self._missed(missed)
+        if in_time:
+            yield from self._in_time(missed or self.after, in_time)
+
+    def _missed(self, newest: datetime) -> Iterator[Fire]:
+        match self.policy.catch_up:
+            case CatchUp.NONE:
+                yield self._standing(self.after, newest, self._lateness(newest), action=Action.SKIP)
+            case CatchUp.ONE:
+                yield self._standing(self.after, newest, self._lateness(newest))
+            case CatchUp.ALL:
+                for instant in self._each(self.after, newest):
+                    yield Fire(instant=instant, reason=self._lateness(instant))
+
+    def _in_time(self, after: datetime, newest: datetime) -> Iterator[Fire]:
+        first = newest if self.policy.coalesce else self.trigger.after(after)
+        assert first is not None
+        yield self._standing(self.after if self.policy.catch_up is CatchUp.ONE else after, first)
+        for instant in self._each(first, newest):
+            yield Fire(instant=instant)
+
+    def _newest(self, after: datetime, until: datetime) -> datetime | None:
+        newest = self.trigger.latest(until)
+        return newest if newest and newest > after else None
+
+    def _each(self, after: datetime, until: datetime) -> Iterator[datetime]:
+        return takewhile(lambda instant: instant <= until, instants(self.trigger, after))
+
+    def _standing(
+        self, after: datetime, instant: datetime, lateness: str | None = None, *, action: Action = Action.RUN
+    ) -> Fire:
+        """A fire that stands for all instants between `after` and its own."""
+        others = len(between(self.trigger, after, instant - _INSTANT, MOST_COUNTED))
+        reason = _sentence(lateness, _stands_for(others))
+        return Fire(instant=instant, action=action, reason=reason, coalesced=others)
+
+    def _lateness(self, instant: datetime) -> str:
+        late, grace = format_duration(self.now - instant), format_duration(self.policy.misfire_grace)
+        return f"missed by {late} (grace {grace})"
+
+
+def _admitted(due: Sequence[Fire], policy: Policy, active: int) -> Iterator[Fire]:
+    """The same fires, with what the unfinished executions of the job make of them."""
+    if policy.overlap is Overlap.REPLACE:
+        return _replacing(due, policy, active)
+    return _waiting_or_skipped(due, policy, active)
+
+
+def _waiting_or_skipped(due: Sequence[Fire], policy: Policy, active: int) -> Iterator[Fire]:
+    otherwise = Action.QUEUE if policy.overlap is Overlap.QUEUE else Action.SKIP
+    for fire in due:
+        is_room = fire.action is Action.SKIP or active < policy.max_instances
+        admitted = fire if is_room else _turned(fire, otherwise, _unfinished(active))
+        active += admitted.action is not Action.SKIP
+        yield admitted
+
+
+def _replacing(due: Sequence[Fire], policy: Policy, active: int) -> Iterator[Fire]:
+    """If there is not room for all, only the newest runs: the others would be cancelled as soon as they began."""
+    runs = [fire for fire in due if fire.action is Action.RUN]
+    is_room = active + len(runs) <= policy.max_instances
+    for fire in due:
+        if is_room or fire.action is Action.SKIP:
+            yield fire
+        elif fire is not runs[-1]:
+            yield _turned(fire, Action.SKIP, "replaced by a newer instant")
+        else:
+            yield _turned(fire, Action.REPLACE, _unfinished(active)) if active else fire
+
+
+def _delayed(fire: Fire, jitter: timedelta, now: datetime, seed: str) -> Fire:
+    """The same fire, told to wait if its share of the jitter is not over yet. The share never changes."""
+    if fire.action is Action.SKIP or not jitter:
+        return fire
+    digest = blake2b(f"{seed} {fire.instant.isoformat()}".encode(), digest_size=8).digest()
+    not_before = fire.instant + jitter * (int.from_bytes(digest) / 2**64)
+    return replace(fire, not_before=not_before) if not_before > now else fire
+
+
+def _turned(fire: Fire, action: Action, reason: str) -> Fire:
+    return replace(fire, action=action, reason=_sentence(reason, fire.reason))
+
+
+def _sentence(*parts: str | None) -> str | None:
+    return "; ".join(filter(None, parts)) or None
+
+
+def _unfinished(active: int) -> str:
+    return f"overlap: {active} execution{'s' if active > 1 else ''} unfinished"
+
+
+def _stands_for(others: int) -> str | None:
+    if not others:
+        return None
+    count = f"{others} or more" if others == MOST_COUNTED else f"{others}"
+    return f"stands for {count} earlier instant{'s' if others > 1 else ''}"

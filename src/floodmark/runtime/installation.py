@@ -1,0 +1,82 @@
+"""One prefix in Redis belongs to one installation, that is, to one database.
+
+`facts`, name `installation`   a random id, made at the first start; a backup keeps it
+`<prefix>:installation`        the same id, in Redis; made by the first process, and made again if someone empties Redis
+
+Two installations under one prefix would take each other's executions from the queue and drop them.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+
+from floodmark.coordination.redis_errors import redis_errors
+from floodmark.errors import Conflict
+from floodmark.observability.events import StepFailed
+from floodmark.security.masking import mask_text
+from floodmark.store.fleet import Fleet
+from floodmark.wiring.parts import Parts
+
+_AGAIN = timedelta(seconds=5)
+_SHOWN = 8
+
+
+class Installation:
+    """Says in Redis which installation the prefix belongs to, and refuses to share it."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts, self._fleet = parts, Fleet(parts.database, parts.clock)
+        self._key = f"{parts.settings.scheduler_queue_prefix}:installation"
+        self._id: str | None = None
+
+    async def claim(self) -> None:
+        """Write our id under the prefix if there is none; `Conflict` if there is another. Redis may be away."""
+        redis = self._parts.redis
+        if redis is None:
+            return
+        if self._id is None:
+            self._id = await self._fleet.installation(secrets.token_hex(8))
+        try:
+            await redis.set(self._key, self._id, nx=True)
+            found = await redis.get(self._key)
+        except redis_errors():
+            # The queue reports it, and we ask again.
+            return
+        owner = found.decode(errors="replace") if isinstance(found, bytes) else found
+        if owner not in (None, self._id):
+            raise self._shared(str(owner))
+
+    @asynccontextmanager
+    async def guarded(self, stop: asyncio.Event) -> AsyncIterator[None]:
+        """Claim the prefix every few seconds during the block. A conflict sets `stop`, and is raised at the end."""
+        guarding = asyncio.create_task(self._guard(stop), name="installation")
+        try:
+            yield
+        finally:
+            stop.set()
+            await guarding
+
+    async def _guard(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), _AGAIN.total_seconds())
+                return
+            try:
+                await self.claim()
+            except Conflict:
+                stop.set()
+                raise
+            except Exception as error:  # noqa: BLE001 - the database is away; what it holds is asked for again
+                self._parts.events.emit(StepFailed(step="installation", error=f"{type(error).__name__}: {error}"))
+
+    def _shared(self, owner: str) -> Conflict:
+        settings = self._parts.settings
+        prefix, ours = settings.scheduler_queue_prefix, str(self._id)
+        return Conflict(
+            f"the prefix {prefix!r} of the Redis {mask_text(settings.redis or '')} belongs to another installation "
+            f"({owner[:_SHOWN]}), not to that of the database {mask_text(settings.database_url)} ({ours[:_SHOWN]})",
+            hint="set another SCHEDULER_QUEUE_PREFIX or REDIS_URL here, or the DATABASE_URL of the other installation; "
+            f"if this database replaces the other one: stop the processes of that one, then redis-cli DEL {self._key}",
+        )

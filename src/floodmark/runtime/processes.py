@@ -1,0 +1,158 @@
+"""Several worker processes under one roof: started, restarted when they die, stopped together, counted as one.
+
+Each is `floodmark worker --processes 1`, with its metrics in files of a shared temporary folder
+(PROMETHEUS_MULTIPROC_DIR), which the supervisor adds up on its own /metrics.
+"""
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import structlog
+from prometheus_client.multiprocess import mark_process_dead
+
+from floodmark.api.health import health_app
+from floodmark.api.server import HttpServer
+from floodmark.coordination.signals.port import Topic
+from floodmark.errors import InvalidInput
+from floodmark.observability.metrics import render_sum
+from floodmark.operations.health import health_of, readiness_of
+from floodmark.outbound.push import is_pushed, is_scraped, pushing, require_gateway
+from floodmark.process.eventloop import stopped_by_signals
+from floodmark.process.leaving import MARGIN, Watchdog
+from floodmark.settings import Settings
+from floodmark.wiring.parts import PROCESS_NAME, Parts, new_name, open_parts
+
+from .installation import Installation
+from .roles import death_watch, politely
+
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+# A process that lived this long was well: the next pause is short again.
+_WELL_SECONDS = 60.0
+_LONGEST_PAUSE_SECONDS = 30.0
+# What a process may take beyond its own grace before it is killed; it should have left by itself by then.
+_PATIENCE = MARGIN + timedelta(seconds=1)
+
+
+class Supervisor:
+    """Keeps `count` processes of `command` running."""
+
+    def __init__(self, settings: Settings, command: Sequence[str], count: int) -> None:
+        if settings.database_url.startswith("sqlite:"):
+            raise InvalidInput(
+                f"SQLite is for one worker process, not for {count}",
+                hint="more at once in one process: floodmark worker --slots 20; "
+                "more processes: --set DATABASE_URL=postgresql://...",
+            )
+        if is_pushed(settings):
+            require_gateway(settings)
+        self._settings, self._command, self._count = settings, command, count
+        self._stop, self._watchdog = asyncio.Event(), Watchdog()
+        self._grace = settings.shutdown_grace + _PATIENCE
+        self._pids: dict[int, int] = {}
+        self.restarts = 0
+
+    async def run(
+        self,
+        *,
+        port: int | None = None,
+        seconds: float | None = None,
+        ready: Callable[[HttpServer], None] | None = None,
+    ) -> None:
+        """Until SIGTERM or Ctrl-C; returns when the last process has left."""
+        with tempfile.TemporaryDirectory(prefix="floodmark-metrics-") as folder:
+            os.environ[FOLDER] = folder
+            try:
+                async with open_parts(self._settings, waits=True) as parts:
+                    await Installation(parts).claim()
+                    await self._serve(parts, port, seconds, ready)
+            finally:
+                self._watchdog.disarm()
+                del os.environ[FOLDER]
+
+    async def _serve(
+        self, parts: Parts, port: int | None, seconds: float | None, ready: Callable[[HttpServer], None] | None
+    ) -> None:
+        def metrics() -> bytes:
+            return render_sum(parts.registry)
+
+        shown = metrics if is_scraped(self._settings) else None
+        page = health_app(shown, lambda: self._health(parts), lambda: readiness_of(parts))
+        chosen = self._settings.worker_port if port is None else port
+        # As for a single process: a port that someone has set is that one or none.
+        is_any = port is None and self._settings.origin("worker_port") == "default"
+        async with (
+            pushing(self._settings, parts.name, metrics, parts.events),
+            HttpServer(page, self._settings.host, chosen, fallback=is_any) as server,
+        ):
+            with stopped_by_signals(self._stop, seconds, stopping=lambda: self._watchdog.arm(self._grace)):
+                if ready is not None:
+                    ready(server)
+                await asyncio.gather(*(self._keep_running(parts, place) for place in range(self._count)))
+
+    async def _keep_running(self, parts: Parts, place: int) -> None:
+        pause, log = 0.0, structlog.get_logger()
+        while not self._stop.is_set():
+            began = time.monotonic()
+            name = new_name(self._settings)
+            code = await self._run_once(place, name)
+            if code:
+                # Others would notice by themselves, if a little later.
+                await politely(self._report(parts, name), parts.events)
+            if self._stop.is_set():
+                return
+            is_well = time.monotonic() - began > _WELL_SECONDS
+            pause = 1.0 if is_well or not pause else min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            self.restarts += 1
+            log.error("worker process died", place=place, code=code, again_in_seconds=pause)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), pause)
+
+    async def _report(self, parts: Parts, name: str) -> None:
+        """A process has ended without a goodbye: hand on what it held, and wake the leader to queue it again."""
+        await death_watch(parts).hand_on(name, is_certain=True)
+        await parts.signals.notify(Topic.WORKERS)
+
+    async def _run_once(self, place: int, name: str) -> int:
+        """Run one process, under this name, to its end; its exit code."""
+        # In a group of its own: Ctrl-C reaches only us, and we tell each of them once.
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, PROCESS_NAME: name},
+        )
+        self._pids[place] = process.pid
+        ended, told = asyncio.create_task(process.wait()), asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                await self._end(process, ended)
+            return await ended
+        finally:
+            told.cancel()
+            del self._pids[place]
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+            # Its gauges leave with it; what it counted stays.
+            mark_process_dead(process.pid)  # type: ignore[no-untyped-call]  # the library leaves it unannotated
+
+    async def _end(self, process: asyncio.subprocess.Process, ended: "asyncio.Task[int]") -> None:
+        process.terminate()
+        grace = self._grace.total_seconds()
+        await asyncio.wait({ended}, timeout=grace)
+        if not ended.done():
+            structlog.get_logger().error("worker process did not leave, killing it", pid=process.pid, grace=grace)
+            process.kill()
+
+    async def _health(self, parts: Parts) -> dict[str, Any]:
+        report = await health_of(parts)
+        if report["status"] == "ok" and len(self._pids) < self._count:
+            report["status"] = "degraded"
+        return report | {"processes": sorted(self._pids.values()), "restarts": self.restarts}

@@ -1,0 +1,81 @@
+"""What stands in the database and somebody should know of, counted in one query. Only the leader asks it."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ScalarSelect, Select, func, select
+
+from floodmark.model.clock import Clock
+from floodmark.model.execution import State
+from floodmark.observability.events import StateMeasured, UnfinishedChannel, UnfinishedChannelsMeasured
+from floodmark.store.database import Database
+from floodmark.store.dialects import present
+from floodmark.store.staleness import Staleness
+from floodmark.store.tables import accounts, job_executions, jobs, limits, outbox, watermarks
+
+# Beyond it the exact number tells nobody anything, and costs more and more.
+MOST_COUNTED = 100_000
+_MOST_CHANNELS = 10_000
+
+
+class Measuring:
+    """Counts dead letters, limits, parked accounts, stale jobs and unsent events."""
+
+    def __init__(self, database: Database, clock: Clock, *, telegram_max_age: timedelta) -> None:
+        self._database, self._clock = database, clock
+        self._staleness = Staleness(database, clock, telegram_max_age=telegram_max_age)
+
+    async def measure(self) -> StateMeasured:
+        """All of it, now."""
+        async with self._database.reading() as connection:
+            row = (await connection.execute(self._query())).one()
+        return StateMeasured(
+            dead_letters=row.dead,
+            limits=row.limits,
+            parked_accounts=row.parked,
+            stale_sources=row.stale,
+            outbox_pending=row.pending,
+            outbox_lag=0.0 if row.oldest is None else max(0.0, (row.now - row.oldest).total_seconds()),
+        )
+
+    async def unfinished_channels(self) -> UnfinishedChannelsMeasured:
+        """The channels of enabled jobs that have a high-water mark: a run began, and none has finished since."""
+        stream = func.coalesce(jobs.c.stream, jobs.c.source + ":" + jobs.c.target)
+        query = (
+            select(jobs.c.target, watermarks.c.value, watermarks.c.moved_at)
+            .join(watermarks, watermarks.c.stream == stream)
+            .where(
+                jobs.c.source == "telegram",
+                jobs.c.schedule_enabled,
+                ~jobs.c.paused,
+                watermarks.c.high_water.is_not(None),
+                watermarks.c.moved_at.is_not(None),
+            )
+            .order_by(watermarks.c.moved_at)
+            .limit(_MOST_CHANNELS)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return UnfinishedChannelsMeasured(tuple(_unfinished(*row) for row in rows))
+
+    def _query(self) -> Select[Any]:
+        now, unsent = present(self._database, self._clock), outbox.c.sent_at.is_(None)
+        oldest = select(outbox.c.created_at).where(unsent).order_by(outbox.c.seq).limit(1)
+        return select(
+            now.label("now"),
+            _count(select(job_executions.c.execution_id).where(job_executions.c.state == State.DEAD)).label("dead"),
+            _count(select(limits.c.key).where(limits.c.until > now)).label("limits"),
+            _count(select(accounts.c.name).where(accounts.c.state == "parked")).label("parked"),
+            self._staleness.counting().scalar_subquery().label("stale"),
+            _count(select(outbox.c.seq).where(unsent)).label("pending"),
+            oldest.scalar_subquery().label("oldest"),
+        )
+
+
+def _unfinished(target: str, value: Any, moved_at: datetime) -> UnfinishedChannel:
+    number = value.get("channel") if isinstance(value, dict) else None
+    return UnfinishedChannel(channel_id=target if number is None else str(number), name=target, moved_at=moved_at)
+
+
+def _count(rows: Select[Any]) -> ScalarSelect[int]:
+    return select(func.count()).select_from(rows.limit(MOST_COUNTED).subquery()).scalar_subquery()

@@ -1,0 +1,32 @@
+"""Takes back executions whose worker went silent."""
+
+from datetime import timedelta
+
+from floodmark.coordination.leader import Leader
+from floodmark.observability.events import Events, ExecutionsGivenUp, ExecutionsRescued
+from floodmark.process.failpoints import failpoint
+from floodmark.queue.port import Publisher
+from floodmark.store.port import Upkeep
+
+_AT_ONCE = 500
+
+
+class Rescuer:
+    """running -> queued when a lease has run out. Only the leader rescues."""
+
+    def __init__(self, upkeep: Upkeep, queue: Publisher, leader: Leader, events: Events, *, rescue_max: int) -> None:
+        self._upkeep, self._queue, self._leader, self._events = upkeep, queue, leader, events
+        self._rescue_max = rescue_max
+
+    async def step(self) -> timedelta | None:
+        """Once through all that are silent now."""
+        if not self._leader.is_leader:
+            return None
+        rescued = await self._upkeep.rescue(limit=_AT_ONCE, rescue_max=self._rescue_max)
+        if rescued.dead:
+            self._events.emit(ExecutionsGivenUp(rescued.dead))
+        if rescued.queued:
+            failpoint("rescue.committed")
+            await self._queue.put(rescued.queued, again=True)
+            self._events.emit(ExecutionsRescued(len(rescued.queued)))
+        return timedelta() if len(rescued.queued) == _AT_ONCE else None

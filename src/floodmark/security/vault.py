@@ -1,0 +1,267 @@
+"""Secrets at rest: AES-256-GCM under a key from FLOODMARK_SECRET_KEY, or from a file made at first use.
+
+What is stored is `v1.KEY.DATA`: a mark of the key, so that a wrong one can be told from damage, then the nonce and
+the ciphertext. The label (whose secret it is) is authenticated with it: a row cannot be passed off as another's.
+"""
+
+import base64
+import hashlib
+import os
+import secrets
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from pydantic import SecretStr
+
+from floodmark.errors import Conflict, InvalidInput, Unavailable
+
+SHORTEST_KEY = 16
+KEY_FILE = "secret.key"
+# Beside it while the key is rotated, and afterwards.
+NEW_KEY_FILE, OLD_KEY_FILE = "secret.key.new", "secret.key.old"
+
+_VERSION = "v1"
+_NONCE_BYTES = 12
+# Slow on purpose, about 50 ms once a process: people choose keys that can be guessed.
+_SCRYPT = {"n": 2**14, "r": 8, "p": 1, "dklen": 32}
+_SALT = b"floodmark vault v1"
+_SHARE = (
+    "set FLOODMARK_SECRET_KEY to the key it was stored with; several machines on one database need the same key: "
+    "copy the text of secret.key from the FLOODMARK_HOME of the one that stored it"
+)
+
+
+class KeySettings(Protocol):
+    """The settings that name the keys."""
+
+    @property
+    def floodmark_secret_key(self) -> SecretStr | None:
+        """FLOODMARK_SECRET_KEY."""
+        ...
+
+    @property
+    def floodmark_secret_key_old(self) -> SecretStr | None:
+        """FLOODMARK_SECRET_KEY_OLD."""
+        ...
+
+    @property
+    def floodmark_home(self) -> Path:
+        """FLOODMARK_HOME, the folder of the key file."""
+        ...
+
+
+class Vault:
+    """Seals and opens texts. The key is looked for when it is needed, and made when something is first sealed.
+
+    While the key is being rotated two are accepted: what is sealed names its key, and any key that is known opens it.
+    The files are read each time, so that a running process takes part in a rotation.
+    """
+
+    def __init__(self, key: str | None, file: Path, old: str | None = None) -> None:
+        self._given, self._old, self._file = key, old, file
+
+    @staticmethod
+    def of(settings: KeySettings) -> "Vault":
+        """The vault that the settings describe."""
+        key, old = settings.floodmark_secret_key, settings.floodmark_secret_key_old
+        given = key.get_secret_value() if key is not None else ""
+        before = old.get_secret_value() if old is not None else ""
+        return Vault(given or None, settings.floodmark_home / KEY_FILE, before or None)
+
+    def seal(self, text: str, *, label: str) -> str:
+        """Encrypt a text that only `label` may be opened with."""
+        return _sealed(self._current(), text, label)
+
+    def open(self, sealed: str, *, label: str) -> str:
+        """What was sealed. `Conflict` if it was with another key, or if the row has been tampered with."""
+        version, _, rest = sealed.partition(".")
+        mark, _, data = rest.partition(".")
+        if version != _VERSION:
+            raise Conflict(f"the secret of {label} is not in a form this version knows", hint="upgrade Floodmark")
+        key = next((key for key in self._known() if key.mark == mark), None)
+        if key is None:
+            raise self._unknown(label, mark)
+        return _opened(key.cipher, data, label)
+
+    def begin_rotation(self) -> str:
+        """The mark of the key that everything is to be sealed with: a new one beside the file, or the one that is set.
+
+        A rotation that was interrupted goes on with the key that it had made.
+        """
+        if self._given is not None:
+            return self._current().mark
+        if self._file.exists():
+            with _telling(self._new_file, "made"):
+                _make(self._new_file)
+            return self._read(self._new_file).mark
+        return self._current().mark
+
+    def reseal(self, sealed: str, *, label: str) -> str:
+        """The same secret under the key of the rotation that has begun."""
+        text = self.open(sealed, label=label)
+        key = self._read(self._new_file) if self._new_file.exists() and self._given is None else self._current()
+        return _sealed(key, text, label)
+
+    def end_rotation(self) -> None:
+        """Let the new key be the key. The old one stays beside it, for what was sealed with it in the last moment."""
+        if self._given is None and self._new_file.exists():
+            with _telling(self._file, "replaced"):
+                spare = self._file.with_name(f".{OLD_KEY_FILE}.tmp")
+                spare.unlink(missing_ok=True)
+                os.link(self._file, spare)
+                spare.replace(self._old_file)
+                self._new_file.replace(self._file)
+                if os.name == "posix":
+                    _sync_folder(self._file.parent)
+
+    @property
+    def _new_file(self) -> Path:
+        return self._file.with_name(NEW_KEY_FILE)
+
+    @property
+    def _old_file(self) -> Path:
+        return self._file.with_name(OLD_KEY_FILE)
+
+    def _current(self) -> "_Key":
+        if self._given is not None:
+            return _derived(self._given, "FLOODMARK_SECRET_KEY")
+        return _derived(_read_or_make(self._file), str(self._file))
+
+    def _known(self) -> "Iterator[_Key]":
+        """The keys that may open something, the one in force first. Deriving one takes a moment: only if needed."""
+        if self._given is not None:
+            yield _derived(self._given, "FLOODMARK_SECRET_KEY")
+        if self._old is not None:
+            yield _derived(self._old, "FLOODMARK_SECRET_KEY_OLD")
+        for file in (self._file, self._new_file, self._old_file):
+            with suppress(FileNotFoundError):
+                yield self._read(file)
+
+    def _read(self, file: Path) -> "_Key":
+        return _derived(_read(file), str(file))
+
+    def _unknown(self, label: str, mark: str) -> Conflict:
+        if self._given is None and not self._file.exists():
+            # A key made now could not be the right one, and would look as if it were.
+            return Conflict(f"there is no key to open the secret of {label}: {self._file} does not exist", hint=_SHARE)
+        return Conflict(
+            f"wrong key: the secret of {label} was stored with the key {mark}, "
+            f"and {self._whence()} is {self._current().mark}",
+            hint=_SHARE,
+        )
+
+    def _whence(self) -> str:
+        return "FLOODMARK_SECRET_KEY" if self._given is not None else f"the one in {self._file}"
+
+
+class _Key(NamedTuple):
+    cipher: AESGCM
+    mark: str
+
+
+def mark_of(sealed: str) -> str:
+    """The mark of the key that something was sealed with."""
+    return sealed.partition(".")[2].partition(".")[0]
+
+
+def _sealed(key: _Key, text: str, label: str) -> str:
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    data = key.cipher.encrypt(nonce, text.encode(), label.encode())
+    return f"{_VERSION}.{key.mark}.{base64.urlsafe_b64encode(nonce + data).decode()}"
+
+
+@lru_cache(maxsize=8)
+def _derived(text: str, origin: str) -> _Key:
+    text = text.strip()
+    if len(text) < SHORTEST_KEY:
+        raise InvalidInput(
+            f"the key in {origin} is too short: {len(text)} characters, at least {SHORTEST_KEY} are needed",
+            hint="make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'",
+        )
+    key = hashlib.scrypt(text.encode(), salt=_SALT, **_SCRYPT)
+    # Of the derived key, so that the mark is no help in guessing the text.
+    return _Key(AESGCM(key), hashlib.sha256(b"mark" + key).hexdigest()[:8])
+
+
+def _opened(cipher: AESGCM, data: str, label: str) -> str:
+    try:
+        raw = base64.urlsafe_b64decode(data)
+        return cipher.decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], label.encode()).decode()
+    except (InvalidTag, ValueError):
+        # Without the cause: nothing of what was tried may reach a traceback.
+        raise Conflict(
+            f"the secret of {label} has been changed, or was stored under another name",
+            hint=f"store it again with: floodmark accounts add {label} --replace",
+        ) from None
+
+
+def _read_or_make(path: Path) -> str:
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        with _telling(path, "made"):
+            _make(path)
+        return _read(path)
+
+
+def _read(path: Path) -> str:
+    with _telling(path, "read"), path.open(encoding="utf-8", errors="replace") as file:
+        # Asked of the open file, not of its name: it cannot be exchanged between the question and the reading.
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        if os.name == "posix" and mode & 0o077:
+            raise InvalidInput(f"the key file {path} can be read by others (mode {mode:04o})", hint=f"chmod 600 {path}")
+        return file.read(4096)
+
+
+def _make(path: Path) -> None:
+    """Put a whole key in place, or leave the one another process was quicker to put there."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Only its owner can read what `mkstemp` makes.
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(f"{secrets.token_urlsafe(32)}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        _link(name, path)
+    finally:
+        Path(name).unlink()
+    if os.name == "posix":
+        _sync_folder(path.parent)
+
+
+def _link(made: str, path: Path) -> None:
+    try:
+        os.link(made, path)
+    except FileExistsError:
+        # Theirs holds; it was complete before it had this name.
+        return
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _telling(path: Path, what: str) -> Iterator[None]:
+    """Say which file it is about; one that is not there is for the caller to judge."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Unavailable(
+            f"the key file {path} cannot be {what}: {error.strerror}",
+            hint="let this user read and write it, or set FLOODMARK_SECRET_KEY",
+        ) from error

@@ -1,0 +1,56 @@
+"""Cookie scans as they were kept. Tables: `items` of streams `cookies:...`, `blobs`; nothing is written."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import and_, or_, select
+
+from floodmark.store.database import Database
+from floodmark.store.tables import items
+
+
+class KeptScan(Struct, frozen=True, kw_only=True):
+    """One scan: its report, under the key of its item."""
+
+    scan: str
+    stream: str
+    scanned_at: datetime
+    report: dict[str, Any]
+
+
+class CookieReport(Struct, frozen=True, kw_only=True):
+    """The report of one scan, and which scan there was before it."""
+
+    scan: str
+    stream: str
+    earlier: str | None
+    report: dict[str, Any]
+
+    @property
+    def files(self) -> Mapping[str, Mapping[str, Any]]:
+        """The files of the report by name, each with its SHA-256, media type and size."""
+        found: Mapping[str, Mapping[str, Any]] = self.report["manifest"]
+        return found
+
+
+class Scans(Struct, frozen=True):
+    """Reads the scans of a stream, newest first."""
+
+    database: Database
+
+    async def newest(self, stream: str, *, scan: str | None = None, limit: int = 1) -> list[KeptScan]:
+        """So many scans, beginning with `scan` or else the last one; none if there is no such scan."""
+        cell = items.c
+        where = [cell.stream == stream, cell.deleted.is_(False), cell.occurred_at.is_not(None)]
+        async with self.database.reading() as connection:
+            if scan is not None:
+                begin = select(cell.occurred_at).where(*where, cell.key == scan)
+                at = (await connection.execute(begin)).scalar()
+                if at is None:
+                    return []
+                where.append(or_(cell.occurred_at < at, and_(cell.occurred_at == at, cell.key <= scan)))
+            query = select(cell.key, cell.occurred_at, cell.data).where(*where)
+            rows = await connection.execute(query.order_by(cell.occurred_at.desc(), cell.key.desc()).limit(limit))
+            return [KeptScan(scan=row.key, stream=stream, scanned_at=row.occurred_at, report=row.data) for row in rows]

@@ -1,0 +1,218 @@
+"""Posts as they are projected into files: which there are, by chat and UTC day, and which have changed since.
+
+Tables: `items` by its index (stream, occurred_at), `outbox` by position, `telegram_channels` for names. Nothing here
+reads more than a page at once, however long a day or a history is.
+"""
+
+from array import array
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import ColumnElement, and_, func, select
+
+from floodmark.model.posts import Chat, chat_of, message_id_of, post_key, stream_of
+from floodmark.store.database import Database
+from floodmark.store.dialects import raw
+from floodmark.store.tables import items, outbox, telegram_channels
+
+_PAGE = 500
+_DAY = timedelta(days=1)
+
+
+class ChatDay(Struct, frozen=True, order=True):
+    """One UTC day of one chat, under the stream that holds its posts."""
+
+    stream: str
+    day: date
+
+    @property
+    def chat(self) -> Chat:
+        """The chat."""
+        found = chat_of(self.stream)
+        assert found is not None
+        return found
+
+
+class ChatNames(Struct, frozen=True):
+    """What a chat is called, as far as it is known."""
+
+    username: str | None = None
+    title: str | None = None
+
+
+class ChatShown(Struct, frozen=True, kw_only=True):
+    """A chat, and what it is called, as far as that is known."""
+
+    id: int
+    tenant_id: str | None
+    username: str | None
+    title: str | None
+
+
+class StreamShown(Struct, frozen=True, kw_only=True):
+    """A stream that holds items; `chat`: if these are the posts of one."""
+
+    stream: str
+    chat: ChatShown | None
+
+
+class StoredPost(Struct, frozen=True):
+    """The newest revision of a post."""
+
+    message_id: int
+    posted_at: datetime
+    deleted: bool
+    data: Any
+
+
+class Touched(Struct, frozen=True):
+    """Days in which something has changed, and the position up to which that is known."""
+
+    days: tuple[ChatDay, ...]
+    position: int
+    is_all: bool
+
+
+class PostReader(Protocol):
+    """Reads posts by chat and day: from the store, or from a server that has one."""
+
+    def streams(self, after: str = "") -> AsyncIterator[str]:
+        """The streams that hold posts, in order of name."""
+        ...
+
+    def days(self, stream: str, since: date | None = None, until: date | None = None) -> AsyncIterator[ChatDay]:
+        """The days of a stream on which there are posts, both ends included."""
+        ...
+
+    async def numbers(self, of: ChatDay) -> "array[int]":
+        """The numbers of a day's posts, in order."""
+        ...
+
+    def pages(self, chat: Chat, numbers: "array[int]") -> AsyncIterator[list[StoredPost]]:
+        """The posts with these numbers, which are of the day whose `numbers` were last asked for, in that order."""
+        ...
+
+    async def names(self, chat: Chat) -> ChatNames:
+        """What a chat is called."""
+        ...
+
+
+class Posts:
+    """Reads posts by chat and day."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def streams(self, after: str = "") -> AsyncIterator[str]:
+        """The streams that hold posts, in order of name."""
+        async for stream in self.every_stream(after):
+            if chat_of(stream) is not None:
+                yield stream
+
+    async def every_stream(self, after: str = "") -> AsyncIterator[str]:
+        """The streams that hold anything, in order of name."""
+        # From one to the next through the index: to ask for all that differ would read every item.
+        while (found := await self._least(items.c.stream, items.c.stream > after)) is not None:
+            after = found
+            yield after
+
+    async def shown(self, stream: str) -> StreamShown:
+        """What a stream holds."""
+        chat = chat_of(stream)
+        if chat is None:
+            return StreamShown(stream=stream, chat=None)
+        names = await self.names(chat)
+        told = ChatShown(id=chat.id, tenant_id=chat.tenant_id, username=names.username, title=names.title)
+        return StreamShown(stream=stream, chat=told)
+
+    async def days(self, stream: str, since: date | None = None, until: date | None = None) -> AsyncIterator[ChatDay]:
+        """The days of a stream on which there are posts, both ends included."""
+        beginning = _midnight(since) if since is not None else datetime.min.replace(tzinfo=UTC)
+        while True:
+            later = and_(items.c.stream == stream, items.c.occurred_at >= beginning)
+            found = await self._least(items.c.occurred_at, later)
+            if found is None or (until is not None and found.date() > until):
+                return
+            yield ChatDay(stream, found.date())
+            beginning = _midnight(found.date()) + _DAY
+
+    async def numbers(self, of: ChatDay) -> "array[int]":
+        """The numbers of a day's posts, in order: eight bytes for each, however large the posts are."""
+        query = select(items.c.key).where(_within(of)).execution_options(yield_per=_PAGE)
+        chat, found = of.chat, array("q")
+        async with self._database.reading_long() as connection, connection.stream(query) as rows:
+            async for page in rows.partitions(_PAGE):
+                numbers = (message_id_of(chat, row.key) for row in page)
+                found.extend(number for number in numbers if number is not None)
+        return array("q", sorted(found))
+
+    async def pages(self, chat: Chat, numbers: "array[int]") -> AsyncIterator[list[StoredPost]]:
+        """The posts with these numbers, in that order."""
+        for start in range(0, len(numbers), _PAGE):
+            yield await self._page(chat, numbers[start : start + _PAGE])
+
+    async def names(self, chat: Chat) -> ChatNames:
+        """What a chat is called; the account that looked last knows best."""
+        table = telegram_channels.c
+        query = select(table.username, table.title).where(table.channel_id == chat.id)
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query.order_by(table.updated_at.desc(), table.account).limit(1))).first()
+        return ChatNames() if row is None else ChatNames(row.username, row.title)
+
+    async def touched(self, position: int, *, events: int, days: int) -> Touched:
+        """What the events behind a position have changed: of up to so many events, and up to so many days."""
+        same = and_(items.c.stream == outbox.c.stream, items.c.key == outbox.c.key)
+        query = (
+            select(outbox.c.position, outbox.c.stream, items.c.occurred_at)
+            .join(items, same)
+            .where(outbox.c.position > position)
+            .order_by(outbox.c.position)
+            .limit(events)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        found: dict[ChatDay, None] = {}
+        for place, stream, occurred_at in rows:
+            if chat_of(stream) is not None and occurred_at is not None:
+                day = ChatDay(stream, occurred_at.date())
+                if day not in found and len(found) == days:
+                    return Touched(tuple(found), position, is_all=False)
+                found[day] = None
+            position = place
+        return Touched(tuple(found), position, is_all=len(rows) < events)
+
+    async def positions(self) -> tuple[int, int]:
+        """Of the oldest event that is still there, and of the newest; 0 and 0 before the first."""
+        query = select(func.min(outbox.c.position), func.max(outbox.c.position)).where(outbox.c.position.is_not(None))
+        async with self._database.reading() as connection:
+            oldest, newest = (await connection.execute(query)).one()
+        return oldest or 0, newest or 0
+
+    async def _least(self, column: Any, where: ColumnElement[bool]) -> Any:
+        query = select(column).where(where).order_by(column).limit(1)
+        async with self._database.reading() as connection:
+            return (await connection.execute(query)).scalar()
+
+    async def _page(self, chat: Chat, numbers: Sequence[int]) -> list[StoredPost]:
+        keys = [post_key(chat, number) for number in numbers]
+        query = select(items.c.key, items.c.occurred_at, items.c.deleted, raw(items.c.data).label("data"))
+        async with self._database.reading() as connection:
+            rows = await connection.execute(query.where(items.c.stream == stream_of(chat), items.c.key.in_(keys)))
+            by_key = {row.key: row for row in rows}
+        return [
+            StoredPost(number, row.occurred_at, bool(row.deleted), msgspec.json.decode(row.data))
+            for number, key in zip(numbers, keys, strict=True)
+            if (row := by_key.get(key)) is not None
+        ]
+
+
+def _within(of: ChatDay) -> ColumnElement[bool]:
+    begins = _midnight(of.day)
+    return and_(items.c.stream == of.stream, items.c.occurred_at >= begins, items.c.occurred_at < begins + _DAY)
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)

@@ -1,0 +1,126 @@
+"""The one check of jobs and of their params, whichever way they come in.
+
+The API, the command line, sync, importers, triggers and declarations in code all ask `Validation`; what it refuses
+changes nothing. A worker asks the source once more before it collects, because a row can be edited with SQL.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any
+
+from floodmark.errors import InvalidInput
+from floodmark.model.job import Job, Work
+from floodmark.model.spec import JobSpec
+from floodmark.security.masking import restore_masked
+
+from .port import CompletesJobs, NamesParams, Source
+
+_CHECKED = frozenset({"source", "target", "params"})
+# What may hold a secret, and is shown masked to those who may only read.
+_MASKABLE = ("target", "params", "url", "stream")
+
+
+class Validation:
+    """Asks the sources of a process. Without sources it accepts everything: a process that has none cannot judge."""
+
+    def __init__(self, sources: Callable[[], Mapping[str, Source]] | None = None) -> None:
+        self._open = sources
+
+    @cached_property
+    def _sources(self) -> Mapping[str, Source] | None:
+        # At the first question: most commands ask none, and looking for the sources of other packages takes time.
+        return None if self._open is None else self._open()
+
+    def complete(self, spec: JobSpec) -> JobSpec:
+        """A new job in the form its source wants, or `InvalidInput`."""
+        for name in _MASKABLE:
+            _unmasked(name, getattr(spec, name), None)
+        source = self._source(spec.source)
+        if source is None:
+            return spec
+        if isinstance(source, CompletesJobs):
+            spec = source.complete(spec)
+        _check(source, spec.target, spec.params, names=spec.params)
+        return spec
+
+    def change(self, job: Job, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """What is to be set in a job, its target in the form of its source, or `InvalidInput`.
+
+        A change of other columns is not held up by a source, target or params that were stored earlier.
+        """
+        wanted = unmask_changes(job, changes)
+        touched = {name: wanted[name] for name in _CHECKED if name in wanted}
+        if not touched or not _has_right_types(touched):
+            # Of another type: the store refuses it with the words it has for every column.
+            return wanted
+        told = {"source": job.source, "target": job.target, "params": job.params, **touched}
+        source = self._source(told["source"])
+        if source is None:
+            return wanted
+        if isinstance(source, CompletesJobs):
+            told["target"] = source.complete(JobSpec(when=job.when, **told)).target
+            if "target" in wanted:
+                wanted["target"] = told["target"]
+        is_named = "params" in wanted or told["source"] != job.source
+        _check(source, told["target"], told["params"], names=told["params"] if is_named else ())
+        return wanted
+
+    def run(self, job: Work, params: Mapping[str, Any]) -> None:
+        """Refuse params for one run that its source cannot work with, or does not know.
+
+        A source that only workers have is not asked here; they ask it.
+        """
+        restore_masked(params)
+        self._params(job, params, names=params)
+
+    def arrive(self, job: Work, params: Mapping[str, Any]) -> None:
+        """The same for what a message or webhook carries: fields that are no params of the source are ignored."""
+        self._params(job, params, names=())
+
+    def _params(self, job: Work, params: Mapping[str, Any], *, names: Iterable[str]) -> None:
+        source = None if self._sources is None else self._sources.get(job.source)
+        if source is not None and params:
+            _check(source, job.target, {**job.params, **params}, names=names)
+
+    def _source(self, kind: str) -> Source | None:
+        if self._sources is None:
+            return None
+        source = self._sources.get(kind)
+        if source is None:
+            hint = f"the sources here are: {', '.join(sorted(self._sources))}"
+            raise InvalidInput(f"there is no source {kind[:60]!r}", hint=hint)
+        return source
+
+
+def refuse_unknown_names(names: Iterable[str], known: frozenset[str] | None, whose: str) -> None:
+    """Refuse params that a source does not know, most often a typing mistake."""
+    unknown = [] if known is None else sorted(str(name) for name in names if name not in known)
+    if not unknown:
+        return
+    close = get_close_matches(unknown[0], known or (), n=1)
+    # Importers write `*args` and `**kwargs`; people do not.
+    names_there = sorted(name for name in known or () if name.isidentifier())
+    there = f"it has: {', '.join(names_there)}" if names_there else "it has none"
+    raise InvalidInput(
+        f"{whose} has no param {unknown[0][:60]!r}", hint=f"did you mean {close[0]}? {there}" if close else there
+    )
+
+
+def unmask_changes(job: Job, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with each masked secret replaced by the one that the job has; refuses a mask of anything else."""
+    return {name: _unmasked(name, value, getattr(job, name, None)) for name, value in changes.items()}
+
+
+def _unmasked(name: str, value: Any, before: Any) -> Any:
+    return restore_masked(value, before, where=name) if name in _MASKABLE else value
+
+
+def _check(source: Source, target: str, params: Mapping[str, Any], *, names: Iterable[str]) -> None:
+    source.check(target, params)
+    if isinstance(source, NamesParams):
+        refuse_unknown_names(names, source.param_names(target), f"{source.kind} {target[:80]}")
+
+
+def _has_right_types(told: Mapping[str, Any]) -> bool:
+    return all(isinstance(value, Mapping if name == "params" else str) for name, value in told.items())

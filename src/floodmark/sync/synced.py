@@ -1,0 +1,191 @@
+"""The jobs that a sync has made, and what it last read.
+
+Tables: `jobs` (those whose `declared` is the mark of a sync), `audit`; of `facts`:
+    sync_answer   the last good answer, written with the jobs made from it
+    sync_last     how the last sync went; the row that is locked while one is under way
+"""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from floodmark.model.clock import Clock
+from floodmark.model.ids import new_id
+from floodmark.store.audit import Actor, AuditLog, Entry
+from floodmark.store.database import Database
+from floodmark.store.dialects import insert_into, present, present_moment
+from floodmark.store.tables import WHEN_COLUMNS, facts, jobs
+
+from .difference import COLUMNS, Known, Step, is_mark
+
+_ANSWER, _LAST = "sync_answer", "sync_last"
+# What databases take as parameters of one statement, with room to spare.
+_AT_ONCE = 500
+
+
+class SyncedJobs:
+    """Opens the transaction of a sync."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator["Syncing"]:
+        """To look at what there is."""
+        async with self._database.reading() as connection:
+            yield Syncing(self._database, self._clock, connection)
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator["Syncing"]:
+        """To change it, all or nothing. A second sync waits until this one is done."""
+        async with self._database.writing() as connection:
+            found = Syncing(self._database, self._clock, connection)
+            await found.lock()
+            yield found
+
+
+class Syncing:
+    """What a sync does within one transaction."""
+
+    def __init__(self, database: Database, clock: Clock, connection: AsyncConnection) -> None:
+        self._database, self._clock, self._connection = database, clock, connection
+        self._audit = AuditLog(database, clock)
+
+    async def lock(self) -> None:
+        """Let no other sync begin."""
+        now = present(self._database, self._clock)
+        statement = insert_into(self._database, facts).values(name=_LAST, value={}, updated_at=now)
+        await self._connection.execute(
+            statement.on_conflict_do_update(index_elements=["name"], set_={"updated_at": now})
+        )
+
+    async def lock_jobs(self, job_ids: Iterable[str]) -> None:
+        """Let nobody change these until the transaction ends."""
+        for some in _portions(sorted(job_ids)):
+            query = select(jobs.c.job_id).where(jobs.c.job_id.in_(some)).order_by(jobs.c.job_id)
+            await self._connection.execute(query.with_for_update(key_share=True))
+
+    async def known(self) -> list[Known]:
+        """The jobs that a sync has made, in order of name; of their columns only what all of them are asked for."""
+        query = select(jobs.c.job_id, jobs.c.name, jobs.c.declared, jobs.c.schedule_enabled)
+        made = query.where(jobs.c.declared.like("sync:%")).order_by(jobs.c.name)
+        return [
+            Known(
+                job_id=row.job_id, name=row.name, mark=row.declared, columns={"schedule_enabled": row.schedule_enabled}
+            )
+            for row in await self._connection.execute(made)
+            if is_mark(row.declared)
+        ]
+
+    async def columns(self, job_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """By job, the columns that a sync may set."""
+        found: dict[str, dict[str, Any]] = {}
+        for some in _portions(sorted(job_ids)):
+            query = select(jobs.c.job_id, *(jobs.c[name] for name in COLUMNS)).where(jobs.c.job_id.in_(some))
+            rows = (await self._connection.execute(query)).mappings()
+            found.update({row["job_id"]: {name: row[name] for name in COLUMNS} for row in rows})
+        return found
+
+    async def taken(self, names: Iterable[str]) -> set[str]:
+        """Which of these names belong to jobs that no sync has made."""
+        found: set[str] = set()
+        for some in _portions(sorted(set(names))):
+            query = select(jobs.c.name, jobs.c.declared).where(jobs.c.name.in_(some))
+            rows = await self._connection.execute(query)
+            found.update(row.name for row in rows if not is_mark(row.declared))
+        return found
+
+    async def answer(self) -> Any:
+        """The last good answer, None before the first."""
+        return await self._fact(_ANSWER)
+
+    async def last(self) -> Any:
+        """How the last sync went, None before the first."""
+        return await self._fact(_LAST) or None
+
+    async def keep_answer(self, value: Any) -> None:
+        """Remember the last good answer."""
+        await self._set_fact(_ANSWER, value)
+
+    async def keep_last(self, value: Any) -> None:
+        """Remember how this sync went."""
+        await self._set_fact(_LAST, value)
+
+    async def apply(self, steps: Sequence[Step], usual: Mapping[str, Any], actor: Actor) -> None:
+        """Make and change jobs. `usual`: the columns of a new job of which a step says nothing."""
+        now = await present_moment(self._database, self._clock, self._connection)
+        made = [
+            {
+                **usual,
+                **step.change.after,
+                "job_id": new_id(),
+                "declared": step.mark,
+                "created_at": now,
+                "updated_at": now,
+            }
+            for step in steps
+            if step.job_id is None
+        ]
+        if made:
+            await self._connection.execute(insert(jobs), made)
+        await self._change([step for step in steps if step.job_id is not None])
+        await self._audit.record_within(self._connection, actor, [_entry(step) for step in steps if step.change.after])
+
+    async def note(self, actor: Actor, action: str, after: Mapping[str, Any]) -> None:
+        """Write into the audit that a sync was done."""
+        await self._audit.record_within(self._connection, actor, [Entry(action=action, what="sync", after=after)])
+
+    async def _change(self, steps: Sequence[Step]) -> None:
+        """Bring the columns of jobs up to date, each in one step of its version."""
+        alike: defaultdict[tuple[str, ...], list[Step]] = defaultdict(list)
+        for step in steps:
+            alike[tuple(sorted(step.change.after))].append(step)
+        now = present(self._database, self._clock)
+        for names, some in alike.items():
+            statement = (
+                update(jobs)
+                .where(jobs.c.job_id == bindparam("this_job"))
+                .values(
+                    **{name: bindparam(f"new_{name}", type_=jobs.c[name].type) for name in (*names, "declared")},
+                    version=jobs.c.version + 1,
+                    updated_at=now,
+                )
+            )
+            await self._connection.execute(statement, [_values(step) for step in some])
+            if not set(names).isdisjoint(WHEN_COLUMNS):
+                await self._replan([step.job_id for step in some if step.job_id is not None])
+
+    async def _replan(self, job_ids: Sequence[str]) -> None:
+        # The trigger of SQLite knows only the machine's clock; the process may live by another.
+        now = present(self._database, self._clock)
+        for some in _portions(job_ids):
+            these = update(jobs).where(jobs.c.job_id.in_(some))
+            await self._connection.execute(these.values(planned_until=now, updated_at=now))
+
+    async def _fact(self, name: str) -> Any:
+        return (await self._connection.execute(select(facts.c.value).where(facts.c.name == name))).scalar()
+
+    async def _set_fact(self, name: str, value: Any) -> None:
+        now = present(self._database, self._clock)
+        statement = insert_into(self._database, facts).values(name=name, value=value, updated_at=now)
+        says = {"value": statement.excluded.value, "updated_at": now}
+        await self._connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=says))
+
+
+def _values(step: Step) -> dict[str, Any]:
+    new = {f"new_{name}": value for name, value in step.change.after.items()}
+    return {"this_job": step.job_id, "new_declared": step.mark, **new}
+
+
+def _entry(step: Step) -> Entry:
+    action = "job.added" if step.job_id is None else "job.changed"
+    change = step.change
+    return Entry(action=action, what=f"job:{change.name}", before=change.before, after=change.after)
+
+
+def _portions(texts: Sequence[str]) -> Iterable[Sequence[str]]:
+    return (texts[first : first + _AT_ONCE] for first in range(0, len(texts), _AT_ONCE))

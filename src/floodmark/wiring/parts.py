@@ -1,0 +1,351 @@
+"""Everything one process has opened: the one module that knows every adapter and wires them. URLs choose which."""
+
+import asyncio
+import math
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import structlog
+from msgspec import Struct
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
+from sqlalchemy.exc import DBAPIError
+
+from floodmark.coordination.leases.port import Leases
+from floodmark.coordination.leases.sql import SqlLeases
+from floodmark.coordination.signals.local import LocalSignals
+from floodmark.coordination.signals.port import Signals
+from floodmark.coordination.signals.postgres import PostgresSignals
+from floodmark.errors import Unreachable
+from floodmark.model.clock import Clock, SystemClock
+from floodmark.model.hosts import allowed_hosts, resolved_hosts
+from floodmark.observability.events import Events
+from floodmark.observability.metrics import Metrics
+from floodmark.observability.tracing import Tracing, tracing_of
+from floodmark.outbound.breakers import Breakers
+from floodmark.outbound.caller import Caller, CallPolicy
+from floodmark.outbound.client import Http
+from floodmark.outbound.client import Limits as HttpLimits
+from floodmark.outbound.guard import Guard
+from floodmark.outbound.limits import Limits
+from floodmark.outbound.polite import PoliteHttp
+from floodmark.outbound.retrying import RetryPolicy
+from floodmark.process.liveness import ProcessLock, key_of
+from floodmark.process.lock_files import FileLock, runtime_folder
+from floodmark.queue.port import Queue
+from floodmark.queue.sql import SqlQueue
+from floodmark.rules.breaker import Thresholds
+from floodmark.settings import Settings
+from floodmark.sources.validation import Validation
+from floodmark.store.database import Database, PostgresDatabase, SqliteDatabase, open_database, tighten
+from floodmark.store.migrate import migrate, require_newest
+from floodmark.store.port import Firing, Keeping, Leasing, Upkeep
+from floodmark.store.postgres.firing import PostgresFiring
+from floodmark.store.postgres.keeping import PostgresKeeping
+from floodmark.store.postgres.leasing import PostgresLeasing
+from floodmark.store.postgres.upkeep import PostgresUpkeep
+from floodmark.store.sqlite.firing import SqliteFiring
+from floodmark.store.sqlite.keeping import SqliteKeeping
+from floodmark.store.sqlite.leasing import SqliteLeasing
+from floodmark.store.sqlite.upkeep import SqliteUpkeep
+from floodmark.version import __version__
+
+from .write_check import WriteCheck
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+# A probe is over when its call has timed out; this is for telling so.
+_PROBE_MARGIN = timedelta(seconds=10)
+# A page that fails and fails again is that page's fault; a domain is broken when several do.
+_WEB_ATTEMPTS = 2
+# How often a database that is away is tried at the start, and spoken of.
+_REACH_AGAIN_SECONDS, _TELL_AGAIN_SECONDS = 0.5, 10.0
+# The name a process is given by its parent, which reports its death. Taken out of the environment when it is read:
+# programs that the process starts must not use it.
+PROCESS_NAME = "FLOODMARK_PROCESS_NAME"
+
+
+class Parts(Struct, frozen=True, kw_only=True):
+    """What the stages are built from."""
+
+    settings: Settings
+    name: str
+    """Who we are: a random id with the host's name as a label. Never the same twice."""
+    clock: Clock
+    events: Events
+    registry: CollectorRegistry
+    database: Database
+    write_check: WriteCheck
+    redis: "Redis | None"
+    signals: Signals
+    leases: Leases
+    queue: Queue
+    firing: Firing
+    leasing: Leasing
+    keeping: Keeping
+    upkeep: Upkeep
+    caller: Caller
+    http: Http
+    polite: PoliteHttp
+    lock: ProcessLock
+    """Held by a process with a role, for others to see that it lives."""
+    tracing: Tracing | None = None
+    validation: Validation = Validation()
+    """Asked by every way in which jobs and params come."""
+
+
+def call_policy(settings: Settings) -> CallPolicy:
+    """How calls to the outside are made: to Telegram, to web sites, to Redis."""
+    probe = settings.telegram_call_timeout + _PROBE_MARGIN
+    retry = RetryPolicy(
+        attempts=settings.retry_max_attempts,
+        elapsed=timedelta(seconds=settings.retry_max_elapsed_seconds),
+        base=timedelta(seconds=settings.backoff_base_seconds),
+        longest=timedelta(seconds=settings.backoff_max_seconds),
+    )
+    return CallPolicy(
+        call_timeout=settings.telegram_call_timeout,
+        retry=retry,
+        breaker=Thresholds(
+            failures=settings.circuit_breaker_failure_threshold,
+            window=timedelta(seconds=settings.circuit_breaker_window_seconds),
+            open_for=timedelta(seconds=settings.circuit_breaker_open_timeout_seconds),
+            probe=probe,
+        ),
+        others={
+            "web": Thresholds(
+                failures=settings.scheduler_cb_threshold,
+                window=None,
+                open_for=settings.scheduler_cb_timeout,
+                probe=settings.http_timeout + _PROBE_MARGIN,
+            )
+        },
+        # `Http` ends its requests itself.
+        timeouts={"web": None},
+        retries={"web": replace(retry, attempts=min(retry.attempts, _WEB_ATTEMPTS))},
+        is_adaptive=settings.rate_limit_strategy == "adaptive",
+    )
+
+
+def http_of(settings: Settings, events: Events | None = None) -> Http:
+    """What requests to the outside are sent with. Nothing is opened before the first one."""
+    most = settings.http_max_body_bytes
+    return Http(
+        Guard(allowed_hosts(settings.http_allow_hosts)),
+        user_agent=settings.http_user_agent or f"floodmark/{__version__}",
+        limits=HttpLimits(
+            body_bytes=most, unpacked_bytes=2 * most, total=settings.http_timeout, head=settings.http_timeout
+        ),
+        resolve=resolved_hosts(settings.http_resolve),
+        events=events,
+    )
+
+
+def new_name(settings: Settings) -> str:
+    """A name for a process that no other has or will have."""
+    return f"{settings.hostname}-{secrets.token_hex(4)}"
+
+
+@asynccontextmanager
+async def open_parts(
+    settings: Settings,
+    *,
+    events: Events | None = None,
+    clock: Clock | None = None,
+    validation: Validation | None = None,
+    waits: bool = False,
+) -> AsyncIterator[Parts]:
+    """Open the database, Redis if there is one, and the signals; close them in the end.
+
+    `waits`: be patient with a database that does not answer yet, as a process that stays should.
+    """
+    events, clock = events or Events(), clock or SystemClock()
+    registry = CollectorRegistry()
+    Metrics(registry, settings.metrics_max_label_values).attach(events)
+    name = os.environ.pop(PROCESS_NAME, None) or new_name(settings)
+    tracing = tracing_of(settings, name, events)
+    async with AsyncExitStack() as stack:
+        if tracing is not None:
+            stack.push_async_callback(tracing.close)
+        database = open_database(
+            settings.database_url,
+            events=events,
+            pool_min=settings.database_pool_min,
+            pool_max=settings.database_pool_max,
+            step=settings.step_timeout,
+        )
+        stack.push_async_callback(database.close)
+        if os.name == "posix" and settings.floodmark_home.is_dir():
+            # Made by an earlier version, others can read it: the database and the key are in it.
+            tighten(settings.floodmark_home, 0o700)
+        await _open(database, settings.startup_wait if waits else timedelta())
+        redis = _open_redis(settings)
+        if redis is not None:
+            stack.push_async_callback(redis.aclose)
+        signals = _signals(database, redis, settings, events, name)
+        await signals.start()
+        stack.push_async_callback(signals.stop)
+        lock = _lock(database, signals, name)
+        stack.callback(lock.release)
+        http = await stack.enter_async_context(http_of(settings, events))
+        parts = _wire(
+            settings=settings,
+            name=name,
+            tracing=tracing,
+            http=http,
+            clock=clock,
+            events=events,
+            registry=registry,
+            database=database,
+            redis=redis,
+            signals=signals,
+            lock=lock,
+        )
+        yield replace(parts, validation=validation or Validation())
+
+
+async def _open(database: Database, patience: timedelta) -> None:
+    """Reach the database and check its schema; once more if the connection is lost in between."""
+    await _reach(database, patience)
+    try:
+        await _prepare(database)
+    except DBAPIError as error:
+        if not error.connection_invalidated:
+            raise
+        await _reach(database, patience)
+        await _prepare(database)
+
+
+async def _reach(database: Database, patience: timedelta) -> None:
+    """Wait until the database answers, and say so; raise `Unreachable` when the patience is over."""
+    log, until, told_at = structlog.get_logger(), time.monotonic() + patience.total_seconds(), -math.inf
+    while True:
+        try:
+            return await database.ping()
+        except Unreachable as error:
+            left = until - time.monotonic()
+            if left <= 0 and patience and error.may_return:
+                waited = f"{error} (waited {patience.total_seconds():g} s, as STARTUP_WAIT says)"
+                raise Unreachable(waited, hint=error.hint) from error
+            if left <= 0 or not error.may_return:
+                raise
+            if time.monotonic() - told_at >= _TELL_AGAIN_SECONDS:
+                told_at = time.monotonic()
+                log.warning("waiting for the database", reason=str(error), gives_up_in_seconds=round(left))
+        await asyncio.sleep(min(left, _REACH_AGAIN_SECONDS))
+
+
+async def _prepare(database: Database) -> None:
+    """Embedded, the schema takes care of itself; on a server it is changed only when someone says so."""
+    if isinstance(database, SqliteDatabase):
+        await migrate(database)
+    else:
+        await require_newest(database)
+
+
+def _open_redis(settings: Settings) -> "Redis | None":
+    if settings.redis is None:
+        return None
+    # With whoever uses it: that takes a third of a second, and most begin without a Redis.
+    from floodmark.coordination.redis_connecting import open_redis  # noqa: PLC0415
+
+    return open_redis(settings.redis, max_connections=settings.redis_max_connections, step=settings.step_timeout)
+
+
+def _signals(database: Database, redis: "Redis | None", settings: Settings, events: Events, name: str) -> Signals:
+    # PostgreSQL first: it alone tells of SQL typed by hand.
+    if isinstance(database, PostgresDatabase):
+        return PostgresSignals(database, events, lock_key=key_of(name))
+    assert isinstance(database, SqliteDatabase)
+    if redis is not None:
+        from floodmark.coordination.signals.redis import RedisSignals  # noqa: PLC0415 - see `_open_redis`
+
+        return RedisSignals(redis, settings.scheduler_queue_prefix, events, step=settings.step_timeout)
+    return LocalSignals(database)
+
+
+def _lock(database: Database, signals: Signals, name: str) -> ProcessLock:
+    """Beside the file that SQLite's processes share; on PostgreSQL in a folder of this machine."""
+    if isinstance(database, SqliteDatabase):
+        return ProcessLock(FileLock(database.path.with_name(f"{database.path.name}-locks"), name))
+    assert isinstance(signals, PostgresSignals)
+    return ProcessLock(FileLock(runtime_folder(), name), signals)
+
+
+def _wire(
+    *,
+    settings: Settings,
+    name: str,
+    tracing: Tracing | None,
+    clock: Clock,
+    events: Events,
+    registry: CollectorRegistry,
+    database: Database,
+    redis: "Redis | None",
+    signals: Signals,
+    http: Http,
+    lock: ProcessLock,
+) -> Parts:
+    patience = settings.queue_patience
+    firing: Firing
+    leasing: Leasing
+    keeping: Keeping
+    upkeep: Upkeep
+    if isinstance(database, PostgresDatabase):
+        firing, keeping = PostgresFiring(database, patience=patience), PostgresKeeping(database)
+        leasing = PostgresLeasing(database, patience=patience)
+        upkeep = PostgresUpkeep(database, patience=patience)
+    else:
+        assert isinstance(database, SqliteDatabase)
+        firing = SqliteFiring(database, patience=patience, clock=clock)
+        keeping = SqliteKeeping(database, clock=clock)
+        leasing = SqliteLeasing(database, patience=patience, clock=clock)
+        upkeep = SqliteUpkeep(database, patience=patience, clock=clock)
+    sql_leases = SqlLeases(database, clock)
+    leases: Leases = sql_leases
+    queue: Queue = SqlQueue(database, leasing, signals, events)
+    if redis is not None:
+        from floodmark.coordination.leases.redis import RedisLeases  # noqa: PLC0415 - see `_open_redis`
+        from floodmark.queue.redis_streams import RedisStreamsQueue  # noqa: PLC0415
+
+        leases = RedisLeases(redis, sql_leases, events, prefix=settings.scheduler_queue_prefix)
+        queue = RedisStreamsQueue(
+            redis, leasing, queue, events, prefix=settings.scheduler_queue_prefix, patience=patience
+        )
+    limits, breakers = Limits(database, clock), Breakers(database, clock)
+    caller = Caller(limits, breakers, call_policy(settings), clock, events, tracing=tracing)
+    return Parts(
+        settings=settings,
+        name=name,
+        tracing=tracing,
+        clock=clock,
+        events=events,
+        registry=registry,
+        database=database,
+        write_check=WriteCheck(database),
+        redis=redis,
+        signals=signals,
+        leases=leases,
+        queue=queue,
+        firing=firing,
+        leasing=leasing,
+        keeping=keeping,
+        upkeep=upkeep,
+        caller=caller,
+        http=http,
+        lock=lock,
+        polite=PoliteHttp(
+            http,
+            caller,
+            clock,
+            events,
+            concurrency=settings.web_domain_concurrency,
+            delay=settings.web_domain_delay,
+        ),
+    )
