@@ -2,7 +2,7 @@
 PYTHON ?= python3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lock bench clean
+.PHONY: help demo test check docs lock bench clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,6 +15,9 @@ test:  ## every check, then every test, on real PostgreSQL and Valkey
 
 check:  ## format, lint, types, imports and the fast tests
 	@$(PYTHON) run.py check
+
+docs:  ## build the docs site into dist/docs
+	@$(PYTHON) run.py docs
 
 lock:  ## make requirements.lock anew from pyproject.toml
 	@$(PYTHON) run.py lock $(ARGS)

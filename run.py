@@ -6,6 +6,7 @@
     python3 run.py test --thorough    the same with the tests that take long, as in CI
     python3 run.py check          format, lint, types, imports and the fast tests
     python3 run.py bench [name]   list the benchmarks, or run one (further args are its own)
+    python3 run.py docs           build the docs site into dist/docs, for reading without a network
     python3 run.py lock [args]    make requirements.lock anew with uv; args go to `uv pip compile`
     python3 run.py clean          remove .venv and all caches
 
@@ -58,6 +59,7 @@ def main(arguments: list[str]) -> int:
         "test": test,
         "check": check,
         "bench": bench,
+        "docs": docs,
         "lock": lock,
         "clean": clean,
     }
@@ -231,6 +233,18 @@ def bench(arguments: list[str]) -> int:
         fail(f"There is no benchmark {name!r}. `python3 run.py bench` lists them.")
     make_venv()
     return run(str(BIN / "python"), "-m", f"bench.{name}", *rest)
+
+
+def docs(_: list[str]) -> int:
+    """Build the docs site; a warning, such as a link that leads nowhere, is an error."""
+    make_venv()
+    site = ROOT / "dist" / "docs"
+    code = run(
+        str(BIN / "python"), "-m", "sphinx", "--quiet", "--fail-on-warning", "--builder", "html", "docs", str(site)
+    )
+    if code == 0:
+        say(f"The docs are in {site / 'index.html'}")
+    return code
 
 
 def lock(arguments: list[str]) -> int:

@@ -1,0 +1,50 @@
+"""The docs site: `python3 run.py docs` builds it into dist/docs with Sphinx, for reading without a network.
+
+The pages are plain Markdown, so that they also read well in a repository browser. The menu is not written a second
+time: it follows the links of index.md, section by section, and those of each README.md to the pages beside it.
+"""
+
+import re
+from collections.abc import Iterator
+
+from pygments.lexers.special import TextLexer
+from sphinx.application import Sphinx
+
+project = "Floodmark"
+extensions = ["myst_parser"]
+exclude_patterns = ["conf.py"]
+myst_heading_anchors = 4
+# A link to a line or a command in a terminal must stay what was written: no curly quotes, no long dashes.
+smartquotes = False
+
+html_theme = "furo"
+html_title = "Floodmark"
+html_copy_source = False
+html_show_sphinx = False
+# Furo's default footer names no host, but its "view source" button would need one.
+html_theme_options: dict[str, list[str]] = {"top_of_page_buttons": []}
+
+_LINK = re.compile(r"\]\(([^)#:\s]+\.md)\)")
+
+
+def setup(app: Sphinx) -> None:
+    """Connect the menu. GitHub draws Mermaid; here it stays text, and the same drawing in characters follows it."""
+    app.add_lexer("mermaid", TextLexer)
+    app.connect("source-read", _add_menu)
+
+
+def _add_menu(app: Sphinx, page: str, source: list[str]) -> None:
+    if page == "index":
+        _, *sections = re.split(r"^## ", source[0], flags=re.MULTILINE)
+        source[0] += "".join(_menu(_linked(section), caption=section.splitlines()[0]) for section in sections)
+    elif page.endswith("/README"):
+        source[0] += _menu(one for one in _linked(source[0]) if "/" not in one)
+
+
+def _linked(text: str) -> Iterator[str]:
+    return (link.removesuffix(".md") for link in dict.fromkeys(_LINK.findall(text)) if not link.startswith(".."))
+
+
+def _menu(pages: Iterator[str], caption: str = "") -> str:
+    options = [":hidden:", *([f":caption: {caption}"] if caption else [])]
+    return "\n".join(["", "```{toctree}", *options, "", *pages, "```", ""])

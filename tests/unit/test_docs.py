@@ -1,0 +1,188 @@
+"""What README.md, CONTRIBUTING.md and the pages of docs/ show is there: links, anchors, names, commands, options."""
+
+import ast
+import importlib
+import inspect
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer.main
+import yaml
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from floodmark import Floodmark
+from floodmark.cli import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+# A command as it is typed, possibly inside another one; what follows it on the line ends at a comment, a pipe, or the
+# explanation beside it.
+COMMAND = re.compile(
+    r"(?:^|\$ ?\(?|[:(] ?|-- |exec \S+ |^[A-Z_]+=\S+ )floodmark (?P<typed>[a-z-](?:[^#|&;<>`)\s]|\s(?!\s))*)"
+)
+# What a browser would load from another host, unlike a link that a reader may follow.
+LOADED = re.compile(r"""(?:src=|@import|url\(|<link\b[^>]*rel="[^>]*href=)["' ]*(?:https?:)?//[^"' )>]+""")
+ROOT_COMMAND: Any = typer.main.get_command(app)
+
+
+class Block(NamedTuple):
+    """A code block; the language is empty where none is named."""
+
+    language: str
+    text: str
+
+
+@cache
+def _tokens(page: Path) -> list[Token]:
+    return MarkdownIt("gfm-like", {"linkify": False}).parse(page.read_text("utf-8"))
+
+
+def _inline(page: Path) -> Iterator[Token]:
+    return (child for token in _tokens(page) for child in token.children or [])
+
+
+def _blocks(page: Path) -> Iterator[Block]:
+    return (
+        Block(token.info.strip(), token.content) for token in _tokens(page) if token.type in {"fence", "code_block"}
+    )
+
+
+def _wrong(faults: Callable[[Path], Iterator[str]]) -> dict[str, list[str]]:
+    """What is wrong on which page."""
+    found = {str(page.relative_to(ROOT)): list(faults(page)) for page in PAGES}
+    return {page: said for page, said in found.items() if said}
+
+
+# Links
+
+
+def test_every_link_leads_somewhere() -> None:
+    assert _wrong(_broken_links) == {}
+
+
+def _broken_links(page: Path) -> Iterator[str]:
+    for token in _inline(page):
+        link = str(token.attrs.get("href") or token.attrs.get("src") or "")
+        if not link or "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        is_found = target.exists() and target.is_relative_to(ROOT)
+        if not is_found or (anchor and target.suffix == ".md" and anchor not in _anchors(target)):
+            yield link
+
+
+@cache
+def _anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as repository browsers and the site make them."""
+    titles = [text.content for mark, text in pairwise(_tokens(page)) if mark.type == "heading_open"]
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+# Python and data
+
+
+def test_python_parses_and_uses_names_that_exist() -> None:
+    assert _wrong(_python_faults) == {}
+
+
+def _python_faults(page: Path) -> Iterator[str]:
+    for block in _blocks(page):
+        if block.language == "python":
+            for node in ast.walk(ast.parse(block.text, str(page))):
+                yield from _unknown_names(node)
+
+
+def _unknown_names(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "floodmark":
+        module = importlib.import_module(node.module)
+        yield from (f"{node.module}.{one.name}" for one in node.names if not hasattr(module, one.name))
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "collector":
+        known = inspect.signature(Floodmark.collector).parameters
+        yield from (f"collector({one.arg}=)" for one in node.keywords if one.arg and one.arg not in known)
+
+
+def test_data_parses() -> None:
+    assert _wrong(_data_faults) == {}
+
+
+def _data_faults(page: Path) -> Iterator[str]:
+    parsers: dict[str, Callable[[str], Any]] = {"json": _json, "toml": tomllib.loads, "yaml": yaml.safe_load}
+    for block in _blocks(page):
+        try:
+            parsers.get(block.language, str)(block.text)
+        except (ValueError, yaml.YAMLError) as error:
+            yield str(error)
+
+
+def _json(text: str) -> Any:
+    """One document, or one a line."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return [json.loads(line) for line in text.splitlines()]
+
+
+# Commands
+
+
+def test_commands_and_options_exist() -> None:
+    assert _wrong(lambda page: (f"{typed}: {fault}" for typed in _typed(page) if (fault := _fault(typed)))) == {}
+
+
+def _typed(page: Path) -> Iterator[str]:
+    """What is typed after `floodmark`, in blocks and in the prose."""
+    blocks = [block.text for block in _blocks(page) if block.language in {"", "sh", "console"}]
+    inline = [token.content for token in _inline(page) if token.type == "code_inline"]
+    for line in "\n".join([*blocks, *inline]).splitlines():
+        yield from (found["typed"] for found in COMMAND.finditer(line))
+
+
+def _fault(typed: str) -> str | None:
+    """What is wrong with a command line, if anything."""
+    command, words = ROOT_COMMAND, iter(re.sub(r"[\"'\[\]]", " ", typed).split())
+    for word in words:
+        name = word.partition("=")[0]
+        if word in {"--", "..."}:
+            break
+        if len(name) > 1 and name.startswith("-"):
+            if name not in _options(command) | _options(ROOT_COMMAND) | {"--help": False, "-h": False}:
+                return f"no option {name}"
+            if command is ROOT_COMMAND and _options(command)[name] and name == word:
+                next(words)
+        elif hasattr(command, "commands"):
+            # `floodmark add KIND` stands for the sources that packages bring.
+            command = command.commands.get(word) or command.commands.get("KIND")
+            if command is None:
+                return f"no command {word}"
+    return None
+
+
+@cache
+def _options(command: Any) -> dict[str, bool]:
+    """The options of a command, and whether each takes a value."""
+    options = [one for one in command.params if one.param_type_name == "option"]
+    return {name: not one.is_flag for one in options for name in (*one.opts, *one.secondary_opts)}
+
+
+# The site
+
+
+@pytest.mark.timeout(300)
+def test_the_site_builds_without_warnings_and_works_offline(tmp_path: Path) -> None:
+    """`python3 run.py docs` builds it. A page that no menu lists is a warning."""
+    build = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going", "-b", "html"]
+    done = subprocess.run([*build, ROOT / "docs", tmp_path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    for page in [*tmp_path.rglob("*.html"), *tmp_path.rglob("*.css"), *tmp_path.rglob("*.svg")]:
+        assert not LOADED.findall(page.read_text("utf-8")), page.name
