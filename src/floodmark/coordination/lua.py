@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
 
 class Script:
-    """One `.lua` file of a folder, sent to Redis once and then called by its digest."""
+    """One `.lua` file in the folder `lua` of a package, sent to Redis once and then called by its digest."""
 
-    def __init__(self, redis: "Redis", folder: str, name: str) -> None:
+    def __init__(self, redis: "Redis", package: str, name: str) -> None:
         from redis.exceptions import NoScriptError  # noqa: PLC0415 - whoever has a Redis has it, see `redis_errors`
 
         self._redis, self._unknown = redis, NoScriptError
-        self._text = (files("floodmark") / folder / "lua" / f"{name}.lua").read_text()
+        self._text = (files(package) / "lua" / f"{name}.lua").read_text()
         self._digest: str | None = None
 
     async def __call__(self, keys: Sequence[str], arguments: Sequence[Any]) -> Any:

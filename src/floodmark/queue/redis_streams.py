@@ -63,7 +63,7 @@ class RedisStreamsQueue:
         self._patience = int(patience.total_seconds() * 1000)
         scripts = ("put", "lease", "sweep", "renew", "ack", "depth", "hand_on")
         self._put, self._lease, self._sweep, self._renew, self._ack, self._depth, self._hand_on = (
-            Script(redis, "queue", name) for name in scripts
+            Script(redis, __package__, name) for name in scripts
         )
         # "<priority>:<entry>" of each lease in our hands. Of one execution that may be a lost lease and a new one.
         self._entries: dict[tuple[str, int], str] = {}

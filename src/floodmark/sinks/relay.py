@@ -55,7 +55,7 @@ class Relay:
     ) -> None:
         self._keeping, self._leader, self._events, self._clock = keeping, leader, events, clock
         self._key, self._maxlen = f"{prefix}:events", maxlen
-        self._publish_all = None if redis is None else Script(redis, "sinks", "publish")
+        self._publish_all = None if redis is None else Script(redis, __package__, "publish")
         self._stopping, self._tracing = asyncio.Event(), tracing
         self._retrying = Retrying(
             retry or RetryPolicy(), events, sleep=self._pause, passing=() if redis is None else _away()

@@ -28,7 +28,7 @@ class RedisLeases:
 
     def __init__(self, redis: Redis, leases: YieldingLeases, events: Events, *, prefix: str) -> None:
         self._redis, self._leases, self._events, self._prefix = redis, leases, events, prefix
-        self._release = Script(redis, "leases", "release")
+        self._release = Script(redis, __package__, "release")
         self._is_away = False
 
     async def acquire(self, name: str, *, holder: str, ttl: timedelta) -> bool:
