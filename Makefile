@@ -19,7 +19,7 @@ check:  ## format, lint, types, imports and the fast tests
 docs:  ## build the docs site into dist/docs
 	@$(PYTHON) run.py docs
 
-lock:  ## make requirements.lock anew from pyproject.toml
+lock:  ## write requirements.lock and requirements-dev.lock from pyproject.toml
 	@$(PYTHON) run.py lock $(ARGS)
 
 bench:  ## list the benchmarks and how to run them

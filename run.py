@@ -2,18 +2,19 @@
 """Floodmark's one command: it needs Python 3.11 or newer and nothing else.
 
     python3 run.py demo [args]    start Floodmark on SQLite and show it at work
-    python3 run.py test [args]    every check, then every test; args go to pytest and leave the checks out
-    python3 run.py test --thorough    the same with the tests that take long, as in CI
-    python3 run.py check          format, lint, types, imports and the fast tests
-    python3 run.py bench [name]   list the benchmarks, or run one (further args are its own)
+    python3 run.py test [args]    run every check and every test; with args, only pytest with these args
+    python3 run.py test --thorough    the same, with the tests that take long, as in CI
+    python3 run.py check          run format, lint, type and import checks and the fast tests
+    python3 run.py bench [name]   list the benchmarks, or run one with its own args
     python3 run.py docs           build the docs site into dist/docs, for reading without a network
-    python3 run.py lock [args]    make requirements.lock anew with uv; args go to `uv pip compile`
+    python3 run.py lock [args]    write both lock files with uv; args go to `uv pip compile`
     python3 run.py clean          remove .venv and all caches
 
-The first start makes .venv beside this file from the hashed requirements.lock, with uv if it is
-on PATH and with pip otherwise. `test` also brings a Chromium for the cookie scans, and Prometheus with
-its companions for dashboards and alerts, if there are none. Everything runs in this folder, wherever you
-call it from.
+The first start makes .venv beside this file, with uv if it is on PATH and with pip otherwise. `demo` installs
+requirements.lock, which is what Floodmark needs to run; `test`, `check`, `bench` and `docs` add the rest of
+requirements-dev.lock. Both files pin versions and hashes. `test` also installs Chromium for the cookie scans, and
+Prometheus, Pushgateway and Alertmanager for dashboards and alerts, if they are missing. Every command runs in this
+folder, wherever you call it from.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 STAMP = VENV / ".stamp"
-LOCK = ROOT / "requirements.lock"
+RUN_LOCK = ROOT / "requirements.lock"
+# Everything in RUN_LOCK, with the same pins, and what tests, checks and benchmarks need.
+DEV_LOCK = ROOT / "requirements-dev.lock"
 FAST_TESTS = ("tests/unit", "tests/fundamentals")
 # What dashboards and alerts are tested with: each program by the names it goes by, and Debian's package of it.
 WATCHERS = {
@@ -74,16 +77,16 @@ def main(arguments: list[str]) -> int:
 
 def demo(arguments: list[str]) -> int:
     """Become `floodmark demo`, so that its signals and exit code are its own."""
-    make_venv()
+    make_venv(RUN_LOCK)
     os.chdir(ROOT)
     command = [str(BIN / "floodmark"), "demo", *arguments]
     # On Windows exec gives the terminal back before the program ends.
-    return run(*command) if os.name == "nt" else os.execv(command[0], command)
+    return run(*command) if os.name == "nt" else os.execve(command[0], command, environ_with_bytecode())
 
 
 def test(arguments: list[str]) -> int:
     """Everything, or just what the arguments tell pytest. Pytest always has the last word on screen."""
-    make_venv()
+    make_venv(DEV_LOCK)
     thorough = [argument for argument in arguments if argument == "--thorough"]
     arguments = [argument for argument in arguments if argument != "--thorough"]
     bring_programs(
@@ -213,7 +216,7 @@ def find_browser() -> str | None:
 
 def check(_: list[str]) -> int:
     """What to run before every commit: no servers, seconds rather than minutes."""
-    make_venv()
+    make_venv(DEV_LOCK)
     failed = static_checks()
     if failed:
         repair = f"{BIN.relative_to(ROOT).as_posix()}/ruff format ."
@@ -231,13 +234,13 @@ def bench(arguments: list[str]) -> int:
     name, *rest = arguments
     if name not in scripts:
         fail(f"There is no benchmark {name!r}. `python3 run.py bench` lists them.")
-    make_venv()
+    make_venv(DEV_LOCK)
     return run(str(BIN / "python"), "-m", f"bench.{name}", *rest)
 
 
 def docs(_: list[str]) -> int:
     """Build the docs site; a warning, such as a link that leads nowhere, is an error."""
-    make_venv()
+    make_venv(DEV_LOCK)
     site = ROOT / "dist" / "docs"
     code = run(
         str(BIN / "python"), "-m", "sphinx", "--quiet", "--fail-on-warning", "--builder", "html", "docs", str(site)
@@ -248,15 +251,18 @@ def docs(_: list[str]) -> int:
 
 
 def lock(arguments: list[str]) -> int:
-    """Pin every dependency for every platform, with hashes and without naming a registry."""
+    """Pin every dependency for every platform, with hashes and without the name of a package index."""
     uv = find_uv()
     if uv is None:
-        fail("The lock is made by uv, which is not on PATH. Install it (`pip install uv`) and try again.")
+        fail("uv makes the lock files, and it is not on PATH. Install it (`pip install uv`) and try again.")
     shape = ("--universal", "--generate-hashes", "--no-header", "--no-annotate", "--python-version", "3.11")
-    wanted = ("--extra", "dev", "pyproject.toml", "-o", LOCK.name)
-    code = run(uv, "pip", "compile", "--quiet", *shape, *wanted, *arguments)
-    if code == 0 and "://" in LOCK.read_text(encoding="utf-8"):
-        fail(f"{LOCK.name} names a host, which ties it to one network. Take the URL out and lock again.")
+    compile_lock = (uv, "pip", "compile", "--quiet", *shape, "--group", "build", "pyproject.toml", *arguments)
+    # The larger one first: its pins then hold for the smaller one, so that both always agree.
+    code = run(*compile_lock, "--extra", "dev", "-o", DEV_LOCK.name)
+    code = code or run(*compile_lock, "--constraints", DEV_LOCK.name, "-o", RUN_LOCK.name)
+    for path in (DEV_LOCK, RUN_LOCK):
+        if code == 0 and "://" in path.read_text(encoding="utf-8"):
+            fail(f"{path.name} names a host, which ties it to one network. Remove the URL and lock again.")
     return code
 
 
@@ -294,9 +300,7 @@ def pytest(*arguments: str) -> int:
 
 def run(*command: str) -> int:
     """Run a command in this folder to its very end, even when told to stop; the result is its exit code."""
-    # Tests and benchmarks start many processes: none should have to compile everything anew.
-    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    with subprocess.Popen(command, cwd=ROOT, env=environ) as child:
+    with subprocess.Popen(command, cwd=ROOT, env=environ_with_bytecode()) as child:
         signal.signal(signal.SIGTERM, lambda *_: child.terminate())
         while True:
             try:
@@ -308,72 +312,97 @@ def run(*command: str) -> int:
             return code if code >= 0 else 128 - code
 
 
+def environ_with_bytecode() -> dict[str, str]:
+    """Our environment, in which Python may save compiled modules: the next process need not compile them again."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def headline(script: Path) -> str:
     """The first line of a script's docstring."""
     told = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8")))
     return told.splitlines()[0] if told else ""
 
 
-def make_venv() -> None:
-    """Leave a complete .venv that fits the lock: at once if it does already, otherwise made from nothing."""
-    if is_ready():
+def make_venv(lock_file: Path) -> None:
+    """Make .venv, or complete it, so that it holds what this lock file pins. Return at once if it does."""
+    if is_ready(lock_file):
         return
     with only_one():
-        # Somebody else may have made it while we waited for our turn.
-        if is_ready():
+        # Another process may have made it while we waited.
+        if is_ready(lock_file):
             return
         uv = find_uv()
-        say(f"Setting up .venv with {'uv' if uv else 'pip'} (once, up to a minute) ...")
         began = time.monotonic()
-        shutil.rmtree(VENV, ignore_errors=True)
-        if uv:
-            install_with_uv(uv)
+        if read_stamp() == [fingerprint(RUN_LOCK)]:
+            say(f"Adding the development tools to .venv with {'uv' if uv else 'pip'} (once, up to a minute) ...")
+            # If this is interrupted, .venv still serves RUN_LOCK, and the next attempt starts from nothing.
+            write_stamp(fingerprint(RUN_LOCK), "incomplete")
+            install_lock(uv, lock_file)
         else:
-            install_with_pip()
-        # Last of all: a .venv without its stamp is half made and never trusted.
-        STAMP.write_text(fingerprint(), encoding="utf-8")
+            say(f"Setting up .venv with {'uv' if uv else 'pip'} (once, up to a minute) ...")
+            shutil.rmtree(VENV, ignore_errors=True)
+            make_empty_venv(uv)
+            install_lock(uv, lock_file)
+            pip_install(uv, "--no-build-isolation", "-e", ".")
+        # Written last: a .venv without its stamp is not complete and is made from nothing.
+        write_stamp(*(fingerprint(path) for path in dict.fromkeys((RUN_LOCK, lock_file))))
         say(f"Ready after {time.monotonic() - began:.0f} s.")
 
 
-def is_ready() -> bool:
-    """Whether .venv was completed from just these inputs."""
-    return STAMP.is_file() and STAMP.read_text(encoding="utf-8") == fingerprint()
+def is_ready(lock_file: Path) -> bool:
+    """Whether .venv holds exactly these inputs."""
+    return fingerprint(lock_file) in read_stamp()
 
 
-def fingerprint() -> str:
-    """All that decides what .venv must be. Its place counts too: a venv that was moved is broken."""
+def read_stamp() -> list[str]:
+    """The fingerprints of what .venv holds."""
+    return STAMP.read_text(encoding="utf-8").split() if STAMP.is_file() else []
+
+
+def write_stamp(*lines: str) -> None:
+    """Say what .venv holds, in one step that cannot be seen half done."""
+    draft = STAMP.with_name(f"{STAMP.name}.new")
+    draft.write_text("\n".join(lines), encoding="utf-8")
+    draft.replace(STAMP)
+
+
+def fingerprint(lock_file: Path) -> str:
+    """Hash everything that decides what .venv must hold. Its place counts too: a venv that was moved is broken."""
     import tomllib  # noqa: PLC0415 - an older Python lacks it, and must get as far as our message
 
-    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    read = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     # Not the tool tables: a new lint rule is no reason to install everything again.
-    project = json.dumps([told["build-system"], told["project"]], sort_keys=True)
-    parts = [LOCK.read_text(encoding="utf-8"), project, sys.version, platform.machine(), str(ROOT)]
+    project = json.dumps([read["build-system"], read["project"]], sort_keys=True)
+    parts = [lock_file.read_text(encoding="utf-8"), project, sys.version, platform.machine(), str(ROOT)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def install_with_uv(uv: str) -> None:
-    """Fast, and shares its downloads between projects."""
-    interpreter = str(BIN / "python")
-    install("uv venv", uv, "venv", "--quiet", "--no-project", "--python", base_python(), str(VENV))
-    # Compiled now, as pip does: Telethon's types would otherwise cost the first start five seconds, and every start
-    # where Python may not write.
-    options = ("--require-hashes", "--compile-bytecode")
-    install("uv pip sync", uv, "pip", "sync", "--python", interpreter, *options, LOCK.name)
-    editable = ("--no-deps", "--no-build-isolation", "-e", ".")
-    install("uv pip install", uv, "pip", "install", "--python", interpreter, *editable)
-
-
-def install_with_pip() -> None:
-    """What every Python brings along, except where a distribution split it off."""
+def make_empty_venv(uv: str | None) -> None:
+    """Make .venv without packages. A distribution may have split off the module that this needs without uv."""
+    if uv:
+        install("uv venv", uv, "venv", "--quiet", "--no-project", "--python", base_python(), str(VENV))
+        return
     if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
         fail(
             "This Python comes without its venv module.\n"
             "Debian and Ubuntu: `sudo apt install python3-venv`. Anywhere: install uv. Then try again."
         )
     install("python3 -m venv", base_python(), "-m", "venv", str(VENV))
-    pip = (str(BIN / "python"), "-m", "pip", "install", "--disable-pip-version-check", "--no-input")
-    install("pip install", *pip, "--require-hashes", "-r", LOCK.name)
-    install("pip install", *pip, "--no-deps", "--no-build-isolation", "-e", ".")
+
+
+def install_lock(uv: str | None, lock_file: Path) -> None:
+    """Install what the lock file pins."""
+    # Modules are compiled when they are first imported: compiling them all takes longer than everything else, and only
+    # a part is ever imported.
+    pip_install(uv, *(() if uv else ("--no-compile",)), "--require-hashes", "-r", lock_file.name)
+
+
+def pip_install(uv: str | None, *arguments: str) -> None:
+    """Install into .venv without resolving anything: the lock files are complete."""
+    interpreter = str(BIN / "python")
+    with_uv = (str(uv), "pip", "install", "--python", interpreter)
+    with_pip = (interpreter, "-m", "pip", "install", "--disable-pip-version-check", "--no-input")
+    install("uv pip install" if uv else "pip install", *(with_uv if uv else with_pip), "--no-deps", *arguments)
 
 
 def install(what: str, *command: str) -> None:

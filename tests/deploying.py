@@ -12,7 +12,7 @@ from dockerfile_parse import DockerfileParser
 from floodmark.settings import Settings, keys, load
 from watching import DEPLOY, ROOT
 
-LOCK = ROOT / "requirements.lock"
+RUN_LOCK, DEV_LOCK = ROOT / "requirements.lock", ROOT / "requirements-dev.lock"
 _VARIABLE = re.compile(r"\$\{\w+(?::-([^}]*))?\}")
 
 

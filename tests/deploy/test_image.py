@@ -78,7 +78,7 @@ def test_everything_is_installed_by_a_lock() -> None:
     installing = [step for step in steps.split(" && ") if "install" in step or "uv build" in step]
     assert len(installing) == 5
     for step in installing:
-        assert "--require-hashes" in step or "--constraints requirements.lock" in step or "--no-deps dist/" in step
+        assert "--require-hashes" in step or "--constraints requirements-dev.lock" in step or "--no-deps dist/" in step
 
 
 @pytest.fixture
