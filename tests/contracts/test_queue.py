@@ -138,6 +138,21 @@ class TestRedisStreamsItself:
         assert {lease.execution_id for lease in await take(parts)} == set(ids)
 
     @pytest.mark.spec("G2")
+    async def test_an_entry_of_another_execution_does_not_count(self, parts: Parts, redis: Redis) -> None:
+        """A stream that was deleted and filled again within a millisecond gives its entry ids to others."""
+        one, other = await given_queued(parts, 2)
+        reference = await redis.hget(KNOWN, one)
+        assert isinstance(reference, bytes)
+        entry = reference.decode().partition(":")[2]
+        await redis.delete(NORMAL)
+        await redis.xadd(NORMAL, {"id": other}, id=entry)
+        await redis.hset(KNOWN, other, f"2:{entry}")
+
+        await requeue(parts)
+
+        assert {lease.execution_id for lease in await take(parts)} == {one, other}
+
+    @pytest.mark.spec("G2")
     async def test_a_deleted_group_is_made_again_from_the_beginning(self, parts: Parts, redis: Redis) -> None:
         """What came before it is delivered; what is in hands is not delivered again."""
         held = await given_lease(parts)

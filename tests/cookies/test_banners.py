@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 from msgspec.structs import asdict
 from playwright.async_api import Page, async_playwright
 
@@ -13,6 +12,7 @@ from floodmark.sources.cookies.banners import Kind, answer, look_for
 from floodmark.sources.cookies.browser import FLAGS
 from floodmark.sources.cookies.managers import languages, managers
 from floodmark.sources.cookies.room import reader, witness
+from floodmark.testing.web.serving import serve_app
 
 pytestmark = pytest.mark.spec("E8")
 
@@ -233,8 +233,8 @@ async def _workers(page: Page) -> None:
 
     app = web.Application()
     app.router.add_get("/{path:.*}", serve)
-    async with TestServer(app) as server:
-        start = str(server.make_url("/"))
+    async with serve_app(app) as port:
+        start = f"http://127.0.0.1:{port}/"
         await page.goto(start)
         await page.evaluate("navigator.serviceWorker.register('/worker.js').then(() => navigator.serviceWorker.ready)")
         told = await page.evaluate(reader(), TOKEN)

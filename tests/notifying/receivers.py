@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
+
+from floodmark.outbound.listener import Listener
 
 USER, PASSWORD = "floodmark", "hunter2 @:/"
 
@@ -112,19 +115,26 @@ class Letterbox:
             sessions.append(made)
             return made
 
-        listening = asyncio.run_coroutine_threadsafe(loop.create_server(session, "127.0.0.1", 0), loop)
-        server = listening.result(120)
+        async def serve(accepted: socket.socket) -> None:
+            await loop.connect_accepted_socket(session, accepted)
+
+        async def listen() -> Listener:
+            listener = Listener(serve)
+            listener.open()
+            return listener
+
+        listener = asyncio.run_coroutine_threadsafe(listen(), loop).result(120)
         try:
-            yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            yield f"127.0.0.1:{listener.port}"
         finally:
-            asyncio.run_coroutine_threadsafe(_ended(server, sessions), loop).result(120)
+            asyncio.run_coroutine_threadsafe(_ended(listener, sessions), loop).result(120)
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()
 
 
-async def _ended(server: asyncio.Server, sessions: Iterable[SMTP]) -> None:
-    server.close()
+async def _ended(listener: Listener, sessions: Iterable[SMTP]) -> None:
+    await listener.end()
     while still_open := [session.transport for session in sessions if session.transport is not None]:
         for transport in still_open:
             assert isinstance(transport, asyncio.WriteTransport)

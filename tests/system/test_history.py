@@ -208,7 +208,7 @@ async def test_a_page_of_one_job_costs_no_more_when_its_history_is_long(database
     query = of_job(SELECT_EXECUTION, "job", SystemClock().now()).limit(50)
     is_postgres = isinstance(database, PostgresDatabase)
     dialect = database.engine.dialect
-    async with database.reading() as connection:
+    async with database.writing() as connection:
         if is_postgres:
             # The table is empty: whatever the plan, it would cost nothing.
             for way in ("seqscan", "bitmapscan"):

@@ -141,7 +141,7 @@ async def test_it_is_read_by_indexes_only(parts: Parts, name: str) -> None:
 
 
 async def plan_of(parts: Parts, statement: str, values: Any) -> str:
-    async with parts.database.reading() as connection:
+    async with parts.database.writing() as connection:
         if parts.database.dialect == "postgresql":
             await connection.execute(text("SET LOCAL enable_seqscan = off"))
             found = await connection.exec_driver_sql(f"EXPLAIN {statement}", values)

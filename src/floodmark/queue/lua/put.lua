@@ -7,19 +7,21 @@ local group, again, count = ARGV[1], ARGV[2] == '1', tonumber(ARGV[3])
 local known = redis.call('HMGET', KEYS[1], unpack(ARGV, 4, 3 + count))
 local fresh, added = {}, { 0, 0, 0 }
 
-local function is_there(reference)
+local function is_there(id, reference)
     local number, entry = string.match(reference, '^(%d):(.+)$')
-    if again then
+    local found = redis.call('XRANGE', KEYS[number + 1], entry, entry)[1]
+    -- Someone may have deleted the entry, or the whole stream, which then gives its entry ids to others.
+    local is_of_another = found and found[2][2] ~= id
+    if again and not is_of_another then
         redis.call('XACK', KEYS[number + 1], group, entry)
         redis.call('XDEL', KEYS[number + 1], entry)
         return false
     end
-    -- Someone may have deleted the entry, or the whole stream.
-    return #redis.call('XRANGE', KEYS[number + 1], entry, entry) > 0
+    return found and not is_of_another
 end
 
 for i = 1, count do
-    if not (known[i] and is_there(known[i])) then
+    if not (known[i] and is_there(ARGV[3 + i], known[i])) then
         local id, priority = ARGV[3 + i], ARGV[3 + count + i]
         added[tonumber(priority)] = added[tonumber(priority)] + 1
         fresh[#fresh + 1] = id
