@@ -81,6 +81,11 @@ class Server(ABC):
         """The process id while it runs; None for one that is not ours."""
         return self._daemon.pid if self._daemon else None
 
+    @property
+    def home(self) -> Path:
+        """The folder with its files."""
+        return self._own().home
+
     @abstractmethod
     def start_again(self) -> None:
         """After `kill`: the same address, the same folder."""

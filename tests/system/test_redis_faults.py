@@ -1,5 +1,6 @@
 """A Redis that is slow, silent, read-only, or replaced by a copy that is behind: the database knows better."""
 
+import os
 import time
 from datetime import timedelta
 from urllib.parse import urlsplit
@@ -9,9 +10,10 @@ from redis.asyncio import Redis
 
 from backends import opening
 from faulty_proxy import DOWN, FaultyProxy
+from floodmark.model.execution import State
 from floodmark.model.outcome import Done
 from floodmark.testing.eventually import eventually
-from floodmark.testing.factories import given_queued, requeue, settle, take
+from floodmark.testing.factories import given_queued, requeue, settle, state_of, take
 from servers import Valkey
 
 pytest_plugins = ("backends",)
@@ -70,3 +72,26 @@ async def test_a_replica_that_is_behind_hands_out_nothing_twice(sqlite_copy: str
         async with opening(sqlite_copy, replica.url)() as promoted:
             await requeue(promoted)
             assert {lease.execution_id for lease in await take(promoted)} == set(later)
+
+
+@pytest.mark.spec("G2", "G3")
+async def test_a_cut_append_only_file_loses_and_doubles_nothing(sqlite_copy: str) -> None:
+    """A crash that costs Redis its last writes: it forgets what was put, and that something was settled."""
+    with Valkey.start(persist=True) as server:
+        async with opening(sqlite_copy, server.url)() as parts:
+            [done] = await given_queued(parts)
+            [lease] = await take(parts)
+            [log] = server.home.glob("appendonlydir/*.incr.aof")
+            kept = log.stat().st_size
+            assert await settle(parts, lease, Done())
+            later = await given_queued(parts, 2)
+        server.kill()
+        assert log.stat().st_size > kept
+        # In the middle of a command, as a power cut leaves it.
+        os.truncate(log, kept + 7)
+        server.start_again()
+
+        async with opening(sqlite_copy, server.url)() as parts:
+            await requeue(parts)
+            assert {lease.execution_id for lease in await take(parts)} == set(later)
+            assert await state_of(parts, done) is State.DONE
