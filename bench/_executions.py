@@ -20,7 +20,7 @@ from floodmark.model.ids import new_id
 from floodmark.observability.events import ExecutionSettled
 from floodmark.scheduler.scheduler import Scheduler
 from floodmark.settings import Settings
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from ._measuring import Watch, a_worker, floodmark, in_a_process, nothing, run, tell
 
@@ -150,7 +150,7 @@ async def ours(place: Place) -> Round:
     return Round(count, count / enqueue.wall, draining)
 
 
-async def given_jobs(parts: Parts, count: int) -> None:
+async def given_jobs(parts: Resources, count: int) -> None:
     """So many jobs that are due."""
     async with parts.database.writing() as connection:
         for start in range(0, count, 1000):
@@ -168,7 +168,7 @@ async def given_jobs(parts: Parts, count: int) -> None:
             await connection.execute(text("VACUUM ANALYZE"))
 
 
-async def drain(parts: Parts, count: int, watch: Watch) -> None:
+async def drain(parts: Resources, count: int, watch: Watch) -> None:
     """One worker, until it has settled so many executions. That it then leaves, which may take a second, is no work."""
     worker = a_worker(parts, nothing)
     done, over = 0, asyncio.Event()
@@ -187,7 +187,7 @@ async def drain(parts: Parts, count: int, watch: Watch) -> None:
     await running
 
 
-async def _check(parts: Parts, count: int) -> None:
+async def _check(parts: Resources, count: int) -> None:
     async with parts.database.reading() as connection:
         found = (await connection.execute(text("SELECT count(*) FROM executions WHERE state = 'done'"))).scalar()
     if found != count:

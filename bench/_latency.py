@@ -13,7 +13,7 @@ from msgspec import Struct
 from redis.asyncio import Redis
 
 from floodmark.settings import Settings
-from floodmark.wiring.parts import open_parts
+from floodmark.wiring.resources import open_resources
 
 from ._measuring import a_worker, nothing, run, tell
 
@@ -61,7 +61,7 @@ async def worker(place: Place) -> None:
             yield found
 
     settings = Settings(database_url=place.database, redis_url=place.redis)
-    async with open_parts(settings) as parts:
+    async with open_resources(settings) as parts:
         tell(starts)
         await a_worker(parts, begun).run()
 

@@ -31,7 +31,7 @@ from floodmark.sources.python import Collector, PythonSource
 from floodmark.store.database import open_database
 from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 from floodmark.worker.executor import Executor
 from floodmark.worker.worker import Worker
 from servers import Postgres, Valkey
@@ -81,10 +81,10 @@ async def migrated(settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def floodmark(settings: Settings) -> AsyncIterator[Parts]:
+async def floodmark(settings: Settings) -> AsyncIterator[Resources]:
     """A migrated store and everything wired to it."""
     await migrated(settings)
-    async with open_parts(settings) as parts:
+    async with open_resources(settings) as parts:
         yield parts
 
 
@@ -130,7 +130,7 @@ def tell(answer: Struct) -> None:
     print(msgspec.json.encode(answer).decode(), flush=True)
 
 
-def a_worker(parts: Parts, function: Callable[..., AsyncIterator[None]]) -> Worker:
+def a_worker(parts: Resources, function: Callable[..., AsyncIterator[None]]) -> Worker:
     """One with default settings, for the collector `nothing`, which is this function."""
     settings = parts.settings
     sources = {"python": PythonSource({"nothing": Collector(function=function)})}
@@ -163,7 +163,7 @@ def resident_megabytes() -> float:
     return pages * 4096 / 1e6
 
 
-async def given_event_jobs(parts: Parts, count: int) -> list[Job]:
+async def given_event_jobs(parts: Resources, count: int) -> list[Job]:
     """Jobs that run only when told to."""
     jobs = Jobs(parts.database, parts.clock)
     return [

@@ -24,7 +24,7 @@ from floodmark.api.server import HttpServer
 from floodmark.observability import logs
 from floodmark.process import eventloop
 from floodmark.settings import Settings
-from floodmark.wiring.parts import open_parts
+from floodmark.wiring.resources import open_resources
 
 from ._measuring import percentile
 
@@ -115,7 +115,7 @@ def bare(page: bytes, job: bytes) -> FastAPI:
 
 
 async def _serve(database_url: str) -> None:
-    async with open_parts(Settings(database_url=database_url)) as parts:
+    async with open_resources(Settings(database_url=database_url)) as parts:
         await _until_told(create_app(parts))
 
 

@@ -28,7 +28,7 @@ from floodmark.settings import Settings
 from floodmark.sources.telegram.accounts import Accounts
 from floodmark.store.jobs import Jobs
 from floodmark.testing.serving import served
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from ._measuring import EVENT, Watch, in_a_process, migrated, resident_megabytes, run, tell
 
@@ -85,7 +85,7 @@ async def read(how: Literal["bare", "worker"], wanted: Reading) -> Read:
     return await in_a_process(__spec__.name, how, wanted, Read)
 
 
-async def given_account(parts: Parts, session: str) -> None:
+async def given_account(parts: Resources, session: str) -> None:
     """Store the account that the server knows."""
     accounts = Accounts(parts.database, parts.clock, Vault.of(parts.settings), parts.events)
     await accounts.add("reader", api_id=1, api_hash="hash", session=session)
@@ -151,12 +151,12 @@ async def worker(wanted: Reading) -> None:
     tell(Read(messages=messages, wall=watch.wall, cpu=watch.cpu, megabytes=samples.megabytes))
 
 
-async def _job(parts: Parts, channel: str) -> Job:
+async def _job(parts: Resources, channel: str) -> Job:
     spec = JobSpec(source="telegram", target=f"@{channel}", when=EVENT, params={"history": "all"})
     return await Jobs(parts.database, parts.clock).add(spec)
 
 
-async def _execution(parts: Parts, job: Job) -> None:
+async def _execution(parts: Resources, job: Job) -> None:
     """One execution over a channel's whole history, from being asked for to being settled."""
     jobs, over = Jobs(parts.database, parts.clock), asyncio.get_running_loop().create_future()
 
@@ -172,7 +172,7 @@ async def _execution(parts: Parts, job: Job) -> None:
         raise SystemExit(f"the execution is {ended.status}: {ended.error}")
 
 
-async def _count(parts: Parts) -> int:
+async def _count(parts: Resources) -> int:
     async with parts.database.reading() as connection:
         return int((await connection.execute(text("SELECT count(*) FROM items"))).scalar_one())
 

@@ -14,7 +14,7 @@ from floodmark.observability.events import E, Event, Events
 from floodmark.observability.metrics import Metrics
 from floodmark.scheduler.scheduler import Scheduler
 from floodmark.settings import Settings
-from floodmark.wiring.parts import open_parts
+from floodmark.wiring.resources import open_resources
 
 from ._executions import Place, drain, given_jobs
 from ._measuring import Watch, in_a_process, migrated, run, tell
@@ -60,7 +60,7 @@ async def worked(place: Place, events: Events) -> Cost:
     """Jobs that are all due, fired by the scheduler, then run by one worker: what running them takes."""
     settings, watch = Settings(database_url=place.database), Watch()
     await migrated(settings)
-    async with open_parts(settings, events=events) as parts:
+    async with open_resources(settings, events=events) as parts:
         await given_jobs(parts, place.count)
         leader = Leader(parts.leases, parts.events, name="leader", holder="bench", ttl=timedelta(hours=1))
         await leader.step()

@@ -25,7 +25,7 @@ from floodmark.settings import Settings
 from floodmark.store.jobs import Jobs
 from floodmark.testing.serving import served
 from floodmark.testing.web.writing import document
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from ._measuring import Watch, in_a_process, migrated, run, tell
 
@@ -164,7 +164,7 @@ async def work(wanted: Wanted) -> None:
     print(msgspec.json.encode(passes).decode(), flush=True)
 
 
-async def _crawl(parts: Parts, job: Job) -> Pass:
+async def _crawl(parts: Resources, job: Job) -> Pass:
     jobs, over, watch = Jobs(parts.database, parts.clock), asyncio.get_running_loop().create_future(), Watch()
     ignore = parts.events.listen(ExecutionSettled, over.set_result)
     with watch.running():

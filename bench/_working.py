@@ -22,7 +22,7 @@ from floodmark.observability import logs
 from floodmark.process import eventloop
 from floodmark.settings import Settings
 from floodmark.store.tables import job_executions
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from ._measuring import percentile
 
@@ -44,7 +44,7 @@ class Lateness:
         return percentile(self.late, 99) if self.late else float("inf")
 
 
-async def given_interval_jobs(parts: Parts, count: int) -> None:
+async def given_interval_jobs(parts: Resources, count: int) -> None:
     """Jobs that are due every ten seconds, spread evenly, and collect nothing."""
     at = datetime.now(UTC) + timedelta(seconds=3)
     is_text = parts.database.dialect == "sqlite"
@@ -76,7 +76,7 @@ def _column(moment: datetime, is_text: bool) -> datetime | str:
     return moment.isoformat(sep=" ", timespec="microseconds") if is_text else moment
 
 
-async def lateness(parts: Parts, url: str, *, seconds: float, clients: int) -> Lateness:
+async def lateness(parts: Resources, url: str, *, seconds: float, clients: int) -> Lateness:
     """Let the process work for a while, with so many clients that list jobs one request after the other."""
     since, stop = datetime.now(UTC), asyncio.Event()
     asking = [asyncio.create_task(_ask(url, stop)) for _ in range(clients)]
@@ -146,7 +146,7 @@ async def _work(database_url: str) -> None:
     app, stop = Floodmark(Settings(database_url=database_url)), asyncio.Event()
     app.collector(name="nothing")(_nothing)
 
-    def ready(_: Parts, server: HttpServer) -> None:
+    def ready(_: Resources, server: HttpServer) -> None:
         print(server.url, flush=True)
 
     async def wait() -> None:

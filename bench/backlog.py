@@ -24,7 +24,7 @@ from floodmark.model.ids import new_id
 from floodmark.scheduler.requeuer import Waker
 from floodmark.settings import Settings
 from floodmark.store.tables import job_executions, jobs
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from ._executions import drain
 from ._measuring import Report, Watch, both_servers, floodmark, folder, in_a_process, interleaved, ratio, run, tell
@@ -45,7 +45,7 @@ class Drained(Struct, frozen=True):
     drain: Watch
 
 
-async def given_backlog(parts: Parts, count: int) -> None:
+async def given_backlog(parts: Resources, count: int) -> None:
     """One job, and this many executions of it that wait for each other."""
     job_id, now = new_id(), datetime.now(UTC)
     job = {"job_id": job_id, "name": "busy", "target": "nothing", "stream": "busy", "schedule_type": "event"}

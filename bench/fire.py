@@ -14,12 +14,12 @@ from floodmark.model.ids import new_id
 from floodmark.observability.events import ExecutionsEnqueued
 from floodmark.runtime.roles import SchedulerRole
 from floodmark.settings import Settings
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from ._measuring import Report, both_servers, floodmark, folder, percentile, run
 
 
-async def lateness(parts: Parts, due: Sequence[datetime], timeout: float = 60) -> list[float]:
+async def lateness(parts: Resources, due: Sequence[datetime], timeout: float = 60) -> list[float]:
     """Milliseconds between the moment each job was due and the moment it stood on the queue."""
     await _given_jobs(parts, due)
     late: list[float] = []
@@ -42,7 +42,7 @@ async def lateness(parts: Parts, due: Sequence[datetime], timeout: float = 60) -
     return sorted(late)
 
 
-async def _given_jobs(parts: Parts, due: Sequence[datetime]) -> None:
+async def _given_jobs(parts: Resources, due: Sequence[datetime]) -> None:
     """Interval jobs that are planned already, the first run of each at its own time."""
     rows = [
         {"id": new_id(), "name": f"job-{n}", "at": at, "before": at - timedelta(hours=1)} for n, at in enumerate(due)

@@ -13,9 +13,9 @@ from floodmark.model.batch import Batch, Item
 from floodmark.model.execution import Lease
 from floodmark.model.job import Work
 from floodmark.settings import Settings
-from floodmark.store.packing import pack
+from floodmark.store.item_rows import pack
 from floodmark.store.port import Keeping
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from ._measuring import Report, Watch, both_servers, floodmark, folder, interleaved, run
 
@@ -35,7 +35,7 @@ def batches(items: int) -> list[Batch]:
     return made
 
 
-async def ours(parts: Parts, made: list[Batch]) -> float:
+async def ours(parts: Resources, made: list[Batch]) -> float:
     """Items a second through the sink."""
     await _empty(parts)
     async with parts.database.writing() as connection:
@@ -50,7 +50,7 @@ async def ours(parts: Parts, made: list[Batch]) -> float:
     return len(made) * BATCH / watch.wall
 
 
-async def raw_postgres(parts: Parts, url: str, made: list[Batch]) -> float:
+async def raw_postgres(parts: Resources, url: str, made: list[Batch]) -> float:
     """The same rows, one INSERT a batch, through bare asyncpg."""
     await _empty(parts)
     connection = await asyncpg.connect(url)
@@ -69,7 +69,7 @@ async def raw_postgres(parts: Parts, url: str, made: list[Batch]) -> float:
     return len(made) * BATCH / watch.wall
 
 
-async def raw_sqlite(parts: Parts, made: list[Batch]) -> float:
+async def raw_sqlite(parts: Resources, made: list[Batch]) -> float:
     """The same rows, one transaction a batch, through bare sqlite3 on its thread."""
     await _empty(parts)
     statement = f"INSERT INTO items ({COLUMNS}) VALUES ('bench', ?, ?, '2026-01-01', ?, ?, ?, 1)"
@@ -82,7 +82,7 @@ async def raw_sqlite(parts: Parts, made: list[Batch]) -> float:
     return len(made) * BATCH / watch.wall
 
 
-async def _empty(parts: Parts) -> None:
+async def _empty(parts: Resources) -> None:
     async with parts.database.writing() as connection:
         for table in ("items", "outbox", "watermarks"):
             await connection.execute(text(f"DELETE FROM {table}"))

@@ -20,7 +20,7 @@ from redis.asyncio import Redis
 from floodmark.model.job import Job
 from floodmark.settings import Settings
 from floodmark.store.jobs import Jobs
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from ._latency import Place, Role, Starts
 from ._measuring import Report, both_servers, floodmark, given_event_jobs, interleaved, percentile, ratio, run
@@ -74,7 +74,7 @@ async def raw_round(redis: Redis, receiver: Receiver, names: Sequence[str]) -> l
     return await receiver.latencies(names, lambda name: redis.xadd("raw", {"id": name}))
 
 
-async def our_round(parts: Parts, receiver: Receiver, jobs: Sequence[Job]) -> list[float]:
+async def our_round(parts: Resources, receiver: Receiver, jobs: Sequence[Job]) -> list[float]:
     store = Jobs(parts.database, parts.clock)
     forced = [await store.force_run(job) for job in jobs]
     queued = {one.queued.execution_id: one.queued for one in forced if one.queued is not None}

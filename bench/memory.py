@@ -13,7 +13,7 @@ from floodmark.observability.events import ExecutionSettled
 from floodmark.runtime.roles import SchedulerRole, WorkerRole
 from floodmark.settings import Settings
 from floodmark.sources.python import Collector, PythonSource
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from ._measuring import Report, both_servers, floodmark, folder, nothing, resident_megabytes, run
 
@@ -21,7 +21,7 @@ JOBS = 2_000
 SAMPLES = 10
 
 
-async def measure(parts: Parts, executions: int) -> list[float]:
+async def measure(parts: Resources, executions: int) -> list[float]:
     """Megabytes after each tenth of the executions."""
     await _given_jobs(parts)
     samples: list[float] = []
@@ -41,7 +41,7 @@ async def measure(parts: Parts, executions: int) -> list[float]:
     return samples[:SAMPLES]
 
 
-async def _given_jobs(parts: Parts) -> None:
+async def _given_jobs(parts: Resources) -> None:
     rows = [{"id": new_id(), "name": f"job-{n}"} for n in range(JOBS)]
     async with parts.database.writing() as connection:
         await connection.execute(

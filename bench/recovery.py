@@ -24,7 +24,7 @@ from floodmark import Floodmark
 from floodmark.runtime.roles import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.store.jobs import Jobs
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from ._measuring import Report, both_servers, floodmark, folder, given_event_jobs, run
 
@@ -56,7 +56,7 @@ def serve(role: Role, database_url: str, redis_url: str) -> None:
     async def tick(context: Any) -> AsyncIterator[dict[str, str]]:
         yield {"id": context.execution_id}
 
-    def ready(parts: Parts, _: object) -> None:
+    def ready(parts: Resources, _: object) -> None:
         print(parts.name, flush=True)
 
     asyncio.run(app.serve(scheduler=role != "worker", worker=role != "scheduler", port=0, ready=ready))
@@ -93,7 +93,7 @@ class Process:
 class Recovery:
     """Kills processes on one kind of store, and measures until others go on."""
 
-    def __init__(self, parts: Parts, place: Path, *, is_apart: bool) -> None:
+    def __init__(self, parts: Resources, place: Path, *, is_apart: bool) -> None:
         self._parts, self._place, self._is_apart = parts, place, is_apart
         self._jobs, self._processes = Jobs(parts.database, parts.clock), list[Process]()
 

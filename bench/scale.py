@@ -13,7 +13,7 @@ from sqlalchemy import text
 from floodmark.coordination.leader import Leader
 from floodmark.scheduler.scheduler import Scheduler
 from floodmark.settings import Settings
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from ._measuring import Report, both_servers, floodmark, folder, resident_megabytes, run
 
@@ -37,7 +37,7 @@ FILL = {
 }
 
 
-async def measure(parts: Parts, sizes: list[int]) -> list[tuple[int, float, float]]:
+async def measure(parts: Resources, sizes: list[int]) -> list[tuple[int, float, float]]:
     """For each size of the table: milliseconds of a step, and memory of this process in MB."""
     leader = Leader(parts.leases, parts.events, name="leader", holder="bench", ttl=timedelta(hours=1))
     await leader.step()
@@ -51,7 +51,7 @@ async def measure(parts: Parts, sizes: list[int]) -> list[tuple[int, float, floa
     return results
 
 
-async def fill(parts: Parts, first: int, last: int) -> None:
+async def fill(parts: Resources, first: int, last: int) -> None:
     async with parts.database.writing() as connection:
         await connection.execute(text(FILL[parts.database.dialect]), {"first": first, "last": last})
     if parts.database.dialect == "postgresql":
@@ -60,7 +60,7 @@ async def fill(parts: Parts, first: int, last: int) -> None:
             await connection.execute(text("VACUUM ANALYZE jobs"))
 
 
-async def _step(parts: Parts, scheduler: Scheduler, size: int, number: int) -> float:
+async def _step(parts: Resources, scheduler: Scheduler, size: int, number: int) -> float:
     """Make `DUE` jobs due, spread over the table, and fire them."""
     stride = size // DUE
     names = [f"job-{1 + (n * stride + number) % size}" for n in range(DUE)]

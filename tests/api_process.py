@@ -17,14 +17,14 @@ from floodmark.api.server import HttpServer
 from floodmark.app import Floodmark
 from floodmark.observability import logs
 from floodmark.settings import Settings, load
-from floodmark.wiring.parts import open_parts
+from floodmark.wiring.resources import open_resources
 
 
 async def serve(settings: Settings) -> None:
     # Not to standard output, which nobody reads after the first line: once it is full, whoever logs waits for ever.
     logs.configure("warning", "json")
     validation = Floodmark(settings).validation
-    async with open_parts(settings, validation=validation) as parts, HttpServer(create_app(parts)) as server:
+    async with open_resources(settings, validation=validation) as parts, HttpServer(create_app(parts)) as server:
         print(server.url, flush=True)
         await asyncio.to_thread(sys.stdin.read)
 

@@ -23,7 +23,7 @@ from floodmark.store.database import open_database
 from floodmark.store.migrate import migrate
 from floodmark.store.tables import metadata
 from floodmark.testing.factories import Opened
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 from servers import Postgres
 
 # Not TRUNCATE, which makes every file anew. Numbers begin at 1 again, as in a database of one's own.
@@ -94,9 +94,9 @@ def redis_on_sqlite(sqlite_copy: str, redis_url: str) -> Opened:
 def opening(database_url: str, redis_url: str | None = None) -> Opened:
     def opened(
         *, clock: Clock | None = None, events: Events | None = None, **settings: Any
-    ) -> AbstractAsyncContextManager[Parts]:
+    ) -> AbstractAsyncContextManager[Resources]:
         chosen = Settings(**{"database_url": database_url, "redis_url": redis_url, "hostname": "test", **settings})
-        return open_parts(chosen, clock=clock, events=events)
+        return open_resources(chosen, clock=clock, events=events)
 
     return opened
 

@@ -33,7 +33,7 @@ from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import take
 from floodmark.testing.serving import served
 from floodmark.testing.telegram import Channel, LoopbackTelegram, World
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 
 ENDED = ("done", "dead", "cancelled", "skipped")
 SECRET = "a secret key for tests, long enough"
@@ -50,7 +50,7 @@ QUICK: dict[str, Any] = {
 class Desk:
     """One process of an installation, and what can be asked of it."""
 
-    def __init__(self, parts: Parts, server: LoopbackTelegram, url: str = "") -> None:
+    def __init__(self, parts: Resources, server: LoopbackTelegram, url: str = "") -> None:
         self.parts, self._server = parts, server
         self.url = url
         given = (parts.database, parts.clock)
@@ -149,7 +149,9 @@ async def working(
 @asynccontextmanager
 async def opened(server: LoopbackTelegram, database_url: str, **settings: Any) -> AsyncIterator[Desk]:
     """The same stores, and nothing runs."""
-    async with open_parts(Settings(**{"database_url": database_url, "hostname": "test", **QUICK, **settings})) as parts:
+    async with open_resources(
+        Settings(**{"database_url": database_url, "hostname": "test", **QUICK, **settings})
+    ) as parts:
         yield Desk(parts, server)
 
 

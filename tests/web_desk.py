@@ -19,7 +19,7 @@ from floodmark.store.tables import item_revisions, items, pages
 from floodmark.testing.eventually import eventually
 from floodmark.testing.serving import served
 from floodmark.testing.web import Site
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 
 ENDED = ("done", "dead", "cancelled", "skipped")
 LONG = "This is said at some length, so that nobody takes it for another page by chance. " * 4
@@ -36,7 +36,7 @@ QUICK: dict[str, Any] = {
 class Desk:
     """One process of an installation, and what can be asked of it."""
 
-    def __init__(self, parts: Parts, site: Site) -> None:
+    def __init__(self, parts: Resources, site: Site) -> None:
         self.parts, self.site = parts, site
         self.office = LocalOffice(parts, Actor(who="tester", via="test"))
         self.seen: list[Event] = []
@@ -116,5 +116,5 @@ async def working(
 @asynccontextmanager
 async def opened(site: Site, **settings: Any) -> AsyncIterator[Desk]:
     """The same stores, and nothing runs."""
-    async with open_parts(Settings(**{**QUICK, **site.settings(), **settings})) as parts:
+    async with open_resources(Settings(**{**QUICK, **site.settings(), **settings})) as parts:
         yield Desk(parts, site)

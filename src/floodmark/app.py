@@ -28,7 +28,7 @@ from .operations.health import health_of, readiness_of
 from .outbound.guard import Guard
 from .outbound.push import is_pushed, is_scraped, pushing, require_gateway
 from .process import eventloop
-from .process.leaving import Watchdog
+from .process.forced_exit import Watchdog
 from .process.threads import DaemonThreads
 from .runtime.installation import Installation
 from .security.vault import Vault
@@ -50,7 +50,7 @@ from .sources.web.port import Ports as WebPorts
 from .sources.web.source import WebSource
 from .store.jobs import Jobs
 from .triggers.parsing import priority_of, when_of
-from .wiring.parts import Parts, open_parts
+from .wiring.resources import Resources, open_resources
 
 if TYPE_CHECKING:
     from .api.role import ApiRole
@@ -183,9 +183,9 @@ class Floodmark:
         return timeout if isinstance(timeout, timedelta) else parse_every(timeout)
 
     @asynccontextmanager
-    async def open(self, *, waits: bool = False) -> AsyncIterator[Parts]:
+    async def open(self, *, waits: bool = False) -> AsyncIterator[Resources]:
         """Everything opened, and the collectors declared in code written down as jobs. `waits`: for the database."""
-        async with open_parts(
+        async with open_resources(
             self.settings, events=self.events, clock=self._clock, validation=self.validation, waits=waits
         ) as parts:
             await Jobs(parts.database, parts.clock).declare_all(_in_order(self._declared))
@@ -197,7 +197,7 @@ class Floodmark:
         return Validation(lambda: self.sources(imports=False))
 
     def sources(
-        self, threads: Executor | None = None, parts: Parts | None = None, *, imports: bool = True
+        self, threads: Executor | None = None, parts: Resources | None = None, *, imports: bool = True
     ) -> dict[str, Source]:
         """Every source this process can collect from; without `parts` they can only check what they are asked."""
         modules = [name.strip() for name in (self.settings.python_modules or "").split(",") if name.strip()]
@@ -220,7 +220,7 @@ class Floodmark:
         return found
 
     @asynccontextmanager
-    async def opened_sources(self, parts: Parts) -> AsyncIterator[dict[str, Source]]:
+    async def opened_sources(self, parts: Resources) -> AsyncIterator[dict[str, Source]]:
         """Every source, ready to collect; closed in the end."""
         async with AsyncExitStack() as stack:
             sources = self.sources(DaemonThreads(self.settings.max_workers), parts)
@@ -243,7 +243,7 @@ class Floodmark:
         port: int | None = None,
         seconds: float | None = None,
         stop: asyncio.Event | None = None,
-        ready: "Callable[[Parts, HttpServer], None] | None" = None,
+        ready: "Callable[[Resources, HttpServer], None] | None" = None,
     ) -> None:
         """Do the work of the given roles until stopped. `ready` is called once everything is up.
 
@@ -282,7 +282,7 @@ class Floodmark:
         finally:
             watchdog.disarm()
 
-    async def _serving(self, parts: Parts, port: int | None, *, scheduler: bool, worker: bool) -> "HttpServer":
+    async def _serving(self, parts: Resources, port: int | None, *, scheduler: bool, worker: bool) -> "HttpServer":
         # Heavy, and most commands that import this module serve nothing.
         from .api.health import health_app  # noqa: PLC0415
         from .api.server import HttpServer  # noqa: PLC0415
@@ -307,7 +307,7 @@ class Floodmark:
 
 
 def _roles(
-    parts: Parts, sources: Mapping[str, Source], *, scheduler: bool, worker: bool
+    parts: Resources, sources: Mapping[str, Source], *, scheduler: bool, worker: bool
 ) -> "list[SchedulerRole | WorkerRole | ApiRole]":
     """What the process does; one that neither schedules nor works serves the API."""
     from .api.role import ApiRole  # noqa: PLC0415 - as is all that only a process that stays has a need for
@@ -321,7 +321,7 @@ def _roles(
     return roles or [ApiRole(parts)]
 
 
-def telegram_ports(parts: Parts) -> TelegramPorts:
+def telegram_ports(parts: Resources) -> TelegramPorts:
     """What the Telegram source needs of an open process."""
     return TelegramPorts(
         accounts=Accounts(parts.database, parts.clock, Vault.of(parts.settings), parts.events),
@@ -334,7 +334,7 @@ def telegram_ports(parts: Parts) -> TelegramPorts:
     )
 
 
-def web_ports(parts: Parts) -> WebPorts:
+def web_ports(parts: Resources) -> WebPorts:
     """What the crawls of sites need of an open process."""
     return WebPorts(
         frontier=Pages(parts.database),

@@ -16,13 +16,13 @@ from floodmark.api.app import create_app
 from floodmark.api.server import HttpServer
 from floodmark.sources.port import Source
 from floodmark.testing.factories import Opened
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 
 class Api:
     """A client that holds every answer against the OpenAPI document of the server it talks to."""
 
-    def __init__(self, parts: Parts, app: Any, client: httpx2.AsyncClient) -> None:
+    def __init__(self, parts: Resources, app: Any, client: httpx2.AsyncClient) -> None:
         self.parts, self.app, self.client = parts, app, client
         self.base = str(client.base_url).rstrip("/")
 
@@ -98,7 +98,7 @@ def _checker(schema: str) -> Any:
     return jsonschema.Draft202012Validator(json.loads(about), registry=registry)
 
 
-def _sources(parts: Parts) -> dict[str, Source]:
+def _sources(parts: Resources) -> dict[str, Source]:
     """The sources of a server whose operator lists the modules that the tests name."""
     settings = parts.settings.model_copy(update={"python_modules": "feeds, a, x"})
     return Floodmark(settings).sources(imports=False)
@@ -112,7 +112,7 @@ async def serving(opened: Opened, **settings: Any) -> AsyncIterator[Api]:
 
 
 @asynccontextmanager
-async def served(parts: Parts, **options: Any) -> AsyncIterator[Api]:
+async def served(parts: Resources, **options: Any) -> AsyncIterator[Api]:
     """Serve the API of an open process."""
     app = create_app(parts, **{"sources": _sources(parts), **options})
     async with (

@@ -40,7 +40,7 @@ from floodmark.store.audit import AuditLog
 from floodmark.store.tables import tokens
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 UNKNOWN = f"fm_{'0' * 16}_{'0' * 64}"
 # Open to whoever has no token: health for load balancers, and webhooks, which are signed instead.
@@ -66,11 +66,11 @@ def bearer(text: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {text}"}
 
 
-async def a_token(parts: Parts, role: Role = "admin", name: str | None = None, **options: Any) -> str:
+async def a_token(parts: Resources, role: Role = "admin", name: str | None = None, **options: Any) -> str:
     return (await Tokens(parts.database, parts.clock).add(name or role, role, **options)).text
 
 
-async def set_column(parts: Parts, name: str, **values: Any) -> None:
+async def set_column(parts: Resources, name: str, **values: Any) -> None:
     async with parts.database.writing() as connection:
         await connection.execute(update(tokens).where(tokens.c.name == name).values(**values))
 

@@ -27,7 +27,7 @@ from floodmark.operations.remote import RemoteOffice
 from floodmark.settings import Settings
 from floodmark.store.audit import Actor
 from floodmark.store.jobs import Jobs
-from floodmark.wiring.parts import open_parts
+from floodmark.wiring.resources import open_resources
 from system.stores import Crew, a_spec
 
 pytestmark = pytest.mark.spec("V8")
@@ -212,7 +212,7 @@ def served_elsewhere(sqlite_url: str) -> Iterator[str]:
     loop, stop = asyncio.new_event_loop(), asyncio.Event()
 
     async def serve() -> None:
-        async with open_parts(Settings(database_url=sqlite_url)) as parts, HttpServer(create_app(parts)) as server:
+        async with open_resources(Settings(database_url=sqlite_url)) as parts, HttpServer(create_app(parts)) as server:
             ready.put_nowait(server.url)
             await stop.wait()
 

@@ -11,7 +11,7 @@ from floodmark.cli.parsing import json_object, params_of
 from floodmark.errors import InvalidInput
 from floodmark.model.strict_json import MAX_DEPTH, NotJson, TooDeep, read_json, require_shallow
 from floodmark.testing.factories import TTL, Opened, given_executions, given_job
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 JSON = {"Content-Type": "application/json"}
 
@@ -67,7 +67,7 @@ async def test_every_body_is_bounded_and_changes_nothing(light: Api) -> None:
     assert (job["version"], (await light.get("executions")).json()["items"]) == (1, [])
 
 
-async def _spoil(parts: Parts, table: str, column: str, key: str, value: str) -> None:
+async def _spoil(parts: Resources, table: str, column: str, key: str, value: str) -> None:
     cast = "CAST(:deep AS jsonb)" if parts.database.dialect == "postgresql" else ":deep"
     where = {"jobs": "job_id", "job_executions": "execution_id", "watermarks": "stream"}[table]
     async with parts.database.writing() as connection:

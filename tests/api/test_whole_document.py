@@ -49,7 +49,7 @@ from floodmark.store.fleet import Fleet
 from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
 from floodmark.store.tables import job_executions
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 from servers import Postgres
 from system.stores import Crew, a_spec, put_execution
 
@@ -109,7 +109,7 @@ unasked = asking(1, GenerationMode.POSITIVE)
 class Place:
     """A process that serves the API, and the database behind it."""
 
-    def __init__(self, url: str, parts: Parts, runner: asyncio.Runner) -> None:
+    def __init__(self, url: str, parts: Resources, runner: asyncio.Runner) -> None:
         self.url, self._parts, self._runner, self._session = url, parts, runner, requests.Session()
         self.token = runner.run(Tokens(parts.database, parts.clock).add("keeper", "admin")).text
         runner.run(_pretend_fleet(parts))
@@ -187,14 +187,14 @@ async def _migrate(url: str) -> None:
     await database.close()
 
 
-async def _pretend_fleet(parts: Parts) -> None:
+async def _pretend_fleet(parts: Resources) -> None:
     """Say that a scheduler and a worker run: without them `/health` is rightly an error of the server."""
     fleet, hour = Fleet(parts.database, parts.clock), timedelta(hours=1)
     await fleet.tick("one", hour)
     await fleet.seen("one", role="worker", hostname="h", pid=1, slots=1, busy=0, draining=False, ttl=hour)
 
 
-async def _furnish(parts: Parts) -> None:
+async def _furnish(parts: Resources) -> None:
     """One of each; those that are there stay."""
     office, database = LocalOffice(parts, Actor(who="keeper")), parts.database
     assert isinstance(database, PostgresDatabase | SqliteDatabase)

@@ -11,7 +11,7 @@ from floodmark.observability.events import Events
 from floodmark.operations.doctor import Doctor, Finding
 from floodmark.store.database import open_database
 from floodmark.store.migrate import migrate
-from floodmark.wiring.parts import open_parts
+from floodmark.wiring.resources import open_resources
 
 _UNFINISHED = "SELECT job_name, state, count(*) FROM executions WHERE state IN ({states}) GROUP BY 1, 2 ORDER BY 1"
 _FENCES_HELD = """
@@ -145,7 +145,7 @@ async def check_ticks_kept(probe: Probe) -> None:
 
 async def check_health(keys: Mapping[str, set[str]], settings: dict[str, Any]) -> None:
     """What `floodmark doctor` would say while the processes are still there; `keys` of a stream are all it holds."""
-    async with open_parts(Settings(**settings)) as parts:
+    async with open_resources(Settings(**settings)) as parts:
         doctor = Doctor(
             parts.database,
             parts.clock,

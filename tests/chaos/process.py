@@ -37,7 +37,7 @@ from floodmark.api.server import HttpServer
 from floodmark.observability import events as happenings
 from floodmark.observability.events import Event, Events
 from floodmark.process import failpoints
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 _PR_SET_PDEATHSIG = 1
 _CLONE_NEWNET = 0x40000000
@@ -52,7 +52,7 @@ _LATER = (
     "floodmark.api.health",
     "floodmark.api.role",
     "floodmark.runtime.roles",
-    "floodmark.outbound.sending",
+    "floodmark.outbound.aiohttp_client",
     "floodmark.sources.telegram.reading",
     "floodmark.sources.web.crawl",
     "sqlalchemy.dialects.postgresql.asyncpg",
@@ -208,7 +208,7 @@ async def _serve(order: Order, diary: Diary) -> None:
     settings = Settings(**order.settings)
     app = numbered_app(settings, order.plan, events) if order.plan else Floodmark(settings, events=events)
 
-    def ready(parts: Parts, server: HttpServer) -> None:
+    def ready(parts: Resources, server: HttpServer) -> None:
         diary.note("ready", {"worker": parts.name, "port": server.port, "pid": os.getpid()})
 
     await app.serve(scheduler=order.scheduler, worker=order.worker, port=0, seconds=order.seconds, ready=ready)

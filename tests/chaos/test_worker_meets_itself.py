@@ -14,7 +14,7 @@ from floodmark.rules.retries import Retries
 from floodmark.sinks.sql import SqlSink
 from floodmark.store.tables import job_executions, watermarks
 from floodmark.testing.factories import LONG_AGO, given_executions, given_job
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 from floodmark.worker.executor import Executor
 from floodmark.worker.worker import Worker
 
@@ -50,7 +50,7 @@ async def test_what_was_rescued_from_a_worker_can_be_leased_by_it_again(sqlite_u
     events = Events()
     events.listen(LeaseLost, happened.append)
     events.listen(BatchRefused, happened.append)
-    async with open_parts(Settings(database_url=sqlite_url), events=events) as parts:
+    async with open_resources(Settings(database_url=sqlite_url), events=events) as parts:
         retries = Retries(base=SECOND, longest=SECOND)
         executor = Executor({"test": source}, SqlSink(parts.keeping, events), retries, asyncio.Event())
         worker = Worker(parts.queue, executor, events, name="w", slots=2, batch=10, ttl=TTL)
@@ -83,7 +83,7 @@ async def test_what_was_rescued_from_a_worker_can_be_leased_by_it_again(sqlite_u
 async def test_a_long_execution_leaves_the_other_slots_to_others(sqlite_url: str) -> None:
     """A slot that is free takes what comes, however long its neighbour is busy."""
     source, events = Gated(), Events()
-    async with open_parts(Settings(database_url=sqlite_url), events=events) as parts:
+    async with open_resources(Settings(database_url=sqlite_url), events=events) as parts:
         executor = Executor(
             {"test": source}, SqlSink(parts.keeping, events), Retries(base=SECOND, longest=SECOND), asyncio.Event()
         )
@@ -100,13 +100,13 @@ async def test_a_long_execution_leaves_the_other_slots_to_others(sqlite_url: str
             await asyncio.wait_for(working, 60)
 
 
-async def leases_end(parts: Parts, when: datetime) -> None:
+async def leases_end(parts: Resources, when: datetime) -> None:
     async with parts.database.writing() as connection:
         await connection.execute(update(job_executions).values(lease_until=when))
         await connection.execute(update(watermarks).values(lease_until=when))
 
 
-async def row_of(parts: Parts, execution_id: str) -> Mapping[str, Any]:
+async def row_of(parts: Resources, execution_id: str) -> Mapping[str, Any]:
     async with parts.database.reading() as connection:
         query = select(job_executions).where(job_executions.c.execution_id == execution_id)
         return dict((await connection.execute(query)).mappings().one())

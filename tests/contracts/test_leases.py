@@ -14,7 +14,7 @@ from floodmark.store.tables import leases as table
 from floodmark.testing.clock import SetClock
 from floodmark.testing.contracts.leases import TTL, Expire, LeasesContract
 from floodmark.testing.factories import Opened, rows_of
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 from servers import Valkey
 
 pytest_plugins = ("backends",)
@@ -23,12 +23,12 @@ pytestmark = pytest.mark.spec("E1", "V6", "T6")
 
 class OnParts(LeasesContract):
     @pytest.fixture
-    async def parts(self, opened: Opened) -> AsyncIterator[Parts]:
+    async def parts(self, opened: Opened) -> AsyncIterator[Resources]:
         async with opened() as parts:
             yield parts
 
     @pytest.fixture
-    def leases(self, parts: Parts) -> Leases:
+    def leases(self, parts: Resources) -> Leases:
         return parts.leases
 
     @pytest.fixture
@@ -39,7 +39,7 @@ class OnParts(LeasesContract):
 
 class OnSql(OnParts):
     @pytest.fixture
-    def expire(self, parts: Parts) -> Expire:
+    def expire(self, parts: Resources) -> Expire:
         async def expire(name: str) -> None:
             async with parts.database.writing() as connection:
                 past = datetime(2000, 1, 1, tzinfo=UTC)
@@ -82,7 +82,7 @@ class TestRedisLeases(OnSql):
     def opened(self, redis_on_sqlite: Opened) -> Opened:
         return redis_on_sqlite
 
-    async def test_the_holder_is_announced_under_the_prefix(self, parts: Parts, leases: Leases) -> None:
+    async def test_the_holder_is_announced_under_the_prefix(self, parts: Resources, leases: Leases) -> None:
         """The key names the holder, has an end, and goes when the lease is given back."""
         assert parts.redis is not None
         await leases.acquire("leader", holder="a", ttl=TTL)
@@ -92,7 +92,7 @@ class TestRedisLeases(OnSql):
         await leases.release("leader", holder="a")
         assert await parts.redis.keys("*leader*") == []
 
-    async def test_emptying_redis_changes_no_holder(self, parts: Parts, leases: Leases, elsewhere: Leases) -> None:
+    async def test_emptying_redis_changes_no_holder(self, parts: Resources, leases: Leases, elsewhere: Leases) -> None:
         """The database decides: a key of Redis that is lost, or says otherwise, counts for nothing."""
         assert parts.redis is not None
         await leases.acquire("leader", holder="a", ttl=TTL)
@@ -131,7 +131,7 @@ class TestRedisLeases(OnSql):
         """And what was taken there can be given back, whichever of the two is there."""
         with Valkey.start(own=True) as valkey:
             settings = Settings(database_url=sqlite_copy, redis_url=valkey.url, hostname="test")
-            async with open_parts(settings) as parts, open_parts(settings) as other:
+            async with open_resources(settings) as parts, open_resources(settings) as other:
                 assert await parts.leases.acquire("leader", holder="a", ttl=TTL)
                 valkey.kill()
 

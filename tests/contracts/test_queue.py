@@ -30,7 +30,7 @@ from floodmark.testing.factories import (
     state_of,
     take,
 )
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 from servers import Valkey
 
 pytest_plugins = ("backends",)
@@ -68,17 +68,17 @@ class TestRedisStreamsItself:
     """What can happen to Redis alone. The store is SQLite: it makes no difference."""
 
     @pytest.fixture
-    async def parts(self, redis_on_sqlite: Opened) -> AsyncIterator[Parts]:
+    async def parts(self, redis_on_sqlite: Opened) -> AsyncIterator[Resources]:
         async with redis_on_sqlite() as parts:
             yield parts
 
     @pytest.fixture
-    def redis(self, parts: Parts) -> Redis:
+    def redis(self, parts: Resources) -> Redis:
         assert parts.redis is not None
         return parts.redis
 
     @pytest.mark.spec("V2")
-    async def test_keys_are_named_as_promised(self, parts: Parts, redis: Redis) -> None:
+    async def test_keys_are_named_as_promised(self, parts: Resources, redis: Redis) -> None:
         for priority in Priority:
             await given_queued(parts, priority=priority)
         await take(parts, 1)
@@ -91,7 +91,7 @@ class TestRedisStreamsItself:
         }
 
     @pytest.mark.spec("G6")
-    async def test_nothing_is_left_of_what_was_settled(self, parts: Parts, redis: Redis) -> None:
+    async def test_nothing_is_left_of_what_was_settled(self, parts: Resources, redis: Redis) -> None:
         await given_queued(parts, 5)
         for lease in await take(parts):
             await settle(parts, lease, Done())
@@ -100,7 +100,7 @@ class TestRedisStreamsItself:
         assert await redis.hlen(KNOWN) == 0
 
     @pytest.mark.spec("G6")
-    async def test_a_lost_lease_does_not_take_the_entry_of_a_newer_one(self, parts: Parts, redis: Redis) -> None:
+    async def test_a_lost_lease_does_not_take_the_entry_of_a_newer_one(self, parts: Resources, redis: Redis) -> None:
         """A worker may be given what it has lost before it knows of the loss."""
         lost = await given_lease(parts)
         await expire(parts, lost)
@@ -114,7 +114,7 @@ class TestRedisStreamsItself:
         assert await redis.hlen(KNOWN) == 0
 
     @pytest.mark.spec("G2")
-    async def test_an_emptied_redis_is_filled_again(self, parts: Parts, redis: Redis) -> None:
+    async def test_an_emptied_redis_is_filled_again(self, parts: Resources, redis: Redis) -> None:
         """FLUSHALL loses nothing: neither what waited nor what is in hands."""
         [running] = await given_queued(parts)
         [lease] = await take(parts, 1)
@@ -128,7 +128,7 @@ class TestRedisStreamsItself:
         assert await state_of(parts, running) is State.DONE
 
     @pytest.mark.spec("G2")
-    async def test_a_deleted_stream_is_filled_again(self, parts: Parts, redis: Redis) -> None:
+    async def test_a_deleted_stream_is_filled_again(self, parts: Resources, redis: Redis) -> None:
         """Although Redis still says that it knows them."""
         ids = await given_queued(parts, 3)
         await redis.delete(NORMAL)
@@ -138,7 +138,7 @@ class TestRedisStreamsItself:
         assert {lease.execution_id for lease in await take(parts)} == set(ids)
 
     @pytest.mark.spec("G2")
-    async def test_an_entry_of_another_execution_does_not_count(self, parts: Parts, redis: Redis) -> None:
+    async def test_an_entry_of_another_execution_does_not_count(self, parts: Resources, redis: Redis) -> None:
         """A stream that was deleted and filled again within a millisecond gives its entry ids to others."""
         one, other = await given_queued(parts, 2)
         reference = await redis.hget(KNOWN, one)
@@ -153,7 +153,7 @@ class TestRedisStreamsItself:
         assert {lease.execution_id for lease in await take(parts)} == {one, other}
 
     @pytest.mark.spec("G2")
-    async def test_a_deleted_group_is_made_again_from_the_beginning(self, parts: Parts, redis: Redis) -> None:
+    async def test_a_deleted_group_is_made_again_from_the_beginning(self, parts: Resources, redis: Redis) -> None:
         """What came before it is delivered; what is in hands is not delivered again."""
         held = await given_lease(parts)
         [waiting] = await given_queued(parts)
@@ -163,7 +163,7 @@ class TestRedisStreamsItself:
         assert await settle(parts, held, Done())
 
     @pytest.mark.spec("G2")
-    async def test_redis_may_be_emptied_while_a_worker_waits(self, parts: Parts, redis: Redis) -> None:
+    async def test_redis_may_be_emptied_while_a_worker_waits(self, parts: Resources, redis: Redis) -> None:
         """It goes on waiting, or asks again; it does not fail, and Redis is not taken for dead."""
         degraded: list[QueueDegraded] = []
         parts.events.listen(QueueDegraded, degraded.append)
@@ -191,7 +191,7 @@ class TestRedisStreamsItself:
             {"id": "x" * 10**7},
         ],
     )
-    async def test_garbage_in_a_stream_is_dropped(self, parts: Parts, redis: Redis, fields: dict[Any, Any]) -> None:
+    async def test_garbage_in_a_stream_is_dropped(self, parts: Resources, redis: Redis, fields: dict[Any, Any]) -> None:
         """And what stands behind it is handed out."""
         await redis.xadd(NORMAL, fields)
         ids = await given_queued(parts)
@@ -203,7 +203,7 @@ class TestRedisStreamsItself:
 
     @pytest.mark.parametrize("fields", [{"x": "y"}, {"id": b"a\x00b"}, {"id": b"\xff"}, {"x": "y" * 10**7}])
     async def test_garbage_that_comes_while_waiting_is_dropped(
-        self, parts: Parts, redis: Redis, fields: dict[Any, Any]
+        self, parts: Resources, redis: Redis, fields: dict[Any, Any]
     ) -> None:
         await take(parts)
         waiting = asyncio.create_task(
@@ -216,7 +216,7 @@ class TestRedisStreamsItself:
         assert await redis.xlen(NORMAL) == 0
 
     @pytest.mark.spec("V2", "G2")
-    async def test_what_a_dead_consumer_read_is_swept_up(self, parts: Parts, redis: Redis) -> None:
+    async def test_what_a_dead_consumer_read_is_swept_up(self, parts: Resources, redis: Redis) -> None:
         """It died between reading an entry and claiming the execution."""
         await take(parts)
         ids = await given_queued(parts, 3)
@@ -229,7 +229,7 @@ class TestRedisStreamsItself:
         assert {lease.execution_id for lease in leases} == set(ids)
 
     @pytest.mark.spec("V2", "G2")
-    async def test_all_that_a_dead_consumer_read_is_swept_up_at_once(self, parts: Parts, redis: Redis) -> None:
+    async def test_all_that_a_dead_consumer_read_is_swept_up_at_once(self, parts: Resources, redis: Redis) -> None:
         """Even by a worker with room for few at a time: the rest does not lie there for another lease, and another."""
         # Long enough that what is taken here has not been silent for as long before the last of it is.
         brief = timedelta(seconds=3)
@@ -244,7 +244,9 @@ class TestRedisStreamsItself:
         assert sorted(lease.execution_id for lease in found) == sorted(ids)
 
     @pytest.mark.spec("V2", "G2")
-    async def test_what_is_in_good_hands_does_not_hide_what_is_to_be_swept_up(self, parts: Parts, redis: Redis) -> None:
+    async def test_what_is_in_good_hands_does_not_hide_what_is_to_be_swept_up(
+        self, parts: Resources, redis: Redis
+    ) -> None:
         """Redis looks at ten entries for one that is wanted, from the oldest on."""
         brief = timedelta(milliseconds=400)
         await given_queued(parts, 25)
@@ -276,7 +278,7 @@ class TestRedisStreamsItself:
             assert pending["consumer"] == b"a"
 
     @pytest.mark.spec("V2")
-    async def test_a_redelivery_after_the_end_is_dropped(self, parts: Parts, redis: Redis) -> None:
+    async def test_a_redelivery_after_the_end_is_dropped(self, parts: Resources, redis: Redis) -> None:
         """The worker died between writing the outcome down and deleting the entry."""
         lease = await given_lease(parts)
         await parts.leasing.settle([Settlement(lease=lease, outcome=Done(), duration=0)])
@@ -289,7 +291,7 @@ class TestRedisStreamsItself:
         await eventually(swept)
         assert await state_of(parts, lease) is State.DONE
 
-    async def test_a_worker_that_leaves_is_no_longer_in_the_group(self, parts: Parts, redis: Redis) -> None:
+    async def test_a_worker_that_leaves_is_no_longer_in_the_group(self, parts: Resources, redis: Redis) -> None:
         lease = await given_lease(parts, worker="a")
         await take(parts, worker="b")
         await settle(parts, lease, Done())
@@ -299,7 +301,7 @@ class TestRedisStreamsItself:
         assert "a" not in await _consumers(redis)
 
     async def test_a_worker_that_leaves_work_behind_stays_until_it_is_swept_up(
-        self, parts: Parts, redis: Redis
+        self, parts: Resources, redis: Redis
     ) -> None:
         """Taking its consumer away would take its pending entries, too."""
         await given_lease(parts, worker="a")
@@ -307,7 +309,7 @@ class TestRedisStreamsItself:
         assert "a" in await _consumers(redis)
 
     @pytest.mark.spec("G6")
-    async def test_consumers_that_were_silent_for_long_are_removed(self, parts: Parts, redis: Redis) -> None:
+    async def test_consumers_that_were_silent_for_long_are_removed(self, parts: Resources, redis: Redis) -> None:
         """Every process has a name of its own, so dead ones would pile up."""
         lease = await given_lease(parts, worker="dead")
         await settle(parts, lease, Done())
@@ -331,7 +333,7 @@ class TestRedisStreamsItself:
         settings = Settings(database_url=sqlite_copy, redis_url=None, hostname="test")
         with Valkey.start(own=True) as valkey:
             settings = settings.model_copy(update={"redis_url": valkey.url})
-            async with open_parts(settings, events=events) as parts:
+            async with open_resources(settings, events=events) as parts:
                 held = await given_lease(parts)
                 before = await given_queued(parts)
                 valkey.kill()
@@ -375,7 +377,7 @@ class TestRedisStreamsItself:
         events.listen(QueueRestored, lambda event: told.append("restored"))
         with Valkey.start(own=True) as valkey:
             settings = Settings(database_url=sqlite_copy, redis_url=valkey.url, hostname="test")
-            async with open_parts(settings, events=events) as parts:
+            async with open_resources(settings, events=events) as parts:
 
                 async def heard(word: str) -> bool:
                     await given_queued(parts)
@@ -394,7 +396,7 @@ class TestRedisStreamsItself:
         """It refuses to be written to: the database takes over."""
         with Valkey.start(own=True) as valkey:
             settings = Settings(database_url=sqlite_copy, redis_url=valkey.url, hostname="test")
-            async with open_parts(settings) as parts:
+            async with open_resources(settings) as parts:
                 redis = parts.redis
                 assert redis is not None
                 before = await given_queued(parts)
@@ -408,7 +410,7 @@ class TestRedisStreamsItself:
     @pytest.mark.spec("G2", "G8")
     async def test_redis_need_not_be_there_at_the_start(self, sqlite_copy: str) -> None:
         settings = Settings(database_url=sqlite_copy, redis_url="redis://127.0.0.1:1/0", hostname="test")
-        async with open_parts(settings.model_copy()) as parts:
+        async with open_resources(settings.model_copy()) as parts:
             ids = await given_queued(parts, 2)
             leases = await take(parts)
             assert {lease.execution_id for lease in leases} == set(ids)

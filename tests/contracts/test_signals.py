@@ -15,7 +15,7 @@ from floodmark.settings import Settings
 from floodmark.testing.contracts.signals import LATER, SOON, SignalsContract, Tell, quiet
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, given_job
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 from servers import Valkey
 
 pytest_plugins = ("backends",)
@@ -39,7 +39,7 @@ class TestSqliteSignals(SignalsContract):
     """Another process is heard by what it commits."""
 
     @pytest.fixture
-    async def parts(self, sqlite: Opened) -> AsyncIterator[Parts]:
+    async def parts(self, sqlite: Opened) -> AsyncIterator[Resources]:
         async with sqlite() as parts:
             # The writer's connection is opened by the first write.
             await given_job(parts)
@@ -47,7 +47,7 @@ class TestSqliteSignals(SignalsContract):
             yield parts
 
     @pytest.fixture
-    def signals(self, parts: Parts) -> Signals:
+    def signals(self, parts: Resources) -> Signals:
         return parts.signals
 
     @pytest.fixture
@@ -62,12 +62,12 @@ class TestSqliteSignals(SignalsContract):
 
 class TestPostgresSignals(SignalsContract):
     @pytest.fixture
-    async def parts(self, postgres_only: Opened) -> AsyncIterator[Parts]:
+    async def parts(self, postgres_only: Opened) -> AsyncIterator[Resources]:
         async with postgres_only() as parts:
             yield parts
 
     @pytest.fixture
-    def signals(self, parts: Parts) -> Signals:
+    def signals(self, parts: Resources) -> Signals:
         return parts.signals
 
     @pytest.fixture
@@ -75,7 +75,7 @@ class TestPostgresSignals(SignalsContract):
         async with postgres_only() as other:
             yield other.signals.notify
 
-    async def test_sql_typed_by_hand_is_heard(self, parts: Parts, pg_clean: str) -> None:
+    async def test_sql_typed_by_hand_is_heard(self, parts: Resources, pg_clean: str) -> None:
         """A new job wakes the scheduler, whoever wrote it."""
         bell = await quiet(parts.signals.bell(Topic.JOBS))
         connection = await asyncpg.connect(pg_clean)
@@ -84,7 +84,7 @@ class TestPostgresSignals(SignalsContract):
 
         assert await bell.wait(LATER)
 
-    async def test_a_message_of_a_newer_version_is_ignored(self, parts: Parts, pg_clean: str) -> None:
+    async def test_a_message_of_a_newer_version_is_ignored(self, parts: Resources, pg_clean: str) -> None:
         bell = await quiet(parts.signals.bell(Topic.JOBS))
         connection = await asyncpg.connect(pg_clean)
         await connection.execute("SELECT pg_notify('floodmark', 'no such topic'), pg_notify('floodmark', 'jobs')")
@@ -93,7 +93,7 @@ class TestPostgresSignals(SignalsContract):
         assert await bell.wait(LATER)
 
     async def test_everything_rings_after_a_lost_connection(
-        self, parts: Parts, pg_clean: str, monkeypatch: pytest.MonkeyPatch
+        self, parts: Resources, pg_clean: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Something may have been missed; and then it listens again."""
         monkeypatch.setattr("floodmark.coordination.signals.postgres._RECONNECT_SECONDS", 0.02)
@@ -113,12 +113,12 @@ class TestPostgresSignals(SignalsContract):
 
 class TestRedisSignals(SignalsContract):
     @pytest.fixture
-    async def parts(self, redis_on_sqlite: Opened) -> AsyncIterator[Parts]:
+    async def parts(self, redis_on_sqlite: Opened) -> AsyncIterator[Resources]:
         async with redis_on_sqlite() as parts:
             yield parts
 
     @pytest.fixture
-    def signals(self, parts: Parts) -> Signals:
+    def signals(self, parts: Resources) -> Signals:
         return parts.signals
 
     @pytest.fixture
@@ -143,7 +143,7 @@ class TestRedisSignals(SignalsContract):
             await signals.stop()
             await redis.aclose()
 
-    async def test_a_message_of_a_newer_version_is_ignored(self, parts: Parts) -> None:
+    async def test_a_message_of_a_newer_version_is_ignored(self, parts: Resources) -> None:
         assert parts.redis is not None
         bell = await quiet(parts.signals.bell(Topic.JOBS))
         for message in (b"no such topic", b"\xff\xfe", b"jobs"):
@@ -156,7 +156,7 @@ class TestRedisSignals(SignalsContract):
         monkeypatch.setattr("floodmark.coordination.signals.redis._RECONNECT_SECONDS", 0.02)
         with Valkey.start(own=True) as valkey:
             settings = Settings(database_url=sqlite_copy, redis_url=valkey.url, hostname="test")
-            async with open_parts(settings) as parts, open_parts(settings) as other:
+            async with open_resources(settings) as parts, open_resources(settings) as other:
                 bells = [await quiet(parts.signals.bell(topic)) for topic in Topic]
                 valkey.kill()
                 await other.signals.notify(Topic.JOBS)

@@ -13,7 +13,7 @@ from floodmark.sinks.relay import Relay
 from floodmark.store.tables import outbox
 from floodmark.testing.contracts.sink import SinkContract
 from floodmark.testing.factories import TTL, Opened, given_lease, rows_of
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 pytest_plugins = ("backends",)
 
@@ -35,19 +35,19 @@ class TestPostgresSink(SinkContract):
 @pytest.mark.spec("G4", "T7")
 class TestRelayToRedis:
     @pytest.fixture
-    async def parts(self, redis_on_postgres: Opened) -> AsyncIterator[Parts]:
+    async def parts(self, redis_on_postgres: Opened) -> AsyncIterator[Resources]:
         async with redis_on_postgres() as parts:
             yield parts
 
     @pytest.fixture
-    def leader(self, parts: Parts) -> Leader:
+    def leader(self, parts: Resources) -> Leader:
         return Leader(parts.leases, parts.events, name="leader", holder=parts.name, ttl=TTL)
 
     @pytest.fixture
-    def relay(self, parts: Parts, leader: Leader) -> Relay:
+    def relay(self, parts: Resources, leader: Leader) -> Relay:
         return Relay(parts.keeping, leader, parts.events, parts.clock, redis=parts.redis, maxlen=1000)
 
-    async def test_only_the_leader_relays(self, parts: Parts, leader: Leader, relay: Relay) -> None:
+    async def test_only_the_leader_relays(self, parts: Resources, leader: Leader, relay: Relay) -> None:
         await parts.keeping.keep(await given_lease(parts), Batch([Item("1", 1)]))
         assert await relay.step() is None
         assert [row["position"] for row in await rows_of(parts, outbox)] == [None]
@@ -56,7 +56,7 @@ class TestRelayToRedis:
         await relay.step()
         assert [row["position"] for row in await rows_of(parts, outbox)] == [1]
 
-    async def test_events_are_copied_in_order(self, parts: Parts, leader: Leader, relay: Relay) -> None:
+    async def test_events_are_copied_in_order(self, parts: Resources, leader: Leader, relay: Relay) -> None:
         """Each under the id by which readers can tell a repetition."""
         lease = await given_lease(parts)
         await parts.keeping.keep(lease, Batch([Item("b", {"text": "ж"}), Item("a", 2)]))
@@ -75,7 +75,7 @@ class TestRelayToRedis:
         assert "ж" in entries[0][b"data"].decode()
         assert [event.count for event in told] == [2]
 
-    async def test_a_long_outbox_is_relayed_in_portions(self, parts: Parts, leader: Leader, relay: Relay) -> None:
+    async def test_a_long_outbox_is_relayed_in_portions(self, parts: Resources, leader: Leader, relay: Relay) -> None:
         """And asks to go on at once while there is more."""
         await parts.keeping.keep(await given_lease(parts), Batch([Item(str(n), n) for n in range(501)]))
         await leader.step()

@@ -10,7 +10,7 @@ from floodmark.sinks.sql import SqlSink
 from floodmark.sources.cookies.findings import Banner, Cookie, Found, PhaseFound, Visit
 from floodmark.sources.cookies.report import made
 from floodmark.testing.factories import given_lease
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -52,7 +52,7 @@ def a_scan(*cookies: Cookie, **fields: Any) -> Found:
     )
 
 
-async def keep_scans(parts: Parts, *scans: Found, stream: str = "cookies:example.com", **columns: Any) -> None:
+async def keep_scans(parts: Resources, *scans: Found, stream: str = "cookies:example.com", **columns: Any) -> None:
     """Keep them as a worker does, one an hour. Their keys are scan-1, scan-2, ..."""
     usual = {"source": "cookies", "target": "example.com", "stream": stream, "name": "cookies-example-com"}
     lease = await given_lease(parts, **{**usual, **columns})

@@ -23,7 +23,7 @@ from floodmark.sources.cookies.source import CookiesSource
 from floodmark.store.tables import items
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, count_of, given_lease
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 from floodmark.worker.executor import Executor, Interrupt
 
 pytest_plugins = ("backends",)
@@ -33,7 +33,7 @@ SECOND = timedelta(seconds=1)
 
 
 @pytest.fixture
-async def parts(sqlite: Opened) -> AsyncIterator[Parts]:
+async def parts(sqlite: Opened) -> AsyncIterator[Resources]:
     async with sqlite() as parts:
         yield parts
 
@@ -47,7 +47,7 @@ async def source(shop: Shop) -> AsyncIterator[CookiesSource]:
 class Running:
     """One execution of a job, run as a worker does."""
 
-    def __init__(self, parts: Parts, source: CookiesSource, shop: Shop) -> None:
+    def __init__(self, parts: Resources, source: CookiesSource, shop: Shop) -> None:
         self.parts, self.source, self.shop, self.interrupt = parts, source, shop, Interrupt()
 
     async def run(self, host: str) -> Any:
@@ -86,7 +86,7 @@ async def in_mid_scan(shop: Shop) -> list[int]:
 
 
 async def test_browsers_are_replaced_when_they_die_and_end_with_their_execution(
-    parts: Parts, source: CookiesSource, shop: Shop
+    parts: Resources, source: CookiesSource, shop: Shop
 ) -> None:
     """One that is killed in mid-scan; then the next, whose execution is cancelled."""
     running = asyncio.create_task(Running(parts, source, shop).run("once.test"))

@@ -19,7 +19,7 @@ from floodmark.operations.reports import reports_of
 from floodmark.sources.cookies.findings import Found
 from floodmark.store.audit import Actor
 from floodmark.testing.factories import Opened
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 pytest_plugins = ("backends",)
 pytestmark = pytest.mark.spec("E8")
@@ -48,12 +48,12 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 
 @pytest.fixture
-async def parts(opened: Opened) -> AsyncIterator[Parts]:
+async def parts(opened: Opened) -> AsyncIterator[Resources]:
     async with opened() as parts:
         yield parts
 
 
-async def test_reports_are_told_over_the_api(parts: Parts) -> None:
+async def test_reports_are_told_over_the_api(parts: Resources) -> None:
     await keep_scans(parts, older(), newer())
     async with served(parts) as api:
         last = (await api.get("reports/cookies/Example.com")).json()

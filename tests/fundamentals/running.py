@@ -20,7 +20,7 @@ from floodmark.store.port import Event
 from floodmark.testing.eventually import eventually
 from floodmark.testing.serving import served
 from floodmark.triggers import instants, trigger_of
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 ENDED = ("done", "dead", "cancelled", "skipped")
 
@@ -28,7 +28,7 @@ ENDED = ("done", "dead", "cancelled", "skipped")
 class Opened:
     """An application whose stores are open."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Resources) -> None:
         self._office = LocalOffice(parts, Actor(who="reader", via="test"))
 
     async def job(self, name: str) -> Job:

@@ -30,7 +30,7 @@ from floodmark.store.tables import accounts, jobs
 from floodmark.testing.clock import SetClock
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, change_jobs, given_job, given_lease, settle
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 from notifying.receivers import PASSWORD, USER, Letterbox, Receiver
 
 pytestmark = pytest.mark.spec("T16")
@@ -76,13 +76,13 @@ def channels(receiver: Receiver, mail: str | None = None) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def parts(sqlite: Opened, receiver: Receiver, mail: str, clock: SetClock) -> AsyncIterator[Parts]:
+async def parts(sqlite: Opened, receiver: Receiver, mail: str, clock: SetClock) -> AsyncIterator[Resources]:
     async with sqlite(clock=clock, **channels(receiver, mail)) as parts:
         yield parts
 
 
 @pytest.fixture
-async def notifier(parts: Parts) -> AsyncIterator[Notifier]:
+async def notifier(parts: Resources) -> AsyncIterator[Notifier]:
     made = notifier_of(parts, LEADER)
     # The first look finds where things stand.
     await made.step()
@@ -90,7 +90,7 @@ async def notifier(parts: Parts) -> AsyncIterator[Notifier]:
     await made.close()
 
 
-async def dies(parts: Parts, name: str, error: str = "TimeoutError: no answer") -> None:
+async def dies(parts: Resources, name: str, error: str = "TimeoutError: no answer") -> None:
     """A job fails for good."""
     lease = await given_lease(parts, name=name)
     if isinstance(parts.clock, SetClock):
@@ -107,7 +107,7 @@ def hooks(receiver: Receiver) -> list[Any]:
 
 
 async def test_letters_are_told_over_every_channel_once(
-    parts: Parts, notifier: Notifier, receiver: Receiver, letterbox: Letterbox, clock: SetClock
+    parts: Resources, notifier: Notifier, receiver: Receiver, letterbox: Letterbox, clock: SetClock
 ) -> None:
     counted: list[NotificationSent] = []
     parts.events.listen(NotificationSent, counted.append)
@@ -140,7 +140,7 @@ async def test_letters_are_told_over_every_channel_once(
 
 
 async def test_a_lost_account_and_a_stale_job_are_told_and_so_is_their_recovery(
-    parts: Parts, notifier: Notifier, receiver: Receiver, clock: SetClock
+    parts: Resources, notifier: Notifier, receiver: Receiver, clock: SetClock
 ) -> None:
     made = clock.now() - timedelta(hours=1)
     stale = {"schedule_type": "interval", "interval_seconds": 60.0, "created_at": made}
@@ -171,7 +171,7 @@ async def test_a_lost_account_and_a_stale_job_are_told_and_so_is_their_recovery(
 
 
 async def test_what_was_sent_and_not_struck_off_is_sent_again_under_the_same_id(
-    parts: Parts, notifier: Notifier, receiver: Receiver, letterbox: Letterbox
+    parts: Resources, notifier: Notifier, receiver: Receiver, letterbox: Letterbox
 ) -> None:
     """As after `kill -9`: the other side has it, and nobody has written that down."""
     await dies(parts, "news")
@@ -224,7 +224,7 @@ async def test_a_leader_that_is_killed_after_sending_tells_once_more_and_then_no
 
 
 async def test_a_process_that_leaves_does_not_wait_for_a_silent_receiver(
-    parts: Parts, notifier: Notifier, receiver: Receiver
+    parts: Resources, notifier: Notifier, receiver: Receiver
 ) -> None:
     await dies(parts, "news")
     receiver.held.set()
@@ -235,7 +235,7 @@ async def test_a_process_that_leaves_does_not_wait_for_a_silent_receiver(
 
 
 async def test_a_channel_that_fails_is_tried_again_and_holds_up_no_other(
-    parts: Parts, notifier: Notifier, receiver: Receiver, letterbox: Letterbox, clock: SetClock
+    parts: Resources, notifier: Notifier, receiver: Receiver, letterbox: Letterbox, clock: SetClock
 ) -> None:
     counted: list[NotificationSent] = []
     parts.events.listen(NotificationSent, counted.append)
@@ -315,7 +315,7 @@ async def test_a_receiver_that_misbehaves_costs_little(sqlite: Opened, receiver:
         await notifier.close()
 
 
-async def test_only_the_leader_tells_and_of_two_only_one_writes(anywhere: Parts) -> None:
+async def test_only_the_leader_tells_and_of_two_only_one_writes(anywhere: Resources) -> None:
     parts = anywhere
     silent = notifier_of(parts, SimpleNamespace(is_leader=False))
     noticing = Noticing(parts.database, parts.clock, telegram_max_age=timedelta(days=1))
@@ -335,7 +335,7 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 
 @pytest.fixture
-async def anywhere(opened: Opened, receiver: Receiver) -> AsyncIterator[Parts]:
+async def anywhere(opened: Opened, receiver: Receiver) -> AsyncIterator[Resources]:
     async with opened(**channels(receiver)) as parts:
         yield parts
 
@@ -352,7 +352,7 @@ async def test_whoever_becomes_the_leader_tells(sqlite: Opened, receiver: Receiv
     assert hooks(receiver)[0]["title"] == "account r1 was lost"
 
 
-async def test_both_databases_tell_the_same(anywhere: Parts, receiver: Receiver) -> None:
+async def test_both_databases_tell_the_same(anywhere: Resources, receiver: Receiver) -> None:
     parts = anywhere
     notifier = notifier_of(parts, LEADER)
     noticing = Noticing(parts.database, parts.clock, telegram_max_age=timedelta(days=1))

@@ -17,9 +17,9 @@ from yarl import URL
 from certificates import self_signed
 from floodmark.errors import Permanent, SourceError, Transient
 from floodmark.outbound.client import Http, Limits, TooLarge, TooSlow
+from floodmark.outbound.decompression import unpacker
 from floodmark.outbound.guard import Guard, Refused
 from floodmark.outbound.proxy import GuardedProxy
-from floodmark.outbound.unpacking import unpacker
 from floodmark.testing.eventually import eventually
 from floodmark.testing.web import (
     Behaviour,

@@ -17,7 +17,7 @@ from floodmark.outbound.client import Answer, Http
 from floodmark.outbound.connector import Names, RefusedSocketError, asked_for, guarded_connector
 from floodmark.outbound.guard import Guard, Refused, is_public
 from floodmark.outbound.proxy import GuardedProxy
-from floodmark.sync.fetching import Fetcher
+from floodmark.sync.request import Fetcher
 from floodmark.testing.web import Site, redirect
 from web_desk import working
 

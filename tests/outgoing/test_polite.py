@@ -26,7 +26,7 @@ from floodmark.testing.clock import SetClock
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import TTL, Opened, execution_of, given_queued
 from floodmark.testing.web import Site, no_answer, redirect, status
-from floodmark.wiring.parts import Parts, call_policy
+from floodmark.wiring.resources import Resources, call_policy
 from floodmark.worker.executor import Executor
 from floodmark.worker.worker import Worker
 
@@ -46,16 +46,16 @@ async def site() -> AsyncIterator[Site]:
 
 
 @pytest.fixture
-async def parts(sqlite: Opened) -> AsyncIterator[Parts]:
+async def parts(sqlite: Opened) -> AsyncIterator[Resources]:
     async with sqlite(**SETTINGS) as parts:
         yield parts
 
 
-def polite(parts: Parts, **options: Any) -> PoliteHttp:
+def polite(parts: Resources, **options: Any) -> PoliteHttp:
     return PoliteHttp(parts.http, parts.caller, parts.clock, parts.events, **{"delay": timedelta(), **options})
 
 
-async def test_a_domain_gets_few_requests_at_a_time(site: Site, parts: Parts) -> None:
+async def test_a_domain_gets_few_requests_at_a_time(site: Site, parts: Resources) -> None:
     """Each domain for itself, and those who are first, first."""
     held = asyncio.Event()
 
@@ -81,7 +81,7 @@ async def test_a_domain_gets_few_requests_at_a_time(site: Site, parts: Parts) ->
     assert site.paths(host="b.test") == ["/0", "/1", "/2"]
 
 
-async def test_requests_to_a_domain_keep_their_distance(site: Site, parts: Parts) -> None:
+async def test_requests_to_a_domain_keep_their_distance(site: Site, parts: Resources) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -103,7 +103,7 @@ async def test_requests_to_a_domain_keep_their_distance(site: Site, parts: Parts
     assert len(slept) == 4
 
 
-async def test_so_many_domains_are_remembered(site: Site, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_so_many_domains_are_remembered(site: Site, parts: Resources, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("floodmark.outbound.polite._MOST_DOMAINS", 2)
     http = polite(parts)
     for number in range(5):
@@ -174,7 +174,7 @@ async def test_who_asks_to_be_left_alone_is_left_alone_by_the_fleet(
 
 
 @pytest.mark.spec("V5")
-async def test_failures_in_a_row_open_the_breaker_and_a_probe_closes_it(site: Site, parts: Parts) -> None:
+async def test_failures_in_a_row_open_the_breaker_and_a_probe_closes_it(site: Site, parts: Resources) -> None:
     clock = SetClock()
     breakers = Breakers(parts.database, clock)
     caller = Caller(Limits(parts.database, clock), breakers, call_policy(parts.settings), clock, parts.events)
@@ -233,7 +233,7 @@ class Reading:
 
     kind = "test"
 
-    def __init__(self, parts: Parts, url: str) -> None:
+    def __init__(self, parts: Resources, url: str) -> None:
         self._parts, self._url = parts, url
 
     async def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
@@ -246,7 +246,7 @@ class Reading:
 
 @pytest.mark.spec("V5", "G5")
 @pytest.mark.parametrize("trouble", [status(503), status(429, retry_after="120")])
-async def test_executions_wait_for_a_domain_and_do_not_fail(site: Site, parts: Parts, trouble: Any) -> None:
+async def test_executions_wait_for_a_domain_and_do_not_fail(site: Site, parts: Resources, trouble: Any) -> None:
     site.trouble("/*", trouble, times=1000)
     for _ in range(3):
         with pytest.raises((ServerFault, SlowDown)):

@@ -12,14 +12,14 @@ from floodmark.testing.eventually import eventually
 from floodmark.testing.serving import served
 from floodmark.testing.telegram import LoopbackTelegram, World
 from floodmark.testing.web import Site
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 from telegram_desk import QUICK, Desk
 
 pytest_plugins = ("backends", "telegram_fixtures")
 pytestmark = pytest.mark.spec("F7", "F8")
 
 
-def state(parts: Parts, component: str) -> float | None:
+def state(parts: Resources, component: str) -> float | None:
     return parts.registry.get_sample_value("breaker_state", {"component": component})
 
 
@@ -28,7 +28,7 @@ async def test_the_breakers_of_accounts_and_domains_are_closed_before_the_first_
     server: LoopbackTelegram, world: World, sqlite_copy: str, *, scheduler: bool
 ) -> None:
     settings = Settings(**{"database_url": sqlite_copy, **QUICK, **Site.settings("a.test")})
-    async with open_parts(settings) as parts:
+    async with open_resources(settings) as parts:
         await Desk(parts, server).account()
         world.account("reader2")
         await Desk(parts, server).account("reader2")

@@ -28,15 +28,15 @@ from floodmark.scheduler.rescuer import Rescuer
 from floodmark.settings import Settings
 from floodmark.sinks.sql import SqlSink
 from floodmark.store.audit import Actor
-from floodmark.store.connecting import Connection
 from floodmark.store.database import PostgresDatabase
+from floodmark.store.postgres_connection import Connection
 from floodmark.store.staleness import Staleness
 from floodmark.store.tables import accounts, job_executions, watermarks
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, change_jobs, expire, given_job, given_lease, given_queued, settle, take
 from floodmark.testing.telegram import Channel, LoopbackTelegram
 from floodmark.testing.web import Site, status
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 from telegram_desk import QUICK
 from telegram_desk import Desk as TelegramDesk
 from web_desk import Desk as WebDesk
@@ -48,7 +48,7 @@ HISTORY = "messages.getHistory"
 Values = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def values(parts: Parts) -> Values:
+def values(parts: Resources) -> Values:
     """All series of a process."""
     samples = [sample for metric in parts.registry.collect() for sample in metric.samples]
     return {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
@@ -65,7 +65,7 @@ def unmoved(names: tuple[str, ...], before: Values, after: Values) -> list[str]:
 class Town:
     """Floodmark at work on a loopback Telegram and a loopback site."""
 
-    parts: Parts
+    parts: Resources
     telegram: TelegramDesk
     web: WebDesk
 
@@ -334,7 +334,7 @@ async def test_what_stands_in_the_database_is_measured_by_the_leader(opened: Ope
         assert unmoved(MEASURED, before, values(parts)) == list(MEASURED), "whoever leads now knows better"
 
 
-async def given_stale(parts: Parts) -> list[str]:
+async def given_stale(parts: Resources) -> list[str]:
     """Jobs of all kinds, some of them stale; the names of those."""
     now = datetime.now(UTC)
 

@@ -32,7 +32,7 @@ from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, a_lease, change_jobs, rows_of
 from floodmark.testing.serving import served
 from floodmark.testing.web import Entry, Site, rss, status
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 from otlp import Collector, SpanSeen, collecting
 
 EVERY_HOUR = When(schedule_type=ScheduleType.INTERVAL, interval_seconds=3600)
@@ -116,7 +116,7 @@ async def test_one_trace_goes_through_scheduler_queue_worker_and_relay(
     assert [line["span_id"] for line in about] == [_chain(collector, fires["chatty"])[2].span_id]
 
 
-def _command_line(folder: Path, parts: Parts, collector: Collector) -> CommandLine:
+def _command_line(folder: Path, parts: Resources, collector: Collector) -> CommandLine:
     folder.mkdir()
     return CommandLine(
         folder,
@@ -129,13 +129,13 @@ def _command_line(folder: Path, parts: Parts, collector: Collector) -> CommandLi
     )
 
 
-async def _entries(parts: Parts, stream: str) -> list[dict[bytes, bytes]]:
+async def _entries(parts: Resources, stream: str) -> list[dict[bytes, bytes]]:
     assert parts.redis is not None
     entries: Any = await parts.redis.xrange(stream)
     return [fields for _, fields in entries]
 
 
-async def _in_the_queue(parts: Parts, count: int) -> dict[str, str]:
+async def _in_the_queue(parts: Resources, count: int) -> dict[str, str]:
     """The context that each entry of the queue carries, once there are so many."""
     entries = await _entries(parts, "crawler:jobs:normal")
     assert len(entries) == count
@@ -199,7 +199,7 @@ async def test_a_webhook_goes_on_with_its_senders_trace_through_every_attempt(
     assert {headers["x-api-key"] for headers in collector.headers} == {"open sesame"}
 
 
-async def _is_relayed(parts: Parts) -> bool:
+async def _is_relayed(parts: Resources) -> bool:
     return await EventLog(parts.database, parts.clock).last_position() == 1
 
 
@@ -253,7 +253,7 @@ async def test_what_is_not_sampled_travels_as_such_and_is_not_sent(collector: Co
 
 async def test_a_collector_that_is_away_is_told_of_once(sqlite_copy: str, caplog: pytest.LogCaptureFixture) -> None:
     settings = Settings(database_url=sqlite_copy, otel_exporter_otlp_traces_endpoint="http://127.0.0.1:9/v1/traces")
-    async with open_parts(settings) as parts:
+    async with open_resources(settings) as parts:
         assert parts.tracing is not None
         assert parts.tracing.leased([a_lease()])[0].traceparent
     # The library tries again and again, and would say so each time.

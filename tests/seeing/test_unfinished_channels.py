@@ -12,7 +12,7 @@ from floodmark.operations.health import health_of
 from floodmark.runtime.roles import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.testing.factories import given_executions, given_job, settle, take
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 
 pytest_plugins = ("backends",)
 
@@ -23,19 +23,19 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def parts(url: str) -> AsyncIterator[Parts]:
-    async with open_parts(Settings(database_url=url, hostname="telethon-ingest-1")) as opened:
+async def parts(url: str) -> AsyncIterator[Resources]:
+    async with open_resources(Settings(database_url=url, hostname="telethon-ingest-1")) as opened:
         yield opened
 
 
-async def shown(parts: Parts, role: SchedulerRole) -> list[str]:
+async def shown(parts: Resources, role: SchedulerRole) -> list[str]:
     await role.measure()
     lines = render(parts.registry).decode().splitlines()
     return [line for line in lines if line.startswith(("parser_hwm_age_seconds{", "floodmark_channel_info{"))]
 
 
 @pytest.mark.spec("T3", "T9", "T10")
-async def test_a_quiet_channel_has_no_high_water_mark(parts: Parts) -> None:
+async def test_a_quiet_channel_has_no_high_water_mark(parts: Resources) -> None:
     role = SchedulerRole(parts, is_alone=True)
     await role.leader.step()
     long_ago = datetime.now(UTC) - timedelta(days=400)
@@ -56,7 +56,7 @@ async def test_a_quiet_channel_has_no_high_water_mark(parts: Parts) -> None:
 
 
 @pytest.mark.spec("T8")
-async def test_health_and_alert_mean_the_same_tick(parts: Parts) -> None:
+async def test_health_and_alert_mean_the_same_tick(parts: Resources) -> None:
     role = SchedulerRole(parts, is_alone=True)
     await role.leader.step()
     await role.scheduler.step()

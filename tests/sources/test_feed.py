@@ -9,7 +9,7 @@ from floodmark.sources.feed.source import FeedSource, Ports
 from floodmark.sources.port import Target
 from floodmark.testing.contracts.source import SourceContract
 from floodmark.testing.web import Entry, Site, atom, redirect, rss, status
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 from web_desk import opened, working
 
 pytest_plugins = ("backends",)
@@ -33,12 +33,12 @@ class TestFeedSource(SourceContract):
     """What every source promises, kept by feeds."""
 
     @pytest.fixture
-    async def parts(self, site: Site, sqlite_copy: str) -> AsyncIterator[Parts]:
+    async def parts(self, site: Site, sqlite_copy: str) -> AsyncIterator[Resources]:
         async with opened(site, database_url=sqlite_copy) as desk:
             yield desk.parts
 
     @pytest.fixture
-    async def source(self, parts: Parts, target: Target) -> FeedSource:
+    async def source(self, parts: Resources, target: Target) -> FeedSource:
         # The connection is open before the tasks are counted: the server has one of its own for it.
         await parts.polite.get(target.name)
         return FeedSource(Ports(http=parts.polite, clock=parts.clock))

@@ -26,7 +26,7 @@ from floodmark.client import Client
 from floodmark.errors import Unavailable
 from floodmark.observability.events import Event, ExecutionSettled, ExecutionStarted
 from floodmark.operations.remote import RemoteOffice
-from floodmark.runtime.fetching import Fetch, FetchedChat, Progress, RemoteFetch, Wanted, Watch
+from floodmark.runtime.fetch import Fetch, FetchedChat, Progress, RemoteFetch, Wanted, Watch
 from floodmark.settings import Settings, keys
 from floodmark.sinks.files import Artifacts
 from floodmark.sources.port import Source
@@ -36,7 +36,7 @@ from floodmark.store.tables import audit, items, job_executions, jobs, watermark
 from floodmark.testing.eventually import eventually as eventually_here
 from floodmark.testing.factories import expire, rows_of
 from floodmark.testing.telegram import Channel, LoopbackTelegram, World
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 from servers import Pushgateway
 from system.channel_posts import validate
 from telegram_desk import QUICK, SECRET, Desk, asked, collect_some, working
@@ -57,9 +57,11 @@ def channel(world: World) -> Channel:
 
 
 @asynccontextmanager
-async def opened(server: LoopbackTelegram, url: str, **settings: Any) -> AsyncIterator[tuple[Parts, dict[str, Source]]]:
+async def opened(
+    server: LoopbackTelegram, url: str, **settings: Any
+) -> AsyncIterator[tuple[Resources, dict[str, Source]]]:
     app = Floodmark(Settings(**{"database_url": url, "hostname": "test", **QUICK, **settings}))
-    async with open_parts(app.settings, events=app.events) as parts:
+    async with open_resources(app.settings, events=app.events) as parts:
         if not await Desk(parts, server).ports.accounts.names():
             await Desk(parts, server).account()
         async with app.opened_sources(parts) as sources:
@@ -480,7 +482,7 @@ class TestCommand:
 
         async def add() -> None:
             settings = Settings(database_url=cli.settings["DATABASE_URL"], **QUICK)
-            async with open_parts(settings) as parts:
+            async with open_resources(settings) as parts:
                 await Desk(parts, upstream).account()
 
         asyncio.run(add())

@@ -11,7 +11,7 @@ from floodmark.model.execution import Lease
 from floodmark.model.outcome import Done
 from floodmark.schemas import schema
 from floodmark.testing.factories import given_lease, settle
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 HARBOUR = 1_000_001
 DAY = datetime(2026, 6, 1, tzinfo=UTC)
@@ -31,7 +31,7 @@ def a_post(message_id: int, text: str = "News", *, chat: int = HARBOUR, gone: bo
     return Item(f"{chat}:{message_id}", data, at, fingerprint=text, deleted=gone)
 
 
-async def keep(parts: Parts, posts: Sequence[Item], *, stream: str = f"telegram:{HARBOUR}", **job: Any) -> Lease:
+async def keep(parts: Resources, posts: Sequence[Item], *, stream: str = f"telegram:{HARBOUR}", **job: Any) -> Lease:
     """A whole run that keeps these posts."""
     lease = await given_lease(parts, **job)
     await parts.keeping.keep(lease, Batch(posts, {"id": len(posts)}, stream=stream))

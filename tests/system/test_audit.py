@@ -11,7 +11,7 @@ from sqlalchemy import insert, select
 
 from command_line import CommandLine, environment
 from floodmark.coordination.signals.port import Topic
-from floodmark.importers.moved import Which
+from floodmark.importers.handover import Which
 from floodmark.inbound.triggers import NewTrigger
 from floodmark.model.execution import State
 from floodmark.observability.events import ExecutionsEnqueued
@@ -30,7 +30,7 @@ from floodmark.store.audit import Actor
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.tables import facts, metadata
 from floodmark.testing.factories import Opened, given_executions, given_job, take
-from floodmark.wiring.parts import open_parts
+from floodmark.wiring.resources import open_resources
 from system.stores import a_spec
 
 pytest_plugins = ("backends",)
@@ -136,7 +136,7 @@ async def test_a_change_and_its_audit_are_committed_together_or_not_at_all(
 
 
 async def test_a_process_that_is_killed_between_the_two_leaves_neither(sqlite_copy: str, tmp_path: Path) -> None:
-    async with open_parts(Settings(database_url=sqlite_copy)) as parts:
+    async with open_resources(Settings(database_url=sqlite_copy)) as parts:
         office = LocalOffice(parts, ADA)
         await given_job(parts, name="news")
 

@@ -11,10 +11,10 @@ from sqlalchemy import insert, text
 from floodmark.model.execution import Hold, State
 from floodmark.model.ids import new_id
 from floodmark.model.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
-from floodmark.store.connecting import Connection
 from floodmark.store.database import PostgresDatabase, SqliteDatabase
 from floodmark.store.port import Settlement
 from floodmark.store.postgres import leasing, upkeep
+from floodmark.store.postgres_connection import Connection
 from floodmark.store.sqlite import leasing as sqlite_leasing
 from floodmark.store.sqlite import upkeep as sqlite_upkeep
 from floodmark.store.tables import job_dependencies, job_executions
@@ -30,7 +30,7 @@ from floodmark.testing.factories import (
     state_of,
     take,
 )
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 pytest_plugins = ("backends",)
 pytestmark = pytest.mark.spec("E7")
@@ -46,12 +46,12 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 
 @pytest.fixture
-async def parts(opened: Opened) -> AsyncIterator[Parts]:
+async def parts(opened: Opened) -> AsyncIterator[Resources]:
     async with opened() as parts:
         yield parts
 
 
-async def given_held(parts: Parts, job_id: str, count: int, **columns: Any) -> list[str]:
+async def given_held(parts: Resources, job_id: str, count: int, **columns: Any) -> list[str]:
     """Executions that wait for their turn, written in the opposite order; their ids, in the order of their instants."""
     ids = [new_id() for _ in range(count)]
     usual = {"job_id": job_id, "job_name": "busy", "state": State.WAITING, "hold": Hold.OVERLAP, "priority": 2}
@@ -64,7 +64,7 @@ async def given_held(parts: Parts, job_id: str, count: int, **columns: Any) -> l
     return ids
 
 
-async def given_backlog(parts: Parts, count: int, **columns: Any) -> list[str]:
+async def given_backlog(parts: Resources, count: int, **columns: Any) -> list[str]:
     """A queued execution of a new job, and this many that wait behind it; all ids in order."""
     job_id = await given_job(parts, overlap="queue")
     [first] = await given_executions(parts, [job_id])
@@ -72,7 +72,7 @@ async def given_backlog(parts: Parts, count: int, **columns: Any) -> list[str]:
     return [first, *await given_held(parts, job_id, count, **columns)]
 
 
-async def end(parts: Parts, outcome: Outcome) -> str:
+async def end(parts: Resources, outcome: Outcome) -> str:
     """Take the one execution that can start, and end it; its id."""
     [lease] = await take(parts)
     assert await settle(parts, lease, outcome)
@@ -80,14 +80,14 @@ async def end(parts: Parts, outcome: Outcome) -> str:
 
 
 @pytest.mark.spec("E7", "G8")
-async def test_the_end_of_one_execution_queues_the_next(parts: Parts) -> None:
+async def test_the_end_of_one_execution_queues_the_next(parts: Resources) -> None:
     """Whatever its end is, in the order of their instants, and without anybody else looking."""
     ids = await given_backlog(parts, 4)
     ends: list[Outcome] = [Done(), Dead(error="gone"), Cancelled(reason="enough"), Done(), Done()]
     assert [await end(parts, outcome) for outcome in ends] == ids
 
 
-async def test_one_that_goes_on_later_lets_nobody_pass(parts: Parts) -> None:
+async def test_one_that_goes_on_later_lets_nobody_pass(parts: Resources) -> None:
     """A retry, a limit and a release are no end: the next execution is not due before them."""
     first, second = await given_backlog(parts, 1)
     for outcome in (Retry(error="odd", after=HOUR), Snooze(after=HOUR, reason="slow"), Released()):
@@ -100,7 +100,7 @@ async def test_one_that_goes_on_later_lets_nobody_pass(parts: Parts) -> None:
     assert [await end(parts, Done()), await end(parts, Done())] == [first, second]
 
 
-async def test_a_pause_holds_the_backlog_in_its_order(parts: Parts) -> None:
+async def test_a_pause_holds_the_backlog_in_its_order(parts: Resources) -> None:
     """Only what a person asks for runs meanwhile."""
     ids = await given_backlog(parts, 3)
     await change_executions(parts, ids[3:], trigger="manual")
@@ -116,7 +116,7 @@ async def test_a_pause_holds_the_backlog_in_its_order(parts: Parts) -> None:
     assert [await end(parts, Done()), await end(parts, Done())] == ids[1:3]
 
 
-async def test_what_was_queued_when_the_job_was_paused_comes_first_again(parts: Parts) -> None:
+async def test_what_was_queued_when_the_job_was_paused_comes_first_again(parts: Resources) -> None:
     """It met the pause, the others did not: they stay behind it."""
     first, second = await given_backlog(parts, 1)
     job_id = (await execution_of(parts, first))["job_id"]
@@ -129,7 +129,7 @@ async def test_what_was_queued_when_the_job_was_paused_comes_first_again(parts: 
     assert [await end(parts, Done()), await end(parts, Done())] == [first, second]
 
 
-async def test_jitter_and_limits_hold_after_the_turn_has_come(parts: Parts) -> None:
+async def test_jitter_and_limits_hold_after_the_turn_has_come(parts: Resources) -> None:
     """Its share of the jitter is not over when its turn comes; then a limit is set."""
     first, second = await given_backlog(parts, 1, not_before=datetime.now(UTC) + HOUR)
     assert await end(parts, Done()) == first
@@ -151,7 +151,7 @@ async def test_jitter_and_limits_hold_after_the_turn_has_come(parts: Parts) -> N
 
 
 @pytest.mark.spec("V7")
-async def test_a_job_that_waits_for_another_catches_up(parts: Parts) -> None:
+async def test_a_job_that_waits_for_another_catches_up(parts: Resources) -> None:
     """One success is enough for all that was due before it. What is due later waits for the next success."""
     ids = await given_backlog(parts, 4)
     job_id, needed = (await execution_of(parts, ids[0]))["job_id"], await given_job(parts)
@@ -169,7 +169,7 @@ async def test_a_job_that_waits_for_another_catches_up(parts: Parts) -> None:
 
 
 @pytest.mark.spec("G2")
-async def test_a_put_that_is_lost_is_made_up_for(parts: Parts) -> None:
+async def test_a_put_that_is_lost_is_made_up_for(parts: Resources) -> None:
     """The worker dies when the outcome is written and before the queue knows of the next execution."""
     _, second = await given_backlog(parts, 1)
     [lease] = await take(parts)
@@ -180,7 +180,7 @@ async def test_a_put_that_is_lost_is_made_up_for(parts: Parts) -> None:
     assert await end(parts, Done()) == second
 
 
-async def test_jobs_of_others_are_left_alone(parts: Parts) -> None:
+async def test_jobs_of_others_are_left_alone(parts: Resources) -> None:
     """A batch ends executions of several jobs; each job goes on by itself, one whose lease was lost does not."""
     backlogs = [await given_backlog(parts, 2) for _ in range(3)]
     leases = {lease.execution_id: lease for lease in await take(parts)}
@@ -193,7 +193,7 @@ async def test_jobs_of_others_are_left_alone(parts: Parts) -> None:
     assert {lease.execution_id for lease in await take(parts)} == {ids[1] for ids in backlogs[:2]}
 
 
-async def test_a_backlog_leaves_its_stream_to_other_jobs(parts: Parts) -> None:
+async def test_a_backlog_leaves_its_stream_to_other_jobs(parts: Resources) -> None:
     """Three jobs collect one stream, two of them have a backlog: they take turns, in both ways to name a stream."""
     busy = [await given_job(parts, overlap="queue", source="test", target="shared") for _ in range(2)]
     other = await given_job(parts, stream="test:shared", source="another", target="elsewhere")

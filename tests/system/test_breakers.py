@@ -18,7 +18,7 @@ from floodmark.settings import Settings
 from floodmark.store.jobs import Jobs
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 from system.stores import AnyDatabase, Crew, a_spec
 
 pytest_plugins = ("backends",)
@@ -96,7 +96,7 @@ async def test_what_waits_for_a_breaker_goes_on_when_it_is_closed_by_hand(
     migrated_url: str, breakers: Breakers, jobs: Jobs, crew: Crew
 ) -> None:
     await fail(breakers, 5)
-    async with open_parts(Settings(database_url=migrated_url)) as parts:
+    async with open_resources(Settings(database_url=migrated_url)) as parts:
         refused = await parts.caller.wait_of(KEY.scope, KEY.method)
     assert refused is not None
     job, other = [await jobs.add(a_spec(name, name=name)) for name in ("job", "other")]
@@ -113,7 +113,7 @@ async def test_what_waits_for_a_breaker_goes_on_when_it_is_closed_by_hand(
 class Worker:
     """What one process knows, and whom it called."""
 
-    def __init__(self, parts: Parts, events: Events) -> None:
+    def __init__(self, parts: Resources, events: Events) -> None:
         self.caller, self.sent = parts.caller, 0
         self.moves: list[tuple[str, bool]] = []
         events.listen(BreakerMoved, lambda e: self.moves.append((e.state, e.elsewhere)))
@@ -189,7 +189,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
 
 
 async def _open_a_breaker(folder: Path) -> None:
-    async with open_parts(Settings(database_url=f"sqlite:///{folder}/.floodmark/floodmark.db")) as parts:
+    async with open_resources(Settings(database_url=f"sqlite:///{folder}/.floodmark/floodmark.db")) as parts:
         await fail(Breakers(parts.database, parts.clock), 5)
 
 

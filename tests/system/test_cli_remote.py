@@ -26,7 +26,7 @@ from floodmark.store.audit import Actor
 from floodmark.store.jobs import Jobs
 from floodmark.store.tables import telegram_channels
 from floodmark.testing.telegram import LoopbackTelegram, World
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 from system.channel_posts import DAY, HARBOUR, a_post, keep
 from system.stores import Crew, a_spec
 
@@ -45,7 +45,7 @@ TENANTS_FILE = "tenant-acme/7/2026-06-01.json"
 
 async def stock(url: str) -> None:
     """Something of everything, as workers leave it."""
-    async with open_parts(Settings(database_url=url)) as parts:
+    async with open_resources(Settings(database_url=url)) as parts:
         office = LocalOffice(parts, Actor(who="ada"))
         jobs, crew = Jobs(parts.database, parts.clock), Crew(parts.database)  # type: ignore[arg-type] # SQLite
         news = await office.add_job(a_spec(name="news", tags=("daily",), stream="front/page"))
@@ -76,7 +76,7 @@ async def _twins(office: LocalOffice, jobs: Jobs, crew: Crew) -> None:
         )
 
 
-async def _posts(parts: Parts) -> None:
+async def _posts(parts: Resources) -> None:
     """Two chats of which files are made: one with more than a page in a day and not in order, one of a tenant."""
     many = [a_post(n, f"Tide {n}: ü\u2028 <b>", views=n * 7) for n in range(1, 450)]
     late = a_post(7000, "written down early", at=DAY + timedelta(seconds=1))

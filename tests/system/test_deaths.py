@@ -18,15 +18,15 @@ from floodmark.model.outcome import Done
 from floodmark.process.lock_files import FileLock, is_free, machine
 from floodmark.queue.redis_streams import GROUP
 from floodmark.runtime.roles import SchedulerRole, death_watch
-from floodmark.scheduler.deaths import DeathWatch
+from floodmark.scheduler.death_watch import DeathWatch
 from floodmark.security.vault import Vault
 from floodmark.sources.telegram.accounts import Accounts
-from floodmark.store.deaths import Deaths
+from floodmark.store.dead_processes import Deaths
 from floodmark.store.fleet import Fleet
 from floodmark.store.tables import workers
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, given_queued, settle, take
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 # So long that nothing in these tests happens because a lease has ended.
 LONG = timedelta(hours=1)
@@ -41,12 +41,12 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 
 @pytest.fixture
-async def survivor(postgres_only: Opened) -> AsyncIterator[Parts]:
+async def survivor(postgres_only: Opened) -> AsyncIterator[Resources]:
     async with postgres_only() as parts:
         yield parts
 
 
-async def present(parts: Parts) -> None:
+async def present(parts: Resources) -> None:
     """As a role does every two seconds."""
     await Fleet(parts.database, parts.clock).seen(
         parts.name, role="worker", hostname="box", pid=1, slots=4, busy=0, draining=False, ttl=LONG,
@@ -54,13 +54,13 @@ async def present(parts: Parts) -> None:
     )  # fmt: skip
 
 
-async def locks_of(parts: Parts, name: str) -> tuple[str | None, int | None]:
+async def locks_of(parts: Resources, name: str) -> tuple[str | None, int | None]:
     async with parts.database.reading() as connection:
         query = select(workers.c.lock_file, workers.c.lock_key).where(workers.c.worker == name)
         return tuple((await connection.execute(query)).one())
 
 
-async def rescued(parts: Parts) -> list[Lease]:
+async def rescued(parts: Resources) -> list[Lease]:
     """What can be taken after the leader has swept up."""
     found = await parts.upkeep.rescue(limit=10, rescue_max=3)
     await parts.queue.put(found.queued, again=True)
@@ -104,7 +104,9 @@ async def test_the_work_of_a_dead_process_and_its_leadership_are_free_at_once(op
 
 
 @pytest.mark.spec("B16", "G3")
-async def test_a_missing_session_lock_means_death_only_after_a_while(survivor: Parts, postgres_only: Opened) -> None:
+async def test_a_missing_session_lock_means_death_only_after_a_while(
+    survivor: Resources, postgres_only: Opened
+) -> None:
     """As seen from another machine, where there is no lock file to look at."""
     watch = death_watch(survivor)
     async with postgres_only() as dying:
@@ -127,7 +129,7 @@ async def test_a_missing_session_lock_means_death_only_after_a_while(survivor: P
 
 @pytest.mark.spec("B16", "G3")
 async def test_a_living_process_that_lost_its_connection_is_not_taken_for_dead(
-    survivor: Parts, postgres_only: Opened
+    survivor: Resources, postgres_only: Opened
 ) -> None:
     async with postgres_only() as living:
         await eventually_locked(living)
@@ -268,14 +270,14 @@ async def test_a_standby_on_another_machine_leads_when_the_leader_has_died(opene
             await running
 
 
-async def eventually_locked(parts: Parts) -> None:
+async def eventually_locked(parts: Resources) -> None:
     async def locked() -> bool:
         return parts.lock.key is not None
 
     await eventually(locked)
 
 
-async def server_is_old(parts: Parts) -> None:
+async def server_is_old(parts: Resources) -> None:
     """Shortly after the start of the server nobody is declared dead."""
 
     async def old() -> bool:
@@ -296,5 +298,5 @@ async def is_led_by(role: SchedulerRole) -> bool:
     return role.leader.is_leader
 
 
-async def is_there(parts: Parts, name: str) -> bool:
+async def is_there(parts: Resources, name: str) -> bool:
     return name in {worker.worker for worker in await Fleet(parts.database, parts.clock).workers()}

@@ -26,7 +26,7 @@ from floodmark.sources.telegram.stored_posts import ChatDay, Posts
 from floodmark.store.fleet import Fleet
 from floodmark.store.tables import outbox, telegram_channels
 from floodmark.testing.factories import TTL, Opened, given_lease
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 from system.channel_posts import DAY, HARBOUR, a_post, keep, validate
 
 pytest_plugins = ("backends",)
@@ -43,13 +43,13 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 
 @pytest.fixture
-async def parts(opened: Opened) -> AsyncIterator[Parts]:
+async def parts(opened: Opened) -> AsyncIterator[Resources]:
     async with opened() as parts:
         yield parts
 
 
 @pytest.fixture
-def posts(parts: Parts) -> Posts:
+def posts(parts: Resources) -> Posts:
     return Posts(parts.database)
 
 
@@ -59,14 +59,14 @@ def artifacts(posts: Posts, tmp_path: Path) -> Artifacts:
 
 
 @pytest.fixture
-async def leader(parts: Parts) -> Leader:
+async def leader(parts: Resources) -> Leader:
     leader = Leader(parts.leases, parts.events, name="leader", holder=parts.name, ttl=TTL)
     await leader.step()
     return leader
 
 
 @pytest.fixture
-def project(parts: Parts, artifacts: Artifacts, posts: Posts, leader: Leader) -> Callable[[], Awaitable[int]]:
+def project(parts: Resources, artifacts: Artifacts, posts: Posts, leader: Leader) -> Callable[[], Awaitable[int]]:
     """Relay, and let the projector do all there is to do; in how many steps."""
 
     async def relay(_: Any) -> None: ...
@@ -94,7 +94,7 @@ def files_in(folder: Path) -> set[str]:
 
 
 @pytest.mark.spec("F3")
-async def test_a_day_of_a_chat_is_one_file(parts: Parts, artifacts: Artifacts) -> None:
+async def test_a_day_of_a_chat_is_one_file(parts: Resources, artifacts: Artifacts) -> None:
     # By their numbers, not as text and not by the order in which they came.
     await keep(parts, [a_post(100), a_post(9, 'Ж \u202e 👍 \\ " \u2028', views=3), a_post(10, gone=True)])
     await keep(parts, [a_post(101, at=DAY + timedelta(days=1)), a_post(8, at=DAY - timedelta(microseconds=1))])
@@ -119,7 +119,7 @@ async def test_a_day_of_a_chat_is_one_file(parts: Parts, artifacts: Artifacts) -
 
 
 @pytest.mark.spec("F3")
-async def test_what_is_unchanged_is_not_written_again(parts: Parts, artifacts: Artifacts) -> None:
+async def test_what_is_unchanged_is_not_written_again(parts: Resources, artifacts: Artifacts) -> None:
     await keep(parts, [a_post(1), a_post(2)])
     await artifacts.write(TODAY)
     path = path_of(artifacts.folder, TODAY)
@@ -146,7 +146,7 @@ async def test_the_bytes_are_the_same_on_every_store(sqlite: Opened, postgres_on
     assert content[0] == content[1]
 
 
-async def test_a_chat_is_named_as_the_account_that_looked_last_knows_it(parts: Parts, artifacts: Artifacts) -> None:
+async def test_a_chat_is_named_as_the_account_that_looked_last_knows_it(parts: Resources, artifacts: Artifacts) -> None:
     await keep(parts, [a_post(1, channel="old"), a_post(2, channel="harbour")])
     await artifacts.write(TODAY)
     assert read(artifacts)["chat"] == {"id": HARBOUR, "username": "harbour", "title": None}
@@ -164,7 +164,7 @@ async def test_a_chat_is_named_as_the_account_that_looked_last_knows_it(parts: P
     assert files_in(artifacts.folder) == {f"{HARBOUR}/2026-06-01.json"}
 
 
-async def test_tenants_do_not_meet(parts: Parts, artifacts: Artifacts) -> None:
+async def test_tenants_do_not_meet(parts: Resources, artifacts: Artifacts) -> None:
     tenants = [None, "acme", "ACME", "../..", "a:b/c", str(HARBOUR), "x" * 300, "x" * 301, "ж"]
     for number, tenant in enumerate(tenants, 1):
         whose = "" if tenant is None else f"{tenant}:"
@@ -187,7 +187,7 @@ async def test_an_empty_day_has_a_file_that_says_so(artifacts: Artifacts) -> Non
     assert (document["message_count"], document["last_processed_msg_id"], document["messages"]) == (0, None, [])
 
 
-async def test_the_days_of_a_stream_are_found_without_reading_its_posts(parts: Parts, posts: Posts) -> None:
+async def test_the_days_of_a_stream_are_found_without_reading_its_posts(parts: Resources, posts: Posts) -> None:
     await keep(parts, [a_post(n, at=DAY + timedelta(days=n // 10, hours=n % 10)) for n in range(100)])
     await keep(parts, [Item("x", 1, DAY)], stream="news")
     await keep(parts, [a_post(1, chat=7)], stream="telegram:acme:7")
@@ -266,7 +266,7 @@ async def test_a_kill_leaves_the_old_file_whole_and_what_is_left_is_swept(tmp_pa
 
 class TestContinuously:
     async def test_a_new_folder_is_filled_and_then_follows(
-        self, parts: Parts, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
+        self, parts: Resources, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
     ) -> None:
         await keep(parts, [a_post(n, at=DAY + timedelta(days=n)) for n in range(1, 23)])
         await keep(parts, [a_post(1, chat=7)], stream="telegram:acme:7")
@@ -282,7 +282,7 @@ class TestContinuously:
         assert len(files_in(artifacts.folder)) == 23
 
     async def test_only_days_that_were_touched_are_written(
-        self, parts: Parts, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
+        self, parts: Resources, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
     ) -> None:
         await keep(parts, [a_post(1), a_post(2, at=DAY + timedelta(days=1))])
         await project()
@@ -294,7 +294,7 @@ class TestContinuously:
         assert files_in(artifacts.folder) == {f"{HARBOUR}/2026-06-02.json"}
 
     async def test_a_long_portion_is_done_in_bounded_steps(
-        self, parts: Parts, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
+        self, parts: Resources, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
     ) -> None:
         await project()
         # One event a day, and back again: the files of a step are bounded, and none is forgotten.
@@ -308,7 +308,7 @@ class TestContinuously:
             assert read(artifacts, of)["message_count"] == 2
 
     async def test_what_was_killed_before_the_cursor_moved_is_repeated_without_harm(
-        self, parts: Parts, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
+        self, parts: Resources, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
     ) -> None:
         await project()
         fleet = Fleet(parts.database, parts.clock)
@@ -325,7 +325,7 @@ class TestContinuously:
 
     @pytest.mark.parametrize("lost", ["events", "folder", "time"])
     async def test_a_folder_that_was_left_behind_is_filled_again(
-        self, parts: Parts, artifacts: Artifacts, project: Callable[[], Awaitable[int]], lost: str
+        self, parts: Resources, artifacts: Artifacts, project: Callable[[], Awaitable[int]], lost: str
     ) -> None:
         await keep(parts, [a_post(1)])
         await project()
@@ -349,7 +349,7 @@ class TestContinuously:
         assert (await fleet.get_fact(CURSOR))["filling"] is None
 
     async def test_only_the_leader_writes(
-        self, parts: Parts, artifacts: Artifacts, posts: Posts, leader: Leader
+        self, parts: Resources, artifacts: Artifacts, posts: Posts, leader: Leader
     ) -> None:
         await keep(parts, [a_post(1)])
         await leader.resign()
@@ -385,7 +385,7 @@ class TestExport:
         return CommandLine(tmp_path, DATABASE_URL=sqlite_copy)
 
     async def _collect(self, url: str) -> None:
-        async with open_parts(Settings(database_url=url)) as parts:
+        async with open_resources(Settings(database_url=url)) as parts:
             await keep(parts, [a_post(1), a_post(2, at=DAY + timedelta(days=1))], name="harbour", target="@harbour")
             await keep(parts, [a_post(1, chat=7)], stream="telegram:7", name="seven", target="7")
             await keep(parts, [Item("x", 1)], stream="news", name="news")

@@ -18,7 +18,7 @@ from command_line import CommandLine, eventually
 from floodmark.operations.health import health_of
 from floodmark.store.database import SqliteDatabase
 from floodmark.testing.factories import Opened
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 from floodmark.wiring.write_check import WriteCheck
 
 pytest_plugins = ("backends",)
@@ -89,7 +89,7 @@ async def test_a_server_that_takes_no_writes_is_not_ok(postgres_only: Opened) ->
     assert "read-only transaction" in report["database"]
 
 
-async def _let(parts: Parts, change: str) -> None:
+async def _let(parts: Resources, change: str) -> None:
     """Change a setting of the database, which new sessions begin with."""
     async with parts.database.writing() as connection:
         await connection.execute(text("SET TRANSACTION READ WRITE"))

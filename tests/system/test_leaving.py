@@ -17,7 +17,7 @@ from floodmark.store.database import open_database
 from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
 from floodmark.testing.eventually import eventually
-from floodmark.wiring.parts import open_parts
+from floodmark.wiring.resources import open_resources
 from floodmark.worker.worker import Worker
 from servers import Postgres
 
@@ -104,7 +104,7 @@ async def test_a_worker_is_told_to_drain_before_it_looks_by_itself(
 ) -> None:
     monkeypatch.setattr(roles, "_PRESENCE", timedelta(hours=1))
     settings, stop = Settings(database_url=migrated_url), asyncio.Event()
-    async with open_parts(settings) as here, open_parts(settings) as elsewhere:
+    async with open_resources(settings) as here, open_resources(settings) as elsewhere:
         role, office = roles.WorkerRole(here, {}), LocalOffice(elsewhere, Actor(who="ada", via="api"))
         running = asyncio.create_task(role.run(stop))
         await eventually(office.workers)

@@ -15,7 +15,7 @@ from floodmark.outbound.limits import Limits
 from floodmark.settings import Settings
 from floodmark.store.jobs import Jobs
 from floodmark.store.tables import limits as table
-from floodmark.wiring.parts import open_parts
+from floodmark.wiring.resources import open_resources
 from system.stores import AnyDatabase, Crew, a_spec
 
 SCOPE = "telegram:reader1"
@@ -121,7 +121,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
 
 
 async def _set_a_limit(folder: Path) -> None:
-    async with open_parts(Settings(database_url=f"sqlite:///{folder}/.floodmark/floodmark.db")) as parts:
+    async with open_resources(Settings(database_url=f"sqlite:///{folder}/.floodmark/floodmark.db")) as parts:
         await Limits(parts.database, parts.clock).set(KEY, timedelta(hours=1), "FloodWait", rate=0.5)
 
 

@@ -12,7 +12,7 @@ from floodmark.model.outcome import Dead, Done, Retry, Snooze
 from floodmark.operations.local import LocalOffice
 from floodmark.store.audit import Actor
 from floodmark.testing.factories import AT_ONCE, Opened, settle, take
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 from system.stores import a_spec
 
 pytest_plugins = ("backends",)
@@ -27,7 +27,7 @@ async def told(look: Look) -> list[str]:
     return [f"{entry.level} {entry.event}: {entry.text}" for entry in await look.entries()]
 
 
-async def relay(parts: Parts) -> None:
+async def relay(parts: Resources) -> None:
     async def publish(_events: object) -> None:
         """To nobody: their positions are what counts."""
 

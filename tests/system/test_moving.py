@@ -28,10 +28,10 @@ from command_line import CommandLine
 from floodmark.client import Client
 from floodmark.errors import Conflict, InvalidInput, Unavailable
 from floodmark.importers.apscheduler import read_job
-from floodmark.importers.foreign import stored_jobs
-from floodmark.importers.moved import MovedJobs, NewJob, Which
+from floodmark.importers.apscheduler_store import stored_jobs
+from floodmark.importers.handover import MovedJobs, NewJob, Which
 from floodmark.importers.shadow import KEPT, ParityReport, Shadow
-from floodmark.importers.stored_shadow import Record, ShadowFires
+from floodmark.importers.shadow_fires import Record, ShadowFires
 from floodmark.model.ids import new_id
 from floodmark.model.job import SCHEDULER_VERSION, Overlap, Policy, ScheduleType, When
 from floodmark.model.spec import JobSpec
@@ -44,7 +44,7 @@ from floodmark.store.tables import job_executions, jobs, shadow_fires
 from floodmark.testing.clock import SetClock
 from floodmark.testing.eventually import eventually
 from floodmark.triggers import instants, trigger_of
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 from system.stores import a_spec, put_execution
 
 pytestmark = pytest.mark.spec("V11", "E10")
@@ -54,13 +54,13 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 @pytest.fixture
-async def parts(migrated_url: str) -> AsyncIterator[Parts]:
-    async with open_parts(Settings(database_url=migrated_url)) as opened:
+async def parts(migrated_url: str) -> AsyncIterator[Resources]:
+    async with open_resources(Settings(database_url=migrated_url)) as opened:
         yield opened
 
 
 @pytest.fixture
-def moving(parts: Parts) -> LocalMoving:
+def moving(parts: Resources) -> LocalMoving:
     return LocalMoving(LocalOffice(parts, ACTOR))
 
 
@@ -70,7 +70,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     return CommandLine(tmp_path)
 
 
-async def old_job(parts: Parts, name: str, **columns: Any) -> str:
+async def old_job(parts: Resources, name: str, **columns: Any) -> str:
     """A row as the old scheduler has it, made two days ago."""
     row = {
         "job_id": new_id(),
@@ -87,17 +87,17 @@ async def old_job(parts: Parts, name: str, **columns: Any) -> str:
     return str(row["job_id"])
 
 
-async def old_run(parts: Parts, job_id: str, at: datetime, **columns: Any) -> None:
+async def old_run(parts: Resources, job_id: str, at: datetime, **columns: Any) -> None:
     """What the old scheduler writes down."""
     await put_execution(parts.database, **{"job_id": job_id, "scheduled_for": at, **columns})  # type: ignore[arg-type]
 
 
-async def rows_of(parts: Parts, table: Any) -> list[dict[str, Any]]:
+async def rows_of(parts: Resources, table: Any) -> list[dict[str, Any]]:
     async with parts.database.reading() as connection:
         return [dict(row) for row in (await connection.execute(select(table))).mappings()]
 
 
-async def recorded(parts: Parts, job_id: str) -> list[datetime]:
+async def recorded(parts: Resources, job_id: str) -> list[datetime]:
     return sorted(row["scheduled_for"] for row in await rows_of(parts, shadow_fires) if row["job_id"] == job_id)
 
 
@@ -109,7 +109,7 @@ async def shadowed(moving: LocalMoving, back: timedelta = 8 * HOUR) -> None:
 # The shadow
 
 
-async def test_the_shadow_records_what_would_be_fired_and_fires_nothing(parts: Parts, moving: LocalMoving) -> None:
+async def test_the_shadow_records_what_would_be_fired_and_fires_nothing(parts: Resources, moving: LocalMoving) -> None:
     job_id = await old_job(parts, "news")
     paused = await old_job(parts, "paused", paused=True)
     broken = await old_job(parts, "broken", cron_expression="61 * * * *")
@@ -126,7 +126,7 @@ async def test_the_shadow_records_what_would_be_fired_and_fires_nothing(parts: P
     assert await rows_of(parts, jobs) == before
 
 
-async def test_the_scheduler_leaves_the_rows_of_the_old_one_alone(parts: Parts) -> None:
+async def test_the_scheduler_leaves_the_rows_of_the_old_one_alone(parts: Resources) -> None:
     await old_job(parts, "news")
     before = await rows_of(parts, jobs)
     role = SchedulerRole(parts)
@@ -137,7 +137,7 @@ async def test_the_scheduler_leaves_the_rows_of_the_old_one_alone(parts: Parts) 
 
 
 async def test_a_step_that_is_repeated_or_done_by_another_process_records_nothing_twice(
-    parts: Parts, moving: LocalMoving
+    parts: Resources, moving: LocalMoving
 ) -> None:
     await old_job(parts, "often", schedule_type="interval", interval_seconds=60)
     await shadowed(moving, 2 * HOUR)
@@ -153,7 +153,7 @@ async def test_a_step_that_is_repeated_or_done_by_another_process_records_nothin
 
 
 async def test_a_shadow_that_is_on_goes_on_as_it_is_and_one_that_is_stopped_forgets(
-    parts: Parts, moving: LocalMoving
+    parts: Resources, moving: LocalMoving
 ) -> None:
     await old_job(parts, "news")
     await shadowed(moving)
@@ -174,7 +174,7 @@ async def test_a_shadow_that_is_on_goes_on_as_it_is_and_one_that_is_stopped_forg
 
 async def test_a_shadow_that_was_away_catches_up_bit_by_bit_and_old_fires_are_pruned(sqlite_url: str) -> None:
     clock = SetClock(datetime(2026, 6, 1, 12, tzinfo=UTC))
-    async with open_parts(Settings(database_url=sqlite_url), clock=clock) as parts:
+    async with open_resources(Settings(database_url=sqlite_url), clock=clock) as parts:
         job_id = await old_job(parts, "news", created_at=clock.now() - DAY)
         fires = ShadowFires(parts.database, clock)
         shadow = Shadow(fires)
@@ -193,7 +193,7 @@ async def test_a_shadow_that_was_away_catches_up_bit_by_bit_and_old_fires_are_pr
 
 async def test_a_changed_schedule_counts_from_its_change(sqlite_url: str) -> None:
     clock = SetClock(datetime(2026, 6, 1, 12, 0, tzinfo=UTC))
-    async with open_parts(Settings(database_url=sqlite_url), clock=clock) as parts:
+    async with open_resources(Settings(database_url=sqlite_url), clock=clock) as parts:
         office = LocalOffice(parts, ACTOR)
         job_id = await old_job(parts, "news", created_at=clock.now() - DAY)
         moving = LocalMoving(office)
@@ -205,7 +205,7 @@ async def test_a_changed_schedule_counts_from_its_change(sqlite_url: str) -> Non
         assert [instant.minute for instant in await recorded(parts, job_id)] == [40, 50]
 
 
-async def test_the_leader_records_by_itself(parts: Parts, moving: LocalMoving) -> None:
+async def test_the_leader_records_by_itself(parts: Resources, moving: LocalMoving) -> None:
     await old_job(parts, "news")
     await moving.start(5 * HOUR)
     stop = asyncio.Event()
@@ -225,7 +225,7 @@ async def test_the_leader_records_by_itself(parts: Parts, moving: LocalMoving) -
 # The report
 
 
-async def some_hours(parts: Parts, moving: LocalMoving, job_id: str) -> list[datetime]:
+async def some_hours(parts: Resources, moving: LocalMoving, job_id: str) -> list[datetime]:
     """Some hours of an hourly job: the instants, of which the third has no run and the sixth has two."""
     await shadowed(moving)
     expected = await recorded(parts, job_id)
@@ -235,7 +235,9 @@ async def some_hours(parts: Parts, moving: LocalMoving, job_id: str) -> list[dat
     return expected
 
 
-async def test_the_report_finds_one_injected_miss_and_one_injected_double(parts: Parts, moving: LocalMoving) -> None:
+async def test_the_report_finds_one_injected_miss_and_one_injected_double(
+    parts: Resources, moving: LocalMoving
+) -> None:
     job_id = await old_job(parts, "news")
     good = await old_job(parts, "good", cron_expression="30 * * * *")
     expected = await some_hours(parts, moving, job_id)
@@ -261,7 +263,7 @@ async def test_the_report_finds_one_injected_miss_and_one_injected_double(parts:
     assert narrow.jobs[0].matched == 0
 
 
-async def test_jobs_that_cannot_be_compared_say_why(parts: Parts, moving: LocalMoving) -> None:
+async def test_jobs_that_cannot_be_compared_say_why(parts: Resources, moving: LocalMoving) -> None:
     await old_job(parts, "broken", cron_expression="61 * * * *")
     await old_job(parts, "demand", schedule_type="event")
     await old_job(parts, "rarely", cron_expression="0 0 29 2 *")
@@ -277,7 +279,7 @@ async def test_jobs_that_cannot_be_compared_say_why(parts: Parts, moving: LocalM
 
 
 @pytest.fixture(params=["TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "VARCHAR(40)", "DOUBLE PRECISION"])
-async def kind(request: pytest.FixtureRequest, parts: Parts) -> AsyncIterator[str]:
+async def kind(request: pytest.FixtureRequest, parts: Resources) -> AsyncIterator[str]:
     """How a table "old Runs" tells the time. It goes with the test; what else is in the database stays."""
     async with parts.database.writing() as connection:
         await connection.execute(text(f'CREATE TABLE "old Runs" ("the ""job" VARCHAR(80), at {request.param})'))
@@ -286,7 +288,7 @@ async def kind(request: pytest.FixtureRequest, parts: Parts) -> AsyncIterator[st
         await connection.execute(text('DROP TABLE "old Runs"'))
 
 
-async def test_the_old_scheduler_may_have_a_table_of_its_own(parts: Parts, moving: LocalMoving, kind: str) -> None:
+async def test_the_old_scheduler_may_have_a_table_of_its_own(parts: Resources, moving: LocalMoving, kind: str) -> None:
     job_id = await old_job(parts, "news")
     await shadowed(moving)
     expected = await recorded(parts, job_id)
@@ -303,7 +305,9 @@ async def test_the_old_scheduler_may_have_a_table_of_its_own(parts: Parts, movin
     assert (news.matched, news.missed_at) == (len(expected) - 1, (expected[0],))
 
 
-async def test_a_name_that_the_database_does_not_know_reaches_no_statement(parts: Parts, moving: LocalMoving) -> None:
+async def test_a_name_that_the_database_does_not_know_reaches_no_statement(
+    parts: Resources, moving: LocalMoving
+) -> None:
     await old_job(parts, "news")
     await shadowed(moving, HOUR)
     hostile = [
@@ -323,7 +327,7 @@ async def test_a_name_that_the_database_does_not_know_reaches_no_statement(parts
 # The move
 
 
-async def test_jobs_move_over_and_back_in_one_step_with_an_audit(parts: Parts, moving: LocalMoving) -> None:
+async def test_jobs_move_over_and_back_in_one_step_with_an_audit(parts: Resources, moving: LocalMoving) -> None:
     await old_job(parts, "a", tags=["x"])
     await old_job(parts, "b", tags=["x", "y"], domain="example.org")
     await old_job(parts, "c")
@@ -349,7 +353,7 @@ async def test_jobs_move_over_and_back_in_one_step_with_an_audit(parts: Parts, m
 
 async def test_what_was_due_before_the_move_is_not_fired_again(sqlite_url: str) -> None:
     clock = SetClock(datetime(2026, 6, 1, 12, 0, 30, tzinfo=UTC))
-    async with open_parts(Settings(database_url=sqlite_url), clock=clock) as parts:
+    async with open_resources(Settings(database_url=sqlite_url), clock=clock) as parts:
         job_id = await old_job(parts, "news", created_at=clock.now() - DAY, cron_expression="* * * * *")
         await old_job(parts, "once", created_at=clock.now() - DAY, schedule_type="immediate")
         role = SchedulerRole(parts)
@@ -367,7 +371,7 @@ async def test_what_was_due_before_the_move_is_not_fired_again(sqlite_url: str) 
         assert fired == [1, 2]
 
 
-async def test_a_move_that_cannot_be_done_for_all_is_done_for_none(parts: Parts, moving: LocalMoving) -> None:
+async def test_a_move_that_cannot_be_done_for_all_is_done_for_none(parts: Resources, moving: LocalMoving) -> None:
     await old_job(parts, "good")
     await old_job(parts, "broken", cron_expression="61 * * * *")
     with pytest.raises(Conflict, match=r"broken: .*bad minute"):
@@ -500,7 +504,7 @@ def test_one_bad_line_keeps_all_from_being_imported_unless_it_is_left_out(cli: C
 
 def test_a_report_with_differences_ends_with_one(cli: CommandLine) -> None:
     async def stock() -> None:
-        async with open_parts(Settings(database_url=f"sqlite:///{cli.folder}/.floodmark/floodmark.db")) as parts:
+        async with open_resources(Settings(database_url=f"sqlite:///{cli.folder}/.floodmark/floodmark.db")) as parts:
             job_id = await old_job(parts, "news")
             await some_hours(parts, LocalMoving(LocalOffice(parts, ACTOR)), job_id)
 

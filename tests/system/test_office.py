@@ -15,13 +15,13 @@ from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.settings import Settings
 from floodmark.store.audit import Actor
 from floodmark.testing.factories import settle, take
-from floodmark.wiring.parts import open_parts
+from floodmark.wiring.resources import open_resources
 from system.stores import a_spec
 
 
 @pytest.fixture
 async def office(migrated_url: str) -> AsyncIterator[LocalOffice]:
-    async with open_parts(Settings(database_url=migrated_url)) as parts:
+    async with open_resources(Settings(database_url=migrated_url)) as parts:
         yield LocalOffice(parts, Actor(who="ada", via="api", request_id="r1"))
 
 
@@ -152,7 +152,7 @@ async def test_a_job_that_is_added_again_replaces_the_one_of_its_name(migrated_u
     settings = Settings(database_url=migrated_url, job_replace_existing_instance=True)
     assert settings.default_policy().overlap is Overlap.SKIP
     assert Settings(job_overlap=Overlap.REPLACE).default_policy().overlap is Overlap.REPLACE
-    async with open_parts(settings) as parts:
+    async with open_resources(settings) as parts:
         office = LocalOffice(parts, Actor(who="ada", via="cli"))
         first = await office.add_job(a_spec(name="news", tags=("a",), depends_on=()))
         running = await office.run_job("news")
@@ -166,6 +166,6 @@ async def test_a_job_that_is_added_again_replaces_the_one_of_its_name(migrated_u
         assert await told(office, "job:news") == ["job.replaced", "job.paused", "job.run", "job.added"]
         # One without a name of its own still gets another.
         assert (await office.add_job(a_spec("news"))).name == "news-2"
-    async with open_parts(Settings(database_url=migrated_url)) as parts:
+    async with open_resources(Settings(database_url=migrated_url)) as parts:
         with pytest.raises(Conflict, match="already a job 'news'"):
             await LocalOffice(parts, Actor(who="ada", via="cli")).add_job(a_spec(name="news"))

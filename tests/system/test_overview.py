@@ -24,7 +24,7 @@ from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.store.audit import Actor
 from floodmark.store.fleet import Fleet
 from floodmark.testing.factories import Opened, given_executions, given_job, given_lease, given_queued, settle
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 pytest_plugins = ("backends",)
 pytestmark = pytest.mark.spec("V8", "V9")
@@ -39,16 +39,16 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 
 @pytest.fixture
-async def parts(opened: Opened) -> AsyncIterator[Parts]:
+async def parts(opened: Opened) -> AsyncIterator[Resources]:
     async with opened() as parts:
         yield parts
 
 
-def office_of(parts: Parts) -> LocalOffice:
+def office_of(parts: Resources) -> LocalOffice:
     return LocalOffice(parts, Actor(who="ada"))
 
 
-async def stock(parts: Parts) -> None:
+async def stock(parts: Resources) -> None:
     """Something of everything."""
     given, fleet = (parts.database, parts.clock), Fleet(parts.database, parts.clock)
     busy = await given_lease(parts, name="busy")
@@ -73,7 +73,7 @@ async def stock(parts: Parts) -> None:
     await Glance(*given).measure(telegram_max_age=DAY)
 
 
-async def test_an_overview_tells_what_runs_waits_fails_and_how_fresh_it_is(parts: Parts) -> None:
+async def test_an_overview_tells_what_runs_waits_fails_and_how_fresh_it_is(parts: Resources) -> None:
     empty = await office_of(parts).overview()
     assert (empty.leader, empty.scheduler, empty.running, empty.measured_at) == (None, "down", [], None)
     assert "nobody leads" in shown(empty, 100)
@@ -104,7 +104,7 @@ async def test_an_overview_tells_what_runs_waits_fails_and_how_fresh_it_is(parts
     assert seen.measured_at is not None
 
 
-async def test_far_away_it_is_the_same(parts: Parts) -> None:
+async def test_far_away_it_is_the_same(parts: Resources) -> None:
     await stock(parts)
     async with served(parts) as api:
         answer = await api.get("overview")
@@ -115,7 +115,7 @@ async def test_far_away_it_is_the_same(parts: Parts) -> None:
 
 
 @pytest.mark.parametrize("name", ["overview", "letters"])
-async def test_it_is_read_by_indexes_only(parts: Parts, name: str) -> None:
+async def test_it_is_read_by_indexes_only(parts: Resources, name: str) -> None:
     """Whoever watches asks every second: the history may have a million rows."""
     await stock(parts)
     statements: list[tuple[str, Any]] = []
@@ -140,7 +140,7 @@ async def test_it_is_read_by_indexes_only(parts: Parts, name: str) -> None:
             assert not any(words in plan for words in whole), f"{statement}\n{plan}"
 
 
-async def plan_of(parts: Parts, statement: str, values: Any) -> str:
+async def plan_of(parts: Resources, statement: str, values: Any) -> str:
     async with parts.database.writing() as connection:
         if parts.database.dialect == "postgresql":
             await connection.execute(text("SET LOCAL enable_seqscan = off"))

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from floodmark.store.connecting import Connection
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.postgres import keeping
+from floodmark.store.postgres_connection import Connection
 from floodmark.testing.factories import Opened
 
 pytest_plugins = ("backends",)

@@ -15,7 +15,7 @@ from floodmark.schemas import names, schema
 from floodmark.sinks.relay import Relay
 from floodmark.store.events import EventLog
 from floodmark.testing.factories import TTL, Opened
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 from system.channel_posts import DAY, HARBOUR, a_post, keep, validate
 
 pytest_plugins = ("backends",)
@@ -47,12 +47,12 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 
 @pytest.fixture
-async def parts(opened: Opened) -> AsyncIterator[Parts]:
+async def parts(opened: Opened) -> AsyncIterator[Resources]:
     async with opened() as parts:
         yield parts
 
 
-async def relayed(parts: Parts) -> list[dict[str, str]]:
+async def relayed(parts: Resources) -> list[dict[str, str]]:
     """What is in the Redis stream after one step of the leader's relay."""
     leader = Leader(parts.leases, parts.events, name="leader", holder=parts.name, ttl=TTL)
     await leader.step()
@@ -63,7 +63,7 @@ async def relayed(parts: Parts) -> list[dict[str, str]]:
 
 
 @pytest.mark.spec("T7")
-async def test_a_new_post_is_told_once_and_with_everything(parts: Parts) -> None:
+async def test_a_new_post_is_told_once_and_with_everything(parts: Resources) -> None:
     await keep(parts, [a_post(7, 'Say "hi" 👍\n', **EVERYTHING)], tenant_id="t:1", user_id='u"1')
     await keep(parts, [a_post(7, 'Say "hi" 👍\n', **{**EVERYTHING, "views": 99})])
 
@@ -82,7 +82,7 @@ async def test_a_new_post_is_told_once_and_with_everything(parts: Parts) -> None
 
 
 @pytest.mark.spec("T7")
-async def test_edits_and_deletions_have_events_of_their_own(parts: Parts) -> None:
+async def test_edits_and_deletions_have_events_of_their_own(parts: Resources) -> None:
     await keep(parts, [a_post(1, "one"), a_post(2, "two")])
     await keep(parts, [a_post(1, "uno"), a_post(2, "two")])
     await keep(parts, [a_post(1, "uno", gone=True)])
@@ -106,7 +106,7 @@ async def test_edits_and_deletions_have_events_of_their_own(parts: Parts) -> Non
 
 
 @pytest.mark.spec("T7")
-async def test_readers_of_the_store_are_told_the_same(parts: Parts) -> None:
+async def test_readers_of_the_store_are_told_the_same(parts: Resources) -> None:
     await keep(parts, [a_post(1, "one")], tenant_id="acme", stream=f"telegram:acme:{HARBOUR}")
     await keep(parts, [Item("page:1", {"n": 1}, DAY)], stream=f"telegram:{HARBOUR}")
     await keep(parts, [a_post(5, "in a stream of another kind")], stream="news")
@@ -124,7 +124,7 @@ async def test_readers_of_the_store_are_told_the_same(parts: Parts) -> None:
 
 
 @pytest.mark.spec("T7")
-async def test_a_crash_before_the_commit_repeats_the_event_under_its_id(parts: Parts) -> None:
+async def test_a_crash_before_the_commit_repeats_the_event_under_its_id(parts: Resources) -> None:
     await keep(parts, [a_post(1)])
     heard: list[str] = []
 
@@ -141,7 +141,7 @@ async def test_a_crash_before_the_commit_repeats_the_event_under_its_id(parts: P
     assert heard[0] == heard[1]
 
 
-async def test_the_day_in_the_key_is_that_of_utc(parts: Parts) -> None:
+async def test_the_day_in_the_key_is_that_of_utc(parts: Resources) -> None:
     await keep(parts, [a_post(1, at=DAY - timedelta(seconds=1)), a_post(2, at=DAY)])
 
     keys = [json.loads(entry["data"])["idempotency_key"] for entry in await relayed(parts)]

@@ -20,7 +20,7 @@ from floodmark.store.audit import Actor
 from floodmark.store.port import Extended, Leasing, Settled, Settlement
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import AT_ONCE, TTL, Opened, given_executions, given_job, given_queued, settle, take
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 NORMAL, KNOWN = "crawler:jobs:normal", "crawler:jobs:known"
 
@@ -59,19 +59,19 @@ class OutOfReach(SlowToTell):
 
 
 @pytest.fixture
-async def parts(redis_on_sqlite: Opened) -> AsyncIterator[Parts]:
+async def parts(redis_on_sqlite: Opened) -> AsyncIterator[Resources]:
     async with redis_on_sqlite() as parts:
         yield parts
 
 
 @pytest.fixture
-def redis(parts: Parts) -> Redis:
+def redis(parts: Resources) -> Redis:
     assert parts.redis is not None
     return parts.redis
 
 
 def slow(
-    parts: Parts, meanwhile: Callable[[], Awaitable[object]], store: type[SlowToTell] = SlowToTell
+    parts: Resources, meanwhile: Callable[[], Awaitable[object]], store: type[SlowToTell] = SlowToTell
 ) -> RedisStreamsQueue:
     """The queue of a worker that is slow to tell Redis what it told the store."""
     assert parts.redis is not None
@@ -81,13 +81,13 @@ def slow(
     return RedisStreamsQueue(parts.redis, leasing, fallback, parts.events, prefix=prefix, patience=patience)
 
 
-async def waker_of(parts: Parts) -> Waker:
+async def waker_of(parts: Resources) -> Waker:
     leader = Leader(parts.leases, parts.events, name="leader", holder=parts.name, ttl=TTL)
     await leader.step()
     return Waker(parts.upkeep, parts.queue, leader)
 
 
-async def snoozed_and_woken(parts: Parts) -> str:
+async def snoozed_and_woken(parts: Resources) -> str:
     """An execution that was queued anew while its worker had yet to take the old entry away."""
     waker = await waker_of(parts)
     worker = slow(parts, waker.step)
@@ -99,7 +99,7 @@ async def snoozed_and_woken(parts: Parts) -> str:
 
 
 @pytest.mark.spec("G2", "E7")
-async def test_one_that_is_woken_before_its_entry_is_gone_can_be_taken(parts: Parts, redis: Redis) -> None:
+async def test_one_that_is_woken_before_its_entry_is_gone_can_be_taken(parts: Resources, redis: Redis) -> None:
     execution_id = await snoozed_and_woken(parts)
 
     [lease] = await take(parts)
@@ -111,7 +111,7 @@ async def test_one_that_is_woken_before_its_entry_is_gone_can_be_taken(parts: Pa
 
 
 @pytest.mark.spec("G2", "V2")
-async def test_a_late_acknowledgement_leaves_the_newer_entry_known(parts: Parts, redis: Redis) -> None:
+async def test_a_late_acknowledgement_leaves_the_newer_entry_known(parts: Resources, redis: Redis) -> None:
     """What nobody knows is swept away: it would be lost with a worker that dies between reading and claiming."""
     execution_id = await snoozed_and_woken(parts)
     await redis.xreadgroup(GROUP, "dead", {NORMAL: ">"})
@@ -122,7 +122,7 @@ async def test_a_late_acknowledgement_leaves_the_newer_entry_known(parts: Parts,
 
 
 @pytest.mark.spec("G2", "E7")
-async def test_one_that_is_parked_and_woken_at_once_can_be_taken(parts: Parts, redis: Redis) -> None:
+async def test_one_that_is_parked_and_woken_at_once_can_be_taken(parts: Resources, redis: Redis) -> None:
     """The second of one job has to wait for the first, which may end very soon."""
     waker, job_id = await waker_of(parts), await given_job(parts)
     [first] = await given_executions(parts, [job_id])
@@ -144,7 +144,9 @@ async def test_one_that_is_parked_and_woken_at_once_can_be_taken(parts: Parts, r
 
 
 @pytest.mark.spec("G2", "T13")
-async def test_a_dead_letter_that_is_retried_before_its_entry_is_gone_can_be_taken(parts: Parts, redis: Redis) -> None:
+async def test_a_dead_letter_that_is_retried_before_its_entry_is_gone_can_be_taken(
+    parts: Resources, redis: Redis
+) -> None:
     office = LocalOffice(parts, Actor(who="test"))
     [execution_id] = await given_queued(parts)
 
@@ -164,7 +166,7 @@ async def test_a_dead_letter_that_is_retried_before_its_entry_is_gone_can_be_tak
 
 @pytest.mark.spec("G2", "G7")
 async def test_one_that_is_handed_back_while_another_worker_finds_it_taken_can_be_taken(
-    parts: Parts, redis: Redis
+    parts: Resources, redis: Redis
 ) -> None:
     """Two entries of one execution: the leader put it again after all, as one may that was slow."""
     [execution_id] = await given_queued(parts)
@@ -184,7 +186,7 @@ async def test_one_that_is_handed_back_while_another_worker_finds_it_taken_can_b
 
 
 @pytest.mark.spec("G2")
-async def test_what_was_read_but_could_not_be_claimed_can_be_taken(parts: Parts, redis: Redis) -> None:
+async def test_what_was_read_but_could_not_be_claimed_can_be_taken(parts: Resources, redis: Redis) -> None:
     """By whoever asks next, not only when it has lain there for the length of a lease."""
     ids = await given_queued(parts, 3)
     worker = slow(parts, parts.leasing.prepare, OutOfReach)

@@ -17,7 +17,7 @@ from floodmark.settings import Settings
 from floodmark.sinks.relay import Relay
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import TTL, given_lease
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 from servers import Valkey
 
 QUICK = RetryPolicy(attempts=1000, base=timedelta(milliseconds=1), longest=timedelta(milliseconds=20))
@@ -32,7 +32,7 @@ def own() -> Iterator[Valkey]:
 class Leading:
     """The leader of a fleet with five events to tell, and a Redis that is down."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Resources) -> None:
         self.parts, self.told = parts, list[CallRetried]()
         parts.events.listen(CallRetried, self.told.append)
         self.leader = Leader(parts.leases, parts.events, name="leader", holder=parts.name, ttl=timedelta(minutes=5))
@@ -51,7 +51,7 @@ class Leading:
 async def leading(migrated_url: str, own: Valkey) -> AsyncIterator[Leading]:
     own.revive()
     own.flush()
-    async with open_parts(Settings(database_url=migrated_url, redis_url=own.url, hostname="test")) as parts:
+    async with open_resources(Settings(database_url=migrated_url, redis_url=own.url, hostname="test")) as parts:
         leading = Leading(parts)
         await leading.leader.step()
         await parts.keeping.keep(await given_lease(parts, ttl=4 * TTL), Batch([Item(str(n), n) for n in range(5)]))

@@ -21,20 +21,20 @@ from floodmark.settings import Settings
 from floodmark.sources.telegram.accounts import Accounts
 from floodmark.store.audit import Actor
 from floodmark.store.tables import accounts, triggers
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 
 ADA = Actor(who="ada")
 SECRET = "a secret of a webhook"
 
 
-async def store_secrets(parts: Parts) -> None:
+async def store_secrets(parts: Resources) -> None:
     vault = Vault.of(parts.settings)
     await Accounts(parts.database, parts.clock, vault).add("reader", api_id=1, api_hash="h", session="s3cr3t")
     triggers = TriggerOffice(LocalOffice(parts, ADA))
     await triggers.add(NewTrigger(kind="webhook", pattern="/a", secret=SECRET))
 
 
-async def marks(parts: Parts) -> set[str]:
+async def marks(parts: Resources) -> set[str]:
     """The marks of the keys in use; every secret opens with what a process of these settings knows."""
     vault = Vault.of(parts.settings)
     async with parts.database.reading() as connection:
@@ -56,7 +56,7 @@ class Killed(Vault):
 async def test_a_key_file_is_rotated_and_a_kill_at_any_point_loses_nothing(tmp_path: Path) -> None:
     home = tmp_path / "home"
     settings = Settings(database_url=f"sqlite:///{home}/floodmark.db", floodmark_home=home)
-    async with open_parts(settings) as parts:
+    async with open_resources(settings) as parts:
         await store_secrets(parts)
         [old] = await marks(parts)
     command = [sys.executable, "-m", "floodmark", "--set", f"DATABASE_URL={settings.database_url}"]
@@ -66,7 +66,7 @@ async def test_a_key_file_is_rotated_and_a_kill_at_any_point_loses_nothing(tmp_p
     environment = {**os.environ, "FLOODMARK_FAILPOINT": "office.changed:kill"}
     killed = typed(command, tmp_path, environment)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    async with open_parts(settings) as parts:
+    async with open_resources(settings) as parts:
         assert await marks(parts) == {old}
         begun = (home / "secret.key.new").read_text()
         # Behind it, before the new key has its place.
@@ -82,7 +82,7 @@ async def test_a_key_file_is_rotated_and_a_kill_at_any_point_loses_nothing(tmp_p
 
     done = typed(command, tmp_path)
     assert (done.returncode, "1 accounts" in done.stdout) == (0, True), done.stderr
-    async with open_parts(settings) as parts:
+    async with open_resources(settings) as parts:
         assert await marks(parts) == {new}
     assert (home / "secret.key").read_text() == begun
     assert not (home / "secret.key.new").exists()
@@ -95,18 +95,18 @@ async def test_a_key_that_is_set_is_rotated_with_the_old_one_beside_it(migrated_
     before = Settings(database_url=migrated_url, floodmark_secret_key=first)
     after = Settings(database_url=migrated_url, floodmark_secret_key=second, floodmark_secret_key_old=first)
     alone = Settings(database_url=migrated_url, floodmark_secret_key=second)
-    async with open_parts(before) as parts:
+    async with open_resources(before) as parts:
         await store_secrets(parts)
-    async with open_parts(alone) as parts:
+    async with open_resources(alone) as parts:
         with pytest.raises(Conflict, match="wrong key"):
             await rekey(parts.database, parts.clock, Vault.of(alone), ADA)
-    async with open_parts(after) as parts:
+    async with open_resources(after) as parts:
         [old] = await marks(parts)
         done = await rekey(parts.database, parts.clock, Vault.of(after), ADA)
         assert (done.accounts, done.triggers) == (1, 1)
         again = await rekey(parts.database, parts.clock, Vault.of(after), ADA)
         assert (again.accounts, again.triggers) == (0, 0)
-    async with open_parts(alone) as parts:
+    async with open_resources(alone) as parts:
         assert await marks(parts) == {done.key} != {old}
 
 
@@ -116,7 +116,7 @@ async def test_the_database_and_its_folder_are_for_their_owner_alone(tmp_path: P
     settings = Settings(database_url=f"sqlite:///{home}/floodmark.db", floodmark_home=home)
     umask = os.umask(0)
     try:
-        async with open_parts(settings) as parts:
+        async with open_resources(settings) as parts:
             await store_secrets(parts)
             assert modes(home) == {".": 0o700} | dict.fromkeys(
                 ["floodmark.db", "floodmark.db-shm", "floodmark.db-wal", "secret.key"], 0o600
@@ -124,7 +124,7 @@ async def test_the_database_and_its_folder_are_for_their_owner_alone(tmp_path: P
         # As an earlier version has left them.
         home.chmod(0o755)
         (home / "floodmark.db").chmod(0o644)
-        async with open_parts(settings) as parts:
+        async with open_resources(settings) as parts:
             async with parts.database.writing() as connection:
                 await connection.execute(update(accounts).values(api_id=2))
             assert {mode & 0o077 for mode in modes(home).values()} == {0}

@@ -25,13 +25,13 @@ from floodmark.errors import Unavailable
 from floodmark.model.execution import State
 from floodmark.model.outcome import Done
 from floodmark.observability.events import Events
-from floodmark.process.leaving import MARGIN
+from floodmark.process.forced_exit import MARGIN
 from floodmark.settings import Settings
 from floodmark.store.database import PostgresDatabase, open_database
 from floodmark.store.tables import job_executions
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import given_queued, rows_of, settle, take
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 from servers import Postgres
 
 # The shortest time that a step may take; two of them, and what a busy machine adds.
@@ -62,22 +62,22 @@ async def ended(step: Callable[[], Awaitable[Any]]) -> float:
     return time.monotonic() - began
 
 
-async def read(parts: Parts) -> None:
+async def read(parts: Resources) -> None:
     async with parts.database.reading() as connection:
         await connection.execute(text("SELECT count(*) FROM jobs"))
 
 
-async def write(parts: Parts) -> None:
+async def write(parts: Resources) -> None:
     async with parts.database.writing() as connection:
         await connection.execute(text("DELETE FROM jobs WHERE name = 'nobody'"))
 
 
-async def ping(parts: Parts) -> None:
+async def ping(parts: Resources) -> None:
     assert parts.redis is not None
     await parts.redis.ping()
 
 
-def steps(parts: Parts) -> list[Callable[[], Awaitable[Any]]]:
+def steps(parts: Resources) -> list[Callable[[], Awaitable[Any]]]:
     """One step on each way to the servers."""
     return [
         lambda: parts.signals.notify(Topic.JOBS),

@@ -13,7 +13,7 @@ from floodmark.runtime.roles import SchedulerRole
 from floodmark.store.tables import job_executions
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, given_job, rows_of
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 pytest_plugins = ("backends",)
 
@@ -41,13 +41,13 @@ class SlowLeases:
 
 
 @pytest.fixture
-async def parts(redis_on_postgres: Opened) -> AsyncIterator[Parts]:
+async def parts(redis_on_postgres: Opened) -> AsyncIterator[Resources]:
     async with redis_on_postgres() as parts:
         yield parts
 
 
 @pytest.mark.spec("G1", "G8", "E1")
-async def test_what_fell_due_while_leadership_lapsed_fires_when_it_is_back(parts: Parts) -> None:
+async def test_what_fell_due_while_leadership_lapsed_fires_when_it_is_back(parts: Resources) -> None:
     """Not a whole SCHEDULE_CHECK_INTERVAL later."""
     slow = parts.settings.model_copy(update={"scheduler_leader_ttl": TTL})
     role, stop = SchedulerRole(replace(parts, leases=SlowLeases(parts.leases), settings=slow)), asyncio.Event()

@@ -26,7 +26,7 @@ from floodmark.store.migrate import migrate
 from floodmark.store.tables import job_executions, workers
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import given_job, rows_of
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 from servers import Postgres, Valkey
 
 TTL = 4.0
@@ -46,13 +46,13 @@ class Cluster:
     def __init__(self, database_url: str, redis_url: str, members: list[Member]) -> None:
         self.database_url, self.redis_url, self.members = database_url, redis_url, members
 
-    async def leader(self, parts: Parts) -> Member | None:
+    async def leader(self, parts: Resources) -> Member | None:
         holder = await parts.leases.holder(LEADER)
         # A holder is named after its host, with a random id behind it.
         found = [member for member in self.members if (holder or "").startswith(f"{member.name}-")]
         return found[0] if found else None
 
-    async def fires(self, parts: Parts) -> str:
+    async def fires(self, parts: Resources) -> str:
         """Make a job that is due now; the id of its execution, once it is fired."""
         job_id = await given_job(parts, schedule_type="immediate")
         await parts.signals.notify(Topic.JOBS)
@@ -147,10 +147,10 @@ async def test_another_scheduler_fires_soon(
         await eventually(lambda: is_later(parts, before, known))
 
 
-async def last_seen(parts: Parts, member: Member) -> datetime:
+async def last_seen(parts: Resources, member: Member) -> datetime:
     seen: list[datetime] = [row["seen_until"] for row in await rows_of(parts, workers, hostname=member.name)]
     return max(seen)
 
 
-async def is_later(parts: Parts, member: Member, known: datetime) -> bool:
+async def is_later(parts: Resources, member: Member, known: datetime) -> bool:
     return await last_seen(parts, member) > known

@@ -10,7 +10,7 @@ from floodmark.inbound.intake import Arrival, Intake
 from floodmark.store.database import PostgresDatabase
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 pytest_plugins = ("backends",)
 
@@ -24,13 +24,13 @@ _READ = "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE reln
 
 
 @pytest.fixture
-async def parts(postgres_only: Opened) -> AsyncIterator[Parts]:
+async def parts(postgres_only: Opened) -> AsyncIterator[Resources]:
     async with postgres_only() as parts:
         yield parts
 
 
 @pytest.fixture
-async def typed(parts: Parts) -> AsyncIterator[asyncpg.Connection]:
+async def typed(parts: Resources) -> AsyncIterator[asyncpg.Connection]:
     """SQL by hand."""
     assert isinstance(parts.database, PostgresDatabase)
     url = parts.database.engine.url.set(drivername="postgresql")
@@ -40,7 +40,7 @@ async def typed(parts: Parts) -> AsyncIterator[asyncpg.Connection]:
 
 
 @pytest.mark.spec("V4")
-async def test_a_delivery_reads_each_job_a_few_times(parts: Parts, typed: asyncpg.Connection) -> None:
+async def test_a_delivery_reads_each_job_a_few_times(parts: Resources, typed: asyncpg.Connection) -> None:
     """Jobs came and went, and the server looked while there were none."""
     for statement in (_JOBS, _CHAIN, "DELETE FROM job_dependencies", "DELETE FROM jobs", "ANALYZE jobs", _JOBS):
         await typed.execute(statement)

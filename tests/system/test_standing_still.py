@@ -13,19 +13,19 @@ from floodmark.observability.events import StoreRetried
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.jobs import Jobs
 from floodmark.testing.factories import Opened, given_job
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 pytest_plugins = ("backends",)
 
 
 @pytest.fixture
-async def parts(postgres_only: Opened) -> AsyncIterator[Parts]:
+async def parts(postgres_only: Opened) -> AsyncIterator[Resources]:
     async with postgres_only() as parts:
         yield parts
 
 
 @pytest.mark.spec("G8", "E1")
-async def test_others_wait_for_longer_than_it_can_keep_its_locks(parts: Parts) -> None:
+async def test_others_wait_for_longer_than_it_can_keep_its_locks(parts: Resources) -> None:
     """They get what they want, and its step is done again when it wakes up."""
     await given_job(parts, name="news")
     jobs, database = Jobs(parts.database, parts.clock), parts.database
@@ -50,7 +50,7 @@ async def test_others_wait_for_longer_than_it_can_keep_its_locks(parts: Parts) -
 
 
 @pytest.mark.spec("G8")
-async def test_a_connection_that_the_server_ended_between_two_statements_is_replaced(parts: Parts) -> None:
+async def test_a_connection_that_the_server_ended_between_two_statements_is_replaced(parts: Resources) -> None:
     """As it does with one that stands still in a transaction for too long."""
 
     async def ask_after_the_end() -> None:

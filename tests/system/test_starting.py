@@ -13,7 +13,7 @@ from floodmark import Floodmark
 from floodmark.errors import Conflict, Unreachable
 from floodmark.settings import Settings
 from floodmark.testing.eventually import eventually
-from floodmark.wiring.parts import open_parts
+from floodmark.wiring.resources import open_resources
 from servers import Postgres
 
 KEY = "crawler:installation"
@@ -59,7 +59,7 @@ async def test_a_process_waits_for_a_database_that_does_not_answer_yet(postgres:
         told = Settings(database_url=proxy.url, startup_wait=timedelta(seconds=60))
 
         async def opened() -> str:
-            async with open_parts(told, waits=True) as parts:
+            async with open_resources(told, waits=True) as parts:
                 return parts.name
 
         with capture_logs() as logs:
@@ -74,9 +74,11 @@ async def test_a_process_waits_for_a_database_that_does_not_answer_yet(postgres:
 
         proxy.refuse()
         with pytest.raises(Unreachable, match=r"waited 0.2 s, as STARTUP_WAIT says"):
-            async with open_parts(Settings(database_url=proxy.url, startup_wait=timedelta(seconds=0.2)), waits=True):
+            async with open_resources(
+                Settings(database_url=proxy.url, startup_wait=timedelta(seconds=0.2)), waits=True
+            ):
                 pass
     with pytest.raises(Unreachable, match='"nowhere" does not exist') as unknown:
-        async with open_parts(Settings(database_url=f"{postgres.url.rpartition('/')[0]}/nowhere"), waits=True):
+        async with open_resources(Settings(database_url=f"{postgres.url.rpartition('/')[0]}/nowhere"), waits=True):
             pass
     assert not unknown.value.may_return, "waiting would not help"

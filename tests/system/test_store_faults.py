@@ -16,9 +16,9 @@ from floodmark.model.outcome import Done
 from floodmark.observability.events import Events, StoreRetried
 from floodmark.sinks.sql import SqlSink
 from floodmark.store import local_disk
-from floodmark.store.connecting import Connection
 from floodmark.store.database import PostgresDatabase, SqliteDatabase, open_database
 from floodmark.store.postgres import firing, leasing
+from floodmark.store.postgres_connection import Connection
 from floodmark.store.tables import items, jobs
 from floodmark.testing.clock import SetClock
 from floodmark.testing.contracts.sink import relayed
@@ -35,7 +35,7 @@ from floodmark.testing.factories import (
     settle,
     take,
 )
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 pytest_plugins = ("backends",)
 
@@ -156,7 +156,7 @@ async def test_a_process_refuses_a_schema_that_is_newer_than_itself(opened: Open
         assert len(await take(parts)) == 1
 
 
-async def _typed(parts: Parts, statement: str) -> list[tuple[str, ...]]:
+async def _typed(parts: Resources, statement: str) -> list[tuple[str, ...]]:
     async with parts.database.writing() as connection:
         found = await connection.execute(text(statement))
         return [tuple(row) for row in found] if found.returns_rows else []
@@ -186,7 +186,7 @@ async def test_a_restored_backup_collects_again_and_doubles_nothing(
         assert [row["key"] for row in await rows_of(parts, items)] == ["1", "2", "3"]
 
 
-async def _collect_rest(parts: Parts, job_id: str) -> list[tuple[str, str]]:
+async def _collect_rest(parts: Resources, job_id: str) -> list[tuple[str, str]]:
     """Another run of the job, from where its watermark is; the keys and ids of all events that are sent then."""
     await given_executions(parts, [job_id])
     [lease] = await take(parts)

@@ -27,13 +27,13 @@ from floodmark.settings import Settings
 from floodmark.store.audit import Actor
 from floodmark.store.jobs import Jobs
 from floodmark.store.tables import audit, facts, jobs
-from floodmark.sync.fetching import MOST_BYTES, SLOWEST_BYTES_PER_SECOND
 from floodmark.sync.report import Report
+from floodmark.sync.request import MOST_BYTES, SLOWEST_BYTES_PER_SECOND
 from floodmark.sync.sync import Sync, Syncer
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import count_of, given_job, rows_of
 from floodmark.testing.web.serving import serve_app
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 from system.stores import a_spec
 
 pytestmark = pytest.mark.spec("E6")
@@ -94,14 +94,14 @@ def opened(url: str, publisher: Publisher, **settings: Any) -> Any:
         **settings,
     }
     events = chosen.pop("events", None)
-    return open_parts(Settings(**chosen), events=events)
+    return open_resources(Settings(**chosen), events=events)
 
 
 def counts(report: Report) -> tuple[int, int, int, int]:
     return report.created, report.updated, report.skipped, report.disabled
 
 
-async def state(parts: Parts) -> Any:
+async def state(parts: Resources) -> Any:
     """Everything a sync could change, but for how the last one went."""
     kept = [row for row in await rows_of(parts, facts) if row["name"] != "sync_last"]
     return await rows_of(parts, jobs), await rows_of(parts, audit), kept

@@ -16,7 +16,7 @@ from floodmark.coordination.leases.sql import SqlLeases
 from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.inbound.deliveries import Replayed, Taken
 from floodmark.inbound.intake import Arrival, Intake
-from floodmark.inbound.listening import CHANNELS, ChannelListener, StreamListener, group_of, heard
+from floodmark.inbound.redis_listeners import CHANNELS, ChannelListener, StreamListener, group_of, heard
 from floodmark.inbound.triggers import NewTrigger, TriggerRow, checked
 from floodmark.model.job import ScheduleType, When
 from floodmark.observability.events import Event, Events, StepFailed, TriggersFired, TriggersMatched
@@ -31,7 +31,7 @@ from floodmark.store.tables import job_executions, jobs, trigger_deliveries
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import given_job
 from floodmark.triggers.matching import channel_matches, segments
-from floodmark.wiring.parts import Parts, open_parts
+from floodmark.wiring.resources import Resources, open_resources
 from servers import Valkey
 from system.stores import a_spec
 
@@ -43,7 +43,7 @@ EVENT = When(schedule_type=ScheduleType.EVENT)
 class House:
     """One process, with what a person, a webhook or a message can do to it."""
 
-    def __init__(self, parts: Parts, told: list[Event]) -> None:
+    def __init__(self, parts: Resources, told: list[Event]) -> None:
         self.parts, self.told = parts, told
         self.intake = Intake(parts)
         self.office = LocalOffice(parts, Actor(who="ada", via="api"))
@@ -83,7 +83,7 @@ async def opened(url: str, **settings: Any) -> AsyncIterator[House]:
     for kind in (TriggersFired, TriggersMatched, StepFailed):
         events.listen(kind, told.append)
     wanted = Settings(**{"database_url": url, "floodmark_secret_key": SECRET, **settings})
-    async with open_parts(wanted, events=events) as parts:
+    async with open_resources(wanted, events=events) as parts:
         yield House(parts, told)
 
 

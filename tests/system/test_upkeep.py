@@ -23,7 +23,7 @@ from floodmark.observability.events import (
     LeaderChanged,
     LeaderElectionAttempted,
 )
-from floodmark.scheduler.leftovers import Leftovers
+from floodmark.scheduler.cleanup import Leftovers
 from floodmark.scheduler.pruner import Pruner
 from floodmark.scheduler.requeuer import Requeuer, Waker
 from floodmark.scheduler.rescuer import Rescuer
@@ -65,7 +65,7 @@ from floodmark.testing.factories import (
     state_of,
     take,
 )
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 pytest_plugins = ("backends",)
 pytestmark = pytest.mark.spec("G8")
@@ -80,24 +80,24 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 
 @pytest.fixture
-async def parts(opened: Opened) -> AsyncIterator[Parts]:
+async def parts(opened: Opened) -> AsyncIterator[Resources]:
     async with opened() as parts:
         yield parts
 
 
 @pytest.fixture
-async def other(opened: Opened) -> AsyncIterator[Parts]:
+async def other(opened: Opened) -> AsyncIterator[Resources]:
     """Another process."""
     async with opened() as parts:
         yield parts
 
 
-def a_leader(parts: Parts, *, ttl: timedelta = TTL, name: str = "scheduler-leader") -> Leader:
+def a_leader(parts: Resources, *, ttl: timedelta = TTL, name: str = "scheduler-leader") -> Leader:
     return Leader(parts.leases, parts.events, name=name, holder=parts.name, ttl=ttl)
 
 
 @pytest.fixture
-async def leader(parts: Parts) -> Leader:
+async def leader(parts: Resources) -> Leader:
     leader = a_leader(parts)
     await leader.step()
     return leader
@@ -107,13 +107,13 @@ async def leader(parts: Parts) -> Leader:
 
 
 @pytest.fixture
-def rescuer(parts: Parts, leader: Leader) -> Rescuer:
+def rescuer(parts: Resources, leader: Leader) -> Rescuer:
     return Rescuer(parts.upkeep, parts.queue, leader, parts.events, rescue_max=2)
 
 
 @pytest.mark.spec("E1", "G2")
 class TestRescuer:
-    async def test_what_a_silent_worker_held_goes_back_to_the_queue(self, parts: Parts, rescuer: Rescuer) -> None:
+    async def test_what_a_silent_worker_held_goes_back_to_the_queue(self, parts: Resources, rescuer: Rescuer) -> None:
         """That was no failure, so it costs no attempt."""
         told: list[ExecutionsRescued] = []
         parts.events.listen(ExecutionsRescued, told.append)
@@ -130,7 +130,7 @@ class TestRescuer:
         [again] = await take(parts, worker="b")
         assert (again.execution_id, again.attempt) == (silent.execution_id, 1)
 
-    async def test_what_kills_its_worker_every_time_is_given_up(self, parts: Parts, rescuer: Rescuer) -> None:
+    async def test_what_kills_its_worker_every_time_is_given_up(self, parts: Resources, rescuer: Rescuer) -> None:
         """After so many times without any progress; its job goes on."""
         lease = await given_lease(parts)
         for rescues in (1, 2):
@@ -147,7 +147,7 @@ class TestRescuer:
         assert (job["last_status"], job["paused"]) == ("dead", False)
         assert await take(parts) == []
 
-    async def test_progress_counts_anew(self, parts: Parts, rescuer: Rescuer) -> None:
+    async def test_progress_counts_anew(self, parts: Resources, rescuer: Rescuer) -> None:
         """A long collection on a shaky machine gets there in the end."""
         lease = await given_lease(parts)
         for number in range(6):
@@ -159,7 +159,7 @@ class TestRescuer:
             [lease] = await take(parts)
         assert lease.watermark == {"id": 5}
 
-    async def test_what_was_to_be_cancelled_is_not_run_again(self, parts: Parts, rescuer: Rescuer) -> None:
+    async def test_what_was_to_be_cancelled_is_not_run_again(self, parts: Resources, rescuer: Rescuer) -> None:
         lease = await given_lease(parts)
         await change_executions(parts, [lease.execution_id], cancel_requested="cancelled by operator")
         await expire(parts, lease)
@@ -169,7 +169,7 @@ class TestRescuer:
         assert (row["state"], row["reason"]) == ("cancelled", "cancelled by operator")
         assert await take(parts) == []
 
-    async def test_only_the_leader_rescues(self, parts: Parts, rescuer: Rescuer, leader: Leader) -> None:
+    async def test_only_the_leader_rescues(self, parts: Resources, rescuer: Rescuer, leader: Leader) -> None:
         lease = await given_lease(parts)
         await expire(parts, lease)
         await leader.resign()
@@ -177,7 +177,7 @@ class TestRescuer:
         assert await rescuer.step() is None
         assert await state_of(parts, lease) is State.RUNNING
 
-    async def test_two_rescuers_at_once_rescue_once(self, parts: Parts, other: Parts) -> None:
+    async def test_two_rescuers_at_once_rescue_once(self, parts: Resources, other: Resources) -> None:
         """Two leaders, for a moment."""
         await given_queued(parts, 10)
         await expire(parts, *await take(parts))
@@ -192,17 +192,17 @@ class TestRescuer:
 
 
 @pytest.fixture
-def waker(parts: Parts, leader: Leader) -> Waker:
+def waker(parts: Resources, leader: Leader) -> Waker:
     return Waker(parts.upkeep, parts.queue, leader)
 
 
-async def step(waker: Waker, parts: Parts, worker: str = "w") -> list[Lease]:
+async def step(waker: Waker, parts: Resources, worker: str = "w") -> list[Lease]:
     """One step, and what can be leased then."""
     await waker.step()
     return await take(parts, worker=worker)
 
 
-async def depends(parts: Parts, job_id: str, *needed: str) -> None:
+async def depends(parts: Resources, job_id: str, *needed: str) -> None:
     async with parts.database.writing() as connection:
         for depends_on in needed:
             await connection.execute(insert(job_dependencies).values(job_id=job_id, depends_on=depends_on))
@@ -210,7 +210,7 @@ async def depends(parts: Parts, job_id: str, *needed: str) -> None:
 
 class TestWaker:
     @pytest.mark.spec("T4", "G5")
-    async def test_a_retry_is_woken_when_its_time_has_come(self, parts: Parts, waker: Waker) -> None:
+    async def test_a_retry_is_woken_when_its_time_has_come(self, parts: Resources, waker: Waker) -> None:
         due, not_due = await given_lease(parts), await given_lease(parts)
         await settle(parts, due, Retry(after=AT_ONCE, error="x"))
         await settle(parts, not_due, Retry(after=HOUR, error="x"))
@@ -221,7 +221,7 @@ class TestWaker:
         assert await state_of(parts, not_due) is State.WAITING
 
     @pytest.mark.spec("G5")
-    async def test_a_limit_holds_until_it_is_over(self, parts: Parts, waker: Waker) -> None:
+    async def test_a_limit_holds_until_it_is_over(self, parts: Resources, waker: Waker) -> None:
         """Those under it are woken with it, and not before."""
         told = await given_lease(parts, limit_key="account:1")
         [same] = await given_queued(parts, limit_key="account:1")
@@ -240,7 +240,7 @@ class TestWaker:
         assert {lease.execution_id for lease in await step(waker, parts)} == {told.execution_id, same}
 
     @pytest.mark.spec("E1", "E7")
-    async def test_an_overlap_is_woken_when_the_target_is_free(self, parts: Parts, waker: Waker) -> None:
+    async def test_an_overlap_is_woken_when_the_target_is_free(self, parts: Resources, waker: Waker) -> None:
         held = await given_lease(parts, stream="shared")
         [waiting] = await given_queued(parts, stream="shared")
         assert await take(parts) == []
@@ -250,7 +250,7 @@ class TestWaker:
         assert [lease.execution_id for lease in await step(waker, parts)] == [waiting]
 
     @pytest.mark.spec("E7")
-    async def test_queued_overlaps_of_a_job_run_one_after_the_other(self, parts: Parts, waker: Waker) -> None:
+    async def test_queued_overlaps_of_a_job_run_one_after_the_other(self, parts: Resources, waker: Waker) -> None:
         """The oldest first; a retry of an earlier one goes before later ones."""
         job_id = await given_job(parts, overlap="queue")
         [first] = await given_executions(parts, [job_id])
@@ -271,7 +271,7 @@ class TestWaker:
 
     @pytest.mark.spec("E7")
     async def test_the_newest_replacement_runs_when_the_replaced_ones_have_ended(
-        self, parts: Parts, waker: Waker
+        self, parts: Resources, waker: Waker
     ) -> None:
         """Also if one of the replaced had been waiting for its own turn."""
         job_id = await given_job(parts, overlap="replace")
@@ -285,7 +285,7 @@ class TestWaker:
         assert [lease.execution_id for lease in await step(waker, parts)] == [third]
 
     @pytest.mark.spec("V7")
-    async def test_a_dependency_is_woken_when_all_it_needs_have_succeeded(self, parts: Parts, waker: Waker) -> None:
+    async def test_a_dependency_is_woken_when_all_it_needs_have_succeeded(self, parts: Resources, waker: Waker) -> None:
         """Since its own last run: each round waits for a new success."""
         first, second, job_id = [await given_job(parts) for _ in range(3)]
         await depends(parts, job_id, first, second)
@@ -310,7 +310,9 @@ class TestWaker:
             await settle(parts, lease, Done(), duration=0)
 
     @pytest.mark.spec("V7", "E7")
-    async def test_what_waits_for_its_turn_also_waits_for_what_it_depends_on(self, parts: Parts, waker: Waker) -> None:
+    async def test_what_waits_for_its_turn_also_waits_for_what_it_depends_on(
+        self, parts: Resources, waker: Waker
+    ) -> None:
         """When the run before it has ended, that one's successes are used up."""
         needed, job_id = await given_job(parts), await given_job(parts, overlap="queue")
         await depends(parts, job_id, needed)
@@ -327,7 +329,7 @@ class TestWaker:
         assert [lease.execution_id for lease in await step(waker, parts)] == [queued]
 
     @pytest.mark.spec("V8")
-    async def test_a_paused_job_goes_on_when_it_is_resumed(self, parts: Parts, waker: Waker) -> None:
+    async def test_a_paused_job_goes_on_when_it_is_resumed(self, parts: Resources, waker: Waker) -> None:
         job_id = await given_job(parts)
         [execution_id] = await given_executions(parts, [job_id])
         await change_jobs(parts, [job_id], paused=True)
@@ -338,7 +340,7 @@ class TestWaker:
         assert [lease.execution_id for lease in await step(waker, parts)] == [execution_id]
 
     @pytest.mark.parametrize("hold", list(Hold))
-    async def test_what_waits_for_a_deleted_job_is_cancelled(self, parts: Parts, waker: Waker, hold: Hold) -> None:
+    async def test_what_waits_for_a_deleted_job_is_cancelled(self, parts: Resources, waker: Waker, hold: Hold) -> None:
         job_id = await given_job(parts)
         [execution_id] = await given_executions(parts, [job_id], state=State.WAITING, hold=hold)
         async with parts.database.writing() as connection:
@@ -347,7 +349,7 @@ class TestWaker:
         assert await step(waker, parts) == []
         assert await state_of(parts, execution_id) is State.CANCELLED
 
-    async def test_only_the_leader_wakes(self, parts: Parts, waker: Waker, leader: Leader) -> None:
+    async def test_only_the_leader_wakes(self, parts: Resources, waker: Waker, leader: Leader) -> None:
         lease = await given_lease(parts)
         await settle(parts, lease, Retry(after=AT_ONCE, error="x"))
         await leader.resign()
@@ -355,7 +357,7 @@ class TestWaker:
         await waker.step()
         assert await state_of(parts, lease) is State.WAITING
 
-    async def test_two_wakers_at_once_wake_once(self, parts: Parts, other: Parts) -> None:
+    async def test_two_wakers_at_once_wake_once(self, parts: Resources, other: Resources) -> None:
         await given_queued(parts, 10)
         for lease in await take(parts):
             await settle(parts, lease, Retry(after=AT_ONCE, error="x"))
@@ -387,14 +389,16 @@ class TestRequeuer:
             assert {lease.execution_id for lease in await take(parts)} == set(ids)
             assert [event.count for event in told] == [23]
 
-    async def test_what_was_queued_just_now_is_left_alone(self, parts: Parts, leader: Leader) -> None:
+    async def test_what_was_queued_just_now_is_left_alone(self, parts: Resources, leader: Leader) -> None:
         """Its put may still be under way. Priority makes no difference to how long it has waited."""
         for priority in Priority:
             await given_queued(parts, priority=priority, put=False)
         assert await parts.upkeep.queued(after="", older_than=HOUR, limit=10) == []
         assert len(await parts.upkeep.queued(after="", older_than=-timedelta(seconds=1), limit=10)) == 3
 
-    async def test_it_goes_round_in_pages(self, parts: Parts, leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_it_goes_round_in_pages(
+        self, parts: Resources, leader: Leader, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """What the queue knew already does not count as lost."""
         monkeypatch.setattr("floodmark.scheduler.requeuer._AT_ONCE", 4)
         told: list[ExecutionsRequeued] = []
@@ -408,7 +412,7 @@ class TestRequeuer:
         assert [pause is not None for pause in pauses] == [True, True, False, True]
         assert len(await take(parts)) == 10
 
-    async def test_only_the_leader_requeues(self, parts: Parts) -> None:
+    async def test_only_the_leader_requeues(self, parts: Resources) -> None:
         told: list[ExecutionsRequeued] = []
         parts.events.listen(ExecutionsRequeued, told.append)
         await given_queued(parts, put=False)
@@ -422,16 +426,16 @@ class TestRequeuer:
 @pytest.mark.spec("E5", "G6")
 class TestPruner:
     @pytest.fixture
-    def pruner(self, parts: Parts, leader: Leader) -> Pruner:
+    def pruner(self, parts: Resources, leader: Leader) -> Pruner:
         return Pruner(parts.upkeep, leader, history=90 * DAY, events=30 * DAY)
 
-    async def aged(self, parts: Parts, execution_id: str, age: timedelta, state: State) -> str:
+    async def aged(self, parts: Resources, execution_id: str, age: timedelta, state: State) -> str:
         """The same execution, as if it had been made that long ago."""
         old = floor_id(datetime.now(UTC) - age) + new_id()[12:]
         await change_executions(parts, [execution_id], execution_id=old, state=state)
         return old
 
-    async def test_what_ended_long_ago_is_forgotten(self, parts: Parts, pruner: Pruner) -> None:
+    async def test_what_ended_long_ago_is_forgotten(self, parts: Resources, pruner: Pruner) -> None:
         """Whatever is unfinished stays, however old, and so does what is recent."""
         ended = (State.DONE, State.DEAD, State.CANCELLED, State.SKIPPED)
         ids = iter(await given_queued(parts, 2 * len(State), put=False))
@@ -446,7 +450,7 @@ class TestPruner:
         assert {row["execution_id"] for row in await rows_of(parts, job_executions)} == kept
         assert len(gone) == 4
 
-    async def test_the_history_is_bounded_by_count_as_well(self, parts: Parts, leader: Leader) -> None:
+    async def test_the_history_is_bounded_by_count_as_well(self, parts: Resources, leader: Leader) -> None:
         """Of what has ended only the newest stays, in portions; what is unfinished always does."""
         ids = sorted(await given_queued(parts, 12, put=False))
         await change_executions(parts, ids[1:], state=State.DONE)
@@ -460,7 +464,7 @@ class TestPruner:
         assert await count_of(parts, job_executions) == 2
 
     @pytest.mark.spec("G4")
-    async def test_events_are_forgotten_when_they_were_sent_long_ago(self, parts: Parts, pruner: Pruner) -> None:
+    async def test_events_are_forgotten_when_they_were_sent_long_ago(self, parts: Resources, pruner: Pruner) -> None:
         """Never before they are sent; and the numbering goes on where it was."""
         lease = await given_lease(parts)
         await parts.keeping.keep(lease, Batch([Item(str(n), n) for n in range(5)]))
@@ -476,14 +480,14 @@ class TestPruner:
         assert len([row for row in left if row["position"] is not None]) <= 1
         assert [event.position for event in await relayed(parts)] == [6, 7, 8]
 
-    async def test_recent_events_stay(self, parts: Parts, pruner: Pruner) -> None:
+    async def test_recent_events_stay(self, parts: Resources, pruner: Pruner) -> None:
         lease = await given_lease(parts)
         await parts.keeping.keep(lease, Batch([Item(str(n), n) for n in range(5)]))
         await relayed(parts)
         await pruner.step()
         assert await count_of(parts, outbox) == 5
 
-    async def test_limits_and_workers_of_the_past_are_forgotten(self, parts: Parts, pruner: Pruner) -> None:
+    async def test_limits_and_workers_of_the_past_are_forgotten(self, parts: Resources, pruner: Pruner) -> None:
         now = datetime.now(UTC)
 
         def worker(name: str, seen_until: datetime) -> dict[str, Any]:
@@ -500,7 +504,7 @@ class TestPruner:
         assert {row["worker"] for row in await rows_of(parts, workers)} == {"over", "present"}
 
     async def test_breakers_that_nothing_happened_to_for_a_day_are_forgotten(
-        self, parts: Parts, pruner: Pruner
+        self, parts: Resources, pruner: Pruner
     ) -> None:
         now = datetime.now(UTC)
         async with parts.database.writing() as connection:
@@ -515,7 +519,7 @@ class TestPruner:
         await pruner.step()
         assert {row["key"] for row in await rows_of(parts, breakers)} == {"open for long", "present"}
 
-    async def test_only_the_leader_prunes(self, parts: Parts) -> None:
+    async def test_only_the_leader_prunes(self, parts: Resources) -> None:
         [execution_id] = await given_queued(parts)
         await self.aged(parts, execution_id, 91 * DAY, State.DONE)
         await Pruner(parts.upkeep, a_leader(parts), history=DAY, events=DAY).step()
@@ -523,7 +527,7 @@ class TestPruner:
 
 
 @pytest.mark.spec("V12", "E8", "G6")
-async def test_what_is_left_of_crawls_and_reports_is_forgotten_in_time(parts: Parts) -> None:
+async def test_what_is_left_of_crawls_and_reports_is_forgotten_in_time(parts: Resources) -> None:
     """Pages of a site that nobody crawls, when they are old; a picture stays as long as any report that has it."""
     held = {name: await given_lease(parts, name=name, stream=name) for name in ("wanted", "removed", "recent")}
     old, again = (Blob(hashlib.sha256(content).hexdigest(), "image/png", content) for content in (b"old", b"again"))
@@ -567,7 +571,7 @@ async def test_a_picture_that_is_being_kept_again_is_not_forgotten(postgres_only
         assert await count_of(parts, blobs) == 1
 
 
-async def _is_waited_for(parts: Parts, table: str) -> bool:
+async def _is_waited_for(parts: Resources, table: str) -> bool:
     query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE :like"
     async with parts.database.engine.connect() as connection:
         return bool((await connection.execute(text(query), {"like": f"%{table}%"})).scalar_one())
@@ -576,7 +580,7 @@ async def _is_waited_for(parts: Parts, table: str) -> bool:
 # The leader
 
 
-async def end_lease(parts: Parts) -> None:
+async def end_lease(parts: Resources) -> None:
     """As if the holder had been silent for the whole of it."""
     async with parts.database.writing() as connection:
         await connection.execute(update(leases).values(lease_until=LONG_AGO))
@@ -584,7 +588,7 @@ async def end_lease(parts: Parts) -> None:
 
 @pytest.mark.spec("V6", "T6")
 class TestLeader:
-    async def test_there_is_one(self, parts: Parts, other: Parts) -> None:
+    async def test_there_is_one(self, parts: Resources, other: Resources) -> None:
         first, second = a_leader(parts), a_leader(other)
         assert not first.is_leader
         assert await first.step() == TTL / 3
@@ -595,7 +599,7 @@ class TestLeader:
         await second.step()
         assert (first.is_leader, second.is_leader) == (True, False)
 
-    async def test_it_is_replaced_when_its_lease_has_ended(self, parts: Parts, other: Parts) -> None:
+    async def test_it_is_replaced_when_its_lease_has_ended(self, parts: Resources, other: Resources) -> None:
         """And knows, once it comes back, that it is not the leader any more."""
         changes: list[LeaderChanged] = []
         parts.events.listen(LeaderChanged, changes.append)
@@ -610,7 +614,7 @@ class TestLeader:
         assert not first.is_leader
         assert [(change.is_leader, change.holder) for change in changes] == [(True, parts.name), (False, other.name)]
 
-    async def test_another_takes_over_at_once_when_it_resigns(self, parts: Parts, other: Parts) -> None:
+    async def test_another_takes_over_at_once_when_it_resigns(self, parts: Resources, other: Resources) -> None:
         first, second = a_leader(parts), a_leader(other)
         await first.step()
         await first.resign()
@@ -619,14 +623,14 @@ class TestLeader:
         await second.step()
         assert second.is_leader
 
-    async def test_resigning_without_being_the_leader_harms_nobody(self, parts: Parts, other: Parts) -> None:
+    async def test_resigning_without_being_the_leader_harms_nobody(self, parts: Resources, other: Resources) -> None:
         first, second = a_leader(parts), a_leader(other)
         await first.step()
         await second.step()
         await second.resign()
         assert await parts.leases.holder("scheduler-leader") == parts.name
 
-    async def test_it_falls_silent_before_another_can_begin(self, parts: Parts) -> None:
+    async def test_it_falls_silent_before_another_can_begin(self, parts: Resources) -> None:
         """One that could not renew its lease acts for two thirds of it, by a clock nobody can turn back."""
         leader = a_leader(parts, ttl=timedelta(seconds=2))
         await leader.step()
@@ -636,7 +640,7 @@ class TestLeader:
 
         assert await parts.leases.holder("scheduler-leader") == parts.name
 
-    async def test_every_attempt_is_told_but_not_every_renewal(self, parts: Parts, other: Parts) -> None:
+    async def test_every_attempt_is_told_but_not_every_renewal(self, parts: Resources, other: Resources) -> None:
         told: list[bool] = []
         for p in (parts, other):
             p.events.listen(LeaderElectionAttempted, lambda event: told.append(event.won))
@@ -652,7 +656,7 @@ class TestLeader:
 
 @pytest.mark.spec("G1", "V6")
 class TestScheduler:
-    async def test_only_the_leader_schedules(self, parts: Parts) -> None:
+    async def test_only_the_leader_schedules(self, parts: Resources) -> None:
         await given_job(parts, schedule_type="interval", interval_seconds=60)
         leader = a_leader(parts)
         scheduler = Scheduler(parts.firing, parts.queue, leader, parts.events)
@@ -665,7 +669,7 @@ class TestScheduler:
         assert pause is not None
         assert timedelta(seconds=50) < pause <= timedelta(seconds=60)
 
-    async def test_two_leaders_at_once_schedule_nothing_twice(self, parts: Parts, other: Parts) -> None:
+    async def test_two_leaders_at_once_schedule_nothing_twice(self, parts: Resources, other: Resources) -> None:
         """Leadership saves work; that each instant is written once does not depend on it."""
         job_ids = [await given_job(parts, schedule_type="interval", interval_seconds=3600) for _ in range(25)]
         schedulers = []
@@ -681,7 +685,7 @@ class TestScheduler:
         assert Counter(row["job_id"] for row in rows) == Counter(job_ids)
         assert len(await take(parts)) == 25
 
-    async def test_a_job_that_makes_no_sense_does_not_stop_the_others(self, parts: Parts, leader: Leader) -> None:
+    async def test_a_job_that_makes_no_sense_does_not_stop_the_others(self, parts: Resources, leader: Leader) -> None:
         told: list[InvalidJob] = []
         parts.events.listen(InvalidJob, told.append)
         bad = await given_job(parts, schedule_type="cron", cron_expression="every day", name="bad")
@@ -699,7 +703,9 @@ class TestScheduler:
         assert (row["invalid_reason"], row["next_run"] is None) == (None, False)
 
     @pytest.mark.spec("E7")
-    async def test_a_replacement_waits_for_what_it_replaces(self, parts: Parts, leader: Leader, waker: Waker) -> None:
+    async def test_a_replacement_waits_for_what_it_replaces(
+        self, parts: Resources, leader: Leader, waker: Waker
+    ) -> None:
         """What runs is asked to end, what waits is cancelled, and then the newest runs."""
         job_id = await given_job(parts, schedule_type="interval", interval_seconds=1, overlap="replace")
         scheduler = Scheduler(parts.firing, parts.queue, leader, parts.events)

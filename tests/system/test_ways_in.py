@@ -14,7 +14,7 @@ from sqlalchemy import update
 from api.serving import Api, served
 from floodmark import Floodmark
 from floodmark.errors import InvalidInput
-from floodmark.importers.moved import NewJob
+from floodmark.importers.handover import NewJob
 from floodmark.inbound.intake import Arrival, Intake
 from floodmark.inbound.triggers import NewTrigger
 from floodmark.model.execution import State

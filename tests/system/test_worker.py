@@ -46,7 +46,7 @@ from floodmark.testing.factories import (
     take,
     watermark_of,
 )
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 from floodmark.worker.executor import Executor
 from floodmark.worker.worker import Worker
 
@@ -71,7 +71,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def parts(opened: Opened) -> AsyncIterator[Parts]:
+async def parts(opened: Opened) -> AsyncIterator[Resources]:
     async with opened() as parts:
         yield parts
 
@@ -121,7 +121,7 @@ async def nothing(target: Target, context: Context) -> None:
 
 @asynccontextmanager
 async def working(
-    parts: Parts, work: Work, *, slots: int = 3, batch: int = 10, ttl: timedelta = TTL, name: str = "a"
+    parts: Resources, work: Work, *, slots: int = 3, batch: int = 10, ttl: timedelta = TTL, name: str = "a"
 ) -> AsyncIterator[Worker]:
     """A worker at work; in the end it is told to stop, and what it does then is waited for."""
     retries = Retries(base=HOUR, longest=HOUR, chance=Random(1))
@@ -141,11 +141,11 @@ async def working(
             await running
 
 
-async def states(parts: Parts) -> Counter[str]:
+async def states(parts: Resources) -> Counter[str]:
     return Counter(row["state"] for row in await rows_of(parts, job_executions))
 
 
-async def until(parts: Parts, **expected: int) -> None:
+async def until(parts: Resources, **expected: int) -> None:
     async def check() -> bool:
         assert await states(parts) == expected
         return True
@@ -153,7 +153,7 @@ async def until(parts: Parts, **expected: int) -> None:
     await eventually(check)
 
 
-async def test_everything_that_waits_is_run_once(parts: Parts) -> None:
+async def test_everything_that_waits_is_run_once(parts: Resources) -> None:
     """Item, watermark and outcome of each are there in the end."""
     runs: Counter[str] = Counter()
 
@@ -174,7 +174,7 @@ async def test_everything_that_waits_is_run_once(parts: Parts) -> None:
     assert {(row["attempt"], row["worker"], row["items_new"]) for row in rows} == {(1, "a", 1)}
 
 
-async def test_many_executions_leave_nothing_open(parts: Parts) -> None:
+async def test_many_executions_leave_nothing_open(parts: Resources) -> None:
     """Neither descriptors nor tasks grow with what was run; the first few may open what stays open."""
     counts: list[tuple[int, int]] = []
     async with working(parts, nothing, slots=5):
@@ -188,7 +188,7 @@ async def test_many_executions_leave_nothing_open(parts: Parts) -> None:
     assert max(tasks for _, tasks in counts[1:]) <= counts[0][1] + 5
 
 
-async def test_a_worker_whose_loop_was_blocked_is_replaced_and_keeps_nothing(parts: Parts, opened: Opened) -> None:
+async def test_a_worker_whose_loop_was_blocked_is_replaced_and_keeps_nothing(parts: Resources, opened: Opened) -> None:
     """A collector blocks the event loop for longer than its lease: no heartbeat leaves, and another takes over."""
     blocked = threading.Event()
 
@@ -225,7 +225,7 @@ async def test_a_worker_whose_loop_was_blocked_is_replaced_and_keeps_nothing(par
 
 
 @pytest.mark.spec("G1", "T6")
-async def test_two_workers_share_the_work(parts: Parts, opened: Opened) -> None:
+async def test_two_workers_share_the_work(parts: Resources, opened: Opened) -> None:
     runs: Counter[str] = Counter()
 
     async def work(target: Target, context: Context) -> None:
@@ -239,7 +239,7 @@ async def test_two_workers_share_the_work(parts: Parts, opened: Opened) -> None:
     assert set(runs.values()) == {1}
 
 
-async def test_no_more_run_at_once_than_there_are_slots(parts: Parts) -> None:
+async def test_no_more_run_at_once_than_there_are_slots(parts: Resources) -> None:
     gate = Gate()
     async with working(parts, gate, slots=3) as worker:
         await given_queued(parts, 12)
@@ -253,7 +253,7 @@ async def test_no_more_run_at_once_than_there_are_slots(parts: Parts) -> None:
 
 
 @pytest.mark.spec("G5")
-async def test_what_is_told_to_wait_frees_its_slot(parts: Parts) -> None:
+async def test_what_is_told_to_wait_frees_its_slot(parts: Resources) -> None:
     """One slot, an hour of waiting, and the next one runs at once."""
 
     async def work(target: Target, context: Context) -> None:
@@ -270,7 +270,7 @@ async def test_what_is_told_to_wait_frees_its_slot(parts: Parts) -> None:
 
 
 @pytest.mark.spec("T4")
-async def test_what_fails_is_put_off_and_harms_nobody(parts: Parts) -> None:
+async def test_what_fails_is_put_off_and_harms_nobody(parts: Resources) -> None:
     """Whatever it raises."""
 
     async def work(target: Target, context: Context) -> None:
@@ -286,7 +286,7 @@ async def test_what_fails_is_put_off_and_harms_nobody(parts: Parts) -> None:
 
 
 @pytest.mark.spec("E4", "G9")
-async def test_a_row_that_cannot_be_read_harms_nobody(parts: Parts) -> None:
+async def test_a_row_that_cannot_be_read_harms_nobody(parts: Resources) -> None:
     """Someone has typed nonsense into a job that is queued already: those claimed with it run, and it says why not."""
     nonsense = "'soon'" if parts.database.dialect == "sqlite" else "'NaN'"
     [bad] = await given_queued(parts, name="bad", put=False)
@@ -312,7 +312,7 @@ async def test_a_row_that_cannot_be_read_harms_nobody(parts: Parts) -> None:
 # Draining and stopping
 
 
-async def test_a_draining_worker_takes_no_more(parts: Parts, opened: Opened) -> None:
+async def test_a_draining_worker_takes_no_more(parts: Resources, opened: Opened) -> None:
     """What it has goes on; others take the rest; and it takes its share again when it is told to."""
     gate, told = Gate(), list[WorkerDraining]()
     parts.events.listen(WorkerDraining, told.append)
@@ -337,7 +337,7 @@ async def test_a_draining_worker_takes_no_more(parts: Parts, opened: Opened) -> 
 
 
 @pytest.mark.spec("G7")
-async def test_a_stopped_worker_finishes_what_runs_and_hands_back_the_rest(parts: Parts, opened: Opened) -> None:
+async def test_a_stopped_worker_finishes_what_runs_and_hands_back_the_rest(parts: Resources, opened: Opened) -> None:
     """Nothing is left in its hands, and what it had not begun has cost nothing."""
     gate = Gate()
 
@@ -363,7 +363,7 @@ async def test_a_stopped_worker_finishes_what_runs_and_hands_back_the_rest(parts
 
 
 @pytest.mark.spec("G7")
-async def test_what_does_not_end_in_time_is_handed_back(parts: Parts) -> None:
+async def test_what_does_not_end_in_time_is_handed_back(parts: Resources) -> None:
     """With what it has kept until then; the next worker goes on from there."""
     gate = Gate()
     async with working(parts, gate) as worker:
@@ -378,7 +378,7 @@ async def test_what_does_not_end_in_time_is_handed_back(parts: Parts) -> None:
     assert again.watermark == {"since": None, "attempt": 1}
 
 
-async def test_an_idle_worker_stops_soon(parts: Parts) -> None:
+async def test_an_idle_worker_stops_soon(parts: Resources) -> None:
     async with working(parts, nothing):
         began = time.monotonic()
     assert time.monotonic() - began < 5
@@ -388,7 +388,7 @@ async def test_an_idle_worker_stops_soon(parts: Parts) -> None:
 
 
 @pytest.mark.spec("E1")
-async def test_a_run_may_take_longer_than_its_lease(parts: Parts, opened: Opened) -> None:
+async def test_a_run_may_take_longer_than_its_lease(parts: Resources, opened: Opened) -> None:
     """The heartbeat renews it, so nobody takes it over."""
     gate, ttl = Gate(), timedelta(seconds=0.8)
     async with opened() as other, working(parts, gate, ttl=ttl) as worker:
@@ -412,7 +412,7 @@ async def test_a_run_may_take_longer_than_its_lease(parts: Parts, opened: Opened
 
 
 @pytest.mark.spec("E1", "G3")
-async def test_a_lost_lease_ends_the_work_on_it(parts: Parts, opened: Opened) -> None:
+async def test_a_lost_lease_ends_the_work_on_it(parts: Resources, opened: Opened) -> None:
     """And the worker may be given it again, like any other."""
     gate, lost = Gate(), list[LeaseLost]()
     parts.events.listen(LeaseLost, lost.append)
@@ -437,7 +437,7 @@ async def test_a_lost_lease_ends_the_work_on_it(parts: Parts, opened: Opened) ->
 
 
 @pytest.mark.spec("E1", "G3")
-async def test_a_worker_that_was_replaced_without_knowing_changes_nothing(parts: Parts, opened: Opened) -> None:
+async def test_a_worker_that_was_replaced_without_knowing_changes_nothing(parts: Resources, opened: Opened) -> None:
     """It ends its work, but its outcome is not counted."""
     gate, lost = Gate(), list[LeaseLost]()
     parts.events.listen(LeaseLost, lost.append)
@@ -456,7 +456,7 @@ async def test_a_worker_that_was_replaced_without_knowing_changes_nothing(parts:
 
 
 @pytest.mark.spec("V8")
-async def test_a_cancelled_execution_is_ended(parts: Parts) -> None:
+async def test_a_cancelled_execution_is_ended(parts: Resources) -> None:
     gate = Gate()
     async with working(parts, gate) as worker:
         cancelled, _ = await given_queued(parts, 2)
@@ -472,7 +472,7 @@ async def test_a_cancelled_execution_is_ended(parts: Parts) -> None:
 
 
 @pytest.mark.spec("V8")
-async def test_cancelling_everything_in_hand_leaves_a_worker_that_works(parts: Parts) -> None:
+async def test_cancelling_everything_in_hand_leaves_a_worker_that_works(parts: Resources) -> None:
     """What was fetched ahead is closed without having begun, and then there is room again."""
     gate = Gate()
 
@@ -499,7 +499,7 @@ async def test_cancelling_everything_in_hand_leaves_a_worker_that_works(parts: P
 # Trouble with the store
 
 
-async def test_an_outcome_is_written_down_when_the_store_is_back(parts: Parts) -> None:
+async def test_an_outcome_is_written_down_when_the_store_is_back(parts: Resources) -> None:
     """It is tried until it works; nothing is run a second time."""
     gate, failed = Gate(), list[StepFailed]()
     parts.events.listen(StepFailed, failed.append)
@@ -518,7 +518,7 @@ async def test_an_outcome_is_written_down_when_the_store_is_back(parts: Parts) -
     assert (await execution_of(parts, execution_id))["attempt"] == 1
 
 
-async def test_a_worker_outlives_a_store_that_cannot_be_read(parts: Parts) -> None:
+async def test_a_worker_outlives_a_store_that_cannot_be_read(parts: Resources) -> None:
     """It says so, and goes on when it can."""
     failed: list[StepFailed] = []
     parts.events.listen(StepFailed, failed.append)
@@ -537,7 +537,7 @@ async def test_a_worker_outlives_a_store_that_cannot_be_read(parts: Parts) -> No
         await eventually(is_done)
 
 
-async def _take_away(parts: Parts, execution_id: str) -> None:
+async def _take_away(parts: Resources, execution_id: str) -> None:
     """As if the worker had been silent for long, and the rescuer had come."""
     [row] = await rows_of(parts, job_executions, execution_id=execution_id)
     past = row["created_at"] - timedelta(days=1)
@@ -547,6 +547,6 @@ async def _take_away(parts: Parts, execution_id: str) -> None:
     assert len(await rescue(parts)) == 1
 
 
-async def _alter(parts: Parts, statement: str) -> None:
+async def _alter(parts: Resources, statement: str) -> None:
     async with parts.database.writing() as connection:
         await connection.execute(text(statement))

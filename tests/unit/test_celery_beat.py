@@ -13,8 +13,8 @@ import pytest
 
 from floodmark.errors import InvalidInput
 from floodmark.importers.beat_files import read_beat
+from floodmark.importers.build_jobs import jobs_of_celery
 from floodmark.importers.celery import BeatEntry
-from floodmark.importers.making import jobs_of_celery
 
 
 class Crontab:

@@ -20,7 +20,7 @@ from floodmark.sources.port import Context, Target
 from floodmark.store.tables import items
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, count_of, expire, given_lease, rescue, take, watermark_of
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 from floodmark.worker.executor import Executor, Interrupt
 
 pytest_plugins = ("backends",)
@@ -46,7 +46,7 @@ class Written:
 class Runner:
     """Runs one lease on one source, as a worker would."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Resources) -> None:
         self.parts, self.interrupt, self.stopping = parts, Interrupt(), asyncio.Event()
         self.asked_for_more = asyncio.Event()
         """Set by a source when its first batch is kept and counted."""
@@ -64,13 +64,13 @@ class Runner:
 
 
 @pytest.fixture
-async def parts(sqlite: Opened) -> AsyncIterator[Parts]:
+async def parts(sqlite: Opened) -> AsyncIterator[Resources]:
     async with sqlite() as parts:
         yield parts
 
 
 @pytest.fixture
-def runner(parts: Parts) -> Runner:
+def runner(parts: Resources) -> Runner:
     return Runner(parts)
 
 
@@ -80,7 +80,7 @@ async def two_batches(target: Target, since: Watermark | None, context: Context)
 
 
 @pytest.mark.spec("G3")
-async def test_everything_is_kept_and_counted(parts: Parts, runner: Runner) -> None:
+async def test_everything_is_kept_and_counted(parts: Resources, runner: Runner) -> None:
     lease = await given_lease(parts)
 
     assert await runner.run(lease, two_batches) == Done(kept=Kept(new=3))
@@ -88,7 +88,7 @@ async def test_everything_is_kept_and_counted(parts: Parts, runner: Runner) -> N
     assert (await watermark_of(parts, lease))["value"] == {"id": 3}
 
 
-async def test_a_source_is_told_what_it_needs_to_know(parts: Parts, runner: Runner) -> None:
+async def test_a_source_is_told_what_it_needs_to_know(parts: Resources, runner: Runner) -> None:
     """The execution's own params win over those of the job."""
     told: list[Any] = []
 
@@ -110,7 +110,7 @@ async def test_a_source_is_told_what_it_needs_to_know(parts: Parts, runner: Runn
 
 
 @pytest.mark.spec("G5", "T4")
-async def test_being_told_to_wait_is_a_snooze(parts: Parts, runner: Runner) -> None:
+async def test_being_told_to_wait_is_a_snooze(parts: Resources, runner: Runner) -> None:
     """For the whole fleet; what was kept until then counts."""
 
     async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
@@ -136,7 +136,7 @@ async def test_being_told_to_wait_is_a_snooze(parts: Parts, runner: Runner) -> N
         (timedelta(hours=24), timedelta(hours=24)),
     ],
 )
-async def test_a_wait_is_bounded(parts: Parts, runner: Runner, told: timedelta | float, waits: timedelta) -> None:
+async def test_a_wait_is_bounded(parts: Resources, runner: Runner, told: timedelta | float, waits: timedelta) -> None:
     """Whatever a server says: it can be written down, and it ends."""
 
     async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
@@ -149,7 +149,7 @@ async def test_a_wait_is_bounded(parts: Parts, runner: Runner, told: timedelta |
 
 
 @pytest.mark.spec("V3")
-async def test_a_time_out_ends_it(parts: Parts, runner: Runner) -> None:
+async def test_a_time_out_ends_it(parts: Resources, runner: Runner) -> None:
     outcome = await runner.run(await given_lease(parts, timeout_seconds=0.05), runner.for_ever)
 
     assert isinstance(outcome, Retry)
@@ -157,7 +157,7 @@ async def test_a_time_out_ends_it(parts: Parts, runner: Runner) -> None:
     assert outcome.kept == Kept(new=1)
 
 
-async def test_a_time_out_of_the_source_itself_is_told_as_such(parts: Parts, runner: Runner) -> None:
+async def test_a_time_out_of_the_source_itself_is_told_as_such(parts: Resources, runner: Runner) -> None:
     """It is not the execution that took too long."""
 
     async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
@@ -171,7 +171,7 @@ async def test_a_time_out_of_the_source_itself_is_told_as_such(parts: Parts, run
 
 @pytest.mark.spec("V8", "G7")
 @pytest.mark.parametrize("reason", [Cancelled(reason="cancelled by operator"), Released()])
-async def test_it_can_be_ended_from_outside(parts: Parts, runner: Runner, reason: Cancelled | Released) -> None:
+async def test_it_can_be_ended_from_outside(parts: Resources, runner: Runner, reason: Cancelled | Released) -> None:
     """With the outcome it was ended for, and what was kept until then."""
     running = asyncio.create_task(runner.run(await given_lease(parts), runner.for_ever))
     await runner.asked_for_more.wait()
@@ -183,7 +183,7 @@ async def test_it_can_be_ended_from_outside(parts: Parts, runner: Runner, reason
 
 
 @pytest.mark.spec("E1")
-async def test_a_lost_lease_leaves_nothing_to_say(parts: Parts, runner: Runner) -> None:
+async def test_a_lost_lease_leaves_nothing_to_say(parts: Resources, runner: Runner) -> None:
     running = asyncio.create_task(runner.run(await given_lease(parts), runner.for_ever))
     await runner.asked_for_more.wait()
     runner.interrupt.end(None)
@@ -193,7 +193,7 @@ async def test_a_lost_lease_leaves_nothing_to_say(parts: Parts, runner: Runner) 
 
 @pytest.mark.parametrize("raised", [ValueError("while leaving"), SlowDown(SECOND, "k"), TimeoutError("closing")])
 async def test_what_a_source_makes_of_being_ended_does_not_count(
-    parts: Parts, runner: Runner, raised: Exception
+    parts: Resources, runner: Runner, raised: Exception
 ) -> None:
     """A cancelled execution is cancelled, even if the source fails on its way out."""
 
@@ -212,7 +212,7 @@ async def test_what_a_source_makes_of_being_ended_does_not_count(
     assert await running == Cancelled(reason="enough", kept=Kept(new=1))
 
 
-async def test_ending_it_twice_is_ending_it_once(parts: Parts, runner: Runner) -> None:
+async def test_ending_it_twice_is_ending_it_once(parts: Resources, runner: Runner) -> None:
     running = asyncio.create_task(runner.run(await given_lease(parts), runner.for_ever))
     await runner.asked_for_more.wait()
     runner.interrupt.end(Cancelled(reason="first"))
@@ -223,7 +223,7 @@ async def test_ending_it_twice_is_ending_it_once(parts: Parts, runner: Runner) -
 
 
 @pytest.mark.spec("G3", "E1")
-async def test_a_fenced_worker_has_nothing_to_say(parts: Parts, runner: Runner) -> None:
+async def test_a_fenced_worker_has_nothing_to_say(parts: Resources, runner: Runner) -> None:
     """The batch was refused: another has taken over, and the last word is its."""
     lease = await given_lease(parts)
     await expire(parts, lease)
@@ -235,7 +235,7 @@ async def test_a_fenced_worker_has_nothing_to_say(parts: Parts, runner: Runner) 
 
 
 @pytest.mark.spec("G7")
-async def test_a_leaving_worker_stops_at_a_batch(parts: Parts, runner: Runner) -> None:
+async def test_a_leaving_worker_stops_at_a_batch(parts: Resources, runner: Runner) -> None:
     """What was yielded is kept; the next worker goes on from there."""
     lease = await given_lease(parts)
     runner.stopping.set()
@@ -245,7 +245,7 @@ async def test_a_leaving_worker_stops_at_a_batch(parts: Parts, runner: Runner) -
 
 
 @pytest.mark.spec("G9")
-async def test_an_unknown_source_is_a_dead_letter(parts: Parts, runner: Runner) -> None:
+async def test_an_unknown_source_is_a_dead_letter(parts: Resources, runner: Runner) -> None:
     outcome = await runner.run(await given_lease(parts, source="gopher"), two_batches)
 
     assert isinstance(outcome, Dead)
@@ -255,7 +255,9 @@ async def test_an_unknown_source_is_a_dead_letter(parts: Parts, runner: Runner) 
 
 
 @pytest.mark.parametrize(("error", "pauses"), [(Gone("deleted"), True), (InvalidInput("bad params"), False)])
-async def test_what_cannot_work_is_a_dead_letter(parts: Parts, runner: Runner, error: Exception, pauses: bool) -> None:
+async def test_what_cannot_work_is_a_dead_letter(
+    parts: Resources, runner: Runner, error: Exception, pauses: bool
+) -> None:
     async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         yield ONE
         raise error
@@ -265,7 +267,7 @@ async def test_what_cannot_work_is_a_dead_letter(parts: Parts, runner: Runner, e
     assert (outcome.error, outcome.pause, outcome.kept) == (str(error), pauses, Kept(new=1))
 
 
-async def test_a_source_that_fails_before_its_first_batch(parts: Parts, runner: Runner) -> None:
+async def test_a_source_that_fails_before_its_first_batch(parts: Resources, runner: Runner) -> None:
     def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         raise ConnectionError("refused")
 
@@ -274,7 +276,7 @@ async def test_a_source_that_fails_before_its_first_batch(parts: Parts, runner: 
     assert outcome.error == "ConnectionError: refused"
 
 
-async def test_an_item_that_cannot_be_kept_is_a_dead_letter(parts: Parts, runner: Runner) -> None:
+async def test_an_item_that_cannot_be_kept_is_a_dead_letter(parts: Resources, runner: Runner) -> None:
     """Not a crash, and not retried for ever."""
 
     async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
@@ -288,7 +290,7 @@ async def test_an_item_that_cannot_be_kept_is_a_dead_letter(parts: Parts, runner
 @pytest.mark.spec("G7")
 @pytest.mark.parametrize("how", ["stopping", "fenced", "failed keep", "interrupt"])
 async def test_a_source_lets_go_of_what_it_holds_before_the_outcome_is_told(
-    parts: Parts, runner: Runner, how: str
+    parts: Resources, runner: Runner, how: str
 ) -> None:
     """Another may want it at once: an account, a browser."""
     held = True
@@ -318,7 +320,7 @@ async def test_a_source_lets_go_of_what_it_holds_before_the_outcome_is_told(
     assert not held
 
 
-async def test_a_source_need_not_be_a_generator(parts: Parts, runner: Runner) -> None:
+async def test_a_source_need_not_be_a_generator(parts: Resources, runner: Runner) -> None:
     class Once:
         def __init__(self) -> None:
             self._left = [ONE]
@@ -335,7 +337,7 @@ async def test_a_source_need_not_be_a_generator(parts: Parts, runner: Runner) ->
 
 
 @pytest.mark.spec("G9")
-async def test_notes_are_kept_whatever_the_outcome_and_over_all_slices(parts: Parts, runner: Runner) -> None:
+async def test_notes_are_kept_whatever_the_outcome_and_over_all_slices(parts: Resources, runner: Runner) -> None:
     """A bound that was reached in the first slice is still known at the end; there are at most 50 notes, each once."""
 
     async def put_off(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from floodmark.errors import InvalidInput
 from floodmark.model.batch import Item
-from floodmark.store.packing import clean, pack, pack_watermark
+from floodmark.store.item_rows import clean, pack, pack_watermark
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -89,7 +89,7 @@ def test_of_one_key_the_last_counts_in_the_place_of_the_first() -> None:
 
 def test_an_item_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the size, and what to do about it. What is just small enough passes."""
-    monkeypatch.setattr("floodmark.store.packing.MAX_ITEM_BYTES", 3000)
+    monkeypatch.setattr("floodmark.store.item_rows.MAX_ITEM_BYTES", 3000)
     assert len(pack([Item("k", "x" * 2998)])) == 1
     for data in ("x" * 2999, "\0" * 1000, "ж" * 1500, "\ud800" * 1000):
         with pytest.raises(InvalidInput, match="larger than the 3,000 allowed") as caught:

@@ -10,7 +10,7 @@ from telethon.tl import types
 
 from floodmark.model.batch import Item
 from floodmark.sources.telegram.posts import item_of, items_of
-from floodmark.store.packing import pack
+from floodmark.store.item_rows import pack
 
 AT = datetime(2026, 11, 15, 12, tzinfo=UTC)
 LATER = datetime(2026, 11, 15, 13, tzinfo=UTC)

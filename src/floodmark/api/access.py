@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 from floodmark.errors import InvalidInput
 from floodmark.operations.stored_tokens import USE_NOTED_EVERY, Role, StoredToken, Tokens, id_in, is_enough
 from floodmark.store.audit import Actor
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from .problems import HttpError, request_id_of
 from .routing import show_secrets
@@ -55,7 +55,7 @@ class Visitor(Struct, frozen=True, kw_only=True):
 class Access:
     """Lets visitors in. One for each process that serves the API; `now` counts seconds."""
 
-    def __init__(self, parts: Parts, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, parts: Resources, now: Callable[[], float] = time.monotonic) -> None:
         self._tokens, self._now = Tokens(parts.database, parts.clock), now
         self._is_public = parts.settings.api_public_without_token
         self._failures = Failures(now)
@@ -303,7 +303,7 @@ async def visiting(request: Request) -> Visitor:
     return await access_of(request.app).visitor(request)
 
 
-async def require_token_to_listen(parts: Parts, host: str) -> None:
+async def require_token_to_listen(parts: Resources, host: str) -> None:
     """Refuse to serve the API to others while nobody needs a token, unless API_PUBLIC_WITHOUT_TOKEN says so."""
     if parts.settings.api_public_without_token or await _is_loopback(host):
         return

@@ -15,7 +15,7 @@ from floodmark.settings import Settings
 from floodmark.sources.port import Source
 from floodmark.sources.validation import Validation
 from floodmark.version import __version__
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from . import problems
 from .document import TAGS, document
@@ -67,7 +67,7 @@ _ROUTERS: tuple[APIRouter, ...] = (
 
 
 def create_app(
-    parts: Parts | None,
+    parts: Resources | None,
     *,
     settings: Settings | None = None,
     sources: Mapping[str, Source] | None = None,

@@ -11,15 +11,15 @@ from fastapi import Depends, Request
 
 from floodmark.operations.local import LocalOffice
 from floodmark.store.audit import Actor
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from .access import require
 
 
-def parts_of(request: Request) -> Parts:
+def parts_of(request: Request) -> Resources:
     """What the process that serves this request has opened."""
     found = request.app.state.parts
-    assert isinstance(found, Parts)
+    assert isinstance(found, Resources)
     return found
 
 

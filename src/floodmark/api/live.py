@@ -21,7 +21,7 @@ from floodmark.operations.local import LocalOffice
 from floodmark.security.masking import mask_answer
 from floodmark.store.audit import Actor
 from floodmark.store.port import Event
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from .watching import Watching
 
@@ -85,7 +85,7 @@ class Listener:
 class Live:
     """The feed of one process."""
 
-    def __init__(self, parts: Parts, *, look_seconds: float = LOOK_SECONDS) -> None:
+    def __init__(self, parts: Resources, *, look_seconds: float = LOOK_SECONDS) -> None:
         self._office = LocalOffice(parts, Actor(who="live", via="api"))
         self._watching = Watching(parts.database, parts.clock)
         self._look_seconds = look_seconds

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from floodmark.coordination.loop import Loop
 from floodmark.store.fleet import Fleet
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 _PRESENCE = timedelta(seconds=5)
 _LAST_WORDS_SECONDS = 1.0
@@ -15,7 +15,7 @@ _LAST_WORDS_SECONDS = 1.0
 class ApiRole:
     """Says that it is there, so that it stands in the list of the fleet."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Resources) -> None:
         self._parts, self._fleet = parts, Fleet(parts.database, parts.clock)
 
     async def announce(self) -> None:

@@ -22,13 +22,13 @@ from floodmark.operations.port import Office
 from floodmark.operations.remote import RemoteOffice
 from floodmark.outbound.push import is_pushed, pushing_short_run, require_gateway
 from floodmark.process.eventloop import ended_by_signals
-from floodmark.runtime.fetching import Fetch, FetchedChat, RemoteFetch, Wanted
-from floodmark.runtime.fetching import Progress as Stand
+from floodmark.runtime.fetch import Fetch, FetchedChat, RemoteFetch, Wanted
+from floodmark.runtime.fetch import Progress as Stand
 from floodmark.sources.telegram.accounts import AccountRow
 from floodmark.sources.telegram.source import HOW_TO_ADD
 from floodmark.sources.telegram.targets import canonical
 from floodmark.store.audit import Actor
-from floodmark.wiring.parts import open_parts
+from floodmark.wiring.resources import open_resources
 
 from .root import Desk
 from .session import open_office, whoever_types
@@ -86,7 +86,7 @@ async def _fetched_here(
     actor = Actor(who=whoever_types())
     if is_pushed(app.settings):
         require_gateway(app.settings)
-    async with open_parts(app.settings, events=app.events, validation=app.validation) as parts:
+    async with open_resources(app.settings, events=app.events, validation=app.validation) as parts:
         wanted = await _with_account(LocalOffice(parts, actor), wanted)
         async with (
             pushing_short_run(app.settings, lambda: render(parts.registry), parts.events),

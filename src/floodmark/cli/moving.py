@@ -20,7 +20,7 @@ from .times import absolute, due, relative
 if TYPE_CHECKING:
     from floodmark.importers.apscheduler import Imported
     from floodmark.importers.crontab import LineError
-    from floodmark.importers.moved import Imports, Moved, NewJob
+    from floodmark.importers.handover import Imports, Moved, NewJob
     from floodmark.importers.shadow import JobParity, ParityReport, ShadowStatus
     from floodmark.operations.moving import MovingVerbs
     from floodmark.operations.port import Office
@@ -132,7 +132,7 @@ def report(
     within = duration(tolerance)
 
     async def work(office: "Office") -> "ParityReport":
-        from floodmark.importers.stored_shadow import Record  # noqa: PLC0415 - loads the database
+        from floodmark.importers.shadow_fires import Record  # noqa: PLC0415 - loads the database
 
         record = Record(table=table_name, job_column=job_column, time_column=time_column)
         return await _verbs(office).report(hours=hours, tolerance=within, record=record, jobs=jobs or ())
@@ -239,7 +239,7 @@ def migrate_jobs(
 
     def move(*, only_try: bool) -> "Moved":
         async def work(office: "Office") -> "Moved":
-            from floodmark.importers.moved import Which  # noqa: PLC0415 - loads the database
+            from floodmark.importers.handover import Which  # noqa: PLC0415 - loads the database
 
             which = Which(jobs=tuple(jobs or ()), tag=tag, domain=domain, everything=everything)
             return await _verbs(office).move(which, back=back, dry_run=only_try)
@@ -313,8 +313,8 @@ def crontab(
     desk = Desk.of(context)
 
     async def work(office: "Office") -> "tuple[Imports, list[NewJob], Sequence[LineError]]":
+        from floodmark.importers.build_jobs import jobs_of_crontab  # noqa: PLC0415
         from floodmark.importers.crontab import read_crontab  # noqa: PLC0415
-        from floodmark.importers.making import jobs_of_crontab  # noqa: PLC0415
         from floodmark.model.job import Policy  # noqa: PLC0415 - `--help` should not wait for it
 
         is_system = system if system is not None else file.absolute().is_relative_to("/etc")
@@ -352,8 +352,8 @@ def from_apscheduler(
 
     async def work(office: "Office") -> "tuple[Imports, list[NewJob], list[tuple[str, ...]]]":
         from floodmark.importers.apscheduler import read_job  # noqa: PLC0415 - as above
-        from floodmark.importers.foreign import stored_jobs  # noqa: PLC0415
-        from floodmark.importers.making import jobs_of_apscheduler  # noqa: PLC0415
+        from floodmark.importers.apscheduler_store import stored_jobs  # noqa: PLC0415
+        from floodmark.importers.build_jobs import jobs_of_apscheduler  # noqa: PLC0415
 
         found: list[Imported] = []
         errors: list[tuple[str, ...]] = []
@@ -397,7 +397,7 @@ def from_celery(
 
     async def work(office: "Office") -> "tuple[Imports, list[NewJob], list[tuple[str, ...]]]":
         from floodmark.importers.beat_files import read_beat  # noqa: PLC0415 - as above
-        from floodmark.importers.making import jobs_of_celery  # noqa: PLC0415
+        from floodmark.importers.build_jobs import jobs_of_celery  # noqa: PLC0415
 
         found, wrong = read_beat(what, timezone=tz)
         errors: list[tuple[str, ...]] = [(name, "", error, hint) for name, error, hint in wrong]

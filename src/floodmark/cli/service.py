@@ -18,7 +18,7 @@ from floodmark.settings import Settings
 from floodmark.sources.telegram.source import HOW_TO_ADD, what_is_missing
 from floodmark.store.jobs import Jobs
 from floodmark.version import __version__
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from .root import Desk
 from .showing import facts
@@ -56,7 +56,7 @@ async def _served(
     stop = asyncio.Event()
     greeting: list[asyncio.Task[None]] = []
 
-    def ready(parts: Parts, server: HttpServer) -> None:
+    def ready(parts: Resources, server: HttpServer) -> None:
         greeting.append(asyncio.create_task(_greet(desk, parts, role, server)))
 
     watching = asyncio.create_task(_leave_with(parent, stop)) if parent is not None else None
@@ -84,7 +84,7 @@ async def _leave_with(parent: int, stop: asyncio.Event) -> None:
     stop.set()
 
 
-async def _greet(desk: Desk, parts: Parts, role: str, server: HttpServer) -> None:
+async def _greet(desk: Desk, parts: Resources, role: str, server: HttpServer) -> None:
     _welcome(desk, parts.settings, role, server)
     if role != "worker" and not await _some_job(parts):
         desk.note("No jobs yet. Add one: floodmark add python package.module:function --every 15m")
@@ -93,7 +93,7 @@ async def _greet(desk: Desk, parts: Parts, role: str, server: HttpServer) -> Non
         desk.note(f"[yellow]{missing}.[/] {HOW_TO_ADD}")
 
 
-async def _some_job(parts: Parts) -> list[Job]:
+async def _some_job(parts: Resources) -> list[Job]:
     return await Jobs(parts.database, parts.clock).find(limit=1)
 
 

@@ -17,7 +17,7 @@ from floodmark.operations.local import LocalOffice
 from floodmark.operations.port import Office
 from floodmark.settings import Settings, load
 from floodmark.store.audit import Actor
-from floodmark.wiring.parts import open_parts
+from floodmark.wiring.resources import open_resources
 
 
 @asynccontextmanager
@@ -49,7 +49,7 @@ async def open_here(overrides: Mapping[str, str], *, only_reads: bool = False) -
         if only_reads and is_missing(settings.database_url):
             empty = stack.enter_context(TemporaryDirectory(prefix="floodmark-"))
             settings = settings.model_copy(update={"database_url": f"sqlite:///{empty}/floodmark.db"})
-        async with open_parts(settings, validation=app.validation) as parts:
+        async with open_resources(settings, validation=app.validation) as parts:
             yield LocalOffice(parts, Actor(who=whoever_types(), via="cli"))
 
 

@@ -44,7 +44,7 @@ def try_url(
 
 async def _look(settings: "Settings", url: str, *, obeys_robots: bool) -> "Tried":
     from floodmark.sources.web.trying import tried  # noqa: PLC0415 - heavy
-    from floodmark.wiring.parts import http_of  # noqa: PLC0415 - heavy
+    from floodmark.wiring.resources import http_of  # noqa: PLC0415 - heavy
 
     agent = settings.http_user_agent or "floodmark"
     async with http_of(settings) as http:

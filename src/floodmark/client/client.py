@@ -10,7 +10,7 @@ from uuid import uuid4
 import msgspec
 
 from floodmark.errors import InvalidInput
-from floodmark.importers.moved import Imports, Moved, NewJob, Which
+from floodmark.importers.handover import Imports, Moved, NewJob, Which
 from floodmark.importers.shadow import ParityReport, Recorded, ShadowStatus
 from floodmark.inbound.triggers import Kind as TriggerKind
 from floodmark.inbound.triggers import NewTrigger, TriggersStatus, TriggerStatus

@@ -26,7 +26,7 @@ from floodmark.settings import Settings, load
 from floodmark.store.audit import Actor
 from floodmark.store.history import History
 from floodmark.store.types import Json, UtcTime
-from floodmark.wiring.parts import open_parts
+from floodmark.wiring.resources import open_resources
 
 T = TypeVar("T")
 Work = Callable[[LocalOffice], Awaitable[T]]
@@ -303,7 +303,7 @@ def _wait(work: Work[T], settings: Settings) -> T:
     app = Floodmark(settings)
 
     async def opened() -> T:
-        async with open_parts(settings, validation=app.validation) as parts:
+        async with open_resources(settings, validation=app.validation) as parts:
             return await work(LocalOffice(parts, _ACTOR))
 
     return asyncio.run(opened())

@@ -30,7 +30,7 @@ from floodmark.store.events import EventLog
 from floodmark.store.history import History
 from floodmark.store.jobs import Jobs
 from floodmark.testing.telegram import LoopbackTelegram
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from .town import ACCOUNTS, STATIONS, Station, Town
 
@@ -129,7 +129,7 @@ class Demo:
                 look(await self._view(parts, log))
             return await self._summary(log, server, timedelta(seconds=time.monotonic() - began))
 
-    async def _prepare(self, parts: Parts, server: LoopbackTelegram) -> None:
+    async def _prepare(self, parts: Resources, server: LoopbackTelegram) -> None:
         """What a person does by hand: `floodmark accounts add`, then `floodmark add telegram` for each channel."""
         accounts = Accounts(parts.database, parts.clock, Vault.of(parts.settings), parts.events)
         for name in ACCOUNTS:
@@ -137,7 +137,7 @@ class Demo:
         await Jobs(parts.database, parts.clock).declare_all([_job(station) for station in STATIONS])
 
     @asynccontextmanager
-    async def _working(self, parts: Parts) -> AsyncIterator[None]:
+    async def _working(self, parts: Resources) -> AsyncIterator[None]:
         ending = asyncio.Event()
         async with self.app.opened_sources(parts) as sources:
             roles = (SchedulerRole(parts, is_alone=False), WorkerRole(parts, sources))
@@ -149,7 +149,7 @@ class Demo:
                 ending.set()
                 await asyncio.gather(*tasks)
 
-    async def _view(self, parts: Parts, log: EventLog) -> View:
+    async def _view(self, parts: Resources, log: EventLog) -> View:
         arrived = await self._arrived(log)
         leader = await parts.leases.holder(parts.settings.scheduler_leader_key)
         jobs, views = Jobs(parts.database, parts.clock), Views(parts.database, parts.clock)
@@ -191,7 +191,7 @@ class Demo:
             ]
         return tuple(titles)
 
-    async def _drain(self, parts: Parts) -> None:
+    async def _drain(self, parts: Resources) -> None:
         """One more collection of each channel, behind the one that may be under way."""
         jobs, history = Jobs(parts.database, parts.clock), History(parts.database, parts.clock)
         limits = Limits(parts.database, parts.clock)

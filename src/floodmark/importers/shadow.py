@@ -11,7 +11,7 @@ from floodmark.model.job import Job, ScheduleType
 from floodmark.triggers import Trigger, between, trigger_of
 
 from .parity import Parity, compare, tolerance_for
-from .stored_shadow import Record, ShadowFires, Shadowing
+from .shadow_fires import Record, ShadowFires, Shadowing
 
 KEPT = timedelta(days=7)
 

@@ -23,7 +23,7 @@ from floodmark.model.ids import new_id
 from floodmark.model.job import SCHEDULER_VERSION, Priority
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present_moment
-from floodmark.store.packing import clean
+from floodmark.store.item_rows import clean
 from floodmark.store.tables import job_dependencies, job_executions, jobs, trigger_deliveries, triggers
 
 _AT_ONCE = 500

@@ -14,9 +14,9 @@ from floodmark.observability.events import TriggersFired, TriggersMatched
 from floodmark.observability.tracing import triggered
 from floodmark.security.vault import Vault
 from floodmark.sources.python import UnknownCollector
-from floodmark.store.packing import clean
+from floodmark.store.item_rows import clean
 from floodmark.triggers.matching import PathVariables, channel_matches, chosen, is_glob, path_pattern, segments
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from .deliveries import Deliveries, Group, Shot, Taken
 from .refusals import Refusals
@@ -53,7 +53,7 @@ class Matches(Struct, frozen=True, kw_only=True):
 class Intake:
     """Turns arrivals into executions. One for each process: opening a secret for the first time takes a moment."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Resources) -> None:
         self._queue, self._events, self._tracing = parts.queue, parts.events, parts.tracing
         self._validation = parts.validation
         self.triggers = Triggers(parts.database, parts.clock, Vault.of(parts.settings))

@@ -21,8 +21,8 @@ from floodmark.model.job import Work
 from floodmark.security.vault import Vault
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present, raw
-from floodmark.store.lookup import find_jobs
-from floodmark.store.packing import clean
+from floodmark.store.item_rows import clean
+from floodmark.store.name_search import find_jobs
 from floodmark.store.rows import WORK_COLUMNS, work_from_row
 from floodmark.store.tables import facts, jobs, triggers
 from floodmark.triggers.matching import LONGEST, check_params, path_pattern

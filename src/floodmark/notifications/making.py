@@ -9,7 +9,7 @@ from floodmark.observability.events import Events
 from floodmark.outbound.client import Http
 from floodmark.outbound.guard import Guard
 from floodmark.settings import Settings
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from .deciding import Pace
 from .email import Email
@@ -47,7 +47,7 @@ def channels_of(settings: Settings, http: Http) -> list[Channel]:
     return found
 
 
-def notifier_of(parts: Parts, leader: Leading) -> Notifier:
+def notifier_of(parts: Resources, leader: Leading) -> Notifier:
     """What tells people of the trouble of this installation."""
     settings, http = parts.settings, http_for(parts.settings, parts.events)
     age = timedelta(hours=settings.lpa_max_age_hours)

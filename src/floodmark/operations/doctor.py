@@ -33,7 +33,7 @@ from .invariants import INVARIANTS, Invariant, Window, examples, window
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-    from floodmark.wiring.parts import Parts
+    from floodmark.wiring.resources import Resources
 
 # An execution may lie for one lease, one round of upkeep (15 s) and one of the requeuer (60 s).
 _UPKEEP = timedelta(seconds=75)
@@ -57,7 +57,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     hint: str = ""
 
 
-def doctor_of(parts: "Parts") -> "Doctor":
+def doctor_of(parts: "Resources") -> "Doctor":
     """The doctor for the installation that a process has opened."""
     settings = parts.settings
     return Doctor(

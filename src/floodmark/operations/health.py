@@ -8,7 +8,7 @@ from typing import Any, Literal
 from floodmark.coordination.redis_errors import redis_errors
 from floodmark.errors import Unavailable
 from floodmark.store.fleet import Fleet, Tick, WorkerInfo
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 SchedulerStatus = Literal["ok", "stale", "down"]
 
@@ -17,7 +17,7 @@ _STALE, _DOWN = 2, 5
 _RANDOM_ID = re.compile(r"-[0-9a-f]{8}$")
 
 
-async def health_of(parts: Parts) -> dict[str, Any]:
+async def health_of(parts: Resources) -> dict[str, Any]:
     """Return `ok`, or what is wrong, with a list of `problems`.
 
     `degraded`: all that is due is collected, but Redis is away and the database serves instead. `down`: something that
@@ -52,7 +52,7 @@ async def health_of(parts: Parts) -> dict[str, Any]:
     }
 
 
-async def health_details(parts: Parts) -> dict[str, Any]:
+async def health_details(parts: Resources) -> dict[str, Any]:
     """Return the same with the processes of the fleet one by one."""
     report = await health_of(parts)
     if "scheduler" not in report:
@@ -62,7 +62,7 @@ async def health_details(parts: Parts) -> dict[str, Any]:
     return {**report, "draining": await fleet.is_draining(), "workers": workers}
 
 
-async def readiness_of(parts: Parts) -> dict[str, Any]:
+async def readiness_of(parts: Resources) -> dict[str, Any]:
     """Return whether this process can answer requests: `ok`, or `down` without its database."""
     try:
         await parts.database.ping()
@@ -99,7 +99,7 @@ def _hostname_of(instance: str) -> str:
     return _RANDOM_ID.sub("", instance)
 
 
-async def _redis(parts: Parts) -> str:
+async def _redis(parts: Resources) -> str:
     if parts.redis is None:
         return "not configured"
     try:

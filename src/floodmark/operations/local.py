@@ -29,7 +29,7 @@ from floodmark.store.jobs import Jobs
 from floodmark.store.port import Event
 from floodmark.store.staleness import Staleness
 from floodmark.store.watermarks import StreamState, Watermarks
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from .doctor import Finding, doctor_of
 from .health import health_of, scheduler_status
@@ -47,7 +47,7 @@ _BOOKKEEPING = ("version", "updated_at", "planned_until")
 class LocalOffice:
     """The office of the process at hand. `actor` is who asks and tells."""
 
-    def __init__(self, parts: Parts, actor: Actor) -> None:
+    def __init__(self, parts: Resources, actor: Actor) -> None:
         self.parts, self.actor = parts, actor
         given = (parts.database, parts.clock)
         self._jobs, self._history, self._letters = Jobs(*given), History(*given), DeadLetters(*given)

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from floodmark.coordination.signals.port import Topic
 from floodmark.errors import InvalidInput
-from floodmark.importers.moved import Imports, Moved, MovedJobs, NewJob, Which
+from floodmark.importers.handover import Imports, Moved, MovedJobs, NewJob, Which
 from floodmark.importers.shadow import ParityReport, Recorded, Shadow, ShadowStatus
-from floodmark.importers.stored_shadow import Record, ShadowFires
+from floodmark.importers.shadow_fires import Record, ShadowFires
 
 from .local import LocalOffice
 from .port import Office

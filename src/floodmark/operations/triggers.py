@@ -10,7 +10,7 @@ from floodmark.client import Client
 from floodmark.coordination.redis_errors import redis_errors
 from floodmark.coordination.signals.port import Topic
 from floodmark.errors import InvalidInput
-from floodmark.inbound.listening import CHANNELS, STREAMS, Hearing, group_of, heard, make_group, own_names
+from floodmark.inbound.redis_listeners import CHANNELS, STREAMS, Hearing, group_of, heard, make_group, own_names
 from floodmark.inbound.triggers import (
     UNMATCHED,
     UNREADABLE,

@@ -14,10 +14,10 @@ from floodmark.model.clock import Clock
 from floodmark.rules.breaker import Breaker, BreakerState, closed, refusal_of
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present, present_moment
-from floodmark.store.packing import clean
+from floodmark.store.end_waits import end_waits
+from floodmark.store.item_rows import clean
 from floodmark.store.tables import breakers, job_executions
 from floodmark.store.types import from_text, to_text
-from floodmark.store.waking import wake_those
 
 from .port import Move, Moved
 
@@ -110,7 +110,7 @@ class Breakers:
         async with self._database.writing() as connection:
             await self.change(key, lambda breaker, _: closed(breaker))
             refused = job_executions.c.reason.startswith(refusal_of(key), autoescape=True)
-            await wake_those(connection, refused, now)
+            await end_waits(connection, refused, now)
         return before
 
 

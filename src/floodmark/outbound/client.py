@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from multidict import CIMultiDictProxy
     from yarl import URL
 
-    from .sending import Sender
+    from .aiohttp_client import Sender
 
 REDIRECTED = frozenset({301, 302, 303, 307, 308})
 _FOR_GOOD = frozenset({301, 308})
@@ -203,7 +203,7 @@ class Http:
         if self._is_closed:
             raise Transient("this process is leaving, and asks for nothing more")
         if self._sender is None:
-            from .sending import Sender  # noqa: PLC0415 - heavy
+            from .aiohttp_client import Sender  # noqa: PLC0415 - heavy
 
             self._sender = Sender(self.guard, user_agent=self._user_agent, resolve=self.resolve, lookup=self.lookup)
         return self._sender

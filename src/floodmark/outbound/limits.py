@@ -12,9 +12,9 @@ from floodmark.errors import NotFound
 from floodmark.model.clock import Clock
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present, present_moment
-from floodmark.store.packing import clean
+from floodmark.store.end_waits import end_waits
+from floodmark.store.item_rows import clean
 from floodmark.store.tables import job_executions, limits
-from floodmark.store.waking import wake_those
 
 from .port import HeldLimit
 
@@ -128,5 +128,5 @@ class Limits:
         same = (job_executions.c.reason == before.reason, job_executions.c.not_before <= before.until + _ALIKE)
         async with self._database.writing() as connection:
             await connection.execute(delete(limits).where(limits.c.key == key))
-            await wake_those(connection, and_(*same), now)
+            await end_waits(connection, and_(*same), now)
         return before

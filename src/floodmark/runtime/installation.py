@@ -17,7 +17,7 @@ from floodmark.errors import Conflict
 from floodmark.observability.events import StepFailed
 from floodmark.security.masking import mask_text
 from floodmark.store.fleet import Fleet
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 _AGAIN = timedelta(seconds=5)
 _SHOWN = 8
@@ -26,7 +26,7 @@ _SHOWN = 8
 class Installation:
     """Says in Redis which installation the prefix belongs to, and refuses to share it."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Resources) -> None:
         self._parts, self._fleet = parts, Fleet(parts.database, parts.clock)
         self._key = f"{parts.settings.scheduler_queue_prefix}:installation"
         self._id: str | None = None

@@ -24,9 +24,9 @@ from floodmark.observability.metrics import render_sum
 from floodmark.operations.health import health_of, readiness_of
 from floodmark.outbound.push import is_pushed, is_scraped, pushing, require_gateway
 from floodmark.process.eventloop import stopped_by_signals
-from floodmark.process.leaving import MARGIN, Watchdog
+from floodmark.process.forced_exit import MARGIN, Watchdog
 from floodmark.settings import Settings
-from floodmark.wiring.parts import PROCESS_NAME, Parts, new_name, open_parts
+from floodmark.wiring.resources import PROCESS_NAME, Resources, new_name, open_resources
 
 from .installation import Installation
 from .roles import death_watch, politely
@@ -68,7 +68,7 @@ class Supervisor:
         with tempfile.TemporaryDirectory(prefix="floodmark-metrics-") as folder:
             os.environ[FOLDER] = folder
             try:
-                async with open_parts(self._settings, waits=True) as parts:
+                async with open_resources(self._settings, waits=True) as parts:
                     await Installation(parts).claim()
                     await self._serve(parts, port, seconds, ready)
             finally:
@@ -76,7 +76,7 @@ class Supervisor:
                 del os.environ[FOLDER]
 
     async def _serve(
-        self, parts: Parts, port: int | None, seconds: float | None, ready: Callable[[HttpServer], None] | None
+        self, parts: Resources, port: int | None, seconds: float | None, ready: Callable[[HttpServer], None] | None
     ) -> None:
         def metrics() -> bytes:
             return render_sum(parts.registry)
@@ -95,7 +95,7 @@ class Supervisor:
                     ready(server)
                 await asyncio.gather(*(self._keep_running(parts, place) for place in range(self._count)))
 
-    async def _keep_running(self, parts: Parts, place: int) -> None:
+    async def _keep_running(self, parts: Resources, place: int) -> None:
         pause, log = 0.0, structlog.get_logger()
         while not self._stop.is_set():
             began = time.monotonic()
@@ -113,7 +113,7 @@ class Supervisor:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), pause)
 
-    async def _report(self, parts: Parts, name: str) -> None:
+    async def _report(self, parts: Resources, name: str) -> None:
         """A process has ended without a goodbye: hand on what it held, and wake the leader to queue it again."""
         await death_watch(parts).hand_on(name, is_certain=True)
         await parts.signals.notify(Topic.WORKERS)
@@ -151,7 +151,7 @@ class Supervisor:
             structlog.get_logger().error("worker process did not leave, killing it", pid=process.pid, grace=grace)
             process.kill()
 
-    async def _health(self, parts: Parts) -> dict[str, Any]:
+    async def _health(self, parts: Resources) -> dict[str, Any]:
         report = await health_of(parts)
         if report["status"] == "ok" and len(self._pids) < self._count:
             report["status"] = "degraded"

@@ -10,30 +10,30 @@ from floodmark.coordination.leader import Leader
 from floodmark.coordination.loop import Loop, Step
 from floodmark.coordination.signals.port import Bell, Topic
 from floodmark.importers.shadow import Shadow
-from floodmark.importers.stored_shadow import ShadowFires
+from floodmark.importers.shadow_fires import ShadowFires
 from floodmark.inbound.intake import Intake
-from floodmark.inbound.listening import ChannelListener, StreamListener
+from floodmark.inbound.redis_listeners import ChannelListener, StreamListener
 from floodmark.inbound.refusals import FLUSH_EVERY
 from floodmark.observability.events import DepthMeasured, Events, SchedulerStarted, StepFailed
 from floodmark.operations.overview import Glance
 from floodmark.outbound.breakers import Breakers
 from floodmark.rules.breaker import BreakerState
 from floodmark.rules.retries import Retries
-from floodmark.scheduler.deaths import DeathWatch
-from floodmark.scheduler.leftovers import Leftovers
-from floodmark.scheduler.measuring import Measuring
+from floodmark.scheduler.cleanup import Leftovers
+from floodmark.scheduler.death_watch import DeathWatch
 from floodmark.scheduler.pruner import Pruner
 from floodmark.scheduler.requeuer import Requeuer, Waker
 from floodmark.scheduler.rescuer import Rescuer
 from floodmark.scheduler.scheduler import Scheduler
+from floodmark.scheduler.state_metrics import Measuring
 from floodmark.sinks.files import Artifacts, FilesProjector
 from floodmark.sinks.relay import Relay
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.port import Source
 from floodmark.sources.telegram.stored_posts import Posts
-from floodmark.store.deaths import Deaths
+from floodmark.store.dead_processes import Deaths
 from floodmark.store.fleet import Fleet
-from floodmark.wiring.parts import Parts, call_policy
+from floodmark.wiring.resources import Resources, call_policy
 from floodmark.worker.executor import Executor
 from floodmark.worker.worker import Worker
 
@@ -73,7 +73,7 @@ class SchedulerRole:
     `is_alone`: no worker runs in the same process, which would otherwise speak for both in the list of the fleet.
     """
 
-    def __init__(self, parts: Parts, *, is_alone: bool = True) -> None:
+    def __init__(self, parts: Resources, *, is_alone: bool = True) -> None:
         self._is_alone = is_alone
         settings, events = parts.settings, parts.events
         self._parts, self._fleet = parts, Fleet(parts.database, parts.clock)
@@ -281,7 +281,7 @@ class SchedulerRole:
         )
 
 
-def death_watch(parts: Parts) -> DeathWatch:
+def death_watch(parts: Resources) -> DeathWatch:
     """What notices the death of other processes of this installation."""
     return DeathWatch(
         Deaths(parts.database, parts.clock),
@@ -293,13 +293,13 @@ def death_watch(parts: Parts) -> DeathWatch:
     )
 
 
-def _syncer(parts: Parts, leader: Leader) -> "Syncer":
+def _syncer(parts: Resources, leader: Leader) -> "Syncer":
     from floodmark.sync.sync import Syncer  # noqa: PLC0415 - with an HTTP client, which takes a while to import
 
     return Syncer(parts, leader)
 
 
-def _notifier(parts: Parts, leader: Leader) -> "Notifier | None":
+def _notifier(parts: Resources, leader: Leader) -> "Notifier | None":
     settings = parts.settings
     if not (settings.notify_slack_url or settings.notify_webhook_url or settings.notify_email_to):
         return None
@@ -311,7 +311,7 @@ def _notifier(parts: Parts, leader: Leader) -> "Notifier | None":
 class WorkerRole:
     """Runs executions until told to stop; then finishes or hands back what it holds, within the grace time."""
 
-    def __init__(self, parts: Parts, sources: Mapping[str, Source]) -> None:
+    def __init__(self, parts: Resources, sources: Mapping[str, Source]) -> None:
         settings = parts.settings
         self._parts, self._fleet = parts, Fleet(parts.database, parts.clock)
         self._leaving = asyncio.Event()

@@ -17,7 +17,7 @@ from floodmark.security.masking import mask_values
 
 from .database import Database
 from .dialects import present
-from .packing import clean
+from .item_rows import clean
 from .tables import audit
 
 MOST_SHOWN = 500

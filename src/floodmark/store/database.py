@@ -28,8 +28,8 @@ from floodmark.errors import InvalidInput, Unavailable, Unreachable
 from floodmark.model.strict_json import read_stored_json
 from floodmark.observability.events import Events, StoreRetried
 
-from .connecting import LONG_WORK, USUAL_STEP, Connection, PostgresConnector
 from .local_disk import require_local
+from .postgres_connection import LONG_WORK, USUAL_STEP, Connection, PostgresConnector
 
 # Wait this long for SQLite's write lock before giving up: longer than any step of ours holds it.
 LOCK_TIMEOUT_SECONDS = 10

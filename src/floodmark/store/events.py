@@ -16,8 +16,8 @@ from floodmark.model.clock import Clock
 
 from .database import Database
 from .dialects import raw
+from .outbox_rows import event_from_row
 from .port import Event
-from .relaying import event_from_row
 from .tables import item_revisions, items, outbox
 
 MOST_SHOWN = 1000

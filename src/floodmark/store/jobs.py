@@ -29,7 +29,7 @@ from .dependencies import dependency_names, set_all_dependencies, set_dependenci
 from .dialects import insert_into, json_has, present, raw
 from .execution_rows import SELECT_EXECUTION, execution_from_row
 from .job_fields import FIELDS, check, checked_json, columns_of, converted
-from .lookup import find_job, find_jobs
+from .name_search import find_job, find_jobs
 from .rows import JOB_COLUMNS, job_from_row
 from .tables import WHEN_COLUMNS, job_executions, jobs
 

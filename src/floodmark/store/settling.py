@@ -10,7 +10,7 @@ from floodmark.model.execution import State
 from floodmark.model.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
 
 from .database import encode_json
-from .packing import clean
+from .item_rows import clean
 from .port import Settlement
 
 _STATES: dict[type[Outcome], State] = {

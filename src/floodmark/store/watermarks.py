@@ -15,7 +15,7 @@ from floodmark.model.clock import Clock
 from .database import Database
 from .dialects import insert_into, present
 from .job_fields import checked_json
-from .lookup import no_such_stream
+from .name_search import no_such_stream
 from .tables import jobs, watermarks
 
 MOST_SHOWN = 1000

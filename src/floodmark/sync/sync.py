@@ -24,13 +24,13 @@ from floodmark.security.masking import mask_text
 from floodmark.settings import Settings
 from floodmark.store.audit import Actor
 from floodmark.store.job_fields import columns_of, converted
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from .difference import SOURCE, Difference, Known, difference, differing, long_name, short_name, too_much
-from .fetching import Fetcher
 from .format import Row, plain, rows_from, rows_of, unknown_fields
 from .report import LastSync, Report, SyncStatus
-from .synced import SyncedJobs, Syncing
+from .request import Fetcher
+from .synced_jobs import SyncedJobs, Syncing
 
 _ATTEMPTS = 3
 # Of the errors of a sync so many are remembered.
@@ -52,7 +52,7 @@ class _SupersededError(Exception):
 class Sync:
     """Reads the schedules of API_URL and brings the jobs made from them up to date."""
 
-    def __init__(self, parts: Parts, actor: Actor) -> None:
+    def __init__(self, parts: Resources, actor: Actor) -> None:
         self._parts, self._settings = parts, parts.settings
         # Whoever asked for it: these changes come by this way.
         self._actor = msgspec.structs.replace(actor, via="sync")
@@ -225,7 +225,7 @@ class Sync:
 class Syncer:
     """The leader's sync, every SYNC_INTERVAL. One that fails is reported, and tried again when it is due."""
 
-    def __init__(self, parts: Parts, leader: Leader) -> None:
+    def __init__(self, parts: Resources, leader: Leader) -> None:
         self._sync = Sync(parts, Actor(who="scheduler", via="sync"))
         self._leader, self._events = leader, parts.events
         self._stopping = asyncio.Event()

@@ -17,9 +17,9 @@ from floodmark.model.job import NEVER, DueJob, Job, Priority, ScheduleType, When
 from floodmark.model.outcome import Outcome
 from floodmark.store.port import Decision, NewExecution, Settlement
 from floodmark.store.tables import job_executions, jobs, watermarks
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
-Opened = Callable[..., AbstractAsyncContextManager[Parts]]
+Opened = Callable[..., AbstractAsyncContextManager[Resources]]
 """Opens the parts of one more process on the same stores; takes settings by name, and a `clock`."""
 
 TTL = timedelta(seconds=60)
@@ -56,7 +56,7 @@ def a_lease(job: Job | None = None, **fields: Any) -> Lease:
     return Lease(**{**usual, **fields})
 
 
-async def given_job(parts: Parts, **columns: Any) -> str:
+async def given_job(parts: Resources, **columns: Any) -> str:
     """Write a job down. It has no time of its own unless `columns` give it one; the result is its id."""
     name = columns.get("name", f"job-{next(_numbers)}")
     job_id = new_id()
@@ -67,7 +67,7 @@ async def given_job(parts: Parts, **columns: Any) -> str:
 
 
 async def given_executions(
-    parts: Parts,
+    parts: Resources,
     job_ids: Sequence[str],
     *,
     priority: Priority = Priority.NORMAL,
@@ -106,14 +106,14 @@ async def given_executions(
 
 
 async def given_queued(
-    parts: Parts, count: int = 1, *, priority: Priority = Priority.NORMAL, put: bool = True, **columns: Any
+    parts: Resources, count: int = 1, *, priority: Priority = Priority.NORMAL, put: bool = True, **columns: Any
 ) -> list[str]:
     """So many jobs with one queued execution each; the ids of the executions, in order."""
     job_ids = [await given_job(parts, priority=int(priority), **columns) for _ in range(count)]
     return await given_executions(parts, job_ids, priority=priority, put=put)
 
 
-async def given_lease(parts: Parts, *, worker: str = "a", ttl: timedelta = TTL, **columns: Any) -> Lease:
+async def given_lease(parts: Resources, *, worker: str = "a", ttl: timedelta = TTL, **columns: Any) -> Lease:
     """A job with one execution, in the hands of `worker`."""
     [execution_id] = await given_queued(parts, **columns)
     [lease] = await parts.queue.lease(1, worker=worker, ttl=ttl, wait=AT_ONCE)
@@ -121,18 +121,18 @@ async def given_lease(parts: Parts, *, worker: str = "a", ttl: timedelta = TTL, 
     return lease
 
 
-async def take(parts: Parts, limit: int = 100, *, worker: str = "a", ttl: timedelta = TTL) -> list[Lease]:
+async def take(parts: Resources, limit: int = 100, *, worker: str = "a", ttl: timedelta = TTL) -> list[Lease]:
     """Lease what is waiting now."""
     return await parts.queue.lease(limit, worker=worker, ttl=ttl, wait=AT_ONCE)
 
 
-async def settle(parts: Parts, lease: Lease, outcome: Outcome, *, duration: float = 0.5) -> bool:
+async def settle(parts: Resources, lease: Lease, outcome: Outcome, *, duration: float = 0.5) -> bool:
     """Close one lease; whether it was still ours."""
     [was_mine] = await parts.queue.settle([Settlement(lease=lease, outcome=outcome, duration=duration)])
     return was_mine
 
 
-async def expire(parts: Parts, *leases: Lease) -> None:
+async def expire(parts: Resources, *leases: Lease) -> None:
     """Let the leases run out, as if their workers had been silent for long."""
     async with parts.database.writing() as connection:
         await connection.execute(
@@ -147,14 +147,14 @@ async def expire(parts: Parts, *leases: Lease) -> None:
         )
 
 
-async def rescue(parts: Parts, *, rescue_max: int = 3) -> list[Queued]:
+async def rescue(parts: Resources, *, rescue_max: int = 3) -> list[Queued]:
     """What the leader does about silent workers."""
     rescued = await parts.upkeep.rescue(limit=1000, rescue_max=rescue_max)
     await parts.queue.put(rescued.queued, again=True)
     return rescued.queued
 
 
-async def requeue(parts: Parts) -> list[Queued]:
+async def requeue(parts: Resources) -> list[Queued]:
     """What the leader does about a queue that may have forgotten something."""
     # From a moment ahead: what was queued just now counts, too.
     page = await parts.upkeep.queued(after="", older_than=-timedelta(seconds=1), limit=1000)
@@ -162,13 +162,13 @@ async def requeue(parts: Parts) -> list[Queued]:
     return page
 
 
-async def change_jobs(parts: Parts, job_ids: Sequence[str], **columns: Any) -> None:
+async def change_jobs(parts: Resources, job_ids: Sequence[str], **columns: Any) -> None:
     """Change columns of jobs as SQL typed by hand would."""
     async with parts.database.writing() as connection:
         await connection.execute(update(jobs).where(jobs.c.job_id.in_(job_ids)).values(**columns))
 
 
-async def change_executions(parts: Parts, execution_ids: Sequence[str], **columns: Any) -> None:
+async def change_executions(parts: Resources, execution_ids: Sequence[str], **columns: Any) -> None:
     """Change columns of executions as SQL typed by hand would."""
     async with parts.database.writing() as connection:
         await connection.execute(
@@ -176,7 +176,7 @@ async def change_executions(parts: Parts, execution_ids: Sequence[str], **column
         )
 
 
-async def rows_of(parts: Parts, table: Table, **where: Any) -> list[dict[str, Any]]:
+async def rows_of(parts: Resources, table: Table, **where: Any) -> list[dict[str, Any]]:
     """The rows of a table, in the order of its primary key."""
     query = select(table).where(*(table.c[name] == value for name, value in where.items()))
     async with parts.database.reading() as connection:
@@ -184,31 +184,31 @@ async def rows_of(parts: Parts, table: Table, **where: Any) -> list[dict[str, An
         return [dict(row) for row in found.mappings()]
 
 
-async def count_of(parts: Parts, table: Table) -> int:
+async def count_of(parts: Resources, table: Table) -> int:
     """How many rows a table has."""
     async with parts.database.reading() as connection:
         return int((await connection.execute(select(func.count()).select_from(table))).scalar_one())
 
 
-async def execution_of(parts: Parts, execution: str | Lease) -> dict[str, Any]:
+async def execution_of(parts: Resources, execution: str | Lease) -> dict[str, Any]:
     """The row of an execution."""
     execution_id = execution if isinstance(execution, str) else execution.execution_id
     [row] = await rows_of(parts, job_executions, execution_id=execution_id)
     return row
 
 
-async def state_of(parts: Parts, execution: str | Lease) -> State:
+async def state_of(parts: Resources, execution: str | Lease) -> State:
     """Where an execution stands."""
     return State((await execution_of(parts, execution))["state"])
 
 
-async def job_of(parts: Parts, job: str | Lease) -> dict[str, Any]:
+async def job_of(parts: Resources, job: str | Lease) -> dict[str, Any]:
     """The row of a job."""
     [row] = await rows_of(parts, jobs, job_id=job if isinstance(job, str) else job.job.job_id)
     return row
 
 
-async def watermark_of(parts: Parts, lease: Lease) -> dict[str, Any]:
+async def watermark_of(parts: Resources, lease: Lease) -> dict[str, Any]:
     """The row of the target's watermark."""
     [row] = await rows_of(parts, watermarks, stream=lease.job.stream)
     return row

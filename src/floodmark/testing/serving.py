@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from floodmark.app import Floodmark
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 
 class Served(NamedTuple):
     """What is at work, and where it can be asked."""
 
-    parts: Parts
+    parts: Resources
     url: str
 
 

@@ -14,9 +14,9 @@ from floodmark.api.making import fitted, spec_of
 from floodmark.api.models import Given, JobIn, Name, Text, model_of
 from floodmark.api.routing import answer, router
 from floodmark.errors import InvalidInput
-from floodmark.importers.moved import MovedJob, NewJob, Which
+from floodmark.importers.handover import MovedJob, NewJob, Which
 from floodmark.importers.shadow import JobParity, Recorded, ShadowStatus
-from floodmark.importers.stored_shadow import Record
+from floodmark.importers.shadow_fires import Record
 from floodmark.operations.local import LocalOffice
 from floodmark.operations.moving import LocalMoving, moving_of
 

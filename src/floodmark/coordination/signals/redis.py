@@ -10,7 +10,7 @@ from datetime import timedelta
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from floodmark.coordination.redis_connecting import Listening
+from floodmark.coordination.redis_connection import Listening
 from floodmark.observability.events import Events, StepFailed
 
 from .port import Bell, Bells, Topic

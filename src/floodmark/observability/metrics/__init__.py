@@ -16,10 +16,10 @@ from floodmark.observability.events import Events
 from .calls import CallMetrics
 from .catalogue import AGES
 from .channels import ChannelMetrics
+from .deliveries import PUSHES, TellingMetrics
 from .families import Maker, aged
 from .scheduling import SchedulingMetrics
 from .state import StateMetrics
-from .telling import PUSHES, TellingMetrics
 from .web import WebMetrics
 
 # To the library a counter is called without its `_total`.

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from floodmark.model.execution import Queued, State
 from floodmark.model.job import DueJob
-from floodmark.store.connecting import Connection
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.port import Decide, Decision, Fired, NewExecution
+from floodmark.store.postgres_connection import Connection
 from floodmark.store.rows import DUE_COLUMNS, DUE_SELECT, due_job_from_row
 
 T = TypeVar("T")

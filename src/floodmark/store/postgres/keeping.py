@@ -10,11 +10,11 @@ from floodmark.errors import Fenced
 from floodmark.model.batch import Batch, Kept
 from floodmark.model.execution import Lease
 from floodmark.process.failpoints import failpoint
-from floodmark.store.connecting import Connection
 from floodmark.store.database import PostgresDatabase, encode_json
-from floodmark.store.packing import pack, pack_pages, pack_watermark
+from floodmark.store.item_rows import pack, pack_pages, pack_watermark
+from floodmark.store.outbox_rows import unsent_from_row
 from floodmark.store.port import Publish
-from floodmark.store.relaying import unsent_from_row
+from floodmark.store.postgres_connection import Connection
 
 _KEEP = """
 WITH moved AS (

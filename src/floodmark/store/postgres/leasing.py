@@ -13,10 +13,10 @@ from typing import Any
 from floodmark.model.execution import Lease, Queued
 from floodmark.model.job import Priority
 from floodmark.model.outcome import Dead, Snooze
-from floodmark.store.connecting import Connection
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.holds import FIRST_HELD, HELD_COLUMNS, MAY_GO_ON, SHARES_STREAM
 from floodmark.store.port import Extended, Settled, Settlement
+from floodmark.store.postgres_connection import Connection
 from floodmark.store.rows import STREAM, WORK_SELECT, of_execution, waited, work_from_row
 from floodmark.store.settling import settled_row, storable
 

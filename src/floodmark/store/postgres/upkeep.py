@@ -8,10 +8,10 @@ from typing import Any
 from floodmark.model.execution import Queued
 from floodmark.model.ids import floor_id
 from floodmark.model.job import Priority
-from floodmark.store.connecting import Connection
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.holds import FIRST_HELD, HELD_COLUMNS, MAY_GO_ON, UNMET
 from floodmark.store.port import Rescued
+from floodmark.store.postgres_connection import Connection
 from floodmark.store.rows import STREAM
 
 from .leasing import WOKEN

@@ -11,9 +11,9 @@ from floodmark.model.clock import Clock
 from floodmark.model.execution import Lease
 from floodmark.process.failpoints import failpoint
 from floodmark.store.database import SqliteDatabase, encode_json
-from floodmark.store.packing import Packed, pack, pack_pages, pack_watermark
+from floodmark.store.item_rows import Packed, pack, pack_pages, pack_watermark
+from floodmark.store.outbox_rows import unsent_from_row
 from floodmark.store.port import Publish, Unsent
-from floodmark.store.relaying import unsent_from_row
 from floodmark.store.types import to_text
 
 _MOVE = """

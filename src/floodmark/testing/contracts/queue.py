@@ -38,7 +38,7 @@ from floodmark.testing.factories import (
     take,
     watermark_of,
 )
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 HIGH, NORMAL, LOW = Priority.HIGH, Priority.NORMAL, Priority.LOW
 MINUTE = timedelta(minutes=1)
@@ -48,24 +48,24 @@ class QueueContract:
     """What every queue promises. Subclass it and provide `opened`, which opens parts with your queue in them."""
 
     @pytest.fixture
-    async def parts(self, opened: Opened) -> AsyncIterator[Parts]:
+    async def parts(self, opened: Opened) -> AsyncIterator[Resources]:
         """One process."""
         async with opened() as parts:
             yield parts
 
     @pytest.fixture
-    async def other(self, opened: Opened) -> AsyncIterator[Parts]:
+    async def other(self, opened: Opened) -> AsyncIterator[Resources]:
         """Another process on the same stores."""
         async with opened() as parts:
             yield parts
 
     # Handing out
 
-    async def test_nothing_waiting_is_an_empty_list(self, parts: Parts) -> None:
+    async def test_nothing_waiting_is_an_empty_list(self, parts: Resources) -> None:
         """Not an error, and not None."""
         assert await take(parts) == []
 
-    async def test_each_execution_is_handed_out_once(self, parts: Parts) -> None:
+    async def test_each_execution_is_handed_out_once(self, parts: Resources) -> None:
         """And with everything that is needed to run it."""
         ids = await given_queued(parts, 3, params={"depth": 2}, timeout_seconds=5)
 
@@ -80,7 +80,7 @@ class QueueContract:
         assert (row["state"], row["worker"], row["attempt"]) == ("running", "me", 1)
         assert row["lease_until"] - row["started_at"] == pytest.approx(TTL, abs=timedelta(seconds=1))
 
-    async def test_putting_twice_changes_nothing(self, parts: Parts) -> None:
+    async def test_putting_twice_changes_nothing(self, parts: Resources) -> None:
         """The requeuer puts everything again and again."""
         await given_queued(parts, 2)
         await requeue(parts)
@@ -90,7 +90,7 @@ class QueueContract:
         assert len(await take(parts)) == 2
         assert await take(parts) == []
 
-    async def test_putting_what_is_running_changes_nothing(self, parts: Parts) -> None:
+    async def test_putting_what_is_running_changes_nothing(self, parts: Resources) -> None:
         """A put may be late, and is then about something that is in hands already."""
         await given_queued(parts)
         late = await requeue(parts)
@@ -102,12 +102,12 @@ class QueueContract:
         assert await settle(parts, lease, Done())
         assert await state_of(parts, lease) is State.DONE
 
-    async def test_putting_nothing_is_fine(self, parts: Parts) -> None:
+    async def test_putting_nothing_is_fine(self, parts: Resources) -> None:
         """Most steps of most loops find nothing."""
         await parts.queue.put([])
         assert await take(parts) == []
 
-    async def test_no_more_than_the_limit_is_handed_out(self, parts: Parts) -> None:
+    async def test_no_more_than_the_limit_is_handed_out(self, parts: Resources) -> None:
         """The worker knows how much room it has; priorities do not add up to more."""
         for priority in Priority:
             await given_queued(parts, 4, priority=priority)
@@ -115,7 +115,7 @@ class QueueContract:
         assert [len(await take(parts, 5)) for _ in range(4)] == [5, 5, 2, 0]
 
     @pytest.mark.spec("V2")
-    async def test_the_most_urgent_goes_first(self, parts: Parts) -> None:
+    async def test_the_most_urgent_goes_first(self, parts: Resources) -> None:
         """Whatever the order in which they came."""
         [low] = await given_queued(parts, priority=LOW)
         [normal] = await given_queued(parts, priority=NORMAL)
@@ -124,7 +124,7 @@ class QueueContract:
         assert [(await take(parts, 1))[0].execution_id for _ in range(3)] == [high, normal, low]
 
     @pytest.mark.spec("V2")
-    async def test_a_batch_is_in_order_of_urgency(self, parts: Parts) -> None:
+    async def test_a_batch_is_in_order_of_urgency(self, parts: Resources) -> None:
         """A worker starts what it holds from the front."""
         for priority in (LOW, NORMAL, HIGH):
             await given_queued(parts, priority=priority)
@@ -132,7 +132,7 @@ class QueueContract:
         assert [lease.job.priority for lease in await take(parts)] == [HIGH, NORMAL, LOW]
 
     @pytest.mark.spec("V2")
-    async def test_equally_urgent_ones_go_in_the_order_they_came(self, parts: Parts) -> None:
+    async def test_equally_urgent_ones_go_in_the_order_they_came(self, parts: Resources) -> None:
         """First come, first served."""
         ids = [(await given_queued(parts))[0] for _ in range(4)]
 
@@ -152,7 +152,7 @@ class QueueContract:
             assert first.execution_id == low
 
     @pytest.mark.spec("V2", "G6")
-    async def test_depth_counts_what_waits_by_priority(self, parts: Parts) -> None:
+    async def test_depth_counts_what_waits_by_priority(self, parts: Resources) -> None:
         """What is in hands does not wait any more."""
         assert await parts.queue.depth() == {HIGH: 0, NORMAL: 0, LOW: 0}
         await given_queued(parts, 2, priority=HIGH)
@@ -166,7 +166,7 @@ class QueueContract:
         assert await parts.queue.depth() == {HIGH: 0, NORMAL: 0, LOW: 0}
 
     @pytest.mark.spec("E1", "G1")
-    async def test_workers_that_ask_at_once_never_share(self, parts: Parts, other: Parts) -> None:
+    async def test_workers_that_ask_at_once_never_share(self, parts: Resources, other: Resources) -> None:
         """Two processes, several requests each at the same moment: each execution goes to one of them."""
         ids = await given_queued(parts, 40)
         requests = [take(p, 4, worker=f"w{n}") for n in range(6) for p in (parts, other)]
@@ -176,7 +176,7 @@ class QueueContract:
 
         assert Counter(lease.execution_id for lease in leases) == Counter(ids)
 
-    async def test_waiting_ends_as_soon_as_something_is_put(self, parts: Parts) -> None:
+    async def test_waiting_ends_as_soon_as_something_is_put(self, parts: Resources) -> None:
         """Not after the full wait, and not at the next look."""
         waiting = asyncio.create_task(
             parts.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=3)), name="waiting"
@@ -190,7 +190,7 @@ class QueueContract:
         assert lease.execution_id == execution_id
         assert time.monotonic() - put_at < 0.9
 
-    async def test_what_another_process_puts_is_handed_out(self, parts: Parts, other: Parts) -> None:
+    async def test_what_another_process_puts_is_handed_out(self, parts: Resources, other: Resources) -> None:
         """The scheduler and the worker need not share a process."""
         waiting = asyncio.create_task(
             parts.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=3)), name="waiting"
@@ -201,7 +201,7 @@ class QueueContract:
 
         assert [lease.execution_id for lease in leases] == [execution_id]
 
-    async def test_waiting_ends_without_anything(self, parts: Parts) -> None:
+    async def test_waiting_ends_without_anything(self, parts: Resources) -> None:
         """After about the time that was asked for."""
         began = time.monotonic()
         assert await parts.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(milliseconds=30)) == []
@@ -210,7 +210,7 @@ class QueueContract:
     # Keeping and losing
 
     @pytest.mark.spec("E1", "G3")
-    async def test_a_lost_lease_cannot_settle(self, parts: Parts, other: Parts) -> None:
+    async def test_a_lost_lease_cannot_settle(self, parts: Resources, other: Resources) -> None:
         """A worker that went silent may wake up, but its word no longer counts."""
         first = await given_lease(parts, worker="a")
         await expire(parts, first)
@@ -223,7 +223,7 @@ class QueueContract:
         assert await settle(other, second, Done(kept=Kept(new=5)))
         assert (await execution_of(parts, first))["items_new"] == 5
 
-    async def test_an_outcome_counts_once(self, parts: Parts) -> None:
+    async def test_an_outcome_counts_once(self, parts: Resources) -> None:
         """Settling again, because the answer was lost, changes nothing."""
         lease = await given_lease(parts)
 
@@ -232,7 +232,7 @@ class QueueContract:
         row = await execution_of(parts, lease)
         assert (row["state"], row["items_new"], row["error_message"]) == ("done", 3, None)
 
-    async def test_many_are_settled_at_once(self, parts: Parts, other: Parts) -> None:
+    async def test_many_are_settled_at_once(self, parts: Resources, other: Resources) -> None:
         """Each with its own answer, in the order they were given."""
         await given_queued(parts, 4)
         leases = await take(parts)
@@ -248,7 +248,7 @@ class QueueContract:
         assert [await state_of(parts, lease) for lease in leases] == ["done", "queued", "waiting", "dead"]
 
     @pytest.mark.spec("E1")
-    async def test_a_long_run_keeps_its_lease(self, parts: Parts, other: Parts) -> None:
+    async def test_a_long_run_keeps_its_lease(self, parts: Resources, other: Resources) -> None:
         """However much longer it takes than the lease is: the heartbeat renews it."""
         lease = await given_lease(parts, ttl=timedelta(microseconds=1))
 
@@ -260,7 +260,7 @@ class QueueContract:
         assert await settle(parts, lease, Done())
 
     @pytest.mark.spec("E1")
-    async def test_a_heartbeat_tells_which_leases_are_lost(self, parts: Parts, other: Parts) -> None:
+    async def test_a_heartbeat_tells_which_leases_are_lost(self, parts: Resources, other: Resources) -> None:
         """So that the work on them can be ended."""
         await given_queued(parts, 3)
         kept, silent, ended = await take(parts)
@@ -274,7 +274,7 @@ class QueueContract:
         assert extended.lost == {silent.execution_id, ended.execution_id}
 
     @pytest.mark.spec("E1")
-    async def test_a_late_heartbeat_does_not_lock_the_target_again(self, parts: Parts, other: Parts) -> None:
+    async def test_a_late_heartbeat_does_not_lock_the_target_again(self, parts: Resources, other: Resources) -> None:
         """Neither of what has ended meanwhile nor of what was taken back."""
         ended, silent = await given_lease(parts), await given_lease(parts)
         await settle(parts, ended, Done())
@@ -288,7 +288,7 @@ class QueueContract:
         assert {lease.execution_id for lease in leases} == {silent.execution_id, again}
 
     @pytest.mark.spec("V8")
-    async def test_a_heartbeat_tells_what_is_to_be_cancelled(self, parts: Parts) -> None:
+    async def test_a_heartbeat_tells_what_is_to_be_cancelled(self, parts: Resources) -> None:
         """By a person, by a replacement, or because the job is gone."""
         await given_queued(parts, 3)
         kept, unwanted, orphaned = await take(parts)
@@ -303,7 +303,9 @@ class QueueContract:
             orphaned.execution_id: "the job was deleted",
         }
 
-    async def test_what_was_rescued_can_be_settled_only_by_its_new_holder(self, parts: Parts, other: Parts) -> None:
+    async def test_what_was_rescued_can_be_settled_only_by_its_new_holder(
+        self, parts: Resources, other: Resources
+    ) -> None:
         """Also while nobody has taken it yet."""
         lease = await given_lease(parts)
         await expire(parts, lease)
@@ -316,7 +318,7 @@ class QueueContract:
     # Outcomes
 
     @pytest.mark.spec("E5", "T3")
-    async def test_done_ends_it(self, parts: Parts) -> None:
+    async def test_done_ends_it(self, parts: Resources) -> None:
         """With what it kept and how long it took; its job knows of the success."""
         lease = await given_lease(parts)
 
@@ -336,7 +338,7 @@ class QueueContract:
         assert await take(parts) == []
 
     @pytest.mark.spec("T3")
-    async def test_done_without_items_was_a_check_and_no_more(self, parts: Parts) -> None:
+    async def test_done_without_items_was_a_check_and_no_more(self, parts: Resources) -> None:
         """`last_parsed_at` moves only when something was collected."""
         lease = await given_lease(parts)
         await settle(parts, lease, Done(kept=Kept(known=7)))
@@ -346,7 +348,7 @@ class QueueContract:
         assert mark["last_parsed_at"] is None
 
     @pytest.mark.spec("T4", "E5")
-    async def test_a_retry_waits_and_costs_an_attempt(self, parts: Parts) -> None:
+    async def test_a_retry_waits_and_costs_an_attempt(self, parts: Resources) -> None:
         """The error is shown, and every attempt is remembered."""
         lease = await given_lease(parts)
 
@@ -370,7 +372,7 @@ class QueueContract:
         assert row["error_details"][0]["details"] == {"type": "OSError"}
 
     @pytest.mark.spec("G5", "T4")
-    async def test_a_snooze_waits_and_costs_none(self, parts: Parts) -> None:
+    async def test_a_snooze_waits_and_costs_none(self, parts: Resources) -> None:
         """The source named its price; that was no failure."""
         lease = await given_lease(parts)
 
@@ -384,7 +386,7 @@ class QueueContract:
         again = await self._woken(parts, lease.execution_id)
         assert again.attempt == 1
 
-    async def test_counts_of_all_attempts_add_up(self, parts: Parts) -> None:
+    async def test_counts_of_all_attempts_add_up(self, parts: Resources) -> None:
         """A run that was put off half-way has collected, reported and taken the sum of its parts."""
         lease = await given_lease(parts)
         told = {"notes": ["half of it"]}
@@ -399,7 +401,7 @@ class QueueContract:
         assert (row["items_new"], row["items_changed"], row["items_known"]) == (5, 1, 4)
 
     @pytest.mark.spec("G5")
-    async def test_a_limit_holds_for_everything_under_its_key(self, parts: Parts, other: Parts) -> None:
+    async def test_a_limit_holds_for_everything_under_its_key(self, parts: Resources, other: Resources) -> None:
         """Others with the same limit are put off when they come to the front, without being tried."""
         lease = await given_lease(parts, limit_key="account:1")
         [same] = await given_queued(parts, limit_key="account:1")
@@ -416,7 +418,7 @@ class QueueContract:
         assert await parts.upkeep.wake(limit=10) == []
 
     @pytest.mark.spec("G5")
-    async def test_a_limit_is_only_ever_made_longer(self, parts: Parts) -> None:
+    async def test_a_limit_is_only_ever_made_longer(self, parts: Resources) -> None:
         """A second, shorter word does not undo the first."""
         for after in (MINUTE * 10, MINUTE):
             lease = await given_lease(parts)
@@ -427,7 +429,7 @@ class QueueContract:
         assert limit["hits"] == 2
 
     @pytest.mark.spec("G5")
-    async def test_a_limit_counts_even_if_the_lease_was_lost(self, parts: Parts, other: Parts) -> None:
+    async def test_a_limit_counts_even_if_the_lease_was_lost(self, parts: Resources, other: Resources) -> None:
         """Whoever was told to wait: it holds."""
         lease = await given_lease(parts)
         await expire(parts, lease)
@@ -437,7 +439,7 @@ class QueueContract:
         assert len(await rows_of(parts, limits)) == 1
 
     @pytest.mark.spec("T13")
-    async def test_dead_is_for_good(self, parts: Parts) -> None:
+    async def test_dead_is_for_good(self, parts: Resources) -> None:
         """It stays in the history with its error; the job goes on."""
         lease = await given_lease(parts)
 
@@ -450,7 +452,7 @@ class QueueContract:
         assert await take(parts) == []
 
     @pytest.mark.spec("T13")
-    async def test_dead_can_pause_its_job(self, parts: Parts) -> None:
+    async def test_dead_can_pause_its_job(self, parts: Resources) -> None:
         """A target that is gone is not asked again until someone has looked."""
         lease = await given_lease(parts)
         await settle(parts, lease, Dead(error="channel deleted", pause=True))
@@ -459,7 +461,7 @@ class QueueContract:
         assert (job["paused"], job["pause_reason"]) == (True, "channel deleted")
 
     @pytest.mark.spec("T13")
-    async def test_dead_can_pause_its_job_after_some_in_a_row(self, parts: Parts) -> None:
+    async def test_dead_can_pause_its_job_after_some_in_a_row(self, parts: Resources) -> None:
         """Runs that end well in between begin the count again."""
         job_id = await given_job(parts)
         refused, paused = Dead(error="refused", pause=True, in_a_row=3), []
@@ -470,7 +472,7 @@ class QueueContract:
             paused.append((await job_of(parts, lease))["paused"])
         assert paused == [False, False, False, False, False, True]
 
-    async def test_a_lost_lease_pauses_nothing(self, parts: Parts, other: Parts) -> None:
+    async def test_a_lost_lease_pauses_nothing(self, parts: Resources, other: Resources) -> None:
         """Its word no longer counts, here too."""
         lease = await given_lease(parts)
         await expire(parts, lease)
@@ -480,7 +482,7 @@ class QueueContract:
         assert (await job_of(parts, lease))["paused"] is False
 
     @pytest.mark.spec("V8")
-    async def test_cancelled_ends_it(self, parts: Parts) -> None:
+    async def test_cancelled_ends_it(self, parts: Resources) -> None:
         """What was kept until then counts."""
         lease = await given_lease(parts)
         assert await settle(parts, lease, Cancelled(reason="cancelled by operator", kept=Kept(new=4)))
@@ -491,7 +493,7 @@ class QueueContract:
         assert (await job_of(parts, lease))["last_success"] is None
 
     @pytest.mark.spec("G7")
-    async def test_released_can_be_taken_by_another_at_once(self, parts: Parts, other: Parts) -> None:
+    async def test_released_can_be_taken_by_another_at_once(self, parts: Resources, other: Resources) -> None:
         """And has cost no attempt."""
         lease = await given_lease(parts, worker="a")
 
@@ -501,7 +503,7 @@ class QueueContract:
         assert (again.execution_id, again.attempt, again.worker) == (lease.execution_id, 1, "b")
         assert (await execution_of(parts, lease))["items_new"] == 1
 
-    async def test_an_error_text_of_any_kind_can_be_written(self, parts: Parts) -> None:
+    async def test_an_error_text_of_any_kind_can_be_written(self, parts: Resources) -> None:
         """Sources raise what they read: NUL bytes and broken surrogates included. None of it may block the others."""
         nasty = "bad \x00 byte \ud800 and \U0001f4a5 \u202e"
         await given_queued(parts, 3)
@@ -527,7 +529,7 @@ class QueueContract:
     # One at a time
 
     @pytest.mark.spec("E1", "G3")
-    async def test_settling_frees_the_target(self, parts: Parts) -> None:
+    async def test_settling_frees_the_target(self, parts: Resources) -> None:
         """The next execution of the same stream can start, with a newer fence."""
         job_id = await given_job(parts)
         await given_executions(parts, [job_id])
@@ -546,7 +548,7 @@ class QueueContract:
             await given_executions(parts, [job_id])
 
     @pytest.mark.spec("E1", "G3")
-    async def test_two_executions_of_one_stream_are_never_leased_at_once(self, parts: Parts) -> None:
+    async def test_two_executions_of_one_stream_are_never_leased_at_once(self, parts: Resources) -> None:
         """Whether they belong to one job or to two; the second waits until the first has ended."""
         ids = await given_queued(parts, 2, stream="shared")
 
@@ -562,7 +564,7 @@ class QueueContract:
         assert (after.execution_id, after.fence) == (waiting, lease.fence + 1)
 
     @pytest.mark.spec("E1", "G3")
-    async def test_a_stream_has_one_holder_whoever_asks(self, parts: Parts, other: Parts) -> None:
+    async def test_a_stream_has_one_holder_whoever_asks(self, parts: Resources, other: Resources) -> None:
         """Several processes at the same moment, several executions of the same target."""
         await given_queued(parts, 12, stream="shared")
         requests = [take(p, 1, worker=f"w{n}") for n in range(6) for p in (parts, other)]
@@ -571,7 +573,7 @@ class QueueContract:
 
         assert len(leases) == 1
 
-    async def test_a_lease_carries_the_watermark(self, parts: Parts) -> None:
+    async def test_a_lease_carries_the_watermark(self, parts: Resources) -> None:
         """Where the one before it has left it."""
         job_id = await given_job(parts)
         await given_executions(parts, [job_id])
@@ -587,7 +589,7 @@ class QueueContract:
     # What must not start
 
     @pytest.mark.spec("V8")
-    async def test_the_execution_of_a_paused_job_is_parked(self, parts: Parts) -> None:
+    async def test_the_execution_of_a_paused_job_is_parked(self, parts: Resources) -> None:
         """It goes on when the job does; one that a person asked for runs all the same."""
         job_id, forced = await given_job(parts), await given_job(parts)
         [parked] = await given_executions(parts, [job_id])
@@ -603,7 +605,7 @@ class QueueContract:
         assert (await self._woken(parts, parked)).attempt == 1
 
     @pytest.mark.spec("V8")
-    async def test_the_execution_of_a_deleted_job_is_cancelled(self, parts: Parts) -> None:
+    async def test_the_execution_of_a_deleted_job_is_cancelled(self, parts: Resources) -> None:
         """There is nothing left to run."""
         job_id = await given_job(parts)
         [execution_id] = await given_executions(parts, [job_id])
@@ -614,7 +616,7 @@ class QueueContract:
         assert (row["state"], row["reason"]) == ("cancelled", "the job was deleted")
         assert row["completed_at"] is not None
 
-    async def test_what_cannot_start_does_not_hold_up_the_rest(self, parts: Parts) -> None:
+    async def test_what_cannot_start_does_not_hold_up_the_rest(self, parts: Resources) -> None:
         """It is parked, so it is out of the way the second time."""
         for _ in range(3):
             await given_queued(parts, 2, stream="shared", priority=HIGH)
@@ -628,14 +630,14 @@ class QueueContract:
     # Forgetting
 
     @pytest.mark.spec("G2")
-    async def test_a_put_that_never_happened_is_made_up_for(self, parts: Parts) -> None:
+    async def test_a_put_that_never_happened_is_made_up_for(self, parts: Resources) -> None:
         """The scheduler may die between writing an execution down and putting it on the queue."""
         ids = await given_queued(parts, 3, put=False)
 
         assert {queued.execution_id for queued in await requeue(parts)} == set(ids)
         assert {lease.execution_id for lease in await take(parts)} == set(ids)
 
-    async def test_what_is_settled_stays_settled(self, parts: Parts) -> None:
+    async def test_what_is_settled_stays_settled(self, parts: Resources) -> None:
         """A late put, as of a requeuer that read its page a moment ago, brings nothing back."""
         await given_queued(parts)
         late = await requeue(parts)
@@ -649,7 +651,7 @@ class QueueContract:
         assert await parts.queue.depth() == {HIGH: 0, NORMAL: 0, LOW: 0}
 
     @pytest.mark.spec("G7")
-    async def test_a_worker_can_leave(self, parts: Parts, other: Parts) -> None:
+    async def test_a_worker_can_leave(self, parts: Resources, other: Resources) -> None:
         """What it still holds is taken back when its lease ends."""
         lease = await given_lease(parts, worker="a")
         await parts.queue.leave("a")
@@ -661,7 +663,7 @@ class QueueContract:
 
         assert again.execution_id == lease.execution_id
 
-    async def _woken(self, parts: Parts, execution_id: str) -> Lease:
+    async def _woken(self, parts: Resources, execution_id: str) -> Lease:
         """Let the time of a waiting execution come, wake it, and lease it."""
         if (await execution_of(parts, execution_id))["hold"] is None:
             await change_executions(parts, [execution_id], not_before=LONG_AGO)
@@ -673,6 +675,6 @@ class QueueContract:
         return lease
 
 
-async def _delete_job(parts: Parts, job_id: str) -> None:
+async def _delete_job(parts: Resources, job_id: str) -> None:
     async with parts.database.writing() as connection:
         await connection.execute(delete(jobs).where(jobs.c.job_id == job_id))

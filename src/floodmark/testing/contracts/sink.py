@@ -33,7 +33,7 @@ from floodmark.testing.factories import (
     take,
     watermark_of,
 )
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -46,26 +46,26 @@ class SinkContract:
     """What every sink in a store promises. Subclass it and provide `opened`, which opens parts on your store."""
 
     @pytest.fixture
-    async def parts(self, opened: Opened) -> AsyncIterator[Parts]:
+    async def parts(self, opened: Opened) -> AsyncIterator[Resources]:
         """One process."""
         async with opened() as parts:
             yield parts
 
     @pytest.fixture
-    async def other(self, opened: Opened) -> AsyncIterator[Parts]:
+    async def other(self, opened: Opened) -> AsyncIterator[Resources]:
         """Another process on the same store."""
         async with opened() as parts:
             yield parts
 
     @pytest.fixture
-    def sink(self, parts: Parts) -> SqlSink:
+    def sink(self, parts: Resources) -> SqlSink:
         """The sink as an executor has it."""
         return SqlSink(parts.keeping, parts.events)
 
     # Keeping
 
     @pytest.mark.spec("G3", "T7")
-    async def test_items_watermark_and_events_are_kept_together(self, parts: Parts, sink: SqlSink) -> None:
+    async def test_items_watermark_and_events_are_kept_together(self, parts: Resources, sink: SqlSink) -> None:
         """With everything a reader needs to know about them."""
         lease = await given_lease(parts, tenant_id="t1", user_id="u1")
 
@@ -86,7 +86,7 @@ class SinkContract:
         assert mark["moved_at"] is not None
 
     @pytest.mark.spec("G3", "T7")
-    async def test_the_same_batch_again_changes_nothing(self, parts: Parts, sink: SqlSink) -> None:
+    async def test_the_same_batch_again_changes_nothing(self, parts: Resources, sink: SqlSink) -> None:
         """A repeated collection tells nobody anything."""
         lease = await given_lease(parts)
         batch = Batch([Item("1", {"b": 1, "a": [2]}), Item("2", "two")], {"id": 2})
@@ -100,7 +100,7 @@ class SinkContract:
         assert await count_of(parts, item_revisions) == 0
 
     @pytest.mark.spec("G3")
-    async def test_a_changed_item_is_a_new_revision(self, parts: Parts, sink: SqlSink) -> None:
+    async def test_a_changed_item_is_a_new_revision(self, parts: Resources, sink: SqlSink) -> None:
         """The old one is archived, and the change is told."""
         lease = await given_lease(parts)
         await sink.keep(lease, Batch([Item("1", {"text": "one"}, NOON), Item("2", {})]))
@@ -113,7 +113,7 @@ class SinkContract:
         assert (old["key"], old["revision"], old["data"], old["occurred_at"]) == ("1", 1, {"text": "one"}, NOON)
         assert [(row["key"], row["revision"]) for row in await rows_of(parts, outbox)] == [("1", 1), ("2", 1), ("1", 2)]
 
-    async def test_a_fingerprint_decides_what_is_a_change(self, parts: Parts, sink: SqlSink) -> None:
+    async def test_a_fingerprint_decides_what_is_a_change(self, parts: Resources, sink: SqlSink) -> None:
         """A counter that moves all the time is not news."""
         lease = await given_lease(parts)
         await sink.keep(lease, Batch([Item("1", {"text": "one", "views": 1}, fingerprint="one")]))
@@ -125,7 +125,7 @@ class SinkContract:
             changed=1
         )
 
-    async def test_a_tombstone_is_a_change_and_loses_nothing(self, parts: Parts, sink: SqlSink) -> None:
+    async def test_a_tombstone_is_a_change_and_loses_nothing(self, parts: Resources, sink: SqlSink) -> None:
         """What was kept of it stays; it may come back."""
         lease = await given_lease(parts)
         await sink.keep(lease, Batch([Item("1", {"text": "one"})]))
@@ -138,7 +138,7 @@ class SinkContract:
         [item] = await rows_of(parts, items)
         assert (item["deleted"], item["revision"]) == (False, 3)
 
-    async def test_of_duplicates_in_one_batch_the_last_counts(self, parts: Parts, sink: SqlSink) -> None:
+    async def test_of_duplicates_in_one_batch_the_last_counts(self, parts: Resources, sink: SqlSink) -> None:
         """Once."""
         lease = await given_lease(parts)
 
@@ -151,13 +151,13 @@ class SinkContract:
         ]
         assert await count_of(parts, outbox) == 2
 
-    async def test_an_empty_batch_moves_the_watermark(self, parts: Parts, sink: SqlSink) -> None:
+    async def test_an_empty_batch_moves_the_watermark(self, parts: Resources, sink: SqlSink) -> None:
         """There may be nothing new up to a further point."""
         lease = await given_lease(parts)
         assert await sink.keep(lease, Batch([], {"id": 7})) == Kept()
         assert (await watermark_of(parts, lease))["value"] == {"id": 7}
 
-    async def test_a_batch_without_a_watermark_leaves_it(self, parts: Parts, sink: SqlSink) -> None:
+    async def test_a_batch_without_a_watermark_leaves_it(self, parts: Resources, sink: SqlSink) -> None:
         """Not every batch ends at a place to go on from."""
         lease = await given_lease(parts)
         await sink.keep(lease, Batch([Item("1", 1)], {"id": 1}))
@@ -165,7 +165,7 @@ class SinkContract:
         assert (await watermark_of(parts, lease))["value"] == {"id": 1}
 
     @pytest.mark.spec("T3")
-    async def test_the_high_water_mark_lasts_until_success(self, parts: Parts, sink: SqlSink) -> None:
+    async def test_the_high_water_mark_lasts_until_success(self, parts: Resources, sink: SqlSink) -> None:
         """It shows how far a run has come that did not end well."""
         lease = await given_lease(parts)
         await sink.keep(lease, Batch([Item("1", 1, NOON), Item("2", 2, NOON)], {"id": 2}))
@@ -180,7 +180,7 @@ class SinkContract:
         assert (mark["high_water"], mark["value"]) == (None, {"id": 2})
         assert mark["last_parsed_at"] is not None
 
-    async def test_streams_do_not_meet(self, parts: Parts, sink: SqlSink) -> None:
+    async def test_streams_do_not_meet(self, parts: Resources, sink: SqlSink) -> None:
         """The same key in two streams is two items."""
         first, second = await given_lease(parts), await given_lease(parts, worker="b")
         await sink.keep(first, Batch([Item("1", "x")], {"id": 1}))
@@ -188,7 +188,7 @@ class SinkContract:
         assert (await watermark_of(parts, first))["value"] == {"id": 1}
 
     @pytest.mark.spec("T7")
-    async def test_what_two_targets_share_is_kept_once(self, parts: Parts, sink: SqlSink, other: Parts) -> None:
+    async def test_what_two_targets_share_is_kept_once(self, parts: Resources, sink: SqlSink, other: Resources) -> None:
         """Items go where the batch says; the watermark and the fence stay those of the target."""
         one, two = await given_lease(parts, name="one"), await given_lease(other, name="two")
         shared = Batch([Item("7:1", "a"), Item("7:2", "b")], {"id": 2}, "telegram:7", "t9", "u9")
@@ -205,11 +205,13 @@ class SinkContract:
         marks = {row["stream"]: (row["value"], row["items_stream"]) for row in await rows_of(parts, watermarks)}
         assert marks == dict.fromkeys((one.job.stream, two.job.stream), ({"id": 2}, "telegram:7"))
 
-    async def test_two_targets_that_change_one_item_at_once_lose_no_revision(self, parts: Parts, other: Parts) -> None:
+    async def test_two_targets_that_change_one_item_at_once_lose_no_revision(
+        self, parts: Resources, other: Resources
+    ) -> None:
         """Whoever comes second either makes the next revision or none: each event has the item it tells of."""
         one, two = await given_lease(parts, name="one"), await given_lease(other, name="two")
 
-        async def keep(keeper: Parts, lease: Lease, who: str) -> None:
+        async def keep(keeper: Resources, lease: Lease, who: str) -> None:
             for number in range(25):
                 batch = Batch([Item(key, f"{who}{number}") for key in "abc"], {"id": number}, "shared")
                 await keeper.keeping.keep(lease, batch)
@@ -222,7 +224,7 @@ class SinkContract:
         assert len(set(told)) == len(told)
         assert set(told) == kept
 
-    async def test_pages_and_blobs_are_kept_with_the_batch(self, parts: Parts, other: Parts) -> None:
+    async def test_pages_and_blobs_are_kept_with_the_batch(self, parts: Resources, other: Resources) -> None:
         """What a crawl knows moves on with what it has kept, or not at all."""
         lease, pages = await given_lease(parts, name="site"), Pages(parts.database)
         found = [Page(url=f"https://site.test/{n}", depth=1, place=n) for n in range(3)]
@@ -245,7 +247,7 @@ class SinkContract:
         assert await pages.count(stream) == 3
         assert await Blobs(parts.database).read([picture.sha256, "none"]) == {picture.sha256: picture}
 
-    async def test_different_streams_can_be_kept_at_once(self, parts: Parts, other: Parts) -> None:
+    async def test_different_streams_can_be_kept_at_once(self, parts: Resources, other: Resources) -> None:
         """By several processes, without waiting for or hurting each other."""
         await given_queued(parts, 8)
         leases = await take(parts)
@@ -264,7 +266,7 @@ class SinkContract:
     # Refusing
 
     @pytest.mark.spec("G3", "E1")
-    async def test_a_replaced_worker_changes_nothing(self, parts: Parts, sink: SqlSink, other: Parts) -> None:
+    async def test_a_replaced_worker_changes_nothing(self, parts: Resources, sink: SqlSink, other: Resources) -> None:
         """Neither items nor watermark nor events, from the moment another has taken over."""
         first = await given_lease(parts)
         await sink.keep(first, Batch([Item("1", "mine")], {"id": 1}))
@@ -285,7 +287,7 @@ class SinkContract:
         )
 
     @pytest.mark.spec("G3")
-    async def test_a_batch_that_cannot_be_kept_changes_nothing(self, parts: Parts, sink: SqlSink) -> None:
+    async def test_a_batch_that_cannot_be_kept_changes_nothing(self, parts: Resources, sink: SqlSink) -> None:
         """All of it or none of it."""
         lease = await given_lease(parts)
         before = await self._everything(parts)
@@ -314,7 +316,7 @@ class SinkContract:
             pytest.param("ж" * 4_000_000, None, id="huge"),
         ],
     )
-    async def test_any_text_can_be_kept(self, parts: Parts, sink: SqlSink, text: str, stored: str | None) -> None:
+    async def test_any_text_can_be_kept(self, parts: Resources, sink: SqlSink, text: str, stored: str | None) -> None:
         """As it is, but for what no database can hold: that is replaced by what shows it."""
         lease = await given_lease(parts)
         key, expected = text[:40], text if stored is None else stored
@@ -330,13 +332,13 @@ class SinkContract:
         assert event.key == expected[:40]
         assert (await watermark_of(parts, lease))["value"] == {"value": expected[:30]}
 
-    async def test_keys_that_are_stored_alike_are_one(self, parts: Parts, sink: SqlSink) -> None:
+    async def test_keys_that_are_stored_alike_are_one(self, parts: Resources, sink: SqlSink) -> None:
         """Two that differ only in what no database can hold."""
         lease = await given_lease(parts)
         assert await sink.keep(lease, Batch([Item("a\x00", 1), Item("a␀", 2)])) == Kept(new=1, known=1)
 
     @pytest.mark.parametrize("data", [None, 0, "", [], {}, True, 1.5, 2**53, [None, {"a": None}]])
-    async def test_any_json_can_be_kept(self, parts: Parts, sink: SqlSink, data: Any) -> None:
+    async def test_any_json_can_be_kept(self, parts: Resources, sink: SqlSink, data: Any) -> None:
         """Empty values are values."""
         lease = await given_lease(parts)
         await sink.keep(lease, Batch([Item("1", data)]))
@@ -344,7 +346,7 @@ class SinkContract:
         [event] = await relayed(parts)
         assert event.kind == "item.new"
 
-    async def test_a_time_without_a_zone_is_taken_as_utc(self, parts: Parts, sink: SqlSink) -> None:
+    async def test_a_time_without_a_zone_is_taken_as_utc(self, parts: Resources, sink: SqlSink) -> None:
         """On every machine alike."""
         lease = await given_lease(parts)
         await sink.keep(lease, Batch([Item("1", 1, NOON.replace(tzinfo=None))]))
@@ -353,7 +355,7 @@ class SinkContract:
     # Telling
 
     @pytest.mark.spec("G4")
-    async def test_events_come_in_the_order_of_the_items(self, parts: Parts, sink: SqlSink) -> None:
+    async def test_events_come_in_the_order_of_the_items(self, parts: Resources, sink: SqlSink) -> None:
         """Whether they are new or changed, and however their keys sort."""
         lease = await given_lease(parts)
         keys = [str((n * 37) % 101) for n in range(100)]
@@ -367,7 +369,9 @@ class SinkContract:
         assert [event.position for event in events] == list(range(35, 135))
 
     @pytest.mark.spec("G3", "G4", "T7")
-    async def test_whatever_else_is_in_a_batch_each_new_item_is_told_once(self, parts: Parts, sink: SqlSink) -> None:
+    async def test_whatever_else_is_in_a_batch_each_new_item_is_told_once(
+        self, parts: Resources, sink: SqlSink
+    ) -> None:
         """Under its own key, whatever that looks like, and in the order of the batch, however long that is."""
         lease = await given_lease(parts)
         odd = [
@@ -404,7 +408,7 @@ class SinkContract:
         assert told == [("item.new", "last", 1)] + [("item.changed", key, 2) for key in [*odd, *known[:3]][::2]]
 
     @pytest.mark.spec("G4", "T7")
-    async def test_an_event_tells_what_happened(self, parts: Parts, sink: SqlSink) -> None:
+    async def test_an_event_tells_what_happened(self, parts: Resources, sink: SqlSink) -> None:
         """Each of its own revision, even if the item has changed since."""
         lease = await given_lease(parts)
         await sink.keep(lease, Batch([Item("1", {"v": 1})]))
@@ -422,7 +426,7 @@ class SinkContract:
         assert all(event.collected_at.tzinfo is not None for event in events)
 
     @pytest.mark.spec("G4")
-    async def test_positions_have_no_gaps(self, parts: Parts, sink: SqlSink, other: Parts) -> None:
+    async def test_positions_have_no_gaps(self, parts: Resources, sink: SqlSink, other: Resources) -> None:
         """A reader that has seen one number knows the next."""
         lease = await given_lease(parts)
         batch = Batch([Item(str(n), n) for n in range(25)])
@@ -441,7 +445,7 @@ class SinkContract:
         assert all(row["sent_at"] is not None for row in await rows_of(parts, outbox))
 
     @pytest.mark.spec("G4")
-    async def test_what_could_not_be_published_is_published_again(self, parts: Parts, sink: SqlSink) -> None:
+    async def test_what_could_not_be_published_is_published_again(self, parts: Resources, sink: SqlSink) -> None:
         """Under the same ids and numbers; nothing counts as sent before it is."""
         lease = await given_lease(parts)
         await sink.keep(lease, Batch([Item("1", 1), Item("2", 2)]))
@@ -461,7 +465,7 @@ class SinkContract:
         assert await relayed(parts) == []
 
     @pytest.mark.spec("G4")
-    async def test_two_relays_at_once_keep_the_order(self, parts: Parts, sink: SqlSink, other: Parts) -> None:
+    async def test_two_relays_at_once_keep_the_order(self, parts: Resources, sink: SqlSink, other: Resources) -> None:
         """Two leaders, for a moment: events may come twice, but with one number each and in order."""
         lease = await given_lease(parts)
         await sink.keep(lease, Batch([Item(str(n), n) for n in range(40)]))
@@ -489,7 +493,7 @@ class SinkContract:
         ],
     )
     @given(batches=st.lists(POSTS, max_size=6))
-    async def test_any_sequence_of_batches_ends_in_their_union(self, parts: Parts, batches: list[Posts]) -> None:
+    async def test_any_sequence_of_batches_ends_in_their_union(self, parts: Resources, batches: list[Posts]) -> None:
         """The newest content of each item, one revision for each change, and one event for each revision."""
         lease = await given_lease(parts)
         contents: dict[str, list[tuple[str, bool]]] = {}
@@ -520,11 +524,11 @@ class SinkContract:
         assert total.changed == sum(len(seen) - 1 for seen in contents.values())
         assert total.new + total.changed + total.known == sum(map(len, batches))
 
-    async def _everything(self, parts: Parts) -> list[list[dict[str, Any]]]:
+    async def _everything(self, parts: Resources) -> list[list[dict[str, Any]]]:
         return [await rows_of(parts, table) for table in (items, item_revisions, outbox, watermarks)]
 
 
-async def relayed(parts: Parts, *, limit: int = 1000) -> list[Event]:
+async def relayed(parts: Resources, *, limit: int = 1000) -> list[Event]:
     """What one step of the relay publishes."""
     heard: list[Event] = []
 

@@ -37,10 +37,10 @@ from floodmark.sources.telegram.stored_posts import ChatDay, Posts
 from floodmark.store.audit import Actor
 from floodmark.store.port import Extended, Leasing, Settlement
 from floodmark.store.watermarks import StreamState
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 from floodmark.wiring.write_check import WriteCheck, is_disk_full
 
-from .patience import Patience
+from .fetch_patience import Patience
 from .roles import WorkerRole, death_watch
 
 TAG = "fetch"
@@ -126,7 +126,7 @@ class Fetch:
     """Fetches several chats at once, and the days of each in order. Cancel `run` to stop in good order."""
 
     def __init__(
-        self, parts: Parts, sources: Mapping[str, Source], folder: Path, *, parallelism: int, actor: Actor = _ACTOR
+        self, parts: Resources, sources: Mapping[str, Source], folder: Path, *, parallelism: int, actor: Actor = _ACTOR
     ) -> None:
         self._patience, self._trouble = Patience(parts.settings.fetch_give_up_after), Bell()
         self._own, self._shared = _Own(parts.leasing), parts.queue

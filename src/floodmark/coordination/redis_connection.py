@@ -11,7 +11,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from floodmark.store.connecting import keepalive_options
+from floodmark.store.postgres_connection import keepalive_options
 
 # A Redis that takes longer than this to answer is treated as away; blocking reads wait less than it.
 _LONGEST_ANSWER = timedelta(seconds=4)

@@ -14,7 +14,7 @@ from floodmark.model.execution import State
 from .tables import job_executions
 
 
-async def wake_those(connection: AsyncConnection, which: ColumnElement[bool], now: ColumnElement[datetime]) -> None:
+async def end_waits(connection: AsyncConnection, which: ColumnElement[bool], now: ColumnElement[datetime]) -> None:
     """Let those of the executions that wait for a time wait no longer; the leader queues them with its next look."""
     cell = job_executions.c
     waiting = update(job_executions).where(cell.state == State.WAITING, cell.hold.is_(None), cell.not_before > now)

@@ -35,8 +35,8 @@ from floodmark.outbound.guard import Guard
 from floodmark.outbound.limits import Limits
 from floodmark.outbound.polite import PoliteHttp
 from floodmark.outbound.retrying import RetryPolicy
-from floodmark.process.liveness import ProcessLock, key_of
 from floodmark.process.lock_files import FileLock, runtime_folder
+from floodmark.process.process_lock import ProcessLock, key_of
 from floodmark.queue.port import Queue
 from floodmark.queue.sql import SqlQueue
 from floodmark.rules.breaker import Thresholds
@@ -71,7 +71,7 @@ _REACH_AGAIN_SECONDS, _TELL_AGAIN_SECONDS = 0.5, 10.0
 PROCESS_NAME = "FLOODMARK_PROCESS_NAME"
 
 
-class Parts(Struct, frozen=True, kw_only=True):
+class Resources(Struct, frozen=True, kw_only=True):
     """What the stages are built from."""
 
     settings: Settings
@@ -153,14 +153,14 @@ def new_name(settings: Settings) -> str:
 
 
 @asynccontextmanager
-async def open_parts(
+async def open_resources(
     settings: Settings,
     *,
     events: Events | None = None,
     clock: Clock | None = None,
     validation: Validation | None = None,
     waits: bool = False,
-) -> AsyncIterator[Parts]:
+) -> AsyncIterator[Resources]:
     """Open the database, Redis if there is one, and the signals; close them in the end.
 
     `waits`: be patient with a database that does not answer yet, as a process that stays should.
@@ -253,7 +253,7 @@ def _open_redis(settings: Settings) -> "Redis | None":
     if settings.redis is None:
         return None
     # With whoever uses it: that takes a third of a second, and most begin without a Redis.
-    from floodmark.coordination.redis_connecting import open_redis  # noqa: PLC0415
+    from floodmark.coordination.redis_connection import open_redis  # noqa: PLC0415
 
     return open_redis(settings.redis, max_connections=settings.redis_max_connections, step=settings.step_timeout)
 
@@ -291,7 +291,7 @@ def _wire(
     signals: Signals,
     http: Http,
     lock: ProcessLock,
-) -> Parts:
+) -> Resources:
     patience = settings.queue_patience
     firing: Firing
     leasing: Leasing
@@ -320,7 +320,7 @@ def _wire(
         )
     limits, breakers = Limits(database, clock), Breakers(database, clock)
     caller = Caller(limits, breakers, call_policy(settings), clock, events, tracing=tracing)
-    return Parts(
+    return Resources(
         settings=settings,
         name=name,
         tracing=tracing,

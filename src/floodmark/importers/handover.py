@@ -19,7 +19,7 @@ from floodmark.model.spec import JobSpec
 from floodmark.store.audit import Actor, AuditLog, Entry
 from floodmark.store.dialects import json_has, present_moment, raw
 from floodmark.store.jobs import Jobs
-from floodmark.store.lookup import find_jobs
+from floodmark.store.name_search import find_jobs
 from floodmark.store.rows import JOB_COLUMNS, job_from_row
 from floodmark.store.tables import jobs
 from floodmark.triggers import trigger_of

@@ -13,8 +13,8 @@ from floodmark.errors import Permanent, SourceError, Transient
 
 from .client import Answer, Limits, TooLarge, TooSlow
 from .connector import Lookup, Names, RefusedSocketError, asked_for, guarded_connector, system_lookup
+from .decompression import Unpacked, unpacker
 from .guard import Guard
-from .unpacking import Unpacked, unpacker
 
 # A line of a header; all of them together are bounded by `Limits.header_bytes`.
 _LONGEST_LINE = 16 * 1024

@@ -27,7 +27,7 @@ from floodmark.model.strict_json import TooDeep, require_shallow
 from floodmark.observability.events import Events, StepFailed
 from floodmark.store.fleet import Fleet
 from floodmark.triggers.matching import LONGEST, channel_matches, is_glob
-from floodmark.wiring.parts import Parts
+from floodmark.wiring.resources import Resources
 
 from .intake import Arrival, BadParams, Intake, Matches, read_message
 from .triggers import Rule
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
     from redis.asyncio.client import PubSub
 
-    from floodmark.coordination.redis_connecting import Listening
+    from floodmark.coordination.redis_connection import Listening
 
 CHANNELS, STREAMS = "triggers.channels", "triggers.streams"
 # One name for whoever leads: what one leader has read and not acknowledged, the next one finds.
@@ -65,7 +65,7 @@ class Hearing(Struct, frozen=True, kw_only=True):
 class _Teller:
     """Says what is listened to: when it changes, and every few seconds."""
 
-    def __init__(self, parts: Parts, fact: str) -> None:
+    def __init__(self, parts: Resources, fact: str) -> None:
         self._fleet, self._name, self._fact = Fleet(parts.database, parts.clock), parts.name, fact
         self._clock = parts.clock
         self._told: tuple[str, ...] | None = None
@@ -97,7 +97,7 @@ async def heard(fleet: Fleet, fact: str) -> Hearing | None:
 class ChannelListener:
     """Fires what Pub/Sub messages concern. A message that meets a database which is away is tried again."""
 
-    def __init__(self, parts: Parts, intake: Intake, leader: Leader) -> None:
+    def __init__(self, parts: Resources, intake: Intake, leader: Leader) -> None:
         assert parts.redis is not None
         self._redis: Redis = parts.redis
         self._intake, self._leader, self._events = intake, leader, parts.events
@@ -162,7 +162,7 @@ class ChannelListener:
 
     async def _change(self, wanted: tuple[str, ...]) -> None:
         if self._pubsub is None:
-            from floodmark.coordination.redis_connecting import Listening  # noqa: PLC0415 - only where there is a Redis
+            from floodmark.coordination.redis_connection import Listening  # noqa: PLC0415 - only where there is a Redis
 
             self._pubsub = self._redis.pubsub()
             self._listening = Listening(self._pubsub, step=self._step)
@@ -199,7 +199,7 @@ class ChannelListener:
 class StreamListener:
     """Fires what the entries of streams concern. An entry is acknowledged when its executions are written."""
 
-    def __init__(self, parts: Parts, intake: Intake, leader: Leader) -> None:
+    def __init__(self, parts: Resources, intake: Intake, leader: Leader) -> None:
         assert parts.redis is not None
         self._redis: Redis = parts.redis
         self._intake, self._leader, self._events = intake, leader, parts.events

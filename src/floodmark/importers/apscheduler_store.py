@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from floodmark.errors import InvalidInput, Unavailable
-from floodmark.store.connecting import LONG_WORK, USUAL_STEP
+from floodmark.store.postgres_connection import LONG_WORK, USUAL_STEP
 
 from .catalogue import find_table
 

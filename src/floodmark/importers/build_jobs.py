@@ -10,7 +10,7 @@ from floodmark.model.spec import JobSpec, slug
 from .apscheduler import Imported
 from .celery import BeatEntry
 from .crontab import Entry
-from .moved import NewJob
+from .handover import NewJob
 
 _NAME_LENGTH = 60
 
