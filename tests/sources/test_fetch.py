@@ -523,6 +523,20 @@ class TestCommand:
     def test_what_makes_no_sense_is_refused(self, cli: CommandLine, words: tuple[str, ...], says: str) -> None:
         cli.refused("fetch", *words, "--out", "out", says=says)
 
+    @pytest.mark.spec("T4")
+    def test_without_telegram_it_ends_with_code_1(self, reader: CommandLine, upstream: LoopbackTelegram) -> None:
+        upstream.refuse()
+        patience = {
+            "FETCH_GIVE_UP_AFTER": "2s",
+            "CIRCUIT_BREAKER_OPEN_TIMEOUT_SECONDS": "0.5",
+            "RETRY_MAX_ATTEMPTS": "2",
+        }
+        reader.settings.update(patience)
+        ended = reader("fetch", "@harbour", "--date", "2026-06-01", "--out", "out")
+
+        assert ended.code == 1
+        assert "Telegram has not answered for 2 s" in ended.out
+
     def test_without_an_account_it_says_how_to_add_one(self, cli: CommandLine) -> None:
         refused = cli.refused("fetch", "@harbour", "--date", "2026-06-01", "--out", "out", says="no Telegram", code=1)
 
