@@ -14,8 +14,9 @@ from floodmark.model.spec import JobSpec
 from floodmark.observability.events import Event, Events
 from floodmark.operations.local import LocalOffice
 from floodmark.settings import Settings
+from floodmark.sources.web.tables import pages
 from floodmark.store.audit import Actor
-from floodmark.store.tables import item_revisions, items, pages
+from floodmark.store.tables import item_revisions, items
 from floodmark.testing.eventually import eventually
 from floodmark.testing.serving import served
 from floodmark.testing.web import Site

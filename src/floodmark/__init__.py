@@ -20,7 +20,7 @@ Values and decisions:
 Ports and adapters:
 
     observability/  events, logs, metrics, traces
-    store/          the database: tables, migrations, one repository per table, PostgreSQL and SQLite
+    store/          the database: tables of the core, migrations, one repository per table, PostgreSQL and SQLite
     coordination/   leases, signals between processes, leadership, connections to Redis
     outbound/       every call that leaves the process: guarded HTTP, rate limits, circuit breakers, retries
     queue/          hands out executions: SQL rows or Redis Streams

@@ -35,9 +35,9 @@ from floodmark.client import Client, Denied
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.operations.remote import RemoteOffice
 from floodmark.operations.stored_tokens import ROLES, Role, StoredToken, Tokens, digest_of
+from floodmark.operations.tables import tokens
 from floodmark.operations.tokens import tokens_of
 from floodmark.store.audit import AuditLog
-from floodmark.store.tables import tokens
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened
 from floodmark.wiring.resources import Resources

@@ -8,7 +8,7 @@ from sqlalchemy import update
 
 from api.serving import Api, served
 from floodmark.api.idempotency import IdempotencyKeys
-from floodmark.store.tables import idempotency_keys
+from floodmark.api.tables import idempotency_keys
 from floodmark.testing.clock import SetClock
 from floodmark.testing.factories import Opened
 

@@ -9,8 +9,8 @@ from sqlalchemy import update
 from backends import opening
 from faulty_proxy import FaultyProxy
 from floodmark.coordination.leases.port import Leases
+from floodmark.coordination.leases.tables import leases as table
 from floodmark.settings import Settings
-from floodmark.store.tables import leases as table
 from floodmark.testing.clock import SetClock
 from floodmark.testing.contracts.leases import TTL, Expire, LeasesContract
 from floodmark.testing.factories import Opened, rows_of

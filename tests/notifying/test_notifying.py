@@ -26,7 +26,8 @@ from floodmark.observability.events import NotificationSent
 from floodmark.process.failpoints import NOTIFY_POINT
 from floodmark.runtime.roles import SchedulerRole
 from floodmark.settings import Settings
-from floodmark.store.tables import accounts, jobs
+from floodmark.sources.telegram.tables import accounts
+from floodmark.store.tables import jobs
 from floodmark.testing.clock import SetClock
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, change_jobs, given_job, given_lease, settle

@@ -27,11 +27,12 @@ from floodmark.scheduler.requeuer import Requeuer
 from floodmark.scheduler.rescuer import Rescuer
 from floodmark.settings import Settings
 from floodmark.sinks.sql import SqlSink
+from floodmark.sources.telegram.tables import accounts
 from floodmark.store.audit import Actor
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.postgres_connection import Connection
 from floodmark.store.staleness import Staleness
-from floodmark.store.tables import accounts, job_executions, watermarks
+from floodmark.store.tables import job_executions, watermarks
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, change_jobs, expire, given_job, given_lease, given_queued, settle, take
 from floodmark.testing.telegram import Channel, LoopbackTelegram

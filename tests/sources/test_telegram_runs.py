@@ -13,7 +13,8 @@ from floodmark.model.outcome import Done
 from floodmark.observability.events import ModeChosen, RunEnded
 from floodmark.outbound.caller import Caller, CallKey
 from floodmark.sources.telegram.source import TelegramSource
-from floodmark.store.tables import telegram_channels, watermarks
+from floodmark.sources.telegram.tables import telegram_channels
+from floodmark.store.tables import watermarks
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import expire, rescue, rows_of, settle, take
 from floodmark.testing.telegram import Channel, LoopbackTelegram, World

@@ -13,7 +13,7 @@ from floodmark.errors import AccountLost, Permanent, SlowDown
 from floodmark.security.vault import Vault
 from floodmark.sources.telegram.accounts import Accounts
 from floodmark.sources.telegram.sessions import Sessions
-from floodmark.store.tables import accounts
+from floodmark.sources.telegram.tables import accounts
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import rows_of
 from floodmark.testing.telegram import LoopbackTelegram

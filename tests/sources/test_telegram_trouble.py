@@ -10,7 +10,7 @@ import pytest
 from floodmark.observability.events import AccountParked, RunEnded, SlotsChanged
 from floodmark.security.vault import Vault
 from floodmark.sources.telegram.accounts import Accounts
-from floodmark.store.tables import accounts, telegram_channels
+from floodmark.sources.telegram.tables import accounts, telegram_channels
 from floodmark.testing.factories import rows_of
 from floodmark.testing.telegram import Channel, LoopbackTelegram, World
 from telegram_desk import asked, expected, stream_of, working

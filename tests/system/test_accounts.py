@@ -17,10 +17,10 @@ from floodmark.model.job import Job
 from floodmark.observability.events import AccountParked, Events
 from floodmark.security.vault import Vault
 from floodmark.sources.telegram.accounts import Account, Accounts, masked_phone
+from floodmark.sources.telegram.tables import accounts as table
+from floodmark.sources.telegram.tables import telegram_channels
 from floodmark.store.database import SqliteDatabase
 from floodmark.store.jobs import Jobs
-from floodmark.store.tables import accounts as table
-from floodmark.store.tables import telegram_channels
 from floodmark.testing.clock import SetClock
 from system.stores import AnyDatabase, a_spec
 

@@ -28,7 +28,8 @@ from floodmark.settings import Settings
 from floodmark.store import audit
 from floodmark.store.audit import Actor
 from floodmark.store.database import PostgresDatabase
-from floodmark.store.tables import facts, metadata
+from floodmark.store.schema import load_metadata
+from floodmark.store.tables import facts
 from floodmark.testing.factories import Opened, given_executions, given_job, take
 from floodmark.wiring.resources import open_resources
 from system.stores import a_spec
@@ -108,7 +109,7 @@ async def everything(office: LocalOffice) -> Tables:
     async with office.parts.database.reading() as connection:
         return {
             table.name: [dict(row) for row in (await connection.execute(select(table))).mappings()]
-            for table in metadata.sorted_tables
+            for table in load_metadata().sorted_tables
         }
 
 

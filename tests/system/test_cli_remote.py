@@ -22,9 +22,9 @@ from floodmark.outbound.breakers import Breakers
 from floodmark.outbound.limits import Limits
 from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.settings import Settings, keys
+from floodmark.sources.telegram.tables import telegram_channels
 from floodmark.store.audit import Actor
 from floodmark.store.jobs import Jobs
-from floodmark.store.tables import telegram_channels
 from floodmark.testing.telegram import LoopbackTelegram, World
 from floodmark.wiring.resources import Resources, open_resources
 from system.channel_posts import DAY, HARBOUR, a_post, keep

@@ -18,10 +18,10 @@ from floodmark.model.outcome import Done
 from floodmark.process.lock_files import FileLock, is_free, machine
 from floodmark.queue.redis_streams import GROUP
 from floodmark.runtime.roles import SchedulerRole, death_watch
+from floodmark.scheduler.dead_processes import Deaths
 from floodmark.scheduler.death_watch import DeathWatch
 from floodmark.security.vault import Vault
 from floodmark.sources.telegram.accounts import Accounts
-from floodmark.store.dead_processes import Deaths
 from floodmark.store.fleet import Fleet
 from floodmark.store.tables import workers
 from floodmark.testing.eventually import eventually

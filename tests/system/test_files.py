@@ -23,8 +23,9 @@ from floodmark.settings import Settings, keys
 from floodmark.sinks.atomic import Replacement, alone_in
 from floodmark.sinks.files import CURSOR, Artifacts, FilesProjector, folder_of, path_of
 from floodmark.sources.telegram.stored_posts import ChatDay, Posts
+from floodmark.sources.telegram.tables import telegram_channels
 from floodmark.store.fleet import Fleet
-from floodmark.store.tables import outbox, telegram_channels
+from floodmark.store.tables import outbox
 from floodmark.testing.factories import TTL, Opened, given_lease
 from floodmark.wiring.resources import Resources, open_resources
 from system.channel_posts import DAY, HARBOUR, a_post, keep, validate

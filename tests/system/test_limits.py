@@ -12,9 +12,9 @@ from floodmark.errors import NotFound
 from floodmark.model.clock import SystemClock
 from floodmark.model.outcome import Snooze
 from floodmark.outbound.limits import Limits
+from floodmark.outbound.tables import limits as table
 from floodmark.settings import Settings
 from floodmark.store.jobs import Jobs
-from floodmark.store.tables import limits as table
 from floodmark.wiring.resources import open_resources
 from system.stores import AnyDatabase, Crew, a_spec
 

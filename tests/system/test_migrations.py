@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 from floodmark.errors import Unavailable
 from floodmark.store import migrations
 from floodmark.store.migrate import current, migrate, newest, require_newest
-from floodmark.store.tables import metadata
+from floodmark.store.schema import load_metadata
 from system.stores import AnyDatabase
 
 _SQLITE_DUMP = """
@@ -82,7 +82,7 @@ async def left_over(database: AnyDatabase) -> list[str]:
 
 def differences(connection: Connection) -> list[Any]:
     context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": False})
-    return list(compare_metadata(context, metadata))
+    return list(compare_metadata(context, load_metadata()))
 
 
 @pytest.mark.spec("E2")
@@ -107,7 +107,7 @@ async def test_the_database_sees_no_difference_either(empty_database: AnyDatabas
     migrated = await dump(empty_database)
     await migrate(empty_database, to="base")
     async with empty_database.writing() as connection:
-        await connection.run_sync(metadata.create_all)
+        await connection.run_sync(load_metadata().create_all)
 
     assert await dump(empty_database) == migrated
 

@@ -32,6 +32,7 @@ from floodmark.importers.apscheduler_store import stored_jobs
 from floodmark.importers.handover import MovedJobs, NewJob, Which
 from floodmark.importers.shadow import KEPT, ParityReport, Shadow
 from floodmark.importers.shadow_fires import Record, ShadowFires
+from floodmark.importers.tables import shadow_fires
 from floodmark.model.ids import new_id
 from floodmark.model.job import SCHEDULER_VERSION, Overlap, Policy, ScheduleType, When
 from floodmark.model.spec import JobSpec
@@ -40,7 +41,7 @@ from floodmark.operations.moving import LocalMoving, RemoteMoving
 from floodmark.runtime.roles import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.store.audit import Actor
-from floodmark.store.tables import job_executions, jobs, shadow_fires
+from floodmark.store.tables import job_executions, jobs
 from floodmark.testing.clock import SetClock
 from floodmark.testing.eventually import eventually
 from floodmark.triggers import instants, trigger_of

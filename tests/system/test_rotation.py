@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from sqlalchemy import select, update
 
 from floodmark.errors import Conflict
+from floodmark.inbound.tables import triggers
 from floodmark.inbound.triggers import NewTrigger, secret_label
 from floodmark.operations.local import LocalOffice
 from floodmark.operations.rekeying import rekey
@@ -19,8 +20,8 @@ from floodmark.operations.triggers import TriggerOffice
 from floodmark.security.vault import Vault, mark_of
 from floodmark.settings import Settings
 from floodmark.sources.telegram.accounts import Accounts
+from floodmark.sources.telegram.tables import accounts
 from floodmark.store.audit import Actor
-from floodmark.store.tables import accounts, triggers
 from floodmark.wiring.resources import Resources, open_resources
 
 ADA = Actor(who="ada")

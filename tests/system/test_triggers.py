@@ -17,6 +17,7 @@ from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.inbound.deliveries import Replayed, Taken
 from floodmark.inbound.intake import Arrival, Intake
 from floodmark.inbound.redis_listeners import CHANNELS, ChannelListener, StreamListener, group_of, heard
+from floodmark.inbound.tables import trigger_deliveries
 from floodmark.inbound.triggers import NewTrigger, TriggerRow, checked
 from floodmark.model.job import ScheduleType, When
 from floodmark.observability.events import Event, Events, StepFailed, TriggersFired, TriggersMatched
@@ -27,7 +28,7 @@ from floodmark.settings import Settings
 from floodmark.store.audit import Actor
 from floodmark.store.fleet import Fleet
 from floodmark.store.jobs import Jobs
-from floodmark.store.tables import job_executions, jobs, trigger_deliveries
+from floodmark.store.tables import job_executions, jobs
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import given_job
 from floodmark.triggers.matching import channel_matches, segments

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import delete, insert, text, update
 
 from floodmark.coordination.leader import Leader
+from floodmark.coordination.leases.tables import leases
 from floodmark.model.batch import Batch, Blob, Item, Kept, Page
 from floodmark.model.execution import Hold, Lease, State
 from floodmark.model.ids import floor_id, new_id
@@ -23,26 +24,16 @@ from floodmark.observability.events import (
     LeaderChanged,
     LeaderElectionAttempted,
 )
+from floodmark.outbound.tables import breakers, limits
 from floodmark.scheduler.cleanup import Leftovers
 from floodmark.scheduler.pruner import Pruner
 from floodmark.scheduler.requeuer import Requeuer, Waker
 from floodmark.scheduler.rescuer import Rescuer
 from floodmark.scheduler.scheduler import Scheduler
+from floodmark.sources.cookies.tables import blobs
+from floodmark.sources.web.tables import pages as pages_table
 from floodmark.store.jobs import Jobs
-from floodmark.store.tables import (
-    blobs,
-    breakers,
-    items,
-    job_dependencies,
-    job_executions,
-    jobs,
-    leases,
-    limits,
-    outbox,
-    watermarks,
-    workers,
-)
-from floodmark.store.tables import pages as pages_table
+from floodmark.store.tables import items, job_dependencies, job_executions, jobs, outbox, watermarks, workers
 from floodmark.testing.contracts.sink import relayed
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import (

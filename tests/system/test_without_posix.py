@@ -33,7 +33,7 @@ for name in ("fcntl", "resource", "pwd", "grp", "termios"):
 asyncio.SelectorEventLoop.add_signal_handler = refuse
 sys.argv[0] = "floodmark"
 from floodmark.cli import main
-from floodmark.liveness import files
+from floodmark.process import lock_files as files
 files._BOOT_ID = files.Path("no such file")
 main()
 """

@@ -15,7 +15,8 @@ from floodmark.model.clock import Clock
 from floodmark.model.ids import new_id
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present
-from floodmark.store.tables import idempotency_keys
+
+from .tables import idempotency_keys
 
 KEPT = timedelta(hours=24)
 # Longer than any request is allowed to take.

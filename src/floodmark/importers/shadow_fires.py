@@ -33,10 +33,11 @@ from floodmark.model.job import SCHEDULER_VERSION, Job
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present_moment, raw
 from floodmark.store.rows import JOB_COLUMNS, job_from_row
-from floodmark.store.tables import facts, job_executions, jobs, shadow_fires
+from floodmark.store.tables import facts, job_executions, jobs
 from floodmark.store.types import from_text
 
 from .catalogue import find_table
+from .tables import shadow_fires
 
 _FACT = "shadow"
 _JOB = select(*(raw(jobs.c[name]) for name in JOB_COLUMNS))

@@ -1,7 +1,7 @@
-"""Triggers from outside: what arrives becomes executions of the jobs it concerns, each delivery once.
+"""External triggers: each delivery becomes executions of the jobs it concerns, once.
 
-intake.py      which jobs an arrival concerns, and with which params
-webhooks.py    HTTP: signatures, and who may come without one
-listening.py   Redis: channels and streams, heard by the leader
-refusals.py    counts of deliveries that were not taken
+intake.py           finds the jobs that a delivery concerns, and their params
+webhooks.py         HTTP: checks signatures, and which senders may come without one
+redis_listeners.py  Redis channels and streams; only the leader listens
+refusals.py         counts refused deliveries
 """

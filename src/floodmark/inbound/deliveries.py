@@ -24,7 +24,9 @@ from floodmark.model.job import SCHEDULER_VERSION, Priority
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present_moment
 from floodmark.store.item_rows import clean
-from floodmark.store.tables import job_dependencies, job_executions, jobs, trigger_deliveries, triggers
+from floodmark.store.tables import job_dependencies, job_executions, jobs
+
+from .tables import trigger_deliveries, triggers
 
 _AT_ONCE = 500
 _MICROSECOND = timedelta(microseconds=1)

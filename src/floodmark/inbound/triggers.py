@@ -24,8 +24,10 @@ from floodmark.store.dialects import insert_into, present, raw
 from floodmark.store.item_rows import clean
 from floodmark.store.name_search import find_jobs
 from floodmark.store.rows import WORK_COLUMNS, work_from_row
-from floodmark.store.tables import facts, jobs, triggers
+from floodmark.store.tables import facts, jobs
 from floodmark.triggers.matching import LONGEST, check_params, path_pattern
+
+from .tables import triggers
 
 Kind = Literal["webhook", "channel", "stream"]
 MOST_SHOWN = 500

@@ -22,11 +22,12 @@ from floodmark.coordination.redis_errors import redis_errors
 from floodmark.errors import Unavailable
 from floodmark.model.clock import Clock
 from floodmark.sources.cookies.browser import BrowserMissing, require_browser
+from floodmark.sources.telegram.tables import accounts
 from floodmark.store.database import Database, SqliteDatabase
 from floodmark.store.dialects import present_moment
 from floodmark.store.fleet import Fleet
 from floodmark.store.migrate import current, newest
-from floodmark.store.tables import accounts, items, job_executions, jobs, outbox
+from floodmark.store.tables import items, job_executions, jobs, outbox
 
 from .invariants import INVARIANTS, Invariant, Window, examples, window
 

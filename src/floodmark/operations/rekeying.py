@@ -8,12 +8,13 @@ from msgspec.structs import asdict
 from sqlalchemy import Column, Table, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from floodmark.inbound.tables import triggers
 from floodmark.inbound.triggers import secret_label
 from floodmark.model.clock import Clock
 from floodmark.security.vault import Vault, mark_of
+from floodmark.sources.telegram.tables import accounts
 from floodmark.store.audit import Actor, AuditLog, Entry
 from floodmark.store.database import Database
-from floodmark.store.tables import accounts, triggers
 
 
 class Rekeyed(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,8 @@ from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.model.clock import Clock
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present
-from floodmark.store.tables import tokens
+
+from .tables import tokens
 
 MOST_SHOWN = 500
 # How they appear in the audit; a token of that name could pass for someone without one.

@@ -8,11 +8,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from floodmark.model.clock import Clock
 from floodmark.model.execution import Execution, State
 from floodmark.model.job import Job
+from floodmark.outbound.tables import limits
 from floodmark.rules.explain import JobView, Limit
 from floodmark.store.database import Database
 from floodmark.store.dialects import present_moment
 from floodmark.store.execution_rows import SELECT_EXECUTION, execution_from_row
-from floodmark.store.tables import facts, job_dependencies, job_executions, jobs, limits, workers
+from floodmark.store.tables import facts, job_dependencies, job_executions, jobs, workers
 
 # More unfinished executions than this say nothing new about a job.
 _ACTIVE_SHOWN = 20

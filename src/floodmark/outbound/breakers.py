@@ -14,12 +14,13 @@ from floodmark.model.clock import Clock
 from floodmark.rules.breaker import Breaker, BreakerState, closed, refusal_of
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present, present_moment
-from floodmark.store.end_waits import end_waits
 from floodmark.store.item_rows import clean
-from floodmark.store.tables import breakers, job_executions
+from floodmark.store.tables import job_executions
 from floodmark.store.types import from_text, to_text
 
+from .end_waits import end_waits
 from .port import Move, Moved
+from .tables import breakers
 
 MOST_SHOWN = 500
 

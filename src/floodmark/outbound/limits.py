@@ -12,11 +12,12 @@ from floodmark.errors import NotFound
 from floodmark.model.clock import Clock
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present, present_moment
-from floodmark.store.end_waits import end_waits
 from floodmark.store.item_rows import clean
-from floodmark.store.tables import job_executions, limits
+from floodmark.store.tables import job_executions
 
+from .end_waits import end_waits
 from .port import HeldLimit
+from .tables import limits
 
 MOST_SHOWN = 500
 # Servers tell all sorts of things; a limit that holds for longer than this is a mistake of theirs or ours.

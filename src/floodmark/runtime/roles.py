@@ -20,6 +20,7 @@ from floodmark.outbound.breakers import Breakers
 from floodmark.rules.breaker import BreakerState
 from floodmark.rules.retries import Retries
 from floodmark.scheduler.cleanup import Leftovers
+from floodmark.scheduler.dead_processes import Deaths
 from floodmark.scheduler.death_watch import DeathWatch
 from floodmark.scheduler.pruner import Pruner
 from floodmark.scheduler.requeuer import Requeuer, Waker
@@ -31,7 +32,6 @@ from floodmark.sinks.relay import Relay
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.port import Source
 from floodmark.sources.telegram.stored_posts import Posts
-from floodmark.store.dead_processes import Deaths
 from floodmark.store.fleet import Fleet
 from floodmark.wiring.resources import Resources, call_policy
 from floodmark.worker.executor import Executor

@@ -6,9 +6,11 @@ from sqlalchemy import delete, exists, func, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.model.clock import Clock
+from floodmark.sources.cookies.tables import blobs
+from floodmark.sources.web.tables import pages
 from floodmark.store.database import Database
 from floodmark.store.dialects import present_moment
-from floodmark.store.tables import blobs, jobs, pages, watermarks
+from floodmark.store.tables import jobs, watermarks
 
 
 class Leftovers:

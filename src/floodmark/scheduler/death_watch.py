@@ -9,7 +9,8 @@ from floodmark.coordination.leases.port import Leases
 from floodmark.observability.events import Events, ProcessDied
 from floodmark.process import lock_files as files
 from floodmark.queue.port import Publisher
-from floodmark.store.dead_processes import Deaths
+
+from .dead_processes import Deaths
 
 # A living process that lost its connection takes its lock again within moments. The other way round the worst is that
 # something is fetched twice.

@@ -8,10 +8,12 @@ from sqlalchemy import ScalarSelect, Select, func, select
 from floodmark.model.clock import Clock
 from floodmark.model.execution import State
 from floodmark.observability.events import StateMeasured, UnfinishedChannel, UnfinishedChannelsMeasured
+from floodmark.outbound.tables import limits
+from floodmark.sources.telegram.tables import accounts
 from floodmark.store.database import Database
 from floodmark.store.dialects import present
 from floodmark.store.staleness import Staleness
-from floodmark.store.tables import accounts, job_executions, jobs, limits, outbox, watermarks
+from floodmark.store.tables import job_executions, jobs, outbox, watermarks
 
 # Beyond it the exact number tells nobody anything, and costs more and more.
 MOST_COUNTED = 100_000

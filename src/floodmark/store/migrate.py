@@ -12,6 +12,7 @@ from sqlalchemy import Connection, inspect, text
 from floodmark.errors import InvalidInput, Unavailable
 
 from .database import Database
+from .schema import load_metadata
 
 _FOLDER = Path(__file__).parent / "migrations"
 _TABLE = "alembic_version"
@@ -39,11 +40,9 @@ def _current(connection: Connection) -> str | None:
 
 def _require_free_names(connection: Connection) -> None:
     """Refuse a database in which another program has tables of the names that ours will have."""
-    from .tables import metadata  # noqa: PLC0415 - only a first migration needs the names
-
     inspector = inspect(connection)
     there = {*inspector.get_table_names(), *inspector.get_view_names()}
-    taken = sorted(there.intersection({*metadata.tables, *_VIEWS}))
+    taken = sorted(there.intersection({*load_metadata().tables, *_VIEWS}))
     if taken:
         rename = "; ".join(f"ALTER TABLE {name} RENAME TO old_{name}" for name in taken)
         raise InvalidInput(

@@ -1,12 +1,10 @@
-"""The tables of Floodmark: one definition for SQLite and PostgreSQL.
+"""The tables of the core: one definition for SQLite and PostgreSQL. Sources and services have their own `tables.py`.
 
 Every column a person may leave out when typing SQL by hand has a default in the database.
 Views stand in migrations only: `posts` over the items of Telegram channels, `schedules` and `job_executions` under the
 names and columns of other schedulers.
 `jobs.next_run` is cleared by a database trigger whenever a when-column changes (see `WHEN_COLUMNS`).
 """
-
-from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -19,8 +17,6 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
-    LargeBinary,
-    MetaData,
     PrimaryKeyConstraint,
     SmallInteger,
     String,
@@ -33,17 +29,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import conv
 
+from .schema import metadata, partial_index
 from .types import Json, Serial, UtcTime, new_id, now_text
-
-metadata = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
 
 STATES = ("queued", "waiting", "running", "done", "dead", "cancelled", "skipped")
 
@@ -59,10 +46,6 @@ WHEN_COLUMNS = (
     "paused",
     "scheduler_version",
 )
-
-
-def _partial(name: str, where: str, *columns: Column[Any] | str, unique: bool = False) -> Index:
-    return Index(name, *columns, unique=unique, postgresql_where=text(where), sqlite_where=text(where))
 
 
 jobs = Table(
@@ -129,25 +112,14 @@ jobs = Table(
 )
 
 _PLANNABLE = "schedule_enabled AND NOT paused AND invalid_reason IS NULL AND scheduler_version = 2"
-_partial("ix_jobs_next_run", _PLANNABLE, jobs.c.next_run)
-_partial("ix_jobs_stream", "stream IS NOT NULL", jobs.c.stream)
+partial_index("ix_jobs_next_run", _PLANNABLE, jobs.c.next_run)
+partial_index("ix_jobs_stream", "stream IS NOT NULL", jobs.c.stream)
 Index("ix_jobs_target", jobs.c.target, jobs.c.source)
-_partial("ix_jobs_domain", "domain IS NOT NULL", jobs.c.domain)
-_partial("ix_jobs_domain_config_id", "domain_config_id IS NOT NULL", jobs.c.domain_config_id)
-_partial("ix_jobs_trigger_webhook", "trigger_webhook IS NOT NULL", jobs.c.trigger_webhook)
-_partial("ix_jobs_trigger_channel", "trigger_channel IS NOT NULL", jobs.c.trigger_channel)
+partial_index("ix_jobs_domain", "domain IS NOT NULL", jobs.c.domain)
+partial_index("ix_jobs_domain_config_id", "domain_config_id IS NOT NULL", jobs.c.domain_config_id)
+partial_index("ix_jobs_trigger_webhook", "trigger_webhook IS NOT NULL", jobs.c.trigger_webhook)
+partial_index("ix_jobs_trigger_channel", "trigger_channel IS NOT NULL", jobs.c.trigger_channel)
 
-# Named sets of params of cookie scans; those of a job itself win over those of the profile that `profile_id` names.
-scan_profiles = Table(
-    "scan_profiles",
-    metadata,
-    Column("profile_id", String(36), primary_key=True, server_default=new_id()),
-    Column("name", Text),
-    Column("description", Text),
-    Column("params", Json, nullable=False, server_default=text("'{}'")),
-    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
-    Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
-)
 
 job_dependencies = Table(
     "job_dependencies",
@@ -206,12 +178,12 @@ job_executions = Table(
 
 # Partial, so that finished executions, nearly all of the table, cost these indexes nothing. There is none on
 # `created_at`: ids begin with the time, so the primary key already sorts the history.
-_partial("ix_job_executions_queued", "state = 'queued'", job_executions.c.queue_rank)
-_partial("ix_job_executions_waiting", "state = 'waiting'", job_executions.c.not_before)
-_partial("ix_job_executions_running", "state = 'running'", job_executions.c.lease_until)
-_partial("ix_job_executions_dead", "state = 'dead'", job_executions.c.completed_at)
-_partial("ix_job_executions_active", "completed_at IS NULL", job_executions.c.job_id, job_executions.c.hold)
-_partial(
+partial_index("ix_job_executions_queued", "state = 'queued'", job_executions.c.queue_rank)
+partial_index("ix_job_executions_waiting", "state = 'waiting'", job_executions.c.not_before)
+partial_index("ix_job_executions_running", "state = 'running'", job_executions.c.lease_until)
+partial_index("ix_job_executions_dead", "state = 'dead'", job_executions.c.completed_at)
+partial_index("ix_job_executions_active", "completed_at IS NULL", job_executions.c.job_id, job_executions.c.hold)
+partial_index(
     "ix_job_executions_held",
     "state = 'waiting' AND hold IS NOT NULL",
     job_executions.c.hold,
@@ -254,7 +226,7 @@ items = Table(
     Column("fence", BigInteger, nullable=False),
     PrimaryKeyConstraint("stream", "key"),
     # Partial, so that it serves only who asks for a time: see the migration that makes it.
-    _partial("ix_items_stream_occurred_at", "occurred_at IS NOT NULL", "stream", "occurred_at"),
+    partial_index("ix_items_stream_occurred_at", "occurred_at IS NOT NULL", "stream", "occurred_at"),
     sqlite_with_rowid=False,
 )
 
@@ -291,119 +263,9 @@ outbox = Table(
     Column("traceparent", Text),
     sqlite_autoincrement=True,
 )
-_partial("ix_outbox_unsent", "sent_at IS NULL", outbox.c.seq)
-_partial("ix_outbox_position", "position IS NOT NULL", outbox.c.position, unique=True)
+partial_index("ix_outbox_unsent", "sent_at IS NULL", outbox.c.seq)
+partial_index("ix_outbox_position", "position IS NOT NULL", outbox.c.position, unique=True)
 
-limits = Table(
-    "limits",
-    metadata,
-    Column("key", Text, primary_key=True),
-    Column("until", UtcTime, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("hits", Integer, nullable=False, server_default="1"),
-    Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
-    # Calls a second that the key is slowed down to, after it was told to wait.
-    Column("rate", Float),
-)
-
-breakers = Table(
-    "breakers",
-    metadata,
-    Column("key", Text, primary_key=True),
-    Column("state", Text, nullable=False, server_default="closed"),
-    Column("failures", Integer, nullable=False, server_default="0"),
-    Column("window_began", UtcTime),
-    # The moments of those failures, at most as many as open it.
-    Column("failed_at", Json),
-    Column("open_until", UtcTime),
-    # Until then a probe is under way; one that never reports back is forgotten.
-    Column("probe_until", UtcTime),
-    Column("trips", Integer, nullable=False, server_default="0"),
-    Column("reason", Text),
-    Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
-    CheckConstraint("state IN ('closed', 'open', 'half-open')", name="state"),
-)
-
-# `secrets` is encrypted. The session is open in the one process that `holder` names, until `lease_until`.
-accounts = Table(
-    "accounts",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("kind", Text, nullable=False, server_default="telegram"),
-    Column("api_id", BigInteger, nullable=False),
-    Column("secrets", Text, nullable=False),
-    Column("phone", Text),
-    Column("tenant_id", Text),
-    Column("user_id", Text),
-    Column("state", Text, nullable=False, server_default="active"),
-    Column("reason", Text),
-    Column("holder", Text),
-    Column("lease_until", UtcTime),
-    Column("last_used_at", UtcTime),
-    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
-    Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
-    CheckConstraint("state IN ('active', 'parked')", name="state"),
-)
-
-# Looking a name up is what gets accounts flooded: what an account knows of a channel is kept.
-telegram_channels = Table(
-    "telegram_channels",
-    metadata,
-    Column("account", Text, nullable=False),
-    Column("channel_id", BigInteger, nullable=False),
-    Column("access_hash", BigInteger, nullable=False),
-    Column("username", Text),
-    Column("title", Text),
-    Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
-    PrimaryKeyConstraint("account", "channel_id"),
-    Index("ix_telegram_channels_username", "username"),
-)
-
-# What a crawl knows of a site. Those never visited come first, then those not visited for longest: an index tells.
-pages = Table(
-    "pages",
-    metadata,
-    Column("stream", Text, nullable=False),
-    Column("url", Text, nullable=False),
-    Column("depth", Integer, nullable=False, server_default="0"),
-    Column("place", BigInteger, nullable=False, server_default="0"),
-    Column("crawl", Integer, nullable=False, server_default="0"),
-    Column("status", Integer),
-    Column("etag", Text),
-    Column("last_modified", Text),
-    Column("content_hash", Text),
-    Column("misses", Integer, nullable=False, server_default="0"),
-    Column("note", Text),
-    Column("visited_at", UtcTime),
-    PrimaryKeyConstraint("stream", "url"),
-    Index("ix_pages_frontier", "stream", "crawl", "depth", "place"),
-    _partial("ix_pages_content", "content_hash IS NOT NULL", "stream", "content_hash"),
-)
-
-# Pictures and documents that belong to items, named by what they hold.
-blobs = Table(
-    "blobs",
-    metadata,
-    Column("sha256", String(64), primary_key=True),
-    Column("media_type", Text, nullable=False),
-    Column("size", BigInteger, nullable=False),
-    Column("content", LargeBinary, nullable=False),
-    # Last: one that is the same in a later report is kept again.
-    Column("kept_at", UtcTime, nullable=False, server_default=now_text()),
-    Index("ix_blobs_kept_at", "kept_at"),
-)
-
-leases = Table(
-    "leases",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("holder", Text, nullable=False),
-    # Grows with every new holder.
-    Column("term", BigInteger, nullable=False, server_default="1"),
-    Column("lease_until", UtcTime, nullable=False),
-    # The holder cannot do all of the work: a process that can may take the lease before its end.
-    Column("yields", Boolean, nullable=False, server_default=false()),
-)
 
 workers = Table(
     "workers",
@@ -417,8 +279,8 @@ workers = Table(
     Column("draining", Boolean, nullable=False, server_default=false()),
     Column("started_at", UtcTime, nullable=False),
     Column("seen_until", UtcTime, nullable=False),
-    # The locks that a living process holds (see `liveness/`), NULL for one that has none. A process that was declared
-    # dead never has one again: a mistake about it happens once.
+    # The locks that a living process holds (see `process/process_lock.py`), NULL for one without locks. A process that
+    # was declared dead never gets a lock again: a wrong verdict happens at most once.
     Column("lock_file", Text),
     Column("lock_key", BigInteger),
     Column("died_at", UtcTime),
@@ -434,20 +296,6 @@ facts = Table(
     Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
 )
 
-# Only the digest of a token is kept. It counts until it is revoked or expires.
-tokens = Table(
-    "tokens",
-    metadata,
-    Column("token_id", String(36), primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
-    Column("role", Text, nullable=False),
-    Column("digest", Text, nullable=False),
-    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
-    Column("last_used_at", UtcTime),
-    Column("expires_at", UtcTime),
-    Column("revoked_at", UtcTime),
-    CheckConstraint("role IN ('read', 'operate', 'admin')", name="role"),
-)
 
 # Who changed what. `via` is the way they came: cli, api, sync.
 audit = Table(
@@ -464,74 +312,4 @@ audit = Table(
     Column("request_id", Text),
     Index("ix_audit_object", "object", "seq"),
     sqlite_autoincrement=True,
-)
-
-# Answers to requests that may be repeated, by whom and under which key; forgotten after a day.
-idempotency_keys = Table(
-    "idempotency_keys",
-    metadata,
-    Column("key", Text, primary_key=True),
-    Column("fingerprint", Text, nullable=False),
-    Column("answer", Json),
-    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
-)
-
-# What fires jobs from outside. `jobs` are ids or names, `params` says which variable becomes which param; `secret`
-# is sealed.
-triggers = Table(
-    "triggers",
-    metadata,
-    Column("trigger_id", String(36), primary_key=True),
-    Column("kind", Text, nullable=False),
-    Column("pattern", Text, nullable=False),
-    Column("jobs", Json, nullable=False, server_default=text("'[]'")),
-    Column("params", Json, nullable=False, server_default=text("'{}'")),
-    Column("secret", Text),
-    Column("debounce_seconds", Float, nullable=False, server_default="0"),
-    Column("enabled", Boolean, nullable=False, server_default=true()),
-    Column("fired", BigInteger, nullable=False, server_default="0"),
-    Column("matched", BigInteger, nullable=False, server_default="0"),
-    Column("refused", BigInteger, nullable=False, server_default="0"),
-    # How often for which reason.
-    Column("refusals", Json, nullable=False, server_default=text("'{}'")),
-    Column("last_fired_at", UtcTime),
-    Column("last_refused_at", UtcTime),
-    Column("last_refusal", Text),
-    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
-    Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
-    CheckConstraint("kind IN ('webhook', 'channel', 'stream')", name="kind"),
-    UniqueConstraint("kind", "pattern"),
-)
-
-# Deliveries that were taken, so that one that comes twice fires once, and what was answered. `subject` is the path,
-# channel or stream it came through; `fires_at` when what it fired may start, later than it came while a trigger rests.
-trigger_deliveries = Table(
-    "trigger_deliveries",
-    metadata,
-    Column("trigger_id", String(36), nullable=False),
-    Column("delivery_id", Text, nullable=False),
-    Column("signature", Text),
-    Column("subject", Text, nullable=False),
-    Column("received_at", UtcTime, nullable=False, server_default=now_text()),
-    Column("fires_at", UtcTime),
-    Column("answer", Json, nullable=False, server_default=text("'{}'")),
-    PrimaryKeyConstraint("trigger_id", "delivery_id"),
-    UniqueConstraint("trigger_id", "signature"),
-    Index("ix_trigger_deliveries_received_at", "received_at"),
-)
-_partial(
-    "ix_trigger_deliveries_fires_at",
-    "fires_at IS NOT NULL",
-    trigger_deliveries.c.trigger_id,
-    trigger_deliveries.c.fires_at,
-)
-
-# What would have been fired for jobs that still belong to an older scheduler.
-shadow_fires = Table(
-    "shadow_fires",
-    metadata,
-    Column("job_id", String(36), nullable=False),
-    Column("scheduled_for", UtcTime, nullable=False),
-    Column("recorded_at", UtcTime, nullable=False, server_default=now_text()),
-    PrimaryKeyConstraint("job_id", "scheduled_for"),
 )

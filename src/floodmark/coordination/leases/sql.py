@@ -12,7 +12,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from floodmark.model.clock import Clock
 from floodmark.store.database import Database
-from floodmark.store.tables import leases
+
+from .tables import leases
 
 _ENDED = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -1,7 +1,8 @@
 """Signals through PostgreSQL's LISTEN/NOTIFY, channel `floodmark`, the topic as payload.
 
 One connection of its own listens; a lost one is made again, and everything rings, as something may have been missed.
-The same connection holds the session lock of this process (see `liveness/`): PostgreSQL frees it when the process dies.
+The same connection holds the session lock of this process (`process/process_lock.py`); PostgreSQL frees it when the
+process dies.
 """
 
 import asyncio

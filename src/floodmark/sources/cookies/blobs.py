@@ -6,7 +6,8 @@ from sqlalchemy import select
 
 from floodmark.model.batch import Blob
 from floodmark.store.database import Database
-from floodmark.store.tables import blobs
+
+from .tables import blobs
 
 
 class Blobs:

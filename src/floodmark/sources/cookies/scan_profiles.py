@@ -6,7 +6,9 @@ from typing import Any
 from sqlalchemy import select
 
 from floodmark.store.database import Database
-from floodmark.store.tables import job_executions, jobs, scan_profiles
+from floodmark.store.tables import job_executions, jobs
+
+from .tables import scan_profiles
 
 
 class ScanProfiles:

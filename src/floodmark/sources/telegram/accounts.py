@@ -24,7 +24,9 @@ from floodmark.observability.events import AccountParked, Events
 from floodmark.security.vault import Vault
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present
-from floodmark.store.tables import accounts, jobs, telegram_channels
+from floodmark.store.tables import jobs
+
+from .tables import accounts, telegram_channels
 
 MOST_SHOWN = 500
 NO_ACCOUNT = "(none)"

@@ -9,7 +9,8 @@ from sqlalchemy import ColumnElement, case, delete, func, select, update
 from floodmark.model.clock import Clock
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present
-from floodmark.store.tables import telegram_channels
+
+from .tables import telegram_channels
 
 _CELL = telegram_channels.c
 

@@ -16,7 +16,9 @@ from sqlalchemy import ColumnElement, and_, func, select
 from floodmark.model.posts import Chat, chat_of, message_id_of, post_key, stream_of
 from floodmark.store.database import Database
 from floodmark.store.dialects import raw
-from floodmark.store.tables import items, outbox, telegram_channels
+from floodmark.store.tables import items, outbox
+
+from .tables import telegram_channels
 
 _PAGE = 500
 _DAY = timedelta(days=1)

@@ -7,7 +7,8 @@ from sqlalchemy import func, select
 
 from floodmark.model.batch import Page
 from floodmark.store.database import Database
-from floodmark.store.tables import pages
+
+from .tables import pages
 
 _CELL = pages.c
 _SELECT = select(*(_CELL[name] for name in Page.__struct_fields__))

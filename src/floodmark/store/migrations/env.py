@@ -2,12 +2,12 @@
 
 from alembic import context
 
-from floodmark.store.tables import metadata
+from floodmark.store.schema import load_metadata
 
 connection = context.config.attributes["connection"]
 context.configure(
     connection=connection,
-    target_metadata=metadata,
+    target_metadata=load_metadata(),
     # SQLite alters a table by copying it.
     render_as_batch=connection.dialect.name == "sqlite",
     transaction_per_migration=False,

@@ -13,8 +13,9 @@ from floodmark.model.batch import Batch, Item, Kept
 from floodmark.model.execution import Hold, Lease, State
 from floodmark.model.job import Priority
 from floodmark.model.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
+from floodmark.outbound.tables import limits
 from floodmark.store.port import Settlement
-from floodmark.store.tables import jobs, limits
+from floodmark.store.tables import jobs
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import (
     AT_ONCE,

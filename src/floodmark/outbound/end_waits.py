@@ -10,8 +10,7 @@ from sqlalchemy import ColumnElement, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.model.execution import State
-
-from .tables import job_executions
+from floodmark.store.tables import job_executions
 
 
 async def end_waits(connection: AsyncConnection, which: ColumnElement[bool], now: ColumnElement[datetime]) -> None:

@@ -9,10 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.model.clock import Clock
 from floodmark.model.execution import State
-
-from .database import Database
-from .dialects import present
-from .tables import accounts, job_executions, jobs, watermarks, workers
+from floodmark.sources.telegram.tables import accounts
+from floodmark.store.database import Database
+from floodmark.store.dialects import present
+from floodmark.store.tables import job_executions, jobs, watermarks, workers
 
 # One look at all locks, whatever the number of processes. Shortly after a start of the server (a restart, a failover)
 # the processes have not all come back to take their locks again: then a missing lock says nothing.

@@ -1,0 +1,31 @@
+"""The schema of the database: every `tables.py` of the package declares its tables on one `metadata`."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Column, Index, MetaData, text
+
+_PACKAGE = Path(__file__).parents[1]
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def partial_index(name: str, where: str, *columns: Column[Any] | str, unique: bool = False) -> Index:
+    """Return an index of the rows that match `where`."""
+    return Index(name, *columns, unique=unique, postgresql_where=text(where), sqlite_where=text(where))
+
+
+def load_metadata() -> MetaData:
+    """Import every `tables.py` and return the whole schema. Only migrations and tests need all tables at once."""
+    for path in sorted(_PACKAGE.rglob("tables.py")):
+        import_module(".".join((_PACKAGE.name, *path.relative_to(_PACKAGE).with_suffix("").parts)))
+    return metadata
