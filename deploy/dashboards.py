@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes Floodmark's two Grafana dashboards. Needs nothing but Python.
+"""Write Floodmark's two Grafana dashboards. Needs only Python.
 
     python3 deploy/dashboards.py            write deploy/grafana/dashboards/*.json
-    python3 deploy/dashboards.py --check    say which of them are not what this file would write
+    python3 deploy/dashboards.py --check    list the files that are not up to date
 
-Every query is about one `job` of Prometheus, chosen above the panels: two installations, or the same one scraped and
-pushed, are never added up. So `{}` in a query below stands for `{job=~"$job"}`, and `{a="b"}` for that and more.
+Every query selects one `job` of Prometheus, chosen at the top: two installations, or the same one scraped and
+pushed, are never added up. `{}` in a query below stands for `{job=~"$job"}`, and `{a="b"}` for `{job=~"$job", a="b"}`.
 """
 
 import json
@@ -17,21 +17,21 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent / "grafana" / "dashboards"
-# The layout of the files, as Grafana 10 and newer read it; newer ones bring it up to date themselves.
+# The schema of Grafana 10; newer versions upgrade it when they load the files.
 SCHEMA_VERSION = 39
 COLUMNS = 24
 SOURCE = {"type": "prometheus", "uid": "${source}"}
 JOB = 'job=~"$job"'
 
 GREEN, YELLOW, ORANGE, RED = "green", "yellow", "orange", "red"
-# Where a colour begins; the first one holds below all others.
+# The values at which colours start; the first colour also applies to lower values.
 Thresholds = Sequence[tuple[float, str]]
 BREAKERS = {0: ("closed", GREEN), 1: ("open", RED), 2: ("half-open", YELLOW)}
 
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked of Prometheus, and how its series are called; `{{label}}` is that label."""
+    """A Prometheus query and the legend of its series; `{{label}}` is the value of that label."""
 
     expr: str
     legend: str = ""
@@ -39,7 +39,7 @@ class Query:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One picture: `kind` is Grafana's word for it, `text` what a reader should know about it."""
+    """A panel: `kind` is Grafana's panel type, `text` its description."""
 
     title: str
     text: str
@@ -55,32 +55,32 @@ class Panel:
 
 @dataclass(frozen=True)
 class Row:
-    """Panels that are read together, side by side."""
+    """A titled row of panels."""
 
     title: str
     panels: tuple[Panel, ...]
 
 
 def p(share: int, metric: str, by: str = "", window: str = "$__rate_interval") -> str:
-    """A percentile of a histogram, for each value of a label if one is given."""
+    """Return a percentile of a histogram, for each value of a label if one is given."""
     labels = f"le, {by}" if by else "le"
     return f"histogram_quantile(0.{share}, sum by ({labels}) (rate({metric}_bucket{{}}[{window}])))"
 
 
 def per_second(metric: str, by: str = "") -> str:
-    """How fast a counter grows, for each value of a label if one is given."""
+    """Return the rate of a counter, for each value of a label if one is given."""
     grouped = f"sum by ({by}) " if by else "sum"
     return f"{grouped}(rate({metric}{{}}[$__rate_interval]))"
 
 
 def stat(title: str, text: str, expr: str, thresholds: Thresholds, **more: Any) -> Panel:
-    """One number and its colour."""
+    """Return a panel with one number and its colour."""
     size = {"width": 4, "height": 4, **more}
     return Panel(title=title, text=text, queries=(Query(expr),), kind="stat", thresholds=thresholds, **size)
 
 
 def graph(title: str, text: str, *queries: Query, **more: Any) -> Panel:
-    """Lines over time."""
+    """Return a panel with lines over time."""
     return Panel(title=title, text=text, queries=queries, **more)
 
 
@@ -90,7 +90,7 @@ COLLECTION = (
         (
             graph(
                 "Parsing rate by mode (5 m)",
-                "Posts collected each second: historical reads a window of the past, incremental what is new.",
+                "Collected posts per second: historical runs read a part of the past, incremental runs read new posts.",
                 Query("sum by (mode) (rate(posts_parsed_total{}[5m]))", "{{mode}}"),
                 unit="cps",
             ),
@@ -103,22 +103,21 @@ COLLECTION = (
             ),
             graph(
                 "Empty ticks",
-                "Runs in 5 minutes that found nothing new, beside all runs. All of them empty for long: nobody posts,"
-                " or the account sees nothing.",
+                "Runs in 5 minutes that found nothing new, and all runs. If all are empty for long, nobody posts,"
+                " or the account cannot read the channels.",
                 Query('sum(increase(parser_runs_total{status="empty"}[5m]))', "empty"),
                 Query("sum(increase(parser_runs_total{}[5m]))", "all"),
             ),
             graph(
                 "Max HWM age",
-                "How long the unfinished run of a channel has stood still, of the one that does so for longest."
-                " FloodmarkHwmOld fires above a day.",
+                "Longest time without progress in a channel's unfinished run. FloodmarkHwmOld fires above a day.",
                 Query("max(min by (channel_id) (parser_hwm_age_seconds{})) or vector(0)", "oldest"),
                 unit="s",
                 thresholds=((0, GREEN), (43_200, YELLOW), (86_400, RED)),
             ),
             Panel(
                 title="Forced historical over 24 h",
-                text="Runs that read the past again although there is a watermark, and why. stale_lpa: the channel had"
+                text="Runs that read the past again despite a watermark, by reason. stale_lpa: the channel had"
                 " not been read for LPA_MAX_AGE_HOURS.",
                 queries=(Query("sum by (reason) (increase(parser_mode_forced_total{}[24h]))", "{{reason}}"),),
                 kind="stat",
@@ -126,7 +125,7 @@ COLLECTION = (
             ),
             Panel(
                 title="Scheduler freshness",
-                text="Time since the leader last looked for what is due, which it does every SCHEDULE_CHECK_INTERVAL"
+                text="Time since the last tick of the leader, which ticks every SCHEDULE_CHECK_INTERVAL"
                 " (60 s) at least. FloodmarkSchedulerStale fires after two of them.",
                 queries=(Query("time() - max(scheduler_last_tick_ts_seconds{})", "last tick"),),
                 kind="stat",
@@ -138,23 +137,23 @@ COLLECTION = (
 )
 
 OVERVIEW = Row(
-    "Is all well?",
+    "Overview",
     (
         stat(
             "Leader",
-            "Exactly one scheduler leads. 0: nothing is fired.",
+            "Number of leading schedulers: exactly one. With 0 nothing is fired.",
             "sum(crawler_scheduler_is_leader{})",
             ((0, RED), (1, GREEN), (2, ORANGE)),
         ),
         stat(
-            "Waiting in the queue",
-            "Executions that could run now.",
+            "Queued executions",
+            "Executions that can start now.",
             "sum(max by (priority) (crawler_scheduler_queue_depth{}))",
             ((0, GREEN), (100, YELLOW), (1000, RED)),
         ),
         stat(
             "Dead letters",
-            "Executions that failed for good and wait for a person.",
+            "Executions that failed permanently and need a person.",
             "max(floodmark_dead_letters{})",
             ((0, GREEN), (1, RED)),
         ),
@@ -166,13 +165,13 @@ OVERVIEW = Row(
         ),
         stat(
             "Stale sources",
-            "Jobs whose target was not read to its end for much longer than usual.",
+            "Jobs whose target was not read completely for much longer than usual.",
             "max(floodmark_stale_sources{})",
             ((0, GREEN), (1, ORANGE)),
         ),
         stat(
-            "Limits in force",
-            "What sources told us to wait for, right now. Normal in small numbers.",
+            "Active limits",
+            "Rate limits that currently apply. Small numbers are normal.",
             "max(floodmark_limits_in_force{})",
             ((0, GREEN), (5, YELLOW), (50, ORANGE)),
         ),
@@ -184,7 +183,7 @@ SCHEDULING = Row(
     (
         graph(
             "Fired",
-            "Executions written down each second, by kind of schedule and priority.",
+            "Fired executions per second, by kind of schedule and priority.",
             Query(
                 per_second("crawler_scheduler_jobs_scheduled_total", "schedule_type, priority"),
                 "{{schedule_type}}, {{priority}}",
@@ -193,8 +192,7 @@ SCHEDULING = Row(
         ),
         graph(
             "Lateness",
-            "From the instant an execution was due until it was written. Above seconds: the database or the leader is"
-            " slow.",
+            "Time from due to stored. If it is more than a few seconds, the database or the leader is slow.",
             Query(p(50, "floodmark_fire_lateness_seconds"), "p50"),
             Query(p(95, "floodmark_fire_lateness_seconds"), "p95"),
             Query(p(99, "floodmark_fire_lateness_seconds"), "p99"),
@@ -203,14 +201,14 @@ SCHEDULING = Row(
         ),
         graph(
             "Leader",
-            "Attempts to lead: every scheduler that does not lead tries about once a second. acquired should be rare.",
-            Query("max(crawler_scheduler_is_leader{})", "somebody leads"),
-            Query(per_second("crawler_scheduler_leader_election_attempts_total"), "attempts each second"),
-            Query('sum(increase(scheduler_lock_acquired_total{status="acquired"}[1h]))', "changes in an hour"),
+            "Attempts to lead: every standby scheduler tries about once a second. Changes should be rare.",
+            Query("max(crawler_scheduler_is_leader{})", "has a leader"),
+            Query(per_second("crawler_scheduler_leader_election_attempts_total"), "attempts per second"),
+            Query('sum(increase(scheduler_lock_acquired_total{status="acquired"}[1h]))', "changes per hour"),
         ),
         graph(
-            "Triggers from outside",
-            "Webhooks and messages each second, and the jobs they fired.",
+            "External triggers",
+            "Webhooks and messages per second, and the jobs they fired.",
             Query(per_second("crawler_scheduler_triggers_fired_total", "type"), "received: {{type}}"),
             Query(per_second("crawler_scheduler_triggers_matched_total", "type"), "jobs fired: {{type}}"),
             unit="cps",
@@ -223,20 +221,20 @@ QUEUE = Row(
     (
         graph(
             "Depth by priority",
-            "Executions that wait. FloodmarkQueueGrowing fires above 100 when it has been growing for a while.",
+            "Queued executions. FloodmarkQueueGrowing fires if there are more than 100 and the number keeps growing.",
             Query("max by (priority) (crawler_scheduler_queue_depth{})", "{{priority}}"),
             stacked=True,
         ),
         graph(
             "In and out",
-            "Executions put on the queue (what it may have forgotten is put again) and taken from it.",
+            "Executions put on the queue (including repeated puts) and taken from it.",
             Query(per_second("crawler_scheduler_queue_enqueued_total", "priority"), "in: {{priority}}"),
             Query(per_second("crawler_scheduler_queue_dequeued_total", "priority"), "out: {{priority}}"),
             unit="cps",
         ),
         graph(
             "Wait",
-            "From the moment an execution could have run until it did. Grows when there are too few slots.",
+            "Time from when an execution can start to its start. Grows when there are too few slots.",
             Query(p(50, "floodmark_queue_wait_seconds"), "p50"),
             Query(p(95, "floodmark_queue_wait_seconds"), "p95"),
             unit="s",
@@ -250,7 +248,7 @@ WORKERS = Row(
     (
         graph(
             "Slots",
-            "All slots of all workers. Busy near the size for long: add workers.",
+            "Slots of all workers. If busy stays near size, add workers.",
             Query("sum(crawler_scheduler_worker_pool_size{})", "size"),
             Query("sum(crawler_scheduler_workers_busy{})", "busy"),
             Query("sum(crawler_scheduler_workers_idle{})", "idle"),
@@ -258,31 +256,31 @@ WORKERS = Row(
         ),
         graph(
             "Outcomes",
-            "Executions each second, by the state they moved to.",
+            "Executions per second, by their new state.",
             Query(per_second("crawler_scheduler_jobs_executed_total", "status"), "{{status}}"),
             unit="cps",
         ),
         graph(
             "Duration p95",
-            "How long attempts ran, of the ten slowest source_ids.",
+            "Duration of attempts, for the ten slowest source_ids.",
             Query(f"topk(10, {p(95, 'crawler_scheduler_job_duration_seconds', 'source_id')})", "{{source_id}}"),
             unit="s",
         ),
         graph(
-            "Silent and replaced workers",
-            "In 5 minutes. Harmless now and then, since nothing is lost; many mean crashes or machines that stall.",
+            "Rescued and replaced executions",
+            "In 5 minutes. A few are harmless, because nothing is lost; many mean crashes or stalled machines.",
             Query("sum(increase(floodmark_executions_rescued_total{}[5m]))", "executions rescued"),
             Query("sum(increase(floodmark_lease_lost_total{}[5m]))", "leases lost"),
             Query("sum(increase(floodmark_stale_commits_refused_total{}[5m]))", "late batches refused"),
         ),
         graph(
-            "Failed for good",
-            "New dead letters in 5 minutes, by source.",
+            "New dead letters",
+            "Executions in 5 minutes that became dead letters, by source.",
             Query("sum by (source) (increase(floodmark_executions_dead_total{}[5m]))", "{{source}}"),
         ),
         graph(
-            "Steps that failed",
-            "In 5 minutes: loops that raised and tried again. The log says why.",
+            "Failed steps",
+            "Service steps in 5 minutes that failed and are retried. The log has the reason.",
             Query("sum by (step) (increase(floodmark_step_failures_total{}[5m])) or vector(0)", "{{step}}"),
         ),
     ),
@@ -292,32 +290,32 @@ FRESHNESS = Row(
     "Freshness",
     (
         graph(
-            "From post to store, p95",
-            "How old the newest item of a batch was when it was stored, by source.",
+            "Age of items when stored, p95",
+            "Age of the newest item of a batch when it was stored, by source.",
             Query(p(95, "floodmark_freshness_seconds", "source", "15m"), "{{source}}"),
             unit="s",
         ),
         graph(
             "Items",
-            "Collected each second: new, changed, or known already.",
+            "Collected items per second: new, changed or known.",
             Query(per_second("floodmark_items_total", "result"), "{{result}}"),
             unit="cps",
         ),
         graph(
-            "Known already",
-            "Items each second that were dropped because they are stored, by source.",
+            "Known items",
+            "Items per second that were dropped because they are already stored, by source.",
             Query(per_second("deduplicated_messages_total", "source"), "{{source}}"),
             unit="cps",
         ),
         graph(
-            "Channels not read for longest",
-            "Time since a channel was last read to its end; the ten oldest.",
+            "Channels by time since last read",
+            "Time since a channel was last read completely; the ten longest.",
             Query("topk(10, min by (channel_id) (incremental_watermark_age_seconds{}))", "{{channel_id}}"),
             unit="s",
         ),
         graph(
             "Page p95 by chat",
-            "How long a page of history took, waiting for its turn included; the ten slowest.",
+            "Time to read a page of history, including waits for the rate limit; the ten slowest.",
             Query(f"topk(10, {p(95, 'fetch_duration_seconds', 'chat')})", "{{chat}}"),
             unit="s",
         ),
@@ -331,37 +329,37 @@ FRESHNESS = Row(
 )
 
 CALLS = Row(
-    "Limits, breakers, retries",
+    "Rate limits, circuit breakers, retries",
     (
         Panel(
             title="Breakers",
-            text="One line for each account, domain or Redis that has had trouble. Open: no call goes out.",
+            text="One line per account, domain or Redis that has had failures. Open: no calls are made.",
             queries=(Query("max by (component) (breaker_state{})", "{{component}}"),),
             kind="state-timeline",
             words=BREAKERS,
         ),
         Panel(
             title="Breakers of domains",
-            text="The same, of sites only.",
+            text="The same for web sites only.",
             queries=(Query("max by (domain) (crawler_scheduler_circuit_breaker_state{})", "{{domain}}"),),
             kind="state-timeline",
             words=BREAKERS,
         ),
         graph(
-            "Breakers that opened",
-            "In 5 minutes. The same one again and again: each probe fails.",
+            "Opened breakers",
+            "In 5 minutes. If the same breaker opens repeatedly, its probes fail.",
             Query("sum by (component) (increase(breaker_open_total{}[5m]))", "{{component}}"),
             Query("sum by (domain) (increase(crawler_scheduler_circuit_breaker_trips_total{}[5m]))", "site {{domain}}"),
         ),
         graph(
-            "Told to wait",
-            "Times a source told us to wait, in 5 minutes.",
+            "Rate-limit responses",
+            "Rate-limit responses of sources in 5 minutes, and active limits.",
             Query("sum by (source, reason) (increase(rate_limit_hits_total{}[5m]))", "{{source}}: {{reason}}"),
-            Query("max(floodmark_limits_in_force{})", "limits in force"),
+            Query("max(floodmark_limits_in_force{})", "active limits"),
         ),
         graph(
             "Flood waits",
-            "Seconds that Telegram told us to wait, in 5 minutes; the ten channels with most.",
+            "Seconds of flood waits from Telegram in 5 minutes; the ten channels with the most.",
             Query(
                 "topk(10, sum by (channel_id) (increase(parser_floodwait_seconds_total{}[5m])))",
                 "{{channel_id}}",
@@ -369,14 +367,14 @@ CALLS = Row(
             unit="s",
         ),
         graph(
-            "Calls made again",
-            "Each second, by reason: all calls, and those to Telegram.",
+            "Retried calls",
+            "Retries per second by reason: all calls, and calls to Telegram.",
             Query(per_second("retries_total", "reason"), "{{reason}}"),
             Query(per_second("parser_retries_total", "reason"), "Telegram: {{reason}}"),
             unit="cps",
         ),
         graph(
-            "Last pause before a retry",
+            "Last retry delay",
             "The ten longest.",
             Query("topk(10, max by (target) (last_retry_delay_seconds{}))", "{{target}}"),
             unit="s",
@@ -385,49 +383,48 @@ CALLS = Row(
 )
 
 WEB = Row(
-    "The web",
+    "Web",
     (
         graph(
             "Pages",
-            "Pages of crawls each second, by what came of them.",
+            "Crawled pages per second, by result.",
             Query(per_second("floodmark_pages_total", "result"), "{{result}}"),
             unit="cps",
         ),
         graph(
             "Requests",
-            "Each second, by status. refused: by our own guard.",
+            "HTTP requests per second, by status. refused: blocked by Floodmark's own guard.",
             Query(per_second("floodmark_http_requests_total", "status"), "{{status}}"),
             unit="reqps",
         ),
         graph(
             "Cookie scans",
-            "In an hour, by the result of their reports.",
+            "Cookie scans per hour, by result.",
             Query("sum by (result) (increase(floodmark_scans_total{}[1h])) or vector(0)", "{{result}}"),
         ),
     ),
 )
 
 LEAVING = Row(
-    "What leaves",
+    "Outgoing events and metrics",
     (
         graph(
             "Outbox lag",
-            "Age of the oldest event that is not yet sent. FloodmarkOutboxStuck fires above 5 minutes.",
+            "Age of the oldest unsent event. FloodmarkOutboxStuck fires above 5 minutes.",
             Query("max(floodmark_outbox_lag_seconds{})", "oldest event"),
             unit="s",
             thresholds=((0, GREEN), (60, YELLOW), (300, RED)),
         ),
         graph(
             "Outbox",
-            "Events that are not yet sent.",
+            "Unsent events.",
             Query("max(floodmark_outbox_pending{})", "events"),
         ),
         graph(
-            "Pushes of metrics",
-            "To the Pushgateway in 5 minutes, and how long ago the last one was. Empty unless METRICS_MODE is push or"
-            " both.",
+            "Metric pushes",
+            "Pushes in 5 minutes, and time since the last. Empty unless METRICS_MODE is push or both.",
             Query("sum by (result) (increase(floodmark_pushes_total{}[5m]))", "{{result}}"),
-            Query("time() - max(floodmark_last_push_timestamp_seconds{} > 0)", "seconds since the last"),
+            Query("time() - max(floodmark_last_push_timestamp_seconds{} > 0)", "seconds since the last push"),
         ),
     ),
 )
@@ -436,7 +433,7 @@ OPERATIONS = (OVERVIEW, SCHEDULING, QUEUE, WORKERS, FRESHNESS, CALLS, WEB, LEAVI
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the files, or compare them."""
+    """Write the files, or with --check compare them."""
     files = {
         FOLDER / "collection.json": dashboard("floodmark-collection", "Floodmark: collection", COLLECTION),
         FOLDER / "operations.json": dashboard("floodmark-operations", "Floodmark: operations", OPERATIONS),
@@ -452,7 +449,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def dashboard(uid: str, title: str, rows: Sequence[Row]) -> str:
-    """A dashboard as Grafana reads it from a file."""
+    """Return a dashboard in Grafana's file format."""
     made = {
         "uid": uid,
         "title": title,
@@ -471,12 +468,12 @@ def dashboard(uid: str, title: str, rows: Sequence[Row]) -> str:
 
 
 def source_variable() -> dict[str, Any]:
-    """Which Prometheus is asked."""
+    """Return the variable that selects the Prometheus data source."""
     return {"name": "source", "label": "Data source", "type": "datasource", "query": "prometheus"}
 
 
 def job_variable() -> dict[str, Any]:
-    """Which installation is shown: `job` as the configuration of Prometheus names it."""
+    """Return the variable that selects the installation: `job` in the configuration of Prometheus."""
     asked = "label_values(floodmark_info, job)"
     return {
         "name": "job",
@@ -492,7 +489,7 @@ def job_variable() -> dict[str, Any]:
 
 
 def laid_out(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Every panel in its place: from left to right, and below when a line is full."""
+    """Return all panels with their positions: from left to right, then in the next line."""
     made: list[dict[str, Any]] = []
     top = 0
     for row in rows:
@@ -511,13 +508,13 @@ def laid_out(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def heading(number: int, title: str, top: int) -> dict[str, Any]:
-    """The line above a row."""
+    """Return the heading of a row."""
     place = {"x": 0, "y": top, "w": COLUMNS, "h": 1}
     return {"id": number, "type": "row", "title": title, "collapsed": False, "gridPos": place, "panels": []}
 
 
 def drawn(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
-    """One panel as Grafana reads it."""
+    """Return a panel in Grafana's file format."""
     return {
         "id": number,
         "type": panel.kind,
@@ -532,7 +529,7 @@ def drawn(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
 
 
 def target(place: int, query: Query) -> dict[str, Any]:
-    """One query of a panel."""
+    """Return a query of a panel."""
     return {
         "refId": chr(ord("A") + place),
         "datasource": SOURCE,
@@ -543,12 +540,12 @@ def target(place: int, query: Query) -> dict[str, Any]:
 
 
 def of_one_job(expr: str) -> str:
-    """The same query about the chosen job only."""
+    """Return the query restricted to the selected job."""
     return re.sub(r"\{(.*?)\}", lambda found: f"{{{', '.join(filter(None, (JOB, found[1])))}}}", expr)
 
 
 def defaults(panel: Panel) -> dict[str, Any]:
-    """Unit, colours and lines."""
+    """Return unit, colours and line style of a panel."""
     made: dict[str, Any] = {"unit": panel.unit, "min": 0, "thresholds": steps(panel.thresholds)}
     if panel.kind == "timeseries":
         made["color"] = {"mode": "palette-classic"}
@@ -568,14 +565,14 @@ def defaults(panel: Panel) -> dict[str, Any]:
 
 
 def steps(thresholds: Thresholds) -> dict[str, Any]:
-    """Where colours begin."""
+    """Return the thresholds in Grafana's format."""
     (_, lowest), *others = thresholds or ((0, GREEN),)
     first: list[dict[str, Any]] = [{"color": lowest, "value": None}]
     return {"mode": "absolute", "steps": first + [{"color": color, "value": value} for value, color in others]}
 
 
 def options(kind: str) -> dict[str, Any]:
-    """What a kind of panel wants to know besides."""
+    """Return the options of a panel type."""
     if kind == "stat":
         reduce = {"calcs": ["lastNotNull"], "fields": "", "values": False}
         return {"colorMode": "background", "graphMode": "area", "reduceOptions": reduce, "textMode": "auto"}

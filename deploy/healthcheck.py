@@ -1,22 +1,22 @@
 #!/usr/local/bin/python
-"""Tells by its exit code whether the Floodmark process in this container is well.
+"""Report the health of the Floodmark process in this container through the exit code.
 
-floodmark-healthcheck            0 if all that is due is collected: /health says ok or degraded
-floodmark-healthcheck --alive    0 if this process answers at all: a restart would not bring back a database
+floodmark-healthcheck            0 if /health reports ok or degraded
+floodmark-healthcheck --alive    0 if this process responds, even without a database, which a restart would not fix
 """
 
 import http.client
 import os
 import sys
 
-# A container is one role, and only that one listens.
+# A container has one role and listens on one of these ports.
 PORTS = (("PORT", 8060), ("SCHEDULER_PORT", 8061), ("WORKER_PORT", 8062))
-# Less than the timeout of whoever calls this, who would say only that it took too long.
+# Less than the time-out of the caller, which would only report a time-out.
 PATIENCE = 5
 
 
 def main(arguments: list[str]) -> int:
-    """0 if all is well; otherwise 1, and a line that says why not."""
+    """Return 0 if the process is healthy; otherwise print the reason and return 1."""
     is_alive_enough = "--alive" in arguments
     path = "/health/live" if is_alive_enough else "/health"
     answers = [answer for key, default in PORTS if (answer := ask(int(os.environ.get(key) or default), path))]
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
 
 
 def ask(port: int, path: str) -> tuple[int, str] | None:
-    """The answer from there, with its status code; None if nobody answers."""
+    """Return the status code and body of the response; None if there is no response."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         connection.request("GET", path)

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Makes the secrets of compose.yaml: one file each in secrets/, beside this script. What is there is left as it is.
+# Creates the secrets of compose.yaml, one file each, in secrets/ next to this script. Existing files are not changed.
 set -eu
 cd "$(dirname "$0")"
 
-# Only you may enter the folder. The files can be read by all, since containers run as other users than you.
+# Only you can enter the folder. The files are readable by all, because containers run as other users.
 umask 022
 mkdir -p secrets
 chmod 700 secrets
@@ -12,12 +12,12 @@ random() {
     od -An -v -tx1 -N "$1" /dev/urandom | tr -d ' \n'
 }
 
-# keep NAME TEXT: write a secret, unless it is there.
+# keep NAME TEXT: write a secret unless it exists.
 keep() {
     if [ -s "secrets/$1" ]; then
         echo "kept  secrets/$1"
     else
-        # printf is a part of the shell, so no list of processes shows the secret.
+        # printf is a shell builtin, so no list of processes shows the secret.
         printf '%s\n' "$2" >"secrets/$1"
         echo "made  secrets/$1"
     fi
@@ -32,4 +32,4 @@ keep slack_url "http://127.0.0.1:9/write-the-webhook-of-your-slack-channel-into-
 keep pagerduty_routing_key "write-the-integration-key-of-your-pagerduty-service-into-secrets-pagerduty_routing_key"
 
 echo "Keep a copy of FLOODMARK_SECRET_KEY (in secrets/floodmark.env) away from backups of the database:"
-echo "without it the sessions of Telegram accounts in there cannot be read."
+echo "without it the stored sessions of Telegram accounts cannot be decrypted."

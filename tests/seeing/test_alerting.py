@@ -104,12 +104,12 @@ async def test_a_lost_account_is_told_to_slack_and_pagerduty(tmp_path: Path) -> 
     assert message["title"] == "CRITICAL: FloodmarkAccountLost"
     assert message["color"] == "danger"
     assert message["text"].splitlines() == [
-        "Telegram accounts that can no longer be used: 1",
-        "Telegram has revoked or banned 1 of our accounts. Their channels are not read until somebody logs in again or"
-        " gives the jobs another account.",
+        "Lost Telegram accounts: 1",
+        "Telegram has revoked or banned 1 of the accounts. Their channels are not read until someone logs in again or"
+        " assigns the jobs to another account.",
         "What to do: docs/runbooks/account-lost.md",
     ]
-    assert there.slack[-1]["attachments"][0]["title"] == "Over: FloodmarkAccountLost"
+    assert there.slack[-1]["attachments"][0]["title"] == "Resolved: FloodmarkAccountLost"
     page = there.pagerduty[0]
     assert page["routing_key"] == "a routing key"
     assert page["event_action"] == "trigger"
