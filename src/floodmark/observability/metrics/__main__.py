@@ -1,4 +1,4 @@
-"""Prints docs/reference/metrics.md: `python -m floodmark.observability.metrics > docs/reference/metrics.md`."""
+"""Print docs/reference/metrics.md: `python -m floodmark.observability.metrics > docs/reference/metrics.md`."""
 
 from .catalogue import CHAPTERS, USES, Chapter, Described
 
@@ -7,55 +7,57 @@ HEAD = """# Metrics
 <!-- Written by `python -m floodmark.observability.metrics > docs/reference/metrics.md`; edit that package. -->
 
 Every process serves Prometheus metrics at `/metrics`: `floodmark up` on port 8060, `floodmark scheduler` on 8061,
-`floodmark worker` on 8062 (`PORT`, `SCHEDULER_PORT`, `WORKER_PORT`). With `--processes N` the supervisor adds up what
-its processes count. A process exports every metric, also those of roles it does not have; these stay at 0 or have no
-series. `floodmark metrics list` prints this page's tables in a terminal, with `--json` for programs.
+`floodmark worker` on 8062 (`PORT`, `SCHEDULER_PORT`, `WORKER_PORT`). With `--processes N` the supervisor adds up the
+values of its processes. A process exports every metric, including those of other roles; these stay at 0 or have no
+series. `floodmark metrics list` prints the tables of this page in a terminal, with `--json` for programs.
 
-What the leader measures is 0 on everyone else: take the largest value, as in `max(floodmark_dead_letters)`.
+Values that the leader measures are 0 in other processes: use the maximum, as in `max(floodmark_dead_letters)`.
 
-Labels in *italics* can grow. Each takes at most `METRICS_MAX_LABEL_VALUES` values; what comes later is counted as
-`other`; a gauge shows there what was set last, so allow more values than one process has channels. `reason` is the
-name of an error's class or one word of ours, never a sentence. There are no labels for jobs, items or URLs.
+Labels in *italics* have no fixed set of values. Each has at most `METRICS_MAX_LABEL_VALUES` values; further values are
+counted as `other`. For a gauge, `other` is the value that was set last, so the limit should exceed the number of
+channels of a process. `reason` is the class name of an error or one fixed word, never a sentence. There are no labels
+for jobs, items or URLs.
 
 """
 
 TAIL = """## Pushing
 
-Where Prometheus cannot reach the processes, they push to a Pushgateway:
+If Prometheus cannot reach the processes, let them push to a Pushgateway:
 
     METRICS_MODE=push                        # or both: push, and serve /metrics as well
     PUSHGATEWAY_URL=http://pushgateway:9091
     METRICS_PUSH_INTERVAL=15s
 
-Each process pushes everything it exports, as `job="floodmark"` and `instance="<its name>"`, the name that
-`floodmark workers` shows. With `--processes N` only the supervisor pushes: the sum. A process that leaves in good order
-deletes its group; one that was killed cannot, and its group stays in the gateway until someone deletes it there:
-`push_time_seconds` tells how old it is, and our [alerts](../how-to/dashboards-and-alerts.md) leave it out. A push
-that fails is tried again, with longer and longer pauses up to the interval, and never keeps work waiting:
-`floodmark_pushes_total` counts, and the first failure is in the log.
+Each process pushes all its metrics, as `job="floodmark"` and `instance="<its name>"`, the name in
+`floodmark workers`. With `--processes N` only the supervisor pushes the sum. A process that ends normally deletes its
+group; the group of a killed process stays in the gateway until someone deletes it there. `push_time_seconds` shows its
+age, and the [alerts](../how-to/dashboards-and-alerts.md) ignore old groups. A failed push is retried with growing
+delays up to the interval and never delays executions: `floodmark_pushes_total` counts pushes, and the first failure is
+logged.
 Scrape the gateway with `honor_labels: true`.
 
-`floodmark fetch` pushes too, while it runs and once more at its end, as `job="floodmark-fetch"` and
-`instance="<HOSTNAME>"`. This group is not deleted: Prometheus can scrape the last values of a run that was shorter than
-its interval. The next fetch on the same host replaces it. With `--url` nothing is pushed: the server does the work.
+`floodmark fetch` pushes too, while it runs and when it ends, as `job="floodmark-fetch"` and
+`instance="<HOSTNAME>"`. This group is not deleted, so that Prometheus can scrape the last values of a run that was
+shorter than its interval. The next fetch on the same host replaces it. With `--url` nothing is pushed: the server does
+the work.
 
-With `METRICS_MODE=push` there is no `/metrics`: it answers 404 and says so.
+With `METRICS_MODE=push`, `/metrics` returns 404 and says so.
 
-The gateway is usually in a private network, where requests of Floodmark do not go. Since its address is a setting of
-yours, this one host may be asked all the same, for pushing only; nothing needs to be added to `HTTP_ALLOW_HOSTS`.
-A user and a password in the URL are sent as such, and are masked wherever settings are shown.
+The gateway is usually in a private network, which Floodmark does not allow for other requests. Because you set its
+address, this host is allowed for pushing only; you do not need to add it to `HTTP_ALLOW_HOSTS`. A user name and a
+password in the URL are sent, and are masked wherever settings are shown.
 """
 
 
 def page() -> str:
-    """All metrics as a Markdown page."""
+    """Return all metrics as a Markdown page."""
     uses = "".join(f"- {use}: {text}\n" for use, text in USES.items())
-    return f"{HEAD}The last column says what a metric is for.\n\n{uses}\n{''.join(map(_chapter, CHAPTERS))}{TAIL}"
+    return f"{HEAD}The last column is the use of a metric.\n\n{uses}\n{''.join(map(_chapter, CHAPTERS))}{TAIL}"
 
 
 def _chapter(chapter: Chapter) -> str:
     text = f"{chapter.text}\n\n" if chapter.text else ""
-    table = "| metric | type | labels | what it says | set by | for |\n|---|---|---|---|---|---|\n"
+    table = "| metric | type | labels | meaning | set by | use |\n|---|---|---|---|---|---|\n"
     return f"## {chapter.title}\n\n{text}{table}{''.join(map(_row, chapter.metrics))}\n"
 
 

@@ -1,7 +1,7 @@
-"""Every metric there is, each once: what it is called, how it is labelled, what it says, and who sets it.
+"""The catalogue of all metrics: name, labels, help text, and the role that sets it.
 
-Nothing else is exported: `Maker` makes a metric from its line here and refuses any other name. Names and labels in the
-chapters of the ledger are promises to others; `floodmark_*` are ours.
+Nothing else is exported: `Maker` creates a metric from its entry here and refuses any other name. Names and labels of
+the use `ledger` are compatible with other systems and must not change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,21 +20,22 @@ FRESHNESS_BUCKETS = (1, 5, 15, 30, 60, 120, 300, 600, 1800, 3600, 10800, 43200, 
 WORKER, LEADER, SCHEDULER, API, ALL = "worker", "leader", "scheduler", "API and leader", "every process"
 
 USES: Mapping[Use, str] = {
-    "ledger": "promised by name; on a dashboard or in an alert",
-    "operations": "on the dashboard of operations or in an alert",
-    "detail": "for whoever looks closer",
+    "ledger": "stable name for compatibility; on a dashboard or in an alert",
+    "operations": "on the operations dashboard or in an alert",
+    "detail": "for detailed analysis",
 }
 
 
 class Described(Struct, frozen=True):
     """One metric.
 
-    `grows`: the labels without a fixed set of values; each takes METRICS_MAX_LABEL_VALUES of them, the rest are
-    `other`. `across`: what several processes that are scraped as one show, of a gauge. An `age` is set to a moment.
+    `grows`: labels without a fixed set of values; each has at most METRICS_MAX_LABEL_VALUES values, the rest are
+    `other`. `across`: how the values of a gauge are combined over processes that are scraped as one. The value of an
+    `age` is set to a point in time.
     """
 
     name: str
-    """As it is exported; a histogram's series add `_bucket`, `_sum` and `_count`."""
+    """The exported name; the series of a histogram add `_bucket`, `_sum` and `_count`."""
     kind: Kind
     labels: tuple[str, ...]
     help: str
@@ -46,7 +47,7 @@ class Described(Struct, frozen=True):
 
 
 class Chapter(Struct, frozen=True):
-    """Metrics that are read together."""
+    """A titled group of metrics."""
 
     title: str
     metrics: tuple[Described, ...]
@@ -78,149 +79,149 @@ def _histogram(
 # fmt: off
 CHAPTERS: tuple[Chapter, ...] = (
     Chapter("Scheduling", (
-        _counter("crawler_scheduler_jobs_scheduled_total", "Executions fired, skipped ones included.",
+        _counter("crawler_scheduler_jobs_scheduled_total", "Fired executions, including skipped ones.",
                  LEADER, "ledger", "schedule_type", "priority"),
-        _histogram("floodmark_fire_lateness_seconds", "From the instant an execution was due until it was written.",
+        _histogram("floodmark_fire_lateness_seconds", "Time from due to stored, per execution.",
                    LEADER, "operations", buckets=LATENESS_BUCKETS),
-        _gauge("crawler_scheduler_is_leader", "1 on the instance that schedules.",
+        _gauge("crawler_scheduler_is_leader", "1 on the leader, otherwise 0.",
                SCHEDULER, "ledger", across="largest"),
-        _counter("crawler_scheduler_leader_election_attempts_total", "Attempts to lead, renewals not counted.",
+        _counter("crawler_scheduler_leader_election_attempts_total", "Attempts to become the leader, without renewals.",
                  SCHEDULER, "ledger"),
         _counter("scheduler_lock_acquired_total",
-                 "Attempts to lead: acquired, or busy when another does; renewals are not counted.",
+                 "Attempts to become the leader, without renewals: acquired, or busy if another scheduler leads.",
                  SCHEDULER, "ledger", "status"),
-        _gauge("scheduler_last_tick_ts_seconds", "When the leader last looked for what is due, in Unix time.",
+        _gauge("scheduler_last_tick_ts_seconds", "Time of the leader's last tick, in Unix time.",
                LEADER, "ledger", across="newest"),
-        _gauge("scheduler_interval_seconds", "How often a scheduler ticks at least (SCHEDULE_CHECK_INTERVAL).",
+        _gauge("scheduler_interval_seconds", "Longest interval between two ticks (SCHEDULE_CHECK_INTERVAL).",
                SCHEDULER, "operations", across="largest"),
-        _counter("crawler_scheduler_triggers_fired_total", "Webhooks and messages received that can fire jobs.",
+        _counter("crawler_scheduler_triggers_fired_total", "Accepted webhooks and messages that can fire jobs.",
                  API, "ledger", "type"),
         _counter("crawler_scheduler_triggers_matched_total", "Jobs fired by webhooks and messages.",
                  API, "ledger", "type"),
-        _counter("floodmark_triggers_refused_total", "Webhooks and messages refused, by reason.",
+        _counter("floodmark_triggers_refused_total", "Refused webhooks and messages, by reason.",
                  API, "detail", "type", "reason"),
     )),
     Chapter("Queue", (
-        _gauge("crawler_scheduler_queue_depth", "Executions that wait; measured every 5 s.",
+        _gauge("crawler_scheduler_queue_depth", "Queued executions; measured every 5 s.",
                LEADER, "ledger", "priority", across="latest"),
-        _counter("crawler_scheduler_queue_enqueued_total", "Executions put, repetitions included.",
+        _counter("crawler_scheduler_queue_enqueued_total", "Executions put on the queue, including repeated puts.",
                  ALL, "ledger", "priority"),
-        _counter("crawler_scheduler_queue_dequeued_total", "Executions leased.",
+        _counter("crawler_scheduler_queue_dequeued_total", "Leased executions.",
                  WORKER, "ledger", "priority"),
         _counter("floodmark_executions_requeued_total",
-                 "Executions put again in case the queue had lost them, whether it had or not.",
+                 "Executions put again in case the queue has lost them.",
                  LEADER, "detail"),
-        _counter("floodmark_executions_rescued_total", "Executions taken back from silent workers.",
+        _counter("floodmark_executions_rescued_total", "Executions rescued from workers that stopped responding.",
                  LEADER, "operations"),
-        # Not called like the counter below: to Prometheus a counter's name is what stands before its `_total`.
-        _gauge("floodmark_dead_letters", "Executions that failed for good and wait for a person.",
+        # Named differently from the counter below: Prometheus drops `_total` from the name of a counter.
+        _gauge("floodmark_dead_letters", "Current number of dead letters.",
                LEADER, "operations", across="latest"),
-        _counter("floodmark_executions_dead_total", "Executions that failed for good.",
+        _counter("floodmark_executions_dead_total", "Executions that became dead letters.",
                  "worker and leader", "operations", "source", grows=("source",)),
     )),
     Chapter("Work", (
         _counter("crawler_scheduler_jobs_executed_total",
-                 "Outcomes, by the state the execution moved to; source_id is none without one.",
+                 "Outcomes by the new state of the execution; source_id is none if the job has none.",
                  WORKER, "ledger", "status", "source_id", grows=("source_id",)),
-        _histogram("crawler_scheduler_job_duration_seconds", "How long attempts ran.",
+        _histogram("crawler_scheduler_job_duration_seconds", "Duration of attempts.",
                    WORKER, "ledger", "source_id", buckets=DURATION_BUCKETS, grows=("source_id",)),
-        _histogram("floodmark_queue_wait_seconds", "From the moment an execution could have run until it did.",
+        _histogram("floodmark_queue_wait_seconds", "Time from when an execution can start to its start.",
                    WORKER, "operations", buckets=LATENESS_BUCKETS),
-        _gauge("crawler_scheduler_jobs_currently_running", "Executions running.",
+        _gauge("crawler_scheduler_jobs_currently_running", "Running executions.",
                WORKER, "ledger", across="sum"),
         _gauge("crawler_scheduler_worker_pool_size", "Slots.",
                WORKER, "ledger", across="sum"),
-        _gauge("crawler_scheduler_workers_busy", "Slots that run an execution.",
+        _gauge("crawler_scheduler_workers_busy", "Busy slots.",
                WORKER, "ledger", across="sum"),
-        _gauge("crawler_scheduler_workers_idle", "Slots that are free.",
+        _gauge("crawler_scheduler_workers_idle", "Idle slots.",
                WORKER, "ledger", across="sum"),
-        _counter("floodmark_items_total", "Items collected: new, changed or known.",
+        _counter("floodmark_items_total", "Collected items: new, changed or known.",
                  WORKER, "operations", "result"),
-        _counter("deduplicated_messages_total", "Items that were known already and written nowhere.",
+        _counter("deduplicated_messages_total", "Known items, which are not stored again.",
                  WORKER, "ledger", "source", grows=("source",)),
         _histogram("floodmark_freshness_seconds",
-                   "From when an item came about until it was stored: of the newest item of each batch, "
+                   "Time from an item's creation to its storage, for the newest item of each batch "
                    "in streams that were collected before.",
                    WORKER, "operations", "source", buckets=FRESHNESS_BUCKETS, grows=("source",)),
-        _counter("floodmark_lease_lost_total", "Executions taken from a worker while it was alive.",
+        _counter("floodmark_lease_lost_total", "Executions that another worker took over while this worker was alive.",
                  WORKER, "operations"),
-        _counter("floodmark_stale_commits_refused_total", "Batches of replaced workers that were refused.",
+        _counter("floodmark_stale_commits_refused_total", "Refused batches of replaced workers.",
                  WORKER, "operations"),
     )),
-    Chapter("Upkeep", (
-        _gauge("floodmark_stale_sources", "Jobs whose target was not read to its end for much longer than usual.",
+    Chapter("Maintenance", (
+        _gauge("floodmark_stale_sources", "Jobs whose target was not read completely for much longer than usual.",
                LEADER, "operations", across="latest"),
-        _gauge("floodmark_accounts_parked", "Accounts that can no longer be used and wait for a person.",
+        _gauge("floodmark_accounts_parked", "Parked accounts, which were revoked or banned.",
                LEADER, "operations", across="latest"),
-        _gauge("floodmark_outbox_pending", "Events that are not yet sent, counted up to 100,000.",
+        _gauge("floodmark_outbox_pending", "Unsent events, counted up to 100,000.",
                LEADER, "operations", across="latest"),
-        _gauge("floodmark_outbox_lag_seconds", "Age of the oldest event that is not yet sent.",
+        _gauge("floodmark_outbox_lag_seconds", "Age of the oldest unsent event.",
                LEADER, "operations", across="latest"),
-        _counter("floodmark_store_retries_total", "Steps repeated because the database rolled back or went away.",
+        _counter("floodmark_store_retries_total", "Steps that were repeated after a rollback or a lost connection.",
                  ALL, "detail", "operation"),
-        _counter("floodmark_step_failures_total", "Steps of a loop that raised; they are tried again.",
+        _counter("floodmark_step_failures_total", "Failed steps of services; they are retried.",
                  ALL, "operations", "step", grows=("step",)),
         _counter("floodmark_notifications_total", "Notifications: sent or failed.",
                  LEADER, "detail", "channel", "result"),
         _counter("floodmark_pushes_total", "Pushes to the Pushgateway: ok or failed.",
                  ALL, "operations", "result"),
-        _gauge("floodmark_last_push_timestamp_seconds", "When metrics were last pushed, in Unix time; 0: never.",
+        _gauge("floodmark_last_push_timestamp_seconds", "Time of the last push, in Unix time; 0: never.",
                ALL, "operations", across="newest"),
-        _gauge("floodmark_info", "1, with the version that runs.",
+        _gauge("floodmark_info", "1, with the running version.",
                ALL, "detail", "version", across="largest"),
     )),
     Chapter("Channels", (
-        _counter("parser_runs_total", "Runs that ended: done, empty (nothing new), waiting (told to) or failed.",
+        _counter("parser_runs_total", "Ended runs: done, empty (nothing new), waiting (rate limit) or failed.",
                  WORKER, "ledger", "mode", "status"),
-        _counter("posts_parsed_total", "Posts collected, historical or incremental.",
+        _counter("posts_parsed_total", "Collected posts, historical or incremental.",
                  WORKER, "ledger", "mode"),
-        _histogram("parser_run_duration_seconds", "How long a run took.",
+        _histogram("parser_run_duration_seconds", "Duration of runs.",
                    WORKER, "ledger", "mode", buckets=DURATION_BUCKETS),
         _gauge("parser_hwm_age_seconds",
-               "Time since the high-water mark of an unfinished run was moved; absent when no run is unfinished.",
+               "Time since the high-water mark of an unfinished run last moved; absent without an unfinished run.",
                LEADER, "ledger", "channel_id", across="age", grows=("channel_id",)),
-        _gauge("floodmark_channel_info", "1, with the name of a channel that has an unfinished run.",
+        _gauge("floodmark_channel_info", "1, with the name of a channel with an unfinished run.",
                LEADER, "operations", "channel_id", "channel", across="largest", grows=("channel_id", "channel")),
-        _gauge("incremental_watermark_age_seconds", "Time since a channel was last read to its end.",
+        _gauge("incremental_watermark_age_seconds", "Time since a channel was last read completely.",
                WORKER, "ledger", "channel_id", across="age", grows=("channel_id",)),
-        _counter("parser_mode_forced_total", "Runs in another mode than the watermark asks for, and why.",
+        _counter("parser_mode_forced_total", "Runs in another mode than the watermark implies, by reason.",
                  WORKER, "ledger", "reason"),
-        _counter("parser_retries_total", "Calls to Telegram that were made again.",
+        _counter("parser_retries_total", "Retried calls to Telegram.",
                  WORKER, "ledger", "reason"),
-        _counter("parser_floodwait_seconds_total", "Seconds that Telegram told us to wait while a channel was read.",
+        _counter("parser_floodwait_seconds_total", "Seconds of flood waits while a channel was read.",
                  WORKER, "ledger", "channel_id", grows=("channel_id",)),
-        _histogram("fetch_duration_seconds", "How long a page took, waiting for its turn included.",
+        _histogram("fetch_duration_seconds", "Time to read a page, including waits for the rate limit.",
                    WORKER, "ledger", "chat", buckets=DURATION_BUCKETS, grows=("chat",)),
         _gauge("fetch_lag_seconds", "Age of the newest message of the last page.",
                WORKER, "ledger", "chat", across="latest", grows=("chat",)),
-    ), text="Of Telegram channels. A process shows what it has done itself: how long ago a channel was read is the "
-            "smallest that any of them\nshows, `min by (channel_id) (incremental_watermark_age_seconds)`."),
+    ), text="These metrics are about Telegram channels. Each process exports its own values: the time since a channel "
+            "was read is the\nsmallest of all processes, `min by (channel_id) (incremental_watermark_age_seconds)`."),
     Chapter("Calls", (
-        _counter("retries_total", "Calls made again; the target is a channel, a site, or redis.",
+        _counter("retries_total", "Retried calls; the target is a channel, a site, or redis.",
                  ALL, "ledger", "target", "reason", grows=("target",)),
-        _gauge("last_retry_delay_seconds", "The last pause before a call was made again.",
+        _gauge("last_retry_delay_seconds", "Last delay before a retry.",
                ALL, "ledger", "target", across="latest", grows=("target",)),
-        _counter("rate_limit_hits_total", "Times a source told us to wait.",
+        _counter("rate_limit_hits_total", "Rate-limit responses of sources.",
                  WORKER, "ledger", "source", "reason", grows=("source",)),
-        _gauge("floodmark_limits_in_force", "Limits that hold now: what somebody told us to wait for.",
+        _gauge("floodmark_limits_in_force", "Rate limits that currently apply.",
                LEADER, "operations", across="latest"),
         _gauge("breaker_state", "0 closed, 1 open, 2 half-open; the component is a key, as in telegram:reader1.",
                WORKER, "ledger", "component", across="latest", grows=("component",)),
-        _counter("breaker_open_total", "Times a breaker opened, counted by the process that opened it.",
+        _counter("breaker_open_total", "Openings of circuit breakers, counted by the process that opened them.",
                  WORKER, "ledger", "component", grows=("component",)),
-        _gauge("crawler_scheduler_circuit_breaker_state", "0 closed, 1 open, 2 half-open; of domains only.",
+        _gauge("crawler_scheduler_circuit_breaker_state", "0 closed, 1 open, 2 half-open; domains only.",
                WORKER, "ledger", "domain", across="latest", grows=("domain",)),
-        _counter("crawler_scheduler_circuit_breaker_trips_total", "Times the breaker of a domain opened.",
+        _counter("crawler_scheduler_circuit_breaker_trips_total", "Openings of the circuit breaker of a domain.",
                  WORKER, "ledger", "domain", grows=("domain",)),
     )),
-    Chapter("The web", (
+    Chapter("Web", (
         _counter("floodmark_pages_total",
-                 "Pages of crawls: new, changed, unchanged, missing, gone, refused (by robots.txt), skipped, failed.",
+                 "Crawled pages: new, changed, unchanged, missing, gone, refused (by robots.txt), skipped, failed.",
                  WORKER, "operations", "result"),
         _counter("floodmark_http_requests_total",
-                 "Requests to the web, each redirect too: 2xx, 3xx, 4xx, 5xx, refused (by us) or failed.",
+                 "Outgoing HTTP requests, including redirects: 2xx, 3xx, 4xx, 5xx, refused (by Floodmark) or failed.",
                  ALL, "operations", "status"),
-        _counter("floodmark_scans_total", "Cookie scans, by the result of their reports, or failed.",
+        _counter("floodmark_scans_total", "Cookie scans by result, or failed.",
                  WORKER, "operations", "result"),
     )),
 )
