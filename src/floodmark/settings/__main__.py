@@ -1,4 +1,4 @@
-"""Prints docs/reference/settings.md, and with `--env` the file env.example.
+"""Print docs/reference/settings.md, or with `--env` the file env.example.
 
 python -m floodmark.settings > docs/reference/settings.md
 python -m floodmark.settings --env > env.example
@@ -15,22 +15,22 @@ HEAD = """# Settings
 
 <!-- Written by `python -m floodmark.settings > docs/reference/settings.md`; edit src/floodmark/settings/keys.py. -->
 
-A setting is taken from the environment, `.env`, `floodmark.toml` (both in the current folder) and the command
-line (`--set KEY=VALUE`); the later one wins. An empty value puts the key back to its default.
-`floodmark settings` shows what is in force and where each value came from.
+Settings come from the environment, `.env`, `floodmark.toml` (both in the current folder) and the command
+line (`--set KEY=VALUE`); later ones override earlier ones. An empty value resets a key to its default.
+`floodmark settings` shows the effective values and where each came from.
 
-| key | default | type | what it does |
+| key | default | type | meaning |
 |---|---|---|---|
 """
 
 
-ENV_HEAD = """# Every setting of Floodmark with its default. Copy this file to .env; a line counts without its #.
+ENV_HEAD = """# All settings of Floodmark with their defaults. Copy this file to .env; remove the # of a line to set it.
 # Written by `python -m floodmark.settings --env > env.example`; docs/reference/settings.md explains each.
 """
 
 
 def page() -> str:
-    """All settings as a Markdown page."""
+    """Return all settings as a Markdown page."""
     return HEAD + "".join(_row(name, field) for name, field in Settings.model_fields.items())
 
 
@@ -40,14 +40,14 @@ def _row(name: str, field: FieldInfo) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    # The only computed default is the host's name, which has no place on a page.
+    # The only computed default is the host name, which differs between machines.
     if field.default_factory is not None:
         return "this machine's name"
     return f"`{shown(field.default)}`" if field.default is not None else ""
 
 
 def example() -> str:
-    """Every setting as a line of `.env`, with its default, commented out."""
+    """Return all settings as commented lines of `.env`, with their defaults."""
     lines = (
         f"\n# {field.description}\n#{name.upper()}={_value(field)}\n" for name, field in Settings.model_fields.items()
     )

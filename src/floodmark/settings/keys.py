@@ -163,308 +163,331 @@ class Settings(BaseModel):
 
     database_url: DatabaseUrl = Field(
         default="sqlite:///.floodmark/floodmark.db",
-        description="The truth: sqlite:/// a file, or postgresql:// a server.",
+        description="The database: sqlite:/// and a file, or postgresql:// and a server.",
     )
-    database_pool_min: CountOrNone = Field(default=1, description="PostgreSQL connections that are kept open.")
-    database_pool_max: Count = Field(default=10, description="PostgreSQL connections of one process, at most.")
-    redis_url: RedisUrl | None = Field(default=None, description="Redis or Valkey, optional. Wins over REDIS_HOST.")
-    redis_host: Text | None = Field(default=None, description="Redis host, when there is no REDIS_URL.")
+    database_pool_min: CountOrNone = Field(
+        default=1, description="Minimum number of open PostgreSQL connections per process."
+    )
+    database_pool_max: Count = Field(default=10, description="Maximum number of PostgreSQL connections per process.")
+    redis_url: RedisUrl | None = Field(default=None, description="Redis or Valkey, optional. Overrides REDIS_HOST.")
+    redis_host: Text | None = Field(default=None, description="Redis host, if REDIS_URL is not set.")
     redis_port: Port = Field(default=6379, description="Redis port, with REDIS_HOST.")
     redis_db: CountOrNone = Field(default=0, description="Redis database number, with REDIS_HOST.")
     redis_password: Secret | None = Field(default=None, description="Redis password, with REDIS_HOST.")
-    redis_max_connections: Count = Field(default=50, description="Redis connections of one process, at most.")
+    redis_max_connections: Count = Field(default=50, description="Maximum number of Redis connections per process.")
 
-    floodmark_home: Folder = Field(
-        default=Path(".floodmark"), description="Folder for everything that is kept in files."
-    )
+    floodmark_home: Folder = Field(default=Path(".floodmark"), description="Folder for Floodmark's files.")
     floodmark_secret_key: Secret | None = Field(
-        default=None, description="Encrypts stored sessions; without it a key file in FLOODMARK_HOME does."
+        default=None, description="Key that encrypts stored sessions. Default: a key file in FLOODMARK_HOME."
     )
     floodmark_secret_key_old: Secret | None = Field(
-        default=None, description="The key before, accepted until `floodmark rotate-key` has replaced it."
+        default=None, description="The previous key, accepted until `floodmark rotate-key` has replaced it."
     )
-    floodmark_app: Reference | None = Field(default=None, description="Where your collectors are defined: module:app.")
+    floodmark_app: Reference | None = Field(
+        default=None, description="The application that defines your collectors, as module:app."
+    )
     python_modules: ModuleList | None = Field(
         default=None,
-        description="Modules whose functions jobs of the source python may call, besides declared collectors.",
+        description="Modules whose functions the source python may call, besides declared collectors.",
     )
     hostname: Text = Field(
         default_factory=socket.gethostname,
-        description="Label of this instance; identity is a random id beside it.",
+        description="Label of this instance. A random id is added to identify the process.",
     )
-    log_level: LogLevel = Field(default="info", description="The least important log lines to write.")
+    log_level: LogLevel = Field(default="info", description="Lowest level of log lines.")
     log_format: LogFormat = Field(
-        default="auto", description="Log lines for people or machines; auto: people on a terminal."
+        default="auto", description="Format of log lines; auto: console on a terminal, otherwise json."
     )
 
     host: Text = Field(default="127.0.0.1", description="Address to listen on.")
-    port: Port = Field(default=8060, description="Port of the API and dashboard.")
+    port: Port = Field(default=8060, description="Port of the API.")
     scheduler_port: Port = Field(default=8061, description="Port for /health and /metrics of `floodmark scheduler`.")
     worker_port: Port = Field(default=8062, description="Port for /health and /metrics of `floodmark worker`.")
 
     schedule_check_interval: Duration = Field(
         default=timedelta(seconds=60),
-        description="Changes made in the database are seen after this long at the latest.",
+        description="Longest time until changes in the database take effect.",
     )
     scheduler_v2_enabled: Flag = Field(
         default=True,
-        description="Off: this process fires nothing by schedule, while an older scheduler still does that.",
+        description="Off: this process does not fire schedules, because an older scheduler still does.",
     )
     scheduler_queue_prefix: Text = Field(
-        default="crawler", description="Prefix of all keys in Redis; one for each installation."
+        default="crawler", description="Prefix of all keys in Redis; must differ between installations."
     )
     scheduler_queue_batch_size: Count = Field(
-        default=50, description="Executions a worker takes from the queue at once."
+        default=50, description="Maximum number of executions that a worker takes from the queue at once."
     )
-    scheduler_worker_pool_size: Count = Field(default=10, description="Executions a worker runs at the same time.")
+    scheduler_worker_pool_size: Count = Field(
+        default=10, description="Executions that a worker process runs in parallel."
+    )
     scheduler_job_timeout: Duration = Field(
-        default=timedelta(seconds=3600), description="How long an execution may run, unless its job says otherwise."
+        default=timedelta(seconds=3600), description="Default time-out of an attempt."
     )
     scheduler_leader_ttl: Duration = Field(
         default=timedelta(seconds=30),
-        description="A leader that cannot reach the database is replaced after this long.",
+        description="A leader that cannot reach the database is replaced after this time.",
     )
     scheduler_leader_key: Text = Field(
         default="scheduler-leader",
-        description="Name of the leader's lease; in Redis it is under SCHEDULER_QUEUE_PREFIX.",
+        description="Name of the leader's lease; in Redis under SCHEDULER_QUEUE_PREFIX.",
     )
-    scheduler_cb_threshold: Count = Field(default=5, description="Failures in a row that open the breaker of a domain.")
+    scheduler_cb_threshold: Count = Field(
+        default=5, description="Consecutive failures that open the circuit breaker of a domain."
+    )
     scheduler_cb_timeout: Duration = Field(
-        default=timedelta(seconds=60), description="How long the breaker of a domain stays open before a probe."
+        default=timedelta(seconds=60), description="Time before an open circuit breaker of a domain is probed."
     )
     execution_lease: Duration = Field(
-        default=timedelta(seconds=15), description="An execution whose worker is silent for this long is rescued."
+        default=timedelta(seconds=15),
+        description="An execution is rescued if its worker does not renew the lease for this time.",
     )
     execution_rescue_max: Count = Field(
-        default=5, description="Rescues after which an execution is given up: it may be what kills its workers."
+        default=5, description="Rescues in a row after which an execution is dead, because it may crash its workers."
     )
     execution_retry_base: Duration = Field(
         default=timedelta(seconds=10),
-        description="Longest pause before the second attempt of an execution; then it doubles.",
+        description="Longest delay before the second attempt of an execution; it doubles for each further attempt.",
     )
     execution_retry_max: Duration = Field(
-        default=timedelta(minutes=15), description="Longest pause between two attempts of an execution."
+        default=timedelta(minutes=15), description="Longest delay between two attempts of an execution."
     )
     startup_wait: Duration = Field(
         default=timedelta(seconds=60),
-        description="How long a process that stays waits at its start for a PostgreSQL that does not answer.",
+        description="How long a starting process waits for PostgreSQL to respond.",
     )
     shutdown_grace: DurationOrNone = Field(
         default=timedelta(seconds=20),
-        description="Time to finish after SIGTERM; the rest is handed back, and the process leaves 5 s later.",
+        description="Time to finish executions after SIGTERM; then they are released, and the process ends at"
+        " most 5 s later.",
     )
     queue_patience: Duration = Field(
-        default=timedelta(seconds=30), description="One step of priority is worth this much waiting."
+        default=timedelta(seconds=30), description="Waiting time that one step of priority is worth."
     )
-    history_keep_days: Count = Field(default=90, description="Days for which finished executions are kept.")
+    history_keep_days: Count = Field(default=90, description="Days to keep finished executions.")
     history_keep_count: Count | None = Field(
         default=None,
-        description="Executions that are kept at most; older ones that have ended are deleted. Unset: all.",
+        description="Maximum number of executions to keep; older finished ones are deleted. Unset: no maximum.",
     )
-    events_keep_days: Count = Field(default=30, description="Days for which sent events are kept in the outbox.")
+    events_keep_days: Count = Field(default=30, description="Days to keep sent events in the outbox.")
     reports_keep_days: Count = Field(
-        default=365, description="Days for which pictures and documents of reports are kept. Their data stays."
+        default=365, description="Days to keep screenshots and documents of reports. Their data is kept forever."
     )
-    events_stream_maxlen: Count = Field(default=100_000, description="Events kept in the Redis stream, about.")
+    events_stream_maxlen: Count = Field(
+        default=100_000, description="Approximate maximum number of events in the Redis stream."
+    )
 
     max_workers: Count = Field(default=5, description="Threads for collectors that are plain functions.")
-    job_max_instances: Count = Field(default=1, description="Unfinished executions a job may have at once.")
-    job_coalesce: Flag = Field(default=True, description="Several instants due at once become one execution.")
+    job_max_instances: Count = Field(default=1, description="Maximum number of unfinished executions per job.")
+    job_coalesce: Flag = Field(default=True, description="Run one execution for several instants that are due at once.")
     job_misfire_grace_time: DurationOrNone = Field(
-        default=timedelta(seconds=300), description="An instant missed by more than this is handled by JOB_CATCH_UP."
+        default=timedelta(seconds=300),
+        description="An instant that is later than this is missed; JOB_CATCH_UP decides whether it runs.",
     )
     job_replace_existing_instance: Flag = Field(
-        default=False, description="Adding a job whose name exists replaces that job, instead of being refused."
+        default=False,
+        description="Replace an existing job when a job of the same name is added, instead of refusing it.",
     )
     job_overlap: OverlapChoice = Field(
         default=Overlap.SKIP,
-        description="What a due instant does while its job has JOB_MAX_INSTANCES unfinished executions: skip it, queue"
-        " it, or replace (cancel) them.",
+        description="What to do with a due instant while its job has JOB_MAX_INSTANCES unfinished executions:"
+        " skip it, queue it, or replace (cancel) them.",
     )
-    job_catch_up: CatchUpChoice = Field(default=CatchUp.ONE, description="Which missed instants still run.")
+    job_catch_up: CatchUpChoice = Field(
+        default=CatchUp.ONE, description="Which missed instants run: none, one for all, or all."
+    )
 
     parser_scheduler_interval_sec: Count = Field(
         default=300, description="Seconds between two collections of a channel."
     )
-    parser_mode_override: ParserMode = Field(default="auto", description="Forces how channels are read.")
+    parser_mode_override: ParserMode = Field(default="auto", description="Force the mode in which channels are read.")
     parser_retry_max: CountOrNone = Field(default=3, description="Retries of a failed execution.")
-    parser_max_concurrency: Count = Field(default=4, description="Channels read at once on one Telegram account.")
+    parser_max_concurrency: Count = Field(
+        default=4, description="Channels that one Telegram account reads in parallel."
+    )
     lpa_max_age_hours: Seconds = Field(
-        default=24, description="A channel unchecked for this many hours is read historically."
+        default=24, description="A channel that was not checked for this many hours is read in the historical mode."
     )
     feature_incremental_parsing_enabled: Flag = Field(
         default=True, description="Off: always read the last 24 hours of a channel."
     )
     telegram_api_id: Count | None = Field(
-        default=None, description="Your application's id at Telegram, for `floodmark accounts add`."
+        default=None, description="Id of your application at Telegram, for `floodmark accounts add`."
     )
-    telegram_api_hash: Secret | None = Field(default=None, description="Your application's hash at Telegram.")
+    telegram_api_hash: Secret | None = Field(default=None, description="Hash of your application at Telegram.")
     telegram_call_timeout: Duration = Field(
-        default=timedelta(seconds=30), description="A call to Telegram without an answer for this long has failed."
+        default=timedelta(seconds=30), description="Time-out of a call to Telegram."
     )
     telegram_session_ttl: Duration = Field(
         default=timedelta(seconds=30),
-        description="The session of an account is free for others after its process was silent for this long.",
+        description="Another process may open the session of an account if its lease is not renewed for this time.",
     )
     telegram_session_linger: DurationOrNone = Field(
         default=timedelta(seconds=30), description="How long an idle session stays connected."
     )
-    retry_max_attempts: Count = Field(default=5, description="Attempts of one call to a source or to Redis.")
-    retry_max_elapsed_seconds: Seconds = Field(
-        default=120, description="Seconds after which a call is not tried again."
+    retry_max_attempts: Count = Field(
+        default=5, description="Maximum number of attempts of one call to a source or to Redis."
     )
+    retry_max_elapsed_seconds: Seconds = Field(default=120, description="Seconds after which a call is not retried.")
     backoff_base_seconds: Seconds = Field(
-        default=0.5, description="Longest pause before the second try of a call, in seconds."
+        default=0.5, description="Longest delay before the first retry of a call, in seconds."
     )
     backoff_max_seconds: Seconds = Field(
-        default=10, description="Longest pause between two tries of a call, in seconds."
+        default=10, description="Longest delay between two attempts of a call, in seconds."
     )
-    circuit_breaker_window_seconds: Seconds = Field(default=30, description="Failures older than this do not count.")
+    circuit_breaker_window_seconds: Seconds = Field(
+        default=30, description="Failures older than this many seconds do not count."
+    )
     circuit_breaker_failure_threshold: Count = Field(
-        default=5, description="Failures in the window that open a breaker."
+        default=5, description="Failures within the window that open a circuit breaker."
     )
     circuit_breaker_open_timeout_seconds: Seconds = Field(
-        default=60, description="Seconds before an open breaker is probed."
+        default=60, description="Seconds before an open circuit breaker is probed."
     )
-    schema_version: Text = Field(default="1.0.0", description="Schema version written into file artifacts.")
+    schema_version: Text = Field(default="1.0.0", description="Schema version of exported files.")
     artifacts_dir: Folder | None = Field(
-        default=None, description="Folder for one file per chat and day, kept up to date; without it none are written."
+        default=None, description="Folder that is kept up to date with one file per chat and day. Unset: no files."
     )
-    parallelism_max: Count = Field(default=2, description="Chats read at once in a fetch-to-files run.")
+    parallelism_max: Count = Field(default=2, description="Chats that `floodmark fetch` reads in parallel.")
     fetch_give_up_after: Duration = Field(
         default=timedelta(minutes=5),
-        description="A fetch ends with exit code 1 after Telegram has not answered for this long.",
+        description="A fetch ends with exit code 1 after Telegram has not responded for this time.",
     )
     rate_limit_strategy: RateLimitStrategy = Field(
         default="adaptive",
-        description="adaptive: slow down when told to wait, then grow again; fixed: keep the pace.",
+        description="adaptive: reduce the call rate after a rate limit, then raise it slowly; fixed: keep the"
+        " call rate.",
     )
 
     metrics_mode: MetricsMode = Field(
-        default="scrape", description="How metrics leave: at /metrics, to a Pushgateway, or both."
+        default="scrape", description="How metrics are exported: served at /metrics, pushed to a Pushgateway, or both."
     )
     pushgateway_url: HttpUrl | None = Field(
-        default=None, description="The Pushgateway for METRICS_MODE=push or both, as in http://pushgateway:9091."
+        default=None, description="URL of the Pushgateway for METRICS_MODE=push or both, as in http://pushgateway:9091."
     )
-    metrics_push_interval: Duration = Field(default=timedelta(seconds=15), description="How often metrics are pushed.")
+    metrics_push_interval: Duration = Field(
+        default=timedelta(seconds=15), description="Interval between two pushes of metrics."
+    )
     metrics_max_label_values: Count = Field(
-        default=200, description='Values of a label that can grow; the rest are "other".'
+        default=200, description='Maximum number of values of an open label; further values become "other".'
     )
     tracing: TracingMode = Field(
-        default="auto", description="Traces are sent: auto when there is a place for them, otlp always, off never."
+        default="auto", description="When to send traces: auto if an endpoint is set, otlp always, off never."
     )
     otel_exporter_otlp_endpoint: HttpUrl | None = Field(
-        default=None, description="Where traces go, as OTLP over HTTP, as in http://collector:4318."
+        default=None, description="Endpoint for traces as OTLP over HTTP, as in http://collector:4318."
     )
     otel_exporter_otlp_traces_endpoint: HttpUrl | None = Field(
-        default=None, description="The same with its whole path, as in http://collector:4318/v1/traces."
+        default=None, description="The same with its complete path, as in http://collector:4318/v1/traces."
     )
     otel_exporter_otlp_headers: Secret | None = Field(
-        default=None, description="Headers to send with them, as in x-api-key=...,x-team=ops."
+        default=None, description="Headers for the endpoint, as in x-api-key=...,x-team=ops."
     )
-    otel_service_name: Text = Field(default="floodmark", description="What we are called in traces.")
+    otel_service_name: Text = Field(default="floodmark", description="Name of the service in traces.")
     traces_sampled: Share = Field(
-        default=1.0, description="Share of the traces that are kept; with 1, what OTEL_TRACES_SAMPLER says."
+        default=1.0, description="Share of traces to sample; with 1, OTEL_TRACES_SAMPLER decides."
     )
     notify_slack_url: SecretUrl | None = Field(
-        default=None, description="A webhook of Slack, or of what is like it: trouble is told there."
+        default=None, description="Webhook of Slack or a compatible service for notifications."
     )
-    notify_webhook_url: SecretUrl | None = Field(default=None, description="Trouble is posted there as JSON.")
-    notify_webhook_secret: Secret | None = Field(default=None, description="Signs what goes to NOTIFY_WEBHOOK_URL.")
+    notify_webhook_url: SecretUrl | None = Field(default=None, description="URL that gets notifications as JSON.")
+    notify_webhook_secret: Secret | None = Field(
+        default=None, description="Secret that signs requests to NOTIFY_WEBHOOK_URL."
+    )
     notify_email_to: Addresses | None = Field(
-        default=None, description="Trouble is mailed there; several are separated by commas."
+        default=None, description="E-mail addresses for notifications, separated by commas."
     )
     notify_email_from: Addresses | None = Field(
-        default=None, description="Who such mail is from; without it floodmark@HOSTNAME."
+        default=None, description="Sender of notification e-mails. Default: floodmark@HOSTNAME."
     )
     notify_email_smtp_url: SmtpUrl | None = Field(
-        default=None, description="The mail server: smtp:// with STARTTLS, or smtps://; user and password in front."
+        default=None, description="The mail server: smtp:// with STARTTLS, or smtps://; with user and password."
     )
-    notify_on: KindList = Field(default=",".join(KINDS), description="What is told.")
+    notify_on: KindList = Field(default=",".join(KINDS), description="Kinds of problems to notify about.")
     notify_debounce: DurationOrNone = Field(
-        default=timedelta(minutes=5), description="How long a job or account rests once it was told of."
+        default=timedelta(minutes=5),
+        description="Minimum time between two notifications about the same job or account.",
     )
     notify_group_wait: DurationOrNone = Field(
-        default=timedelta(seconds=10), description="How long trouble waits for other trouble, to be told together."
+        default=timedelta(seconds=10), description="How long to collect problems for one notification."
     )
     floodmark_url: HttpUrl | None = Field(
-        default=None, description="A Floodmark server: commands then work there instead of on a database."
+        default=None, description="A Floodmark server that commands use instead of a database."
     )
-    floodmark_token: Secret | None = Field(default=None, description="The token for FLOODMARK_URL.")
+    floodmark_token: Secret | None = Field(default=None, description="Token for FLOODMARK_URL.")
     api_public_without_token: Flag = Field(
-        default=False, description="Serve the API on a public address although there is no token. Everyone may do all."
+        default=False, description="Serve the API on a public address without a token. Everyone may then do everything."
     )
-    api_body_max: Count = Field(default=1_048_576, description="Bytes that a request to the API may have.")
+    api_body_max: Count = Field(default=1_048_576, description="Maximum size of an API request body, in bytes.")
     api_cors_origins: Text | None = Field(
         default=None, description="Web origins that may use the API from a browser, separated by commas."
     )
-    webhook_window: Duration = Field(
-        default=timedelta(minutes=5), description="A signed webhook older than this is refused."
-    )
-    api_url: HttpUrl | None = Field(default=None, description="Schedules are also read from this HTTP API.")
-    request_timeout: Duration = Field(default=timedelta(seconds=10), description="Patience with API_URL.")
+    webhook_window: Duration = Field(default=timedelta(minutes=5), description="Maximum age of a signed webhook.")
+    api_url: HttpUrl | None = Field(default=None, description="HTTP API from which schedules are synced.")
+    request_timeout: Duration = Field(default=timedelta(seconds=10), description="Time-out of requests to API_URL.")
     sync_interval: Duration = Field(
-        default=timedelta(seconds=300), description="How often schedules are read from API_URL."
+        default=timedelta(seconds=300), description="Interval between two syncs with API_URL."
     )
     sync_disable_missing: Flag = Field(
-        default=False, description="Disable schedules that came from API_URL and are no longer in its answer."
+        default=False, description="Disable jobs whose schedule is no longer in the response of API_URL."
     )
     sync_disable_max_share: Share = Field(
-        default=0.2, description="A sync that would disable more than this share of its schedules changes nothing."
+        default=0.2, description="A sync that would disable more than this share of its jobs changes nothing."
     )
     http_allow_hosts: HostList | None = Field(
         default=None,
-        description="Private hosts, addresses and networks that may be asked all the same, separated by commas.",
+        description="Private hosts, addresses and networks that Floodmark may connect to, separated by commas.",
     )
     http_resolve: HostMap | None = Field(
-        default=None, description="Names that lead to these addresses, whatever DNS says: name=address, ..."
+        default=None, description="Addresses for host names that override DNS: name=address, ..."
     )
     http_user_agent: Text | None = Field(
-        default=None, description="How requests to the web name themselves; without it: floodmark/VERSION."
+        default=None, description="User agent of requests to the web. Default: floodmark/VERSION."
     )
     http_timeout: Duration = Field(
-        default=timedelta(seconds=60), description="Patience with one request to the web, redirects included."
+        default=timedelta(seconds=60), description="Time-out of one request to the web, including redirects."
     )
     http_max_body_bytes: Count = Field(
-        default=10_485_760, description="Bytes that an answer from the web may have; unpacked, twice as many."
+        default=10_485_760, description="Maximum size of a response from the web, in bytes; decompressed, twice that."
     )
     web_domain_concurrency: Count = Field(
-        default=4, description="Requests of one process that a domain gets at the same time."
+        default=4, description="Maximum number of parallel requests of one process to a domain."
     )
     web_domain_delay: DurationOrNone = Field(
-        default=timedelta(seconds=0.5), description="Pause between the beginnings of two requests to one domain."
+        default=timedelta(seconds=0.5), description="Minimum time between the starts of two requests to a domain."
     )
     web_robots_ttl: DurationOrNone = Field(
         default=timedelta(hours=1),
-        description="How long a worker uses the robots.txt of a host before it asks for it again; longer, up to a day, "
-        "where its Cache-Control says so.",
+        description="How long a worker uses the robots.txt of a host before it reads it again; longer, up to a"
+        " day, if its Cache-Control says so.",
     )
 
     floodmark_chromium: Program | None = Field(
-        default=None, description="The Chromium for cookie scans; without it one is looked for in the usual places."
+        default=None, description="Path of Chromium for cookie scans. Default: search the usual places."
     )
-    cookies_max_browsers: Count = Field(default=1, description="Browsers that a worker runs at the same time.")
+    cookies_max_browsers: Count = Field(default=1, description="Browsers that a worker runs in parallel.")
     cookies_scans_per_browser: Count = Field(default=20, description="Scans after which a browser is replaced.")
     cookies_page_timeout: Duration = Field(
-        default=timedelta(seconds=30), description="How long a page may take to load in a cookie scan."
+        default=timedelta(seconds=30), description="Time-out of loading a page in a cookie scan."
     )
     cookies_settle: DurationOrNone = Field(
-        default=timedelta(seconds=2), description="Time that the scripts of a page have before its cookies are read."
+        default=timedelta(seconds=2), description="Time for the scripts of a page before its cookies are read."
     )
     cookies_banner_wait: DurationOrNone = Field(
         default=timedelta(seconds=10),
-        description="Time that a cookie scan waits for a consent banner before it reports that there is none.",
+        description="How long a cookie scan waits for a consent banner before it reports that there is none.",
     )
     cookies_user_agent: Text | None = Field(
         default=None,
-        description="User agent of cookie scans that want to be recognised; `navigator.webdriver` stays on then."
-        " Without it a scan looks like any visitor.",
+        description="User agent that makes cookie scans recognisable; `navigator.webdriver` then stays on."
+        " Default: scans look like a visitor.",
     )
     cookies_scan_timeout: Duration = Field(
-        default=timedelta(minutes=15), description="A cookie scan visits no more pages after this long."
+        default=timedelta(minutes=15), description="Time after which a cookie scan visits no further pages."
     )
     cookies_sandbox: Flag = Field(
-        default=True, description="Run browsers in their sandbox. As root there is none; better not to be root."
+        default=True,
+        description="Run browsers in their sandbox. There is no sandbox for root, so do not run workers as root.",
     )
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
