@@ -9,7 +9,6 @@ from typing import Any
 from sqlalchemy import select, update
 
 from floodmark import Floodmark, Job
-from floodmark.app import telegram_ports
 from floodmark.model.batch import Watermark
 from floodmark.model.clock import Clock
 from floodmark.model.execution import Execution, Lease
@@ -23,6 +22,7 @@ from floodmark.security.vault import Vault
 from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
 from floodmark.sources.telegram.accounts import Accounts
+from floodmark.sources.telegram.port import Ports
 from floodmark.sources.telegram.source import TelegramSource
 from floodmark.store.dead_letters import DeadLetters
 from floodmark.store.history import History
@@ -34,6 +34,7 @@ from floodmark.testing.factories import take
 from floodmark.testing.serving import served
 from floodmark.testing.telegram import Channel, LoopbackTelegram, World
 from floodmark.wiring.resources import Resources, open_resources
+from floodmark.wiring.services import services_for
 
 ENDED = ("done", "dead", "cancelled", "skipped")
 SECRET = "a secret key for tests, long enough"
@@ -56,7 +57,7 @@ class Desk:
         given = (parts.database, parts.clock)
         self.jobs, self.history, self.views = Jobs(*given), History(*given), Views(*given)
         self.limits, self.letters, self.watermarks = Limits(*given), DeadLetters(*given), Watermarks(*given)
-        self.ports = telegram_ports(parts)
+        self.ports = Ports.of(services_for(parts, "telegram"))
         self.seen: list[Event] = []
 
     async def account(self, name: str = "reader1", **fields: Any) -> None:

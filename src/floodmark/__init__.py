@@ -23,6 +23,7 @@ Ports and adapters:
     store/          the database: tables of the core, migrations, one repository per table, PostgreSQL and SQLite
     coordination/   leases, signals between processes, leadership, connections to Redis
     outbound/       every call that leaves the process: guarded HTTP, rate limits, circuit breakers, retries
+    extensions/     what sources, sinks and notification channels get from the process they run in
     queue/          hands out executions: SQL rows or Redis Streams
     sources/        where items come from: python, telegram, web, feed, cookies; each with its own tables
     sinks/          where items go: the store, files, a Redis stream
@@ -58,6 +59,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .app import Floodmark
     from .errors import AccountLost, FloodmarkError, Gone, InvalidInput, Permanent, SlowDown, TargetDenied, Transient
+    from .extensions.services import Services
     from .model.batch import Batch, Item, Watermark
     from .model.job import CatchUp, Job, Overlap, Priority
     from .settings import Settings
@@ -68,6 +70,7 @@ else:
     # Loaded when first asked for: the whole takes a second, and `floodmark --help` needs none of it.
     _HOMES = {
         "app": ("Floodmark",),
+        "extensions.services": ("Services",),
         "model.batch": ("Batch", "Item", "Watermark"),
         "errors": (
             "AccountLost",
@@ -111,6 +114,7 @@ __all__ = [
     "Overlap",
     "Permanent",
     "Priority",
+    "Services",
     "Settings",
     "SlowDown",
     "Source",

@@ -4,11 +4,9 @@ import asyncio
 import inspect
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import Executor
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,39 +16,26 @@ from msgspec.structs import replace
 from .errors import InvalidInput
 from .model.clock import Clock
 from .model.durations import parse_every
-from .model.hosts import allowed_hosts
 from .model.job import CatchUp, Overlap, Policy, Priority
 from .model.spec import JobSpec
 from .observability.events import Events
 from .observability.logs import LogListener, configure
 from .observability.metrics import render
 from .operations.health import health_of, readiness_of
-from .outbound.guard import Guard
 from .outbound.push import is_pushed, is_scraped, pushing, require_gateway
 from .process import eventloop
 from .process.forced_exit import Watchdog
 from .process.threads import DaemonThreads
 from .runtime.installation import Installation
-from .security.vault import Vault
 from .settings import Settings, load
-from .sources.cookies.scan_profiles import ScanProfiles
-from .sources.cookies.source import CookiesSource
-from .sources.feed.source import FeedSource
-from .sources.feed.source import Ports as FeedPorts
+from .sources.loading import Sources, open_source
 from .sources.port import Source
 from .sources.python import DECLARED_AS, Collector, Pick, PythonSource, argument_names
-from .sources.telegram.accounts import Accounts
-from .sources.telegram.channels import Channels
-from .sources.telegram.port import Ports as TelegramPorts
-from .sources.telegram.recall import Recall
-from .sources.telegram.source import TelegramSource
 from .sources.validation import Validation, refuse_unknown_names
-from .sources.web.pages import Pages
-from .sources.web.port import Ports as WebPorts
-from .sources.web.source import WebSource
 from .store.jobs import Jobs
 from .triggers.parsing import priority_of, when_of
 from .wiring.resources import Resources, open_resources
+from .wiring.services import services_for
 
 if TYPE_CHECKING:
     from .api.role import ApiRole
@@ -196,37 +181,21 @@ class Floodmark:
         """The check of jobs and params by the sources of this application; it imports no modules."""
         return Validation(lambda: self.sources(imports=False))
 
-    def sources(
-        self, threads: Executor | None = None, parts: Resources | None = None, *, imports: bool = True
-    ) -> dict[str, Source]:
-        """Every source this process can collect from; without `parts` they can only check what they are asked."""
-        modules = [name.strip() for name in (self.settings.python_modules or "").split(",") if name.strip()]
-        guard = Guard(allowed_hosts(self.settings.http_allow_hosts))
-        found: dict[str, Source] = {
-            "python": PythonSource(self.collectors, threads, modules=modules, imports=imports),
-            "cookies": CookiesSource(
-                self.settings,
-                None if parts is None else parts.clock,
-                self.events,
-                profiles=None if parts is None else ScanProfiles(parts.database).params_for,
-            ),
-            "telegram": TelegramSource(self.settings, None if parts is None else telegram_ports(parts)),
-            "web": WebSource(None if parts is None else web_ports(parts), guard),
-            "feed": FeedSource(None if parts is None else FeedPorts(http=parts.polite, clock=parts.clock), guard),
-        }
-        for entry in entry_points(group="floodmark.sources"):
-            if entry.name not in found:
-                found[entry.name] = entry.load()(self.settings)
+    def sources(self, *, imports: bool = True) -> Sources:
+        """Return every installed source; they can check jobs. `opened_sources` can also collect."""
+        found = Sources(self.settings)
+        python = found["python"]
+        assert isinstance(python, PythonSource)
+        python.declare(self.collectors, imports=imports)
         return found
 
     @asynccontextmanager
-    async def opened_sources(self, parts: Resources) -> AsyncIterator[dict[str, Source]]:
-        """Every source, ready to collect; closed in the end."""
+    async def opened_sources(self, parts: Resources) -> AsyncIterator[Sources]:
+        """Open every source with the services of this process; close them at the end."""
+        sources, threads = self.sources(), DaemonThreads(self.settings.max_workers)
         async with AsyncExitStack() as stack:
-            sources = self.sources(DaemonThreads(self.settings.max_workers), parts)
-            for source in sources.values():
-                if isinstance(source, AbstractAsyncContextManager):
-                    await stack.enter_async_context(source)
+            for name, source in sources.items():
+                await open_source(source, services_for(parts, name, threads), stack)
             yield sources
 
     def run(self, *, seconds: float | None = None) -> None:
@@ -319,34 +288,6 @@ def _roles(
     if worker:
         roles.append(WorkerRole(parts, sources))
     return roles or [ApiRole(parts)]
-
-
-def telegram_ports(parts: Resources) -> TelegramPorts:
-    """What the Telegram source needs of an open process."""
-    return TelegramPorts(
-        accounts=Accounts(parts.database, parts.clock, Vault.of(parts.settings), parts.events),
-        channels=Channels(parts.database, parts.clock),
-        memory=Recall(parts.database),
-        calls=parts.caller,
-        clock=parts.clock,
-        events=parts.events,
-        holder=parts.name,
-    )
-
-
-def web_ports(parts: Resources) -> WebPorts:
-    """What the crawls of sites need of an open process."""
-    return WebPorts(
-        frontier=Pages(parts.database),
-        memory=Recall(parts.database),
-        http=parts.polite,
-        clock=parts.clock,
-        events=parts.events,
-        agent=parts.settings.http_user_agent or "floodmark",
-        concurrency=parts.settings.web_domain_concurrency,
-        delay=parts.settings.web_domain_delay,
-        robots_ttl=parts.settings.web_robots_ttl,
-    )
 
 
 def _in_order(declared: Sequence[JobSpec]) -> list[JobSpec]:

@@ -1,7 +1,7 @@
 """The API of an open process on a real port, and a client for it."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
@@ -98,7 +98,7 @@ def _checker(schema: str) -> Any:
     return jsonschema.Draft202012Validator(json.loads(about), registry=registry)
 
 
-def _sources(parts: Resources) -> dict[str, Source]:
+def _sources(parts: Resources) -> Mapping[str, Source]:
     """The sources of a server whose operator lists the modules that the tests name."""
     settings = parts.settings.model_copy(update={"python_modules": "feeds, a, x"})
     return Floodmark(settings).sources(imports=False)

@@ -5,11 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from floodmark.sources.feed.source import FeedSource, Ports
+from floodmark.sources.feed.source import FeedSource
 from floodmark.sources.port import Target
 from floodmark.testing.contracts.source import SourceContract
 from floodmark.testing.web import Entry, Site, atom, redirect, rss, status
 from floodmark.wiring.resources import Resources
+from floodmark.wiring.services import services_for
 from web_desk import opened, working
 
 pytest_plugins = ("backends",)
@@ -41,7 +42,9 @@ class TestFeedSource(SourceContract):
     async def source(self, parts: Resources, target: Target) -> FeedSource:
         # The connection is open before the tasks are counted: the server has one of its own for it.
         await parts.polite.get(target.name)
-        return FeedSource(Ports(http=parts.polite, clock=parts.clock))
+        source = FeedSource(parts.settings)
+        source.use_services(services_for(parts, "feed"))
+        return source
 
     @pytest.fixture
     def target(self, site: Site) -> Target:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -59,7 +59,7 @@ def channel(world: World) -> Channel:
 @asynccontextmanager
 async def opened(
     server: LoopbackTelegram, url: str, **settings: Any
-) -> AsyncIterator[tuple[Resources, dict[str, Source]]]:
+) -> AsyncIterator[tuple[Resources, Mapping[str, Source]]]:
     app = Floodmark(Settings(**{"database_url": url, "hostname": "test", **QUICK, **settings}))
     async with open_resources(app.settings, events=app.events) as parts:
         if not await Desk(parts, server).ports.accounts.names():

@@ -12,7 +12,6 @@ import pytest
 from api.serving import served
 from command_line import CommandLine
 from floodmark import Floodmark
-from floodmark.process.threads import DaemonThreads
 from floodmark.settings import Settings, keys
 from floodmark.testing.web import Entry, Site, redirect, rss
 
@@ -92,7 +91,7 @@ def test_a_private_address_is_refused_at_once(cli: CommandLine, kind: str) -> No
 @pytest.mark.spec("V7", "V8", "V12")
 async def test_sites_and_feeds_are_posted_like_any_job(sqlite_copy: str) -> None:
     app = Floodmark(Settings(database_url=sqlite_copy))
-    async with app.open() as parts, served(parts, sources=app.sources(DaemonThreads(1), parts)) as api:
+    async with app.open() as parts, served(parts, sources=app.sources()) as api:
 
         async def post(**columns: Any) -> httpx2.Response:
             return await api.post("jobs", json={"interval_seconds": 3600, **columns})

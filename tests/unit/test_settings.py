@@ -308,3 +308,16 @@ def test_the_page_is_printed_by_its_command() -> None:
     environ = {**os.environ, "PYTHONIOENCODING": "utf-8"}
     printed = subprocess.run(command, capture_output=True, check=True, env=environ)
     assert printed.stdout.decode() == page()
+
+
+@pytest.mark.spec("G8")
+def test_extensions_read_their_own_section_from_every_place(tmp_path: Path) -> None:
+    """`MASTODON_TOKEN` and `[extensions.mastodon] token` are the same setting; the file wins."""
+    (tmp_path / ".env").write_text("MASTODON_LIMIT=5\nOTHER_KEY=1\n")
+    (tmp_path / "floodmark.toml").write_text('[extensions.mastodon]\ntoken = "from the file"\n')
+
+    settings = load({}, folder=tmp_path, environ={"MASTODON_TOKEN": "from outside", "MASTODON_URL": "http://a"})
+
+    assert settings.section("mastodon") == {"token": "from the file", "limit": "5", "url": "http://a"}
+    assert settings.section("nobody") == {}
+    assert "from the file" not in repr(settings)

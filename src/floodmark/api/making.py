@@ -58,7 +58,7 @@ def spec_of(given: Mapping[str, Any], settings: Settings) -> JobSpec:
 async def fitted(spec: JobSpec, office: LocalOffice) -> JobSpec:
     """The same as its source wants it, or `InvalidInput`; `Conflict` for a second job for a channel without a name."""
     spec = await office.complete(spec)
-    if spec.source == "telegram" and spec.name is None:
+    if spec.name is None and office.parts.validation.has_one_job_per_target(spec.source):
         await _refuse_second(spec, office)
     return spec
 
@@ -109,8 +109,8 @@ def _where(given: Mapping[str, Any]) -> tuple[str, str]:
 
 async def _refuse_second(spec: JobSpec, office: LocalOffice) -> None:
     """A second job for a channel has to be asked for by name."""
-    stream = spec.stream or f"telegram:{spec.target}"
-    for other in await office.jobs(JobFilter(source="telegram", text=spec.target), limit=500):
+    stream = spec.stream or f"{spec.source}:{spec.target}"
+    for other in await office.jobs(JobFilter(source=spec.source, text=spec.target), limit=500):
         if other.stream == stream:
             raise Conflict(f"{other.name} collects {spec.target} already", hint="a second job for it needs a name")
 

@@ -7,7 +7,7 @@ import sys
 import structlog
 
 from floodmark.api.server import HttpServer
-from floodmark.app import Floodmark, telegram_ports
+from floodmark.app import Floodmark
 from floodmark.model.job import Job
 from floodmark.observability.logs import LogListener, configure
 from floodmark.outbound.push import is_pushed, is_scraped, require_gateway
@@ -15,10 +15,12 @@ from floodmark.process.eventloop import run
 from floodmark.runtime.processes import Supervisor
 from floodmark.security.masking import mask_text
 from floodmark.settings import Settings
+from floodmark.sources.telegram.port import Ports
 from floodmark.sources.telegram.source import HOW_TO_ADD, what_is_missing
 from floodmark.store.jobs import Jobs
 from floodmark.version import __version__
 from floodmark.wiring.resources import Resources
+from floodmark.wiring.services import services_for
 
 from .root import Desk
 from .showing import facts
@@ -88,7 +90,8 @@ async def _greet(desk: Desk, parts: Resources, role: str, server: HttpServer) ->
     _welcome(desk, parts.settings, role, server)
     if role != "worker" and not await _some_job(parts):
         desk.note("No jobs yet. Add one: floodmark add python package.module:function --every 15m")
-    missing = await what_is_missing(telegram_ports(parts)) if role in ("up", "worker") else None
+    telegram = Ports.of(services_for(parts, "telegram"))
+    missing = await what_is_missing(telegram) if role in ("up", "worker") else None
     if missing is not None:
         desk.note(f"[yellow]{missing}.[/] {HOW_TO_ADD}")
 

@@ -491,6 +491,7 @@ class Settings(BaseModel):
     )
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
+    _foreign: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     @property
     def redis(self) -> str | None:
@@ -533,10 +534,15 @@ class Settings(BaseModel):
             for name, field in type(self).model_fields.items()
         ]
 
-    def with_origins(self, origins: Mapping[str, Origin]) -> "Settings":
-        """The same settings, knowing where each named field came from."""
+    def section(self, extension: str) -> dict[str, str]:
+        """Return the settings of an extension of another package: `MASTODON_TOKEN` is `token` of `mastodon`."""
+        prefix = f"{extension}_".replace("-", "_").upper()
+        return {key.removeprefix(prefix).lower(): text for key, text in self._foreign.items() if key.startswith(prefix)}
+
+    def with_origins(self, origins: Mapping[str, Origin], foreign: Mapping[str, str] | None = None) -> "Settings":
+        """The same settings, knowing where each named field came from, and what `section` reads."""
         copy = self.model_copy()
-        copy._origins = dict(origins)
+        copy._origins, copy._foreign = dict(origins), dict(foreign or {})
         return copy
 
     def __repr_args__(self) -> Iterator[tuple[str, str]]:

@@ -23,11 +23,16 @@ def load(cli: Mapping[str, str], *, folder: Path, environ: Mapping[str, str]) ->
     An empty value puts a key back to its default. InvalidInput names every wrong value, and nothing secret.
     """
     gathered = _Gathered()
+    known = set(keys())
+    in_file, in_toml = _read_env(folder / ".env"), _read_toml(folder / "floodmark.toml")
     gathered.take("environment", {key: environ[key] for key in keys() if key in environ})
-    gathered.take(".env", _read_env(folder / ".env"))
-    gathered.take("floodmark.toml", _read_toml(folder / "floodmark.toml"))
+    gathered.take(".env", {key: value for key, value in in_file.items() if key in known})
+    tables = in_toml.pop("extensions", {})
+    gathered.take("floodmark.toml", in_toml)
     gathered.take("command line", cli)
-    return gathered.settings()
+    # Extensions of other packages read theirs from the same places; in floodmark.toml, `[extensions.mastodon]`.
+    foreign = {key: text for key, text in {**environ, **in_file}.items() if key not in known}
+    return gathered.settings(foreign | _read_tables(tables))
 
 
 def keys() -> list[str]:
@@ -69,12 +74,12 @@ class _Gathered:
         if close := get_close_matches(key.upper()[:80], keys()):
             self._hints.append(f"Did you mean {' or '.join(close)}?")
 
-    def settings(self) -> Settings:
+    def settings(self, foreign: Mapping[str, str]) -> Settings:
         """The checked settings, or one InvalidInput with every problem."""
         settings = self._checked()
         if settings is None or self._problems:
             raise InvalidInput("\n".join(self._problems), hint=" ".join([*self._hints, _HINT]))
-        return settings.with_origins({name: origin for name, (_, origin) in self._values.items()})
+        return settings.with_origins({name: origin for name, (_, origin) in self._values.items()}, foreign)
 
     def _checked(self) -> Settings | None:
         try:
@@ -121,10 +126,9 @@ def _as_text(value: str | float) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value).strip()
 
 
-def _read_env(path: Path) -> dict[str, object]:
-    """Our keys of a `.env` file; the file may be shared with other programs, so other keys are let be."""
-    values: dict[str, object] = {}
-    known = set(keys())
+def _read_env(path: Path) -> dict[str, str]:
+    """Every key of a `.env` file. The file may be shared with other programs: not every key is a setting."""
+    values: dict[str, str] = {}
     for number, line in enumerate(_read(path).splitlines(), start=1):
         text = line.strip().removeprefix("export ").lstrip()
         if not text or text.startswith("#"):
@@ -133,8 +137,7 @@ def _read_env(path: Path) -> dict[str, object]:
         if not equals:
             # The line itself is not shown: it may well be a secret that lost its key.
             raise InvalidInput(f".env, line {number}: expected KEY=VALUE", hint=f"Correct {path}.")
-        if key.strip() in known:
-            values[key.strip()] = _unquoted(value.strip())
+        values[key.strip()] = _unquoted(value.strip())
     return values
 
 
@@ -150,6 +153,18 @@ def _read_toml(path: Path) -> dict[str, object]:
         return tomllib.loads(_read(path))
     except tomllib.TOMLDecodeError as error:
         raise InvalidInput(f"floodmark.toml cannot be read: {error}", hint=f"Correct {path}.") from None
+
+
+def _read_tables(tables: object) -> dict[str, str]:
+    """Spell `[extensions.mastodon] token = "..."` as `MASTODON_TOKEN`."""
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        hint = "write a table for each extension: [extensions.NAME]"
+        raise InvalidInput("extensions (from floodmark.toml) is not a table of tables", hint=hint)
+    return {
+        f"{name}_{key}".replace("-", "_").upper(): _as_text(value)
+        for name, table in tables.items()
+        for key, value in table.items()
+    }
 
 
 def _read(path: Path) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
+from floodmark.extensions.services import Services
 from floodmark.model.batch import Batch, Watermark
 from floodmark.model.notes import add_note
 from floodmark.model.spec import JobSpec
@@ -45,13 +46,20 @@ class Context(Struct, frozen=True, kw_only=True, gc=False):
         add_note(self.result, text)
 
 
+# The group of entry points. Each names a class or function that takes the settings and returns a `Source`.
+SOURCES = "floodmark.sources"
+
+
 class Source(Protocol):
     """One kind of thing to collect from.
 
     Errors it speaks in: `SlowDown` (told to wait), `Transient` (may work next time), `Permanent` (will not), `Gone`
     (this target will not come back), `AccountLost`. Any other exception counts as transient.
 
-    A source that is also an async context manager is entered when its process starts and left when it ends.
+    It is made from the settings alone and can then check jobs. In a process that collects it gets the services
+    (`UsesServices`) and, if it is an async context manager, is entered at the start and left at the end.
+
+    With `one_job_per_target = True`, a second job for a target has to be given a name.
     """
 
     kind: str
@@ -66,6 +74,15 @@ class Source(Protocol):
         Called before a job is stored, and again by the worker before it collects. Ignores names of params that the
         source does not know: see `NamesParams`.
         """
+        ...
+
+
+@runtime_checkable
+class UsesServices(Protocol):
+    """A source that uses guarded HTTP, rate limits, the clock or other services of its process."""
+
+    def use_services(self, services: Services) -> None:
+        """Keep the services. Called once, before the source is entered and before it collects."""
         ...
 
 

@@ -36,7 +36,9 @@ import msgspec
 from msgspec import Struct
 
 from floodmark.errors import InvalidInput, Permanent
+from floodmark.extensions.services import Services
 from floodmark.model.batch import Batch, Item, Watermark
+from floodmark.settings import Settings
 
 from .port import Context, Target
 
@@ -99,6 +101,19 @@ class PythonSource:
     ) -> None:
         self._collectors, self._threads = collectors, threads
         self._modules, self._imports = tuple(modules), imports
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "PythonSource":
+        """Make the source of the modules in PYTHON_MODULES; `declare` adds the collectors of an application."""
+        return cls({}, modules=[name.strip() for name in (settings.python_modules or "").split(",") if name.strip()])
+
+    def declare(self, collectors: Mapping[str, Collector], *, imports: bool = True) -> None:
+        """Collect from these collectors, too."""
+        self._collectors, self._imports = collectors, imports
+
+    def use_services(self, services: Services) -> None:
+        """Run plain functions on the threads of the process."""
+        self._threads = services.threads
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` unless `target` names a collector, or a function of a listed module."""

@@ -66,6 +66,11 @@ class Validation:
         _check(source, told["target"], told["params"], names=told["params"] if is_named else ())
         return wanted
 
+    def has_one_job_per_target(self, kind: str) -> bool:
+        """Whether a second job of this source for a target needs a name."""
+        source = None if self._sources is None else self._sources.get(kind)
+        return getattr(source, "one_job_per_target", False)
+
     def run(self, job: Work, params: Mapping[str, Any]) -> None:
         """Refuse params for one run that its source cannot work with, or does not know.
 

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from floodmark.errors import SlowDown, SourceError
+from floodmark.extensions.services import Services
 from floodmark.model.batch import Batch, Item, Watermark
 from floodmark.model.clock import Clock
 from floodmark.model.hosts import resolved_hosts
@@ -19,6 +20,7 @@ from .messages import Order
 from .params import NAMES, canonical, check_custom_pages, completed, parse_params, start_urls
 from .pool import Pool, Rules
 from .report import made, result_of
+from .scan_profiles import ScanProfiles
 
 
 class CookiesSource:
@@ -37,6 +39,11 @@ class CookiesSource:
         self._settings, self._clock, self._events = settings, clock, events or Events()
         self._profiles = profiles
         self.pool = Pool(rules_of(settings))
+
+    def use_services(self, services: Services) -> None:
+        """Scan by the clock of the process, with the profiles in its database."""
+        self._clock, self._events = services.clock, services.events
+        self._profiles = ScanProfiles(services.database).params_for
 
     async def __aenter__(self) -> "CookiesSource":
         return self

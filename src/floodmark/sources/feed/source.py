@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Struct
 
 from floodmark.errors import Gone, InvalidInput, Permanent, SlowDown, SourceError
+from floodmark.extensions.services import Services
 from floodmark.model.batch import Batch, Item, Watermark
-from floodmark.model.clock import Clock
+from floodmark.model.hosts import allowed_hosts
 from floodmark.model.spec import JobSpec
 from floodmark.outbound.client import Answer
 from floodmark.outbound.guard import Guard
+from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
-from floodmark.sources.web.port import Getting
 from floodmark.sources.web.targets import completed
 from floodmark.sources.web.urls import canonical, join_address, start_of
 
@@ -31,20 +31,18 @@ _LARGE = 256 * 1024
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 
-class Ports(Struct, frozen=True, kw_only=True):
-    """What the source asks of the rest of Floodmark."""
-
-    http: Getting
-    clock: Clock
-
-
 class FeedSource:
-    """Collects feeds. Without `ports` it can only check what it is asked."""
+    """Collects feeds. Without services it can only check jobs."""
 
     kind = "feed"
 
-    def __init__(self, ports: Ports | None = None, guard: Guard | None = None) -> None:
-        self._ports, self._guard = ports, guard
+    def __init__(self, settings: Settings) -> None:
+        self._guard = Guard(allowed_hosts(settings.http_allow_hosts))
+        self._services: Services | None = None
+
+    def use_services(self, services: Services) -> None:
+        """Read feeds with the polite HTTP client of the process."""
+        self._services = services
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` unless `target` can be the address of a feed."""
@@ -60,18 +58,20 @@ class FeedSource:
 
     def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         """Entries, oldest first. The store knows which of them are new or changed."""
-        if self._ports is None:
+        if self._services is None:
             raise InvalidInput("this process can only check feeds", hint="Start floodmark up, or a worker")
         try:
             url = start_of(target.name)
         except InvalidInput as error:
             raise Permanent(str(error), hint=error.hint) from error
-        return self._batches(self._ports, url, since or {}, context)
+        return self._batches(self._services, url, since or {}, context)
 
-    async def _batches(self, ports: Ports, url: str, since: Watermark, context: Context) -> AsyncGenerator[Batch, None]:
+    async def _batches(
+        self, services: Services, url: str, since: Watermark, context: Context
+    ) -> AsyncGenerator[Batch, None]:
         moved = _moved_to(since, url)
         try:
-            answer, first = await _ask(ports, moved or url, since, url)
+            answer, first = await _ask(services, moved or url, since, url)
         except SlowDown:
             raise
         except SourceError as error:
@@ -80,7 +80,7 @@ class FeedSource:
             # The new address may have been a mistake, or has gone: the one that the job names counts again.
             context.note(f"the feed is not at {moved} any more ({error}): {url} is asked again")
             moved, since = None, {name: since[name] for name in ("levels",) if name in since}
-            answer, first = await _ask(ports, url, since, url)
+            answer, first = await _ask(services, url, since, url)
         place = _new_place(answer, url, moved, context)
         if first is None:
             context.result["summary"] = "nothing new"
@@ -90,17 +90,17 @@ class FeedSource:
             if (mark := mark | place) != since:
                 yield Batch([], mark)
             return
-        async for batch in self._slices(answer, first, since, _mark(answer) | place, context):
+        now = services.clock.now()
+        async for batch in self._slices(answer, first, since, _mark(answer) | place, context, now=now):
             yield batch
 
     async def _slices(
-        self, answer: Answer, feed: "Feed", since: Watermark, mark: Watermark, context: Context
+        self, answer: Answer, feed: "Feed", since: Watermark, mark: Watermark, context: Context, *, now: datetime
     ) -> AsyncGenerator[Batch, None]:
         """All entries of a feed, so many at a time: memory is bounded, their number is not."""
         from .keys import Keys  # noqa: PLC0415 - brings what takes pages apart, which is heavy
 
-        assert self._ports is not None
-        keys, seen, count, apart, now = Keys(_levels(since)), 0, 0, 0, self._ports.clock.now()
+        keys, seen, count, apart = Keys(_levels(since)), 0, 0, 0
         while True:
             seen += len(feed.entries) + feed.empty
             is_last = seen >= feed.total
@@ -124,9 +124,9 @@ class FeedSource:
             yield Batch([], mark | levels)
 
 
-async def _ask(ports: Ports, url: str, since: Watermark, named: str) -> tuple[Answer, "Feed | None"]:
+async def _ask(services: Services, url: str, since: Watermark, named: str) -> tuple[Answer, "Feed | None"]:
     """What is at an address: the first slice of the feed, None if nothing is new."""
-    answer = await ports.http.get(url, headers=_conditions(since))
+    answer = await services.http.get(url, headers=_conditions(since))
     if answer.status == 304:
         return answer, None
     if answer.status == 410:

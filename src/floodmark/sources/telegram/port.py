@@ -7,13 +7,15 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from floodmark.errors import SlowDown
+from floodmark.extensions.services import Services
 from floodmark.model.clock import Clock
 from floodmark.observability.events import Events
 from floodmark.outbound.caller import CallKey
+from floodmark.security.vault import Vault
+from floodmark.sources.recall import Held, Recall
 
-from .accounts import Account, AccountRow
-from .channels import Acquaintance, Channel
-from .recall import Held
+from .accounts import Account, AccountRow, Accounts
+from .channels import Acquaintance, Channel, Channels
 
 T = TypeVar("T")
 
@@ -125,3 +127,17 @@ class Ports(Struct, frozen=True, kw_only=True):
     events: Events
     holder: str
     """Who we are: the process that sessions are leased to."""
+
+    @classmethod
+    def of(cls, services: Services) -> "Ports":
+        """Read and write the tables of this source with the services of a process."""
+        database, clock = services.database, services.clock
+        return cls(
+            accounts=Accounts(database, clock, Vault.of(services.settings), services.events),
+            channels=Channels(database, clock),
+            memory=Recall(database),
+            calls=services.caller,
+            clock=clock,
+            events=services.events,
+            holder=services.process,
+        )

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from floodmark.errors import SlowDown
 from floodmark.model.batch import Batch, Item
 from floodmark.sources.port import Context
+from floodmark.sources.recall import Held
 
 from .finding import Finder
 from .history import History, Page, pages
 from .modes import Mark, Plan, Run, watermark_of
 from .port import Ports
-from .recall import Held
 from .revisiting import revisit
 from .sessions import Session
 

@@ -5,11 +5,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from floodmark.model.batch import Item
+from floodmark.sources.recall import Held
 
 from .history import PAGE, History
 from .port import Memory
 from .posts import items_of
-from .recall import Held
 
 
 class Revisited(NamedTuple):

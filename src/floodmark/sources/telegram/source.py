@@ -11,6 +11,7 @@ import structlog
 from msgspec.structs import replace
 
 from floodmark.errors import AccountLost, InvalidInput, NotFound, Permanent, SlowDown
+from floodmark.extensions.services import Services
 from floodmark.model.batch import Batch, Watermark
 from floodmark.model.spec import JobSpec
 from floodmark.observability.events import BreakersInUse, ModeChosen, RunEnded
@@ -35,26 +36,35 @@ _NAMED = 5
 
 
 class TelegramSource:
-    """Collects Telegram channels. Without `ports` it can only check what it is asked."""
+    """Collects Telegram channels. Without services it can only check jobs."""
 
     kind = "telegram"
+    one_job_per_target = True
 
     def __init__(self, settings: Settings, ports: Ports | None = None) -> None:
-        self._settings, self._ports = settings, ports
+        self._settings = settings
         self._rules = Rules(
             override=settings.parser_mode_override,
             max_age=timedelta(hours=settings.lpa_max_age_hours),
             is_incremental=settings.feature_incremental_parsing_enabled,
         )
-        self._sessions = (
-            None
-            if ports is None
-            else Sessions(
-                ports,
-                ttl=settings.telegram_session_ttl,
-                linger=settings.telegram_session_linger,
-                lanes=settings.parser_max_concurrency,
-            )
+        self._ports: Ports | None = None
+        self._sessions: Sessions | None = None
+        if ports is not None:
+            self._use(ports)
+
+    def use_services(self, services: Services) -> None:
+        """Read channels with the accounts in the database of the process."""
+        self._use(Ports.of(services))
+
+    def _use(self, ports: Ports) -> None:
+        settings = self._settings
+        self._ports = ports
+        self._sessions = Sessions(
+            ports,
+            ttl=settings.telegram_session_ttl,
+            linger=settings.telegram_session_linger,
+            lanes=settings.parser_max_concurrency,
         )
 
     async def __aenter__(self) -> "TelegramSource":

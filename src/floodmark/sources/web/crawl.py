@@ -20,17 +20,19 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from floodmark.errors import Permanent, SlowDown, SourceError
+from floodmark.extensions.services import Services
 from floodmark.model.batch import Batch, Item, Page
 from floodmark.model.durations import format_duration
 from floodmark.model.notes import drop_notes
 from floodmark.observability.events import PagesVisited
 from floodmark.outbound.client import Answer
 from floodmark.sources.port import Context, Target
+from floodmark.sources.recall import Recall
 
 from .difference import difference
 from .marks import Mark
+from .pages import Pages
 from .params import PATIENCE, Params
-from .port import Ports
 from .reading import LED_TO, SITEMAP, Kind, Seen, failed, is_between, is_file, is_index, read, skipped
 from .robots import FORBIDDEN
 from .rules import Rules
@@ -62,7 +64,7 @@ class Crawl:
 
     def __init__(
         self,
-        ports: Ports,
+        services: Services,
         target: Target,
         context: Context,
         *,
@@ -71,10 +73,11 @@ class Crawl:
         mark: Mark,
         rules: Rules | None,
     ) -> None:
-        self._ports, self._context, self._stream = ports, context, target.stream
+        self._services, self._context, self._stream = services, context, target.stream
+        self._pages, self._recall = Pages(services.database), Recall(services.database)
         self._params, self._scope, self._mark, self._rules = params, scope, mark, rules
-        self._concurrency = params.concurrency or ports.concurrency
-        self._asked_delay = ports.delay if params.delay is None else params.delay
+        self._concurrency = params.concurrency or services.settings.web_domain_concurrency
+        self._asked_delay = services.settings.web_domain_delay if params.delay is None else params.delay
         self._queue: deque[Page] = deque()
         # Taken from the frontier and not yet kept, so that they are not taken again.
         self._taken: dict[str, Page] = {}
@@ -137,14 +140,14 @@ class Crawl:
 
     async def _begin(self) -> None:
         """The pages to begin with come first in every crawl: what is new is linked from there."""
-        extent = await self._ports.frontier.extent(self._stream)
+        extent = await self._pages.extent(self._stream)
         self._mark = self._mark.begun(extent.newest, self._terms())
         self._fresh_share = self._params.max_pages - min(extent.visited, self._params.max_pages // 2)
         seeds = {self._scope.start: Page(url=self._scope.start)}
         if self._params.sitemaps:
             for address in self._sitemaps(origin_of(self._scope.start)):
                 seeds.setdefault(address, Page(url=address, note=SITEMAP))
-        known = await self._ports.frontier.known(self._stream, list(seeds))
+        known = await self._pages.known(self._stream, list(seeds))
         for url, page in seeds.items():
             self._remembered.add(url)
             waiting = known.get(url, page)
@@ -182,7 +185,7 @@ class Crawl:
             self._has_more = await self._read_on(min(CHUNK, fresh) if fresh > 0 else CHUNK)
         if self._room < self._params.most_known // 4:
             # What was found may have been known before this run: counted again when it matters.
-            extent = await self._ports.frontier.extent(self._stream)
+            extent = await self._pages.extent(self._stream)
             self._room = self._params.most_known - extent.known - len(self._found)
 
     async def _read_on(self, count: int, *, visited: bool = False) -> bool:
@@ -190,7 +193,7 @@ class Crawl:
         before = len(self._queue)
         while True:
             limit = count + len(self._taken)
-            waiting = await self._ports.frontier.waiting(self._stream, self._mark.crawl, limit=limit, visited=visited)
+            waiting = await self._pages.waiting(self._stream, self._mark.crawl, limit=limit, visited=visited)
             for page in [page for page in waiting if page.url not in self._taken][:count]:
                 self._take(page)
             # All that was read may have been put aside.
@@ -308,7 +311,7 @@ class Crawl:
     async def _visit(self, page: Page) -> Seen:
         delay = self.delay
         try:
-            answer = await self._ports.http.get(
+            answer = await self._services.http.get(
                 page.url,
                 headers=None if self._mark.is_anew else _conditions(page),
                 follow=False,
@@ -325,7 +328,7 @@ class Crawl:
 
     def _read(self, page: Page, answer: Answer) -> Seen:
         try:
-            return read(page, answer, crawl=self._mark.crawl, scope=self._scope, now=self._ports.clock.now())
+            return read(page, answer, crawl=self._mark.crawl, scope=self._scope, now=self._services.clock.now())
         except Exception as error:  # noqa: BLE001 - whatever a stranger wrote there, the other pages can be read
             return failed(page, self._mark.crawl, f"cannot be read: {type(error).__name__}: {error}")
 
@@ -397,7 +400,7 @@ class Crawl:
         gone = [visit for visit in seen if _is_gone(visit)]
         changed = [visit for visit in seen if visit.kind is Kind.READ and not visit.is_new]
         keys = [visit.page.url for visit in (*gone, *changed)]
-        before = await self._ports.memory.data(self._stream, keys) if keys else {}
+        before = await self._recall.data(self._stream, keys) if keys else {}
         items: list[Item] = []
         for visit in seen:
             self._count(visit)
@@ -409,7 +412,7 @@ class Crawl:
         pages = [replace(visit.page, content_hash=None) if _is_gone(visit) else visit.page for visit in seen]
         self._kept_at = time.monotonic()
         results, self._results = self._results, Counter()
-        self._ports.events.emit(PagesVisited(results))
+        self._services.events.emit(PagesVisited(results))
         return Batch(items, self._mark.watermark(), pages=[*pages, *found])
 
     def _forget_kept(self, batch: Batch) -> None:
@@ -425,7 +428,7 @@ class Crawl:
         hashes = [visit.page.content_hash for visit in fresh if visit.page.content_hash is not None]
         if not hashes:
             return
-        kept = await self._ports.frontier.alike(self._stream, hashes)
+        kept = await self._pages.alike(self._stream, hashes)
         changed = {visit.page.url for visit in seen if visit.kind is Kind.READ and not visit.is_new}
         first = {content: url for content, url in kept.items() if url not in changed}
         for visit in fresh:

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from floodmark.errors import InvalidInput, Permanent, Transient
+from floodmark.extensions.services import Services
 from floodmark.model.batch import Batch, Watermark
+from floodmark.model.hosts import allowed_hosts
 from floodmark.model.spec import JobSpec
 from floodmark.outbound.client import Answer, Limits, TooLarge
 from floodmark.outbound.guard import Guard
+from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
 
 from .marks import mark_of
 from .params import NAMES, PATIENCE, Params, parse_params
-from .port import Ports
 from .targets import completed
 from .urls import Scope, origin_of, start_of
 
@@ -34,14 +36,19 @@ _MAX_AGE = re.compile(r"\bmax-age\s*=\s*\"?(\d{1,9})", re.IGNORECASE | re.ASCII)
 
 
 class WebSource:
-    """Crawls sites. Without `ports` it can only check what it is asked."""
+    """Crawls sites. Without services it can only check jobs."""
 
     kind = "web"
 
-    def __init__(self, ports: Ports | None = None, guard: Guard | None = None) -> None:
-        self._ports, self._guard = ports, guard
+    def __init__(self, settings: Settings) -> None:
+        self._guard = Guard(allowed_hosts(settings.http_allow_hosts))
+        self._services: Services | None = None
         self._held: OrderedDict[str, tuple[datetime, Robots]] = OrderedDict()
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def use_services(self, services: Services) -> None:
+        """Read pages with the polite HTTP client of the process."""
+        self._services = services
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` unless `target` can be the address of a page and `params` make sense."""
@@ -58,46 +65,53 @@ class WebSource:
 
     def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         """Pages that are new, changed or gone, a few at a time."""
-        if self._ports is None:
+        if self._services is None:
             raise InvalidInput("this process can only check sites", hint="Start floodmark up, or a worker")
         try:
             start, params = start_of(target.name), parse_params(target.params)
             scope = Scope(start, include=params.include, exclude=params.exclude)
         except InvalidInput as error:
             raise Permanent(str(error), hint=error.hint) from error
-        return self._batches(self._ports, target, since, context, scope=scope, params=params)
+        return self._batches(self._services, target, since, context, scope=scope, params=params)
 
     async def _batches(
-        self, ports: Ports, target: Target, since: Watermark | None, context: Context, *, scope: Scope, params: Params
+        self,
+        services: Services,
+        target: Target,
+        since: Watermark | None,
+        context: Context,
+        *,
+        scope: Scope,
+        params: Params,
     ) -> AsyncGenerator[Batch, None]:
         from .crawl import Crawl  # noqa: PLC0415 - takes a while to import, and not everyone crawls
 
-        rules = await self._rules(ports, origin_of(scope.start), params) if params.obeys_robots else None
-        crawl = Crawl(ports, target, context, params=params, scope=scope, mark=mark_of(since), rules=rules)
+        rules = await self._rules(services, origin_of(scope.start), params) if params.obeys_robots else None
+        crawl = Crawl(services, target, context, params=params, scope=scope, mark=mark_of(since), rules=rules)
         async with aclosing(crawl.batches()) as batches:
             async for batch in batches:
                 yield batch
 
-    async def _rules(self, ports: Ports, origin: str, params: Params) -> "Rules":
+    async def _rules(self, services: Services, origin: str, params: Params) -> "Rules":
         from .rules import Rules  # noqa: PLC0415 - see above
 
         async def get(url: str) -> Answer:
             delay = params.delay if params.delay is None or params.delay <= PATIENCE else None
-            return await ports.http.get(url, limits=ROBOTS_LIMITS, concurrency=params.concurrency, delay=delay)
+            return await services.http.get(url, limits=ROBOTS_LIMITS, concurrency=params.concurrency, delay=delay)
 
         async def read(origin: str) -> "Robots":
-            return await self._robots(ports, get, origin)
+            return await self._robots(services, get, origin)
 
         return Rules(read, origin, await read(origin))
 
-    async def _robots(self, ports: Ports, get: Callable[[str], Awaitable[Answer]], origin: str) -> "Robots":
+    async def _robots(self, services: Services, get: Callable[[str], Awaitable[Answer]], origin: str) -> "Robots":
         """The rules of an origin, asked for once as long as they are valid, by however many crawls."""
         lock = self._asking.setdefault(origin, asyncio.Lock())
         async with lock:
             held = self._held.get(origin)
-            if held is not None and ports.clock.now() < held[0]:
+            if held is not None and services.clock.now() < held[0]:
                 return held[1]
-            ttl = ports.robots_ttl
+            ttl = services.settings.web_robots_ttl
 
             async def get_and_look(url: str) -> Answer:
                 nonlocal ttl
@@ -105,8 +119,10 @@ class WebSource:
                 ttl = max(ttl, _max_age(answer))
                 return answer
 
-            found = await robots_of(get_and_look, origin, ports.agent)
-            self._held[origin] = ports.clock.now() + min(ttl, _LONGEST_TTL), found
+            # robots.txt speaks to this name.
+            agent = services.settings.http_user_agent or "floodmark"
+            found = await robots_of(get_and_look, origin, agent)
+            self._held[origin] = services.clock.now() + min(ttl, _LONGEST_TTL), found
             self._held.move_to_end(origin)
             while len(self._held) > _REMEMBERED:
                 self._held.popitem(last=False)
