@@ -46,5 +46,5 @@ def _linked(text: str) -> Iterator[str]:
 
 
 def _menu(pages: Iterator[str], caption: str = "") -> str:
-    options = [":hidden:", *([f":caption: {caption}"] if caption else [])]
+    options = [":hidden:", ":titlesonly:", *([f":caption: {caption}"] if caption else [])]
     return "\n".join(["", "```{toctree}", *options, "", *pages, "```", ""])

@@ -2,9 +2,12 @@
 
 import ast
 import importlib
+import importlib.util
 import inspect
 import json
 import re
+import runpy
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -20,6 +23,7 @@ import yaml
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from command_line import CommandLine, eventually
 from floodmark import Floodmark
 from floodmark.cli import app
 
@@ -30,6 +34,10 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 COMMAND = re.compile(
     r"(?:^|\$ ?\(?|[:(] ?|-- |exec \S+ |^[A-Z_]+=\S+ )floodmark (?P<typed>[a-z-](?:[^#|&;<>`)\s]|\s(?!\s))*)"
 )
+# A path of the repository (but no hidden file, which users make), a module that is started, a command of run.py.
+PATH = re.compile(r"(?:src|tests|docs|deploy|bench)/(?!.*\.env)[\w./-]+")
+MODULE = re.compile(r"python3? -m (floodmark[\w.]*)")
+RUN = re.compile(r"run\.py ([a-z]+)")
 # What a browser would load from another host, unlike a link that a reader may follow.
 LOADED = re.compile(r"""(?:src=|@import|url\(|<link\b[^>]*rel="[^>]*href=)["' ]*(?:https?:)?//[^"' )>]+""")
 ROOT_COMMAND: Any = typer.main.get_command(app)
@@ -175,6 +183,78 @@ def _options(command: Any) -> dict[str, bool]:
     return {name: not one.is_flag for one in options for name in (*one.opts, *one.secondary_opts)}
 
 
+def test_paths_modules_and_commands_of_run_py_exist() -> None:
+    commands = set(RUN.findall((ROOT / "run.py").read_text("utf-8")))
+
+    def missing(page: Path) -> Iterator[str]:
+        inline = [token.content for token in _inline(page) if token.type == "code_inline"]
+        yield from (one for one in inline if PATH.fullmatch(one) and not (ROOT / one).exists())
+        text = "\n".join([*inline, *(block.text for block in _blocks(page))])
+        yield from (one for one in MODULE.findall(text) if importlib.util.find_spec(one) is None)
+        yield from (one for one in RUN.findall(text) if one not in commands)
+
+    assert _wrong(missing) == {}
+
+
+# What the pages show is what happens
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    monkeypatch.chdir(tmp_path)
+    cli = CommandLine(tmp_path, PYTHON_MODULES="")
+    (tmp_path / "feeds.py").unlink()
+    return cli
+
+
+@pytest.mark.spec("G8")
+def test_the_first_program_collects(cli: CommandLine) -> None:
+    """The README and the tutorial show the same program and the same posts."""
+    program, posts = _first(ROOT / "README.md")
+    assert (program, posts) == _first(ROOT / "docs/tutorial/first-five-minutes.md")
+    (cli.folder / "feeds.py").write_text(program, "utf-8")
+    (cli.folder / "posts.jsonl").write_text(posts, "utf-8")
+
+    with cli.running("up", "--app", "feeds:app", "--port", "0"):
+        eventually(lambda: "The ferry is back" in cli("events", "--after", "0").out)
+
+
+def _first(page: Path) -> tuple[str, str]:
+    found = {block.language: block.text for block in reversed(list(_blocks(page)))}
+    return found["python"], found["json"]
+
+
+@pytest.mark.spec("G9")
+def test_errors_are_shown_as_they_are(cli: CommandLine) -> None:
+    shown = "\n".join(block.text for block in _blocks(ROOT / "docs/how-to/troubleshooting.md"))
+    cases = re.findall(r"^\$ floodmark (.+)\n(Error: (?:.+\n?)+)", shown, re.MULTILINE)
+    assert len(cases) >= 5
+    assert {typed: cli(*shlex.split(typed)).err.strip() for typed, _ in cases} == {
+        typed: said.strip() for typed, said in cases
+    }
+
+
+@pytest.mark.spec("G9")
+def test_troubleshooting_lists_every_finding_of_the_doctor(cli: CommandLine) -> None:
+    listed = re.findall(r"`([^`]+)`", (ROOT / "docs/how-to/troubleshooting.md").read_text("utf-8"))
+    assert {finding["code"] for finding in cli("doctor", "--json").json} <= set(listed)
+
+
+# What is generated
+
+
+@pytest.mark.parametrize(
+    ("script", "made"),
+    [
+        ("docs/tutorial/fundamentals.py", lambda it: {"fundamentals.md": it["page"]()}),
+        ("docs/images/architecture.py", lambda it: it["draw"]()),
+    ],
+)
+def test_what_is_generated_is_current(script: str, made: Callable[[dict[str, Any]], dict[str, str]]) -> None:
+    for name, text in made(runpy.run_path(str(ROOT / script))).items():
+        assert (ROOT / script).with_name(name).read_text("utf-8") == text, f"run: .venv/bin/python {script}"
+
+
 # The site
 
 
@@ -186,3 +266,7 @@ def test_the_site_builds_without_warnings_and_works_offline(tmp_path: Path) -> N
     assert (done.returncode, done.stderr) == (0, "")
     for page in [*tmp_path.rglob("*.html"), *tmp_path.rglob("*.css"), *tmp_path.rglob("*.svg")]:
         assert not LOADED.findall(page.read_text("utf-8")), page.name
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
