@@ -1,5 +1,8 @@
 """How a call is made again: how often, after which pauses, for how long, and what is told about it."""
 
+import asyncio
+from datetime import timedelta
+
 import pytest
 
 from floodmark.errors import Gone, SlowDown, Transient
@@ -8,29 +11,25 @@ from floodmark.outbound.retrying import Retrying, RetryPolicy
 
 
 class Line:
-    """Somebody who does not answer. Time passes only by pauses, and by `seconds` with each call."""
+    """A server that does not answer, and pauses that take no time."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
-        self.now, self.seconds, self.calls = 0.0, seconds, 0
+    def __init__(self) -> None:
+        self.calls = 0
         self.pauses: list[float] = []
         self.told: list[CallRetried] = []
         self.events = Events()
-        self.is_over = lambda: False
         self.events.listen(CallRetried, self.told.append)
 
     async def sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
-        self.now += seconds
+        await asyncio.sleep(0)
 
     async def no_answer(self) -> str:
         self.calls += 1
-        self.now += self.seconds
         raise Transient("no answer") from ConnectionResetError()
 
     def retrying(self, policy: RetryPolicy | None = None) -> Retrying:
-        return Retrying(
-            policy or RetryPolicy(), self.events, sleep=self.sleep, monotonic=lambda: self.now, is_over=self.is_over
-        )
+        return Retrying(policy or RetryPolicy(), self.events, sleep=self.sleep)
 
 
 @pytest.mark.spec("F1")
@@ -47,11 +46,12 @@ async def test_the_pauses_are_drawn_at_random_up_to_a_bound_that_doubles() -> No
 
 
 @pytest.mark.spec("F1")
-async def test_it_is_not_tried_again_once_too_much_time_has_passed() -> None:
-    line = Line(seconds=50)
+@pytest.mark.parametrize(("elapsed", "calls"), [(timedelta(microseconds=1), 1), (timedelta(hours=1), 5)])
+async def test_it_is_not_tried_again_once_too_much_time_has_passed(elapsed: timedelta, calls: int) -> None:
+    line = Line()
     with pytest.raises(Transient):
-        await line.retrying().call(line.no_answer, target="harbour", method="m")
-    assert line.calls == 3
+        await line.retrying(RetryPolicy(elapsed=elapsed)).call(line.no_answer, target="harbour", method="m")
+    assert line.calls == calls
 
 
 @pytest.mark.spec("F1")
@@ -84,9 +84,10 @@ async def test_one_attempt_means_no_second() -> None:
     assert (line.calls, line.pauses) == (1, [])
 
 
-async def test_it_can_be_ended_from_outside() -> None:
+async def test_calls_at_the_same_time_do_not_share_their_attempts() -> None:
     line = Line()
-    line.is_over = lambda: line.calls == 2
-    with pytest.raises(Transient):
-        await line.retrying().call(line.no_answer, target="harbour", method="m")
-    assert line.calls == 2
+    retrying = line.retrying(RetryPolicy(attempts=3))
+    calls = (retrying.call(line.no_answer, target="harbour", method="m") for _ in range(4))
+    errors = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(error) for error in errors] == [Transient] * 4
+    assert (line.calls, len(line.told)) == (12, 8)

@@ -6,7 +6,6 @@ that never reached the server.
 
 import asyncio
 import ipaddress
-import random
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -17,12 +16,13 @@ import httpx2
 import msgspec
 
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput, NotFound, Unavailable
+from floodmark.rules.backoff import backoff
 from floodmark.security.masking import mask_text
 from floodmark.version import __version__
 
 PREFIX = "/api/v2"
 _ATTEMPTS = 3
-_BACKOFF_SECONDS = 0.2
+_PAUSE, _LONGEST_PAUSE = timedelta(seconds=0.4), timedelta(seconds=2)
 # Longer than this nobody waits at a keyboard for a server that asks for patience.
 _LONGEST_WAIT_SECONDS = 5.0
 _CONNECT_SECONDS = 5.0
@@ -229,8 +229,8 @@ def _params(query: Mapping[str, Any] | None) -> httpx2.QueryParams:
 
 
 def _pause(left: int) -> float:
-    """Longer each time, and never the same for two clients."""
-    return float(_BACKOFF_SECONDS * 2 ** (_ATTEMPTS - 1 - left) * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+    """Return the seconds to wait before the next attempt, when `left` attempts are left."""
+    return backoff(_ATTEMPTS - left, base=_PAUSE, longest=_LONGEST_PAUSE).total_seconds()
 
 
 def _is_busy(response: httpx2.Response) -> bool:

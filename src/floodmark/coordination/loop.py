@@ -1,14 +1,14 @@
 """The one loop: it owns interval, jitter, wake-ups, failures and cancellation, so that services are only a step."""
 
-import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from floodmark.observability.events import Events, StepFailed
+from floodmark.rules.backoff import backoff
 
 from .signals.port import Bell
 
-_LONGEST_PAUSE_SECONDS = 15.0
+_PAUSE, _SHORTEST_CAP, _LONGEST_CAP = timedelta(seconds=0.5), timedelta(seconds=0.2), timedelta(seconds=15)
 
 
 # Returns how long until it wants to be called again; None for the usual interval.
@@ -47,8 +47,8 @@ class Loop:
                 failures += 1
                 self._events.emit(StepFailed(step=self.name, error=f"{type(error).__name__}: {error}"))
                 # Never longer than usual: a heartbeat or a leader that rests too long has lost what it holds.
-                longest = min(_LONGEST_PAUSE_SECONDS, 0.25 * 2**failures, max(0.2, self._interval.total_seconds()))
-                pause = timedelta(seconds=random.uniform(0.1, longest))  # noqa: S311 - jitter, not a secret
+                longest = min(_LONGEST_CAP, max(_SHORTEST_CAP, self._interval))
+                pause = backoff(failures, base=_PAUSE, longest=longest)
             if not self._stopping:
                 await self._bell.wait(max(pause, timedelta()))
 

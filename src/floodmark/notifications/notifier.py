@@ -17,6 +17,7 @@ from floodmark.model.notification_kinds import Kind
 from floodmark.observability.events import Events, NotificationSent
 from floodmark.outbound.client import Http
 from floodmark.process.failpoints import NOTIFY_POINT, failpoint
+from floodmark.rules.backoff import backoff_bound
 from floodmark.store.staleness import StaleJob
 
 from .deciding import Letter, Pace, Pending, Seen, Standing, Told, begin, copy_of, decide, looks_from, written_down
@@ -176,7 +177,8 @@ class Notifier:
             message=pending.message.title,
             error=str(error),
         )
-        rest = max(min(_FIRST_REST * 2 ** (attempts - 1), _LONGEST_REST), error.after or timedelta())
+        # Without jitter: only the leader sends.
+        rest = max(backoff_bound(attempts, base=_FIRST_REST, longest=_LONGEST_REST), error.after or timedelta())
         if error.is_gone:
             rest = _REST_WHEN_GONE
         now = await self._noticing.now()

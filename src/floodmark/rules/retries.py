@@ -10,12 +10,14 @@ from floodmark.model.execution import Lease
 from floodmark.model.outcome import Dead, Outcome, Retry
 from floodmark.security.masking import mask_text
 
+from .backoff import backoff
+
 _HOPELESS = (Permanent, Gone, AccountLost, InvalidInput)
 _TRACEBACK_CHARACTERS = 4000
 
 
 class Retries:
-    """Retries with full jitter: a random pause up to a bound that doubles with each attempt."""
+    """Decides what follows a failed attempt: a retry after a `backoff`, or death."""
 
     def __init__(self, *, base: timedelta, longest: timedelta, chance: random.Random | None = None) -> None:
         self._base, self._longest = base, longest
@@ -28,12 +30,8 @@ class Retries:
             pause = isinstance(error, Gone | AccountLost | TargetDenied)
             in_a_row = error.pauses_after if isinstance(error, TargetDenied) else 1
             return Dead(error=text, details=details, pause=pause, in_a_row=in_a_row, kept=kept)
-        return Retry(after=self.pause(lease.attempt), error=text, details=details, kept=kept)
-
-    def pause(self, attempt: int) -> timedelta:
-        """How long to wait after the given attempt."""
-        bound = min(self._longest.total_seconds(), self._base.total_seconds() * 2.0 ** min(attempt - 1, 30))
-        return timedelta(seconds=self._chance.uniform(0, bound))
+        after = backoff(lease.attempt, base=self._base, longest=self._longest, chance=self._chance)
+        return Retry(after=after, error=text, details=details, kept=kept)
 
 
 def describe(error: BaseException) -> str:

@@ -25,6 +25,7 @@ from floodmark.operations.health import health_of, readiness_of
 from floodmark.outbound.push import is_pushed, is_scraped, pushing, require_gateway
 from floodmark.process.eventloop import stopped_by_signals
 from floodmark.process.forced_exit import MARGIN, Watchdog
+from floodmark.rules.backoff import backoff
 from floodmark.settings import Settings
 from floodmark.wiring.resources import PROCESS_NAME, Resources, new_name, open_resources
 
@@ -34,7 +35,7 @@ from .roles import death_watch, politely
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 # A process that lived this long was well: the next pause is short again.
 _WELL_SECONDS = 60.0
-_LONGEST_PAUSE_SECONDS = 30.0
+_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(seconds=30)
 # What a process may take beyond its own grace before it is killed; it should have left by itself by then.
 _PATIENCE = MARGIN + timedelta(seconds=1)
 
@@ -96,7 +97,7 @@ class Supervisor:
                 await asyncio.gather(*(self._keep_running(parts, place) for place in range(self._count)))
 
     async def _keep_running(self, parts: Resources, place: int) -> None:
-        pause, log = 0.0, structlog.get_logger()
+        deaths, log = 0, structlog.get_logger()
         while not self._stop.is_set():
             began = time.monotonic()
             name = new_name(self._settings)
@@ -107,9 +108,10 @@ class Supervisor:
             if self._stop.is_set():
                 return
             is_well = time.monotonic() - began > _WELL_SECONDS
-            pause = 1.0 if is_well or not pause else min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            deaths = 1 if is_well else deaths + 1
+            pause = backoff(deaths, base=_PAUSE, longest=_LONGEST_PAUSE).total_seconds()
             self.restarts += 1
-            log.error("worker process died", place=place, code=code, again_in_seconds=pause)
+            log.error("worker process died", place=place, code=code, again_in_seconds=round(pause, 3))
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), pause)
 

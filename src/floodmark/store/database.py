@@ -6,7 +6,6 @@ SQLite: readers through SQLAlchemy; all writing goes one at a time, hot steps on
 
 import asyncio
 import os
-import random
 import sqlite3
 import stat
 import time
@@ -27,6 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from floodmark.errors import InvalidInput, Unavailable, Unreachable
 from floodmark.model.strict_json import read_stored_json
 from floodmark.observability.events import Events, StoreRetried
+from floodmark.rules.backoff import backoff
 
 from .local_disk import require_local
 from .postgres_connection import LONG_WORK, USUAL_STEP, Connection, PostgresConnector
@@ -81,6 +81,7 @@ _DISCONNECTED = (
     OSError,
 )
 _ATTEMPTS = 4
+_PAUSE, _LONGEST_PAUSE = timedelta(seconds=0.5), timedelta(seconds=3)
 # A hot connection that nobody has needed for this long is closed.
 _IDLE_SECONDS = 300.0
 
@@ -278,7 +279,7 @@ class PostgresDatabase(Database):
             try:
                 return await self._once(work)
             except (*_ROLLED_BACK, *_DISCONNECTED) as error:
-                pause = random.uniform(0, 0.1 * 3**attempt)  # noqa: S311 - jitter, not a secret
+                pause = backoff(attempt, base=_PAUSE, longest=_LONGEST_PAUSE).total_seconds()
                 if attempt == _ATTEMPTS or time.monotonic() + pause > last_start:
                     raise
                 self._events.emit(StoreRetried(operation=step, reason=type(error).__name__))

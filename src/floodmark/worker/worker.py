@@ -20,12 +20,15 @@ from floodmark.observability.events import (
 from floodmark.observability.tracing import Tracing, trace_id_of
 from floodmark.process.failpoints import failpoint
 from floodmark.queue.port import Consumer
+from floodmark.rules.backoff import backoff
 from floodmark.store.port import Settlement
 from floodmark.store.settling import state_of
 
 from .executor import Executor, Interrupt
 
 _WAIT = timedelta(seconds=1)
+# After a failure of the queue or the store.
+_PAUSE, _LONGEST_PAUSE = timedelta(seconds=0.4), timedelta(seconds=5)
 # Leases fetched ahead are worth it only if they start within this time; otherwise another worker should have them.
 _AHEAD_SECONDS = 0.1
 _GATHER_SECONDS, _GATHER_TIMES = 0.001, 10
@@ -141,7 +144,7 @@ class Worker:
             except Exception as error:  # noqa: BLE001 - a worker outlives any trouble of its stores; it is reported
                 failures += 1
                 self._events.emit(StepFailed(step="lease", error=f"{type(error).__name__}: {error}"))
-                await asyncio.sleep(min(5.0, 0.1 * 2**failures))
+                await asyncio.sleep(_pause_after(failures))
                 continue
             if leases:
                 failpoint("lease.claimed")
@@ -245,7 +248,7 @@ class Worker:
                 failures += 1
                 self._ended = batch + self._ended
                 self._events.emit(StepFailed(step="settle", error=f"{type(error).__name__}: {error}"))
-                await asyncio.sleep(min(5.0, 0.1 * 2**failures))
+                await asyncio.sleep(_pause_after(failures))
 
     async def _gather(self) -> None:
         """While more is waiting to start, or on its way, more outcomes are moments away: one write for all of them."""
@@ -282,3 +285,7 @@ class Worker:
                 )
             )
         self._events.emit(SlotsChanged(self.slots, self._busy))
+
+
+def _pause_after(failures: int) -> float:
+    return backoff(failures, base=_PAUSE, longest=_LONGEST_PAUSE).total_seconds()

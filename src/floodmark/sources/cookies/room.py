@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import timedelta
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, cast
@@ -21,6 +22,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from playwright.async_api import Browser, BrowserContext, Error, Page, Request, Response
 from playwright.async_api import TimeoutError as TookTooLong
+
+from floodmark.rules.backoff import backoff
 
 from .blocked import why_blocked
 from .findings import COMPLETE, Area, Contact, Cookie, Phase, PhaseFound, Stored, Visit
@@ -32,7 +35,7 @@ from .purposes import known_as
 _MOST_COOKIES, _MOST_KEYS, _MOST_HOSTS, _MOST_FRAMES = 2000, 2000, 500, 50
 _PICTURE_MS, _LOOK_SECONDS = 10_000.0, 5.0
 _QUIET_SECONDS, _LONGEST_NOISE_SECONDS, _LISTEN_SECONDS = 0.5, 5.0, 0.05
-_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 5.0
+_PAUSE, _LONGEST_PAUSE = timedelta(seconds=0.5), timedelta(seconds=5)
 _VIEW = {"width": 1280, "height": 800}
 _LONGEST_ADDRESS = 500
 
@@ -167,7 +170,7 @@ class Room:
             visit = replace(await self._load(url, depth), tries=tries)
             if visit.result in (COMPLETE, "blocked page"):
                 break
-            await asyncio.sleep(min(_LONGEST_PAUSE_SECONDS, _PAUSE_SECONDS * 2 ** (tries - 1)))
+            await asyncio.sleep(backoff(tries, base=_PAUSE, longest=_LONGEST_PAUSE).total_seconds())
         self._visits.append(visit)
         return visit
 
