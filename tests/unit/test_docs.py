@@ -26,6 +26,7 @@ from markdown_it.token import Token
 from command_line import CommandLine, eventually
 from floodmark import Floodmark
 from floodmark.cli import app
+from floodmark.settings import keys
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -38,6 +39,13 @@ COMMAND = re.compile(
 PATH = re.compile(r"(?:src|tests|docs|deploy|bench)/(?!.*\.env)[\w./-]+")
 MODULE = re.compile(r"python3? -m (floodmark[\w.]*)")
 RUN = re.compile(r"run\.py ([a-z]+)")
+SETTING = re.compile(r"^(?:\$ )?(?:export )?([A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+)(?:=.*)?$", re.MULTILINE)
+# What looks like a setting of Floodmark, and belongs to the tests, to containers, or to other programs.
+OTHERS = {
+    *("FLOODMARK_CHAOS_SEED", "FLOODMARK_FAILPOINT", "FLOODMARK_IMAGE", "FLOODMARK_PULL", "FLOODMARK_TARGET"),
+    *("AUTH_KEY_DUPLICATED", "CRON_TZ", "FLOOD_WAIT", "RLIMIT_NOFILE", "SSL_CERT_FILE", "TELEGRAM_SESSION"),
+    *("OTEL_RESOURCE_ATTRIBUTES", "OTEL_SDK_DISABLED", "OTEL_TRACES_SAMPLER"),
+}
 # What a browser would load from another host, unlike a link that a reader may follow.
 LOADED = re.compile(r"""(?:src=|@import|url\(|<link\b[^>]*rel="[^>]*href=)["' ]*(?:https?:)?//[^"' )>]+""")
 ROOT_COMMAND: Any = typer.main.get_command(app)
@@ -150,10 +158,15 @@ def test_commands_and_options_exist() -> None:
 
 def _typed(page: Path) -> Iterator[str]:
     """What is typed after `floodmark`, in blocks and in the prose."""
-    blocks = [block.text for block in _blocks(page) if block.language in {"", "sh", "console"}]
-    inline = [token.content for token in _inline(page) if token.type == "code_inline"]
-    for line in "\n".join([*blocks, *inline]).splitlines():
+    for line in _shell(page).splitlines():
         yield from (found["typed"] for found in COMMAND.finditer(line))
+
+
+@cache
+def _shell(page: Path) -> str:
+    """What a reader may type or set: blocks in no other language, and code in the prose."""
+    blocks = [block.text for block in _blocks(page) if block.language in {"", "sh", "console"}]
+    return "\n".join([*blocks, *(token.content for token in _inline(page) if token.type == "code_inline")])
 
 
 def _fault(typed: str) -> str | None:
@@ -189,11 +202,15 @@ def test_paths_modules_and_commands_of_run_py_exist() -> None:
     def missing(page: Path) -> Iterator[str]:
         inline = [token.content for token in _inline(page) if token.type == "code_inline"]
         yield from (one for one in inline if PATH.fullmatch(one) and not (ROOT / one).exists())
-        text = "\n".join([*inline, *(block.text for block in _blocks(page))])
-        yield from (one for one in MODULE.findall(text) if importlib.util.find_spec(one) is None)
-        yield from (one for one in RUN.findall(text) if one not in commands)
+        yield from (one for one in MODULE.findall(_shell(page)) if importlib.util.find_spec(one) is None)
+        yield from (one for one in RUN.findall(_shell(page)) if one not in commands)
 
     assert _wrong(missing) == {}
+
+
+def test_settings_exist() -> None:
+    known = {*keys(), *OTHERS}
+    assert _wrong(lambda page: (name for name in SETTING.findall(_shell(page)) if name not in known)) == {}
 
 
 # What the pages show is what happens
