@@ -69,12 +69,12 @@ async def choose(context: BrowserContext, case: Case, kind: Kind) -> Banner:
     await page.route(re.compile(rf"{re.escape(START)}(\?.*)?$"), start)
     try:
         await page.goto(START)
-        await eventually(seen, within=30)
+        await eventually(seen)
         # A scan looks again as well: what has just appeared may not be complete.
         await asyncio.sleep(0.3)
         banner = await answer(page, await look_for(page, TOKEN), kind, TOKEN)
         assert banner.answered_at is not None, banner
-        await eventually(is_stored, within=30)
+        await eventually(is_stored)
         return banner
     finally:
         await page.close()

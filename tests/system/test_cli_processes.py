@@ -85,7 +85,7 @@ def test_a_second_signal_ends_it_at_once_and_nothing_is_lost(cli: CommandLine) -
             process.terminate()
             return process.poll() is not None
 
-        eventually(has_ended, within=60)
+        eventually(has_ended)
         assert process.returncode == 1
     [before] = cli.good("history", "slow", "--json").json
     assert before["state"] == "running"

@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 import pytest
 from redis.exceptions import RedisError
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from backends import opening
@@ -28,6 +28,7 @@ from floodmark.observability.events import Events
 from floodmark.process.forced_exit import MARGIN
 from floodmark.settings import Settings
 from floodmark.store.database import PostgresDatabase, open_database
+from floodmark.store.postgres_connection import PostgresConnector
 from floodmark.store.tables import job_executions
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import given_queued, rows_of, settle, take
@@ -254,3 +255,18 @@ def test_a_process_leaves_after_its_grace_whatever_hangs(
             process.wait(60)
             # Ending an interpreter takes a moment on a busy machine.
             assert time.monotonic() - asked < grace + MARGIN.total_seconds() + 3
+
+
+@pytest.mark.spec("G9")
+async def test_a_process_that_stood_still_keeps_its_connections(pg_url: str) -> None:
+    """The answer has arrived meanwhile: nobody has fallen silent."""
+    connector = PostgresConnector(make_url(pg_url), step=timedelta(seconds=1))
+    connection = await connector.connect()
+    asking = asyncio.create_task(connector.ping(connection))
+    await asyncio.sleep(0)
+    time.sleep(1)  # noqa: ASYNC251 - it stands still for twice as long as the answer may take
+    await asking
+
+    await asyncio.sleep(1)
+    assert await connection.fetchval("SELECT 1") == 1
+    await connector.close()

@@ -111,7 +111,7 @@ async def test_bad_params_of_a_run_are_refused_by_every_way_in(sqlite_url: str) 
         async def counted() -> bool:
             return (await triggers.show("/scan")).refusals == {"bad params": 1}
 
-        await eventually(counted, within=60)
+        await eventually(counted)
         intake = Intake(api.parts)
         message = Arrival(kind="channel", subject="content:new", body={"customPages": PASSWD})
         with pytest.raises(InvalidInput, match="scan cannot be run like that"):
@@ -161,7 +161,7 @@ async def test_what_sql_has_put_into_a_row_is_refused_by_the_worker(sqlite_url: 
         stop = asyncio.Event()
         working = asyncio.create_task(app.serve(port=0, stop=stop))
         try:
-            errors = await eventually(dead, within=60)
+            errors = await eventually(dead)
         finally:
             stop.set()
             await working

@@ -127,7 +127,7 @@ class Tracing:
     def fire(self, job: DueJob, execution_id: str, scheduled_for: datetime, now: datetime) -> Started:
         """An instant of a job is due. Every execution has a trace of its own, also when many are fired at once."""
         attributes: dict[str, Any] = {
-            "floodmark.model.job": job.name,
+            "floodmark.job": job.name,
             "floodmark.source": job.source,
             "floodmark.trigger": "schedule",
             "floodmark.execution_id": execution_id,
@@ -240,10 +240,10 @@ class Tracing:
 
     def _tell_outcome(self, span: "Span", outcome: Outcome | None) -> None:
         if outcome is None:
-            span.set_attribute("floodmark.model.outcome", "lost")
+            span.set_attribute("floodmark.outcome", "lost")
             self._otel.fail(span, "the lease has passed to another worker")
             return
-        span.set_attributes({"floodmark.model.outcome": type(outcome).__name__.lower(), **_counts(outcome.kept)})
+        span.set_attributes({"floodmark.outcome": type(outcome).__name__.lower(), **_counts(outcome.kept)})
         if isinstance(outcome, Snooze | Retry):
             span.set_attribute("floodmark.again_after_seconds", outcome.after.total_seconds())
         if isinstance(outcome, Retry | Dead):
@@ -287,7 +287,7 @@ def _endpoint(settings: "Settings") -> str | None:
 
 def _of_lease(lease: Lease) -> dict[str, Any]:
     return {
-        "floodmark.model.job": lease.job.name,
+        "floodmark.job": lease.job.name,
         "floodmark.source": lease.job.source,
         "floodmark.execution_id": lease.execution_id,
         "floodmark.attempt": lease.attempt,

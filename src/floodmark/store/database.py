@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +30,7 @@ from floodmark.observability.events import Events, StoreRetried
 from floodmark.rules.backoff import backoff
 
 from .local_disk import require_local
-from .postgres_connection import LONG_WORK, USUAL_STEP, Connection, PostgresConnector
+from .postgres_connection import LONG_WORK, USUAL_STEP, Connection, Deadline, PostgresConnector
 
 # Wait this long for SQLite's write lock before giving up: longer than any step of ours holds it.
 LOCK_TIMEOUT_SECONDS = 10
@@ -254,7 +255,7 @@ class PostgresDatabase(Database):
     async def _once(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         connection = await self._hot.take()
         step = self.connector.step.total_seconds()
-        timer = asyncio.get_running_loop().call_later(step, self.connector.give_up_on, connection)
+        timer = Deadline(step, partial(self.connector.give_up_on, connection))
         try:
             return await work(connection)
         except asyncio.CancelledError:

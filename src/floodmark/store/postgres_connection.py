@@ -11,8 +11,9 @@ the time that one step may take:
 
 import asyncio
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -30,6 +31,31 @@ _KEEPALIVE_PROBES = 3
 _STATEMENT_SHARE, _LOCK_SHARE, _IDLE_SHARE = 0.9, 0.8, 0.6
 # Connections that are idle have nothing left to say: this is for the farewell.
 _FAREWELL_SECONDS = 1.0
+# A timer that fires this late: the process stood still. It then has a moment to read what has arrived.
+_STOOD_STILL_SECONDS, _READING_SECONDS = 0.1, 0.25
+
+
+class Deadline:
+    """Calls `act` after some seconds, unless it is cancelled before.
+
+    A process that stood still itself, on a busy machine or after a pause, would blame the other side for it: then what
+    has arrived meanwhile is read first.
+    """
+
+    def __init__(self, seconds: float, act: Callable[[], None]) -> None:
+        self._loop, self._act = asyncio.get_running_loop(), act
+        self._due = self._loop.time() + seconds
+        self._timer = self._loop.call_later(seconds, self._fire)
+
+    def cancel(self) -> None:
+        """Let it pass."""
+        self._timer.cancel()
+
+    def _fire(self) -> None:
+        if self._loop.time() - self._due < _STOOD_STILL_SECONDS:
+            self._act()
+        else:
+            self._timer = self._loop.call_later(_READING_SECONDS, self._act)
 
 
 class PostgresConnector:
@@ -71,7 +97,7 @@ class PostgresConnector:
     async def ping(self, connection: Connection, within: timedelta | None = None) -> None:
         """Raise unless the server answers on it in time, by default in half the time of a step."""
         seconds = (within or self.step / 2).total_seconds()
-        timer = asyncio.get_running_loop().call_later(seconds, self.give_up_on, connection)
+        timer = Deadline(seconds, partial(self.give_up_on, connection))
         try:
             await connection.execute("SELECT 1")
         finally:
