@@ -32,7 +32,7 @@ from .trying import try_url
 from .upkeep import doctor, migrate, rotate_key, settings, workers
 
 _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "Begin": {"up": up, "demo": demo, "add": add, "try": try_url, "testing": testing},
+    "Getting started": {"up": up, "demo": demo, "add": add, "try": try_url, "testing": testing},
     "Jobs": {
         "ls": ls,
         "show": show,
@@ -48,7 +48,7 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "explain": explain,
         "triggers": triggers,
     },
-    "What happened": {
+    "History and status": {
         "top": top,
         "history": history,
         "logs": logs,
@@ -58,7 +58,7 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "limits": limits,
         "breakers": breakers,
     },
-    "What was collected": {
+    "Collected data": {
         "items": items,
         "events": events,
         "watermark": watermark,
@@ -66,7 +66,7 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "export": export,
         "fetch": fetch,
     },
-    "The installation": {
+    "Installation": {
         "accounts": accounts,
         "tokens": tokens,
         "audit": audit,

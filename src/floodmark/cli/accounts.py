@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from floodmark.sources.telegram.accounts import AccountRow, Added, Person
 
 
-AccountName = Annotated[str, typer.Argument(metavar="NAME", help="The name of an account.")]
+AccountName = Annotated[str, typer.Argument(metavar="NAME", help="Name of an account.")]
 
-accounts = typer.Typer(help="The accounts that Telegram channels are read with.")
+accounts = typer.Typer(help="Manage Telegram accounts.")
 
 
 @accounts.callback(invoke_without_command=True)
 def begin(context: typer.Context) -> None:
-    """The accounts that Telegram channels are read with."""
+    """Manage Telegram accounts."""
     if context.invoked_subcommand is None:
         ls(context)
 
@@ -41,7 +41,7 @@ def begin(context: typer.Context) -> None:
 def add(
     context: typer.Context,
     *,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it: letters, digits, and any of - _ .")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name: letters, digits, and any of - _ .")],
     phone: Annotated[str | None, typer.Option(metavar="NUMBER", help="Log in with this phone number.")] = None,
     session: Annotated[
         str | None,
@@ -52,24 +52,29 @@ def add(
         ),
     ] = None,
     api_id: Annotated[
-        int | None, typer.Option(min=1, help="Of your application at Telegram (default: TELEGRAM_API_ID).")
+        int | None, typer.Option(min=1, help="Id of your application at Telegram (default: TELEGRAM_API_ID).")
     ] = None,
-    api_hash: Annotated[str | None, typer.Option(help="Its hash (default: TELEGRAM_API_HASH).")] = None,
-    tenant: Annotated[str | None, typer.Option(help="Whose it is: posts carry it as tenant_id.")] = None,
-    user: Annotated[str | None, typer.Option(help="Whose it is: posts carry it as user_id.")] = None,
+    api_hash: Annotated[
+        str | None, typer.Option(help="Hash of your application at Telegram (default: TELEGRAM_API_HASH).")
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(help="Tenant that owns it; posts have it as tenant_id.")] = None,
+    user: Annotated[str | None, typer.Option(help="User who owns it; posts have it as user_id.")] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Log in anew under a name that is there; what is not given stays.")
+        bool,
+        typer.Option(
+            "--replace", help="Log in again under an existing name; options that are not given stay unchanged."
+        ),
     ] = False,
-    code: Annotated[str | None, typer.Option(help="The code, if it is known before it is asked for.")] = None,
+    code: Annotated[str | None, typer.Option(help="Login code, if already known.")] = None,
     no_check: Annotated[
-        bool, typer.Option("--no-check", help="Store a session without asking Telegram whether it works.")
+        bool, typer.Option("--no-check", help="Store a session without testing it with Telegram.")
     ] = False,
     server: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="A test server on this machine.", hidden=True)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add an account: log in by phone, or bring a session. It is encrypted before it is stored.
+    """Add an account: log in by phone, or provide a session. It is stored encrypted.
 
     floodmark accounts add reader1 --phone +4915112345678
     """
@@ -127,11 +132,11 @@ def _who(person: "Person") -> str:
 def ls(
     context: typer.Context,
     *,
-    after: Annotated[str | None, typer.Option(metavar="NAME", help="The page behind this account.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="How many.")] = 100,
+    after: Annotated[str | None, typer.Option(metavar="NAME", help="Start after this account.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number of entries.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """List the accounts: whose they are, whether they can be used, and who has their session open."""
+    """List accounts with owner, state, and the process that has the session open."""
     desk = Desk.of(context)
 
     found, now = desk.work(lambda office: office.accounts(after=after, limit=limit)), datetime.now(UTC)
@@ -164,10 +169,12 @@ def _row(row: "AccountRow", now: datetime) -> list[object]:
 def try_out(
     context: typer.Context,
     name: AccountName,
-    activate: Annotated[bool, typer.Option("--activate", help="Use it again, if it is parked and works.")] = False,
+    activate: Annotated[
+        bool, typer.Option("--activate", help="Activate the account if it is parked and works.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Connect with an account and ask Telegram who it is. Refused while a worker has its session open."""
+    """Test an account by connecting to Telegram. Refused while a worker has its session open."""
     desk = Desk.of(context)
 
     with desk.busy("asking Telegram who it is"):
@@ -192,11 +199,11 @@ def try_out(
 def rm(
     context: typer.Context,
     name: AccountName,
-    force: Annotated[bool, typer.Option("--force", help="Also while a process has its session open.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete it even if a process has its session open.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Forget an account and its session. Jobs that ask for it stay, and wait for another of this name."""
+    """Delete an account and its session. Jobs that name it stay and wait for a new account of this name."""
     desk = Desk.of(context)
 
     async def look(office: "Office") -> "tuple[AccountRow, list[str]]":

@@ -18,13 +18,13 @@ def audit(
     context: typer.Context,
     *,
     what: Annotated[
-        str | None, typer.Option("--object", metavar="KIND:NAME", help="Only of one thing, like job:news.")
+        str | None, typer.Option("--object", metavar="KIND:NAME", help="Only changes of this object, as in job:news.")
     ] = None,
-    before: Annotated[int | None, typer.Option(metavar="NUMBER", help="The page behind this entry.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="How many.")] = 50,
+    before: Annotated[int | None, typer.Option(metavar="NUMBER", help="Start after this entry.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number of entries.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Tell who changed what, newest first: by command, over the API, or by sync."""
+    """List the changes in the audit log, newest first: by command, API or sync."""
     desk = Desk.of(context)
     found = desk.work(lambda office: office.audit(what=what, before=before, limit=limit))
     now = datetime.now(UTC)

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 _MOST = 500
 _STYLES = {"closed": "green", "open": "bold red", "half-open": "yellow"}
 
-breakers = typer.Typer(help="Who is not called for a while, because calls have failed; close a breaker.")
+breakers = typer.Typer(help="List open circuit breakers and reset them.")
 
 
 @breakers.callback(invoke_without_command=True)
 def known(context: typer.Context, as_json: AsJson = False) -> None:
-    """Who is not called for a while, because calls have failed; close a breaker."""
+    """List open circuit breakers and reset them."""
     if context.invoked_subcommand is None:
         list_breakers(context, as_json=as_json)
 
@@ -64,12 +64,12 @@ def _next(row: "BreakerRow", now: datetime) -> str:
 @breakers.command("reset")
 def reset_breaker(
     context: typer.Context,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="As `floodmark breakers` shows it.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Key, as shown by `floodmark breakers`.")],
     as_json: AsJson = False,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Close a breaker: calls are made again at once. It opens again if they fail."""
+    """Close a circuit breaker: calls are made again at once. It opens again if they fail."""
     desk = Desk.of(context)
     found = picked(desk.work(lambda office: office.breakers(limit=_MOST)), key, "breaker")
     if go_ahead(desk, f"close the breaker {found.key}, which is {found.state}", dry_run=dry_run, yes=yes):

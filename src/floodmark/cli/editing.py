@@ -30,16 +30,16 @@ def edit(
     context: typer.Context,
     *,
     job: JobName,
-    target: Annotated[str | None, typer.Option(help="Collect this instead.")] = None,
-    account: Annotated[str | None, typer.Option(metavar="NAME", help="The account to collect with.")] = None,
+    target: Annotated[str | None, typer.Option(help="New target.")] = None,
+    account: Annotated[str | None, typer.Option(metavar="NAME", help="Account to collect with.")] = None,
     clear: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD", help=f"Empty a field: {', '.join(_CLEARABLE)}; can be repeated."),
+        typer.Option(metavar="FIELD", help=f"Clear a field: {', '.join(_CLEARABLE)}; can be repeated."),
     ] = None,
     dry_run: DryRun = False,
     options: JobOptions,
 ) -> None:
-    """Change a job. What you do not name stays as it is; `--param NAME=null` removes a parameter.
+    """Change a job. Fields that are not named stay unchanged; `--param NAME=null` removes a parameter.
 
     floodmark edit news --every 2m --priority high
     """
@@ -68,12 +68,12 @@ def edit(
 
 
 def enable(context: typer.Context, job: JobName, as_json: AsJson = False) -> None:
-    """Switch the schedule of a job on."""
+    """Enable the schedule of a job."""
     _switch(Desk.of(context), job, is_on=True, as_json=as_json)
 
 
 def disable(context: typer.Context, job: JobName, as_json: AsJson = False) -> None:
-    """Switch the schedule of a job off. It still runs when asked to; `pause` stops that too."""
+    """Disable the schedule of a job. It can still be run manually; `pause` prevents that too."""
     _switch(Desk.of(context), job, is_on=False, as_json=as_json)
 
 

@@ -13,15 +13,15 @@ from .root import AsJson, Desk
 from .showing import counted, json, plain, print_json, short
 
 Out = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Where the files go (default: ARTIFACTS_DIR).", show_default=False)
+    Path | None, typer.Option(metavar="DIR", help="Folder of the files (default: ARTIFACTS_DIR).", show_default=False)
 ]
 
-export = typer.Typer(help="Write what was collected into files.")
+export = typer.Typer(help="Export collected data.")
 
 
 @export.callback(invoke_without_command=True)
 def begin(context: typer.Context) -> None:
-    """Write what was collected into files."""
+    """Export collected data."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), nl=False)
 
@@ -31,13 +31,13 @@ def export_files(
     context: typer.Context,
     *,
     out: Out = None,
-    job: Annotated[str | None, typer.Option(metavar="JOB", help="Only what this job collects.")] = None,
-    stream: Annotated[str | None, typer.Option(metavar="STREAM", help="Only this stream.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="DATE", help="From this day on, as in 2026-01-31 (UTC).")] = None,
-    until: Annotated[str | None, typer.Option(metavar="DATE", help="Up to this day, and with it.")] = None,
+    job: Annotated[str | None, typer.Option(metavar="JOB", help="Only items of this job.")] = None,
+    stream: Annotated[str | None, typer.Option(metavar="STREAM", help="Only items of this stream.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="DATE", help="First day in UTC, as in 2026-01-31.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="DATE", help="Last day, included.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write one file for each chat and UTC day. What is unchanged is left alone, so it can be repeated at will."""
+    """Write one file per chat and UTC day. Unchanged files are not written, so the command can be repeated."""
     desk = Desk.of(context)
     first, last = days_between(since, until)
     if job is not None and stream is not None:
@@ -59,9 +59,9 @@ def export_files(
 @export.command("schema")
 def export_schema(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Which (default: list them).")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of a schema (default: list all).")] = None,
 ) -> None:
-    """Print a JSON Schema: of the files, or of an event that tells of a post."""
+    """Print a JSON Schema of the files or of an event about posts."""
     from floodmark.schemas import names, schema  # noqa: PLC0415 - read from the package when asked for
 
     desk = Desk.of(context)
@@ -76,18 +76,18 @@ def fetch(
     context: typer.Context,
     *,
     chats: Annotated[list[str], typer.Argument(metavar="@NAME...", help="Channels: @name, a t.me link, or a number.")],
-    day: Annotated[str, typer.Option("--date", metavar="DATE", help="The day, as in 2026-01-31 (UTC).")],
-    until: Annotated[str | None, typer.Option(metavar="DATE", help="All days up to this one, and with it.")] = None,
+    day: Annotated[str, typer.Option("--date", metavar="DATE", help="Day in UTC, as in 2026-01-31.")],
+    until: Annotated[str | None, typer.Option(metavar="DATE", help="Last day of a range, included.")] = None,
     out: Out = None,
-    account: Annotated[str | None, typer.Option(metavar="NAME", help="Who reads (default: any account).")] = None,
+    account: Annotated[str | None, typer.Option(metavar="NAME", help="Account to read with (default: any).")] = None,
     parallelism: Annotated[
-        int | None, typer.Option(min=1, max=64, help="Channels at the same time (default: PARALLELISM_MAX).")
+        int | None, typer.Option(min=1, max=64, help="Number of channels in parallel (default: PARALLELISM_MAX).")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read certain days of channels now, and write a file for each. Stopped, it goes on when typed again.
+    """Read certain days of channels now and write a file for each. Repeat the command to continue it.
 
-    Ends with exit code 1 after Telegram has not answered for FETCH_GIVE_UP_AFTER (5 minutes), or if a disk is full.
+    Ends with exit code 1 after Telegram has not responded for FETCH_GIVE_UP_AFTER (5 minutes), or if a disk is full.
     """
     desk = Desk.of(context)
     folder = folder_for(desk, out)

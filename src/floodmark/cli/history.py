@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 _ID_SHOWN = 13
 # Start and length of an attempt are read from two clocks.
 _ROUNDING_SECONDS = 0.5
-JobFilter = Annotated[str | None, typer.Argument(metavar="JOB", help="Only of this job.")]
+JobFilter = Annotated[str | None, typer.Argument(metavar="JOB", help="Only executions of this job.")]
 
-dlq = typer.Typer(help="Executions that failed for good: look at them, retry them, drop them.")
+dlq = typer.Typer(help="List, retry and drop dead letters.")
 
 
 def history(
@@ -44,12 +44,14 @@ def history(
         list[State] | None,
         typer.Option(metavar="STATE", help=f"Only {', '.join(State)}; can be repeated."),
     ] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only of the last 24h, 7d, ...")] = None,
-    execution: Annotated[str | None, typer.Option("--id", metavar="ID", help="One execution in full.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 20,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only executions of the last 24h, 7d, ...")] = None,
+    execution: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Show this execution with all details.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of entries.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List what ran, newest first."""
+    """List executions, newest first."""
     desk = Desk.of(context)
     if execution is not None:
         return _one(desk, execution, as_json=as_json)
@@ -189,10 +191,10 @@ def stats(
     context: typer.Context,
     *,
     job: JobFilter = None,
-    days: Annotated[float, typer.Option(min=0, help="How far to look back.")] = 7,
+    days: Annotated[float, typer.Option(min=0, help="Number of days to look back.")] = 7,
     as_json: AsJson = False,
 ) -> None:
-    """Count what ran, how often it went well, and how long it took."""
+    """Show statistics of executions: number, success rate and duration."""
     desk = Desk.of(context)
 
     told = desk.work(lambda office: office.statistics(days, job))
@@ -222,12 +224,12 @@ def stats(
 def cleanup(
     context: typer.Context,
     *,
-    days: Annotated[float, typer.Option(min=0, max=3650, help="Older than this many days.")] = 90,
+    days: Annotated[float, typer.Option(min=0, max=3650, help="Delete executions older than this many days.")] = 90,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete old executions from the history. HISTORY_KEEP_DAYS does it by itself.
+    """Delete old executions from the history. HISTORY_KEEP_DAYS does this automatically.
 
     floodmark cleanup --days 30 --yes
     """
@@ -240,7 +242,7 @@ def cleanup(
     return None
 
 
-GroupOption = Annotated[str | None, typer.Option(metavar="MARK", help="Only this group of `floodmark dlq`.")]
+GroupOption = Annotated[str | None, typer.Option(metavar="MARK", help="Only this group, as shown by `floodmark dlq`.")]
 LetterIds = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="This execution; can be repeated.")]
 All = Annotated[bool, typer.Option("--all", help="All of them.")]
 
@@ -252,7 +254,7 @@ def mark(fingerprint: str) -> str:
 
 @dlq.callback(invoke_without_command=True)
 def letters(context: typer.Context) -> None:
-    """Executions that failed for good: look at them, retry them, drop them."""
+    """List, retry and drop dead letters."""
     if context.invoked_subcommand is None:
         list_letters(context)
 
@@ -262,11 +264,11 @@ def list_letters(
     context: typer.Context,
     *,
     job: JobFilter = None,
-    each: Annotated[bool, typer.Option("--each", help="Every execution instead of groups by error.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="How many, with --each.")] = 50,
+    each: Annotated[bool, typer.Option("--each", help="List each execution instead of groups by error.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number of entries, with --each.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List them by error, the most frequent first."""
+    """List dead letters by error, the most frequent first."""
     desk = Desk.of(context)
 
     async def look(office: "Office") -> "tuple[list[Group], list[Execution]]":
@@ -307,7 +309,7 @@ def retry_letters(
     everything: All = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Run them again, with all attempts ahead of them."""
+    """Run dead letters again, with all attempts."""
     desk = Desk.of(context)
     found = desk.work(lambda office: _chosen(office, job, group, ids, everything=everything))
     if go_ahead(desk, f"retry {_described(found)}", dry_run=dry_run, yes=True):
@@ -326,7 +328,7 @@ def drop_letters(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Take them off the list; they stay in the history as cancelled."""
+    """Drop dead letters; they stay in the history as cancelled."""
     desk = Desk.of(context)
     found = desk.work(lambda office: _chosen(office, job, group, ids, everything=everything))
     if go_ahead(desk, f"drop {_described(found)}", dry_run=dry_run, yes=yes):

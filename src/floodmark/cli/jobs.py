@@ -32,28 +32,28 @@ _WIDE, _NARROW_NAME, _NARROW_WHEN = 110, 22, 17
 def ls(
     context: typer.Context,
     *,
-    text: Annotated[str | None, typer.Argument(help="Part of a name, target, URL or domain.")] = None,
-    source: Annotated[str | None, typer.Option(help="Only of this source.")] = None,
-    tag: Annotated[str | None, typer.Option(help="Only with this tag.")] = None,
-    domain: Annotated[str | None, typer.Option(help="Only of this domain.")] = None,
-    priority: Annotated[str | None, typer.Option(help="Only high, normal or low.")] = None,
+    text: Annotated[str | None, typer.Argument(help="Match a part of the name, target, URL or domain.")] = None,
+    source: Annotated[str | None, typer.Option(help="Only jobs of this source.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Only jobs with this tag.")] = None,
+    domain: Annotated[str | None, typer.Option(help="Only jobs of this domain.")] = None,
+    priority: Annotated[str | None, typer.Option(help="Only jobs of this priority: high, normal or low.")] = None,
     paused: Annotated[
-        bool | None, typer.Option("--paused/--not-paused", help="Only paused ones, or the others.")
+        bool | None, typer.Option("--paused/--not-paused", help="Only paused jobs, or only others.")
     ] = None,
     enabled: Annotated[
-        bool | None, typer.Option("--enabled/--disabled", help="Only with their schedule on, or off.")
+        bool | None, typer.Option("--enabled/--disabled", help="Only jobs with an enabled schedule, or a disabled one.")
     ] = None,
     stale: Annotated[
         bool | None,
         typer.Option(
-            "--stale/--fresh", help="Only those not read to their end for much longer than usual, or the others."
+            "--stale/--fresh", help="Only jobs not read completely for much longer than usual, or only others."
         ),
     ] = None,
-    after: Annotated[str | None, typer.Option(metavar="NAME", help="The page behind this job.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=_MOST_AT_ONCE, help="How many.")] = 100,
+    after: Annotated[str | None, typer.Option(metavar="NAME", help="Start after this job.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=_MOST_AT_ONCE, help="Maximum number of entries.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """List the jobs: when each runs next, and how it went last."""
+    """List jobs with their next run and last result."""
     desk = Desk.of(context)
     wanted: dict[str, Any] = {
         "source": source,
@@ -127,10 +127,10 @@ def show(
     context: typer.Context,
     *,
     job: JobName,
-    last: Annotated[int, typer.Option(min=1, max=100, help="How many executions.")] = 5,
+    last: Annotated[int, typer.Option(min=1, max=100, help="Number of executions.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Everything about one job: its schedule, how far it is collected, its last runs, and what it waits for."""
+    """Show a job: its schedule, watermark, last runs, and what it waits for."""
     desk = Desk.of(context)
 
     async def work(office: "Office") -> dict[str, Any]:
@@ -205,7 +205,7 @@ def _details(told: dict[str, Any], runs: list[datetime], now: datetime) -> list[
 
 
 def explain(context: typer.Context, job: JobName, as_json: AsJson = False) -> None:
-    """Say in one sentence why a job is not running, and until when."""
+    """Explain in one sentence why a job is not running, and until when."""
     desk = Desk.of(context)
 
     async def work(office: "Office") -> "tuple[Job, Explanation]":
@@ -221,9 +221,9 @@ def explain(context: typer.Context, job: JobName, as_json: AsJson = False) -> No
 def pause(
     context: typer.Context,
     job: JobName,
-    reason: Annotated[str | None, typer.Option(help="Shown to whoever asks why.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Reason, shown by other commands.")] = None,
 ) -> None:
-    """Let nothing of a job start until it is resumed."""
+    """Pause a job: none of its executions start until it is resumed."""
     desk = Desk.of(context)
     found = desk.work(lambda office: office.pause_job(job, reason))
     desk.out.print(f"[yellow]Paused[/] [bold]{plain(found.name)}[/]", highlight=False)
@@ -231,7 +231,7 @@ def pause(
 
 
 def resume(context: typer.Context, job: JobName) -> None:
-    """Undo a pause."""
+    """Resume a paused job."""
     desk = Desk.of(context)
 
     async def work(office: "Office") -> "tuple[Job, Explanation]":
@@ -243,7 +243,7 @@ def resume(context: typer.Context, job: JobName) -> None:
 
 
 def cancel(context: typer.Context, job: JobName, dry_run: DryRun = False, yes: Yes = False) -> None:
-    """End the unfinished executions of a job. Its schedule goes on."""
+    """Cancel the unfinished executions of a job. Its schedule continues."""
     desk = Desk.of(context)
 
     async def look(office: "Office") -> tuple[Job, list[Execution]]:

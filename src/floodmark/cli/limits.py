@@ -11,23 +11,23 @@ from .root import AsJson, Desk, DryRun, Yes
 from .showing import plain, print_json, safe, short, table
 from .times import both
 
-Past = Annotated[bool, typer.Option("--past", help="Also those that are over.")]
+Past = Annotated[bool, typer.Option("--past", help="Include limits that have ended.")]
 
 _MOST = 500
 
-limits = typer.Typer(help="What has to wait, for the whole fleet, and until when; lift a limit.")
+limits = typer.Typer(help="List and clear the rate limits of the fleet.")
 
 
 @limits.callback(invoke_without_command=True)
 def holding(context: typer.Context, past: Past = False, as_json: AsJson = False) -> None:
-    """What has to wait, for the whole fleet, and until when; lift a limit."""
+    """List and clear the rate limits of the fleet."""
     if context.invoked_subcommand is None:
         list_limits(context, past=past, as_json=as_json)
 
 
 @limits.command("ls")
 def list_limits(context: typer.Context, past: Past = False, as_json: AsJson = False) -> None:
-    """List the limits that hold."""
+    """List active rate limits."""
     desk = Desk.of(context)
 
     found, now = desk.work(lambda office: office.limits(with_past=past)), datetime.now(UTC)
@@ -53,12 +53,12 @@ def list_limits(context: typer.Context, past: Past = False, as_json: AsJson = Fa
 @limits.command("clear")
 def clear_limit(
     context: typer.Context,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="As `floodmark limits` shows it.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Key, as shown by `floodmark limits`.")],
     as_json: AsJson = False,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Lift a limit, and the pace that follows it. Whoever set it may set it again, for longer."""
+    """Clear a rate limit and its reduced pace. The next rate-limit response may set it again."""
     desk = Desk.of(context)
     found = picked(desk.work(lambda office: office.limits(with_past=True, limit=_MOST)), key, "limit")
     now = datetime.now(UTC)

@@ -117,18 +117,16 @@ def page_of(executions: "Sequence[Execution]", oldest: str) -> "list[Execution]"
 def logs(
     context: typer.Context,
     *,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Name or id of a job; also of one that is gone.")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay, and print what happens as it does.")] = False,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Name or id of a job, also of a deleted one.")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep running and print new events.")] = False,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Of the last 1h, 7d, ... (default: the last executions).")
+        str | None, typer.Option(metavar="TIME", help="Only the last 1h, 7d, ... (default: the last executions).")
     ] = None,
-    level: Annotated[
-        str, typer.Option(metavar="LEVEL", help=f"The least important to print: {', '.join(LEVELS)}.")
-    ] = "info",
-    limit: Annotated[int, typer.Option(min=1, max=_EXECUTIONS, help="Of how many executions, without --since.")] = 20,
+    level: Annotated[str, typer.Option(metavar="LEVEL", help=f"Lowest level to print: {', '.join(LEVELS)}.")] = "info",
+    limit: Annotated[int, typer.Option(min=1, max=_EXECUTIONS, help="Number of executions, without --since.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what happened to a job, in order: when it started, what it kept, why it waited, how it failed and ended."""
+    """Show the events of a job in order: starts, stored items, waits, failures and ends."""
     desk, least = Desk.of(context), _level(level)
     back = duration(since)
     oldest = "" if back is None else floor_id(datetime.now(UTC) - back)

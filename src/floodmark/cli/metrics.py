@@ -9,21 +9,23 @@ from rich.text import Text
 from .root import AsJson, Desk
 from .showing import plain, print_json, table
 
-metrics = typer.Typer(help="Which metrics there are, what they say, and who sets them.")
+metrics = typer.Typer(help="List the metrics.")
 
-Only = Annotated[str | None, typer.Argument(metavar="WORD", help="Only those with this in their name or chapter.")]
+Only = Annotated[
+    str | None, typer.Argument(metavar="WORD", help="Only metrics with this text in their name or chapter.")
+]
 
 
 @metrics.callback(invoke_without_command=True)
 def described(context: typer.Context, as_json: AsJson = False) -> None:
-    """Which metrics there are, what they say, and who sets them."""
+    """List the metrics."""
     if context.invoked_subcommand is None:
         list_metrics(context, as_json=as_json)
 
 
 @metrics.command("list")
 def list_metrics(context: typer.Context, word: Only = None, as_json: AsJson = False) -> None:
-    """List every metric: its type, its labels, what it says, and who sets it. Labels in italics can grow."""
+    """List all metrics with type, labels, meaning and role. Labels in italics have no fixed set of values."""
     desk = Desk.of(context)
     from floodmark.observability.metrics.catalogue import CHAPTERS, Chapter, Described  # noqa: PLC0415 - nobody else needs it
 

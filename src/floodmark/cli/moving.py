@@ -32,15 +32,17 @@ _COMPARE = "Compare first: floodmark shadow start. Take them over with: floodmar
 _TAKEN = "They are scheduled here from now on: take them away from the old scheduler."
 _LARGEST_FILE = 1_000_000
 
-Tags = Annotated[list[str] | None, typer.Option("--tag", help="A tag for each of the jobs; can be repeated.")]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="Tag for the jobs; can be repeated.")]
 TakeOver = Annotated[
     bool,
-    typer.Option("--take-over", help="Schedule them here at once; else they stay the old scheduler's, to be compared."),
+    typer.Option(
+        "--take-over", help="Let Floodmark schedule them at once; default: they still belong to the old scheduler."
+    ),
 ]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Import the others when some cannot be imported.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip jobs that cannot be imported.")]
 
-shadow = typer.Typer(help="See what Floodmark would do with the jobs of an older scheduler.")
-importing = typer.Typer(help="Bring jobs over from another scheduler.", no_args_is_help=True)
+shadow = typer.Typer(help="Compare Floodmark with an older scheduler without firing its jobs.")
+importing = typer.Typer(help="Import jobs from another scheduler.", no_args_is_help=True)
 
 
 @shadow.callback(invoke_without_command=True)
@@ -52,7 +54,7 @@ def begin(context: typer.Context) -> None:
 
 @shadow.command()
 def status(context: typer.Context, as_json: AsJson = False) -> None:
-    """Tell whether it is on, and how far it is."""
+    """Show whether the shadow is on, and its progress."""
     desk = Desk.of(context)
     told = desk.work(lambda office: _verbs(office).status())
     return print_json(told) if as_json else _show_status(desk, told)
@@ -64,11 +66,11 @@ def start(
     *,
     back: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Begin so long ago, as if the jobs had always been as they are: 24h."),
+        typer.Option(metavar="TIME", help="Start this long ago, with the current schedules: 24h."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Record what Floodmark would fire for them. Nothing is fired."""
+    """Start to record what Floodmark would fire for the jobs of the older scheduler. Nothing is fired."""
     desk = Desk.of(context)
     ago = duration(back)
     told = desk.work(lambda office: _verbs(office).start(ago) if ago else _verbs(office).start())
@@ -80,7 +82,7 @@ def start(
 
 @shadow.command()
 def stop(context: typer.Context, *, dry_run: DryRun = False, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Record no more, and forget what was recorded."""
+    """Stop the shadow and delete its records."""
     desk = Desk.of(context)
     if go_ahead(desk, "stop the shadow and forget what it has recorded", dry_run=dry_run, yes=yes):
         told = desk.work(lambda office: _verbs(office).stop())
@@ -92,7 +94,7 @@ def stop(context: typer.Context, *, dry_run: DryRun = False, yes: Yes = False, a
 
 @shadow.command()
 def step(context: typer.Context, as_json: AsJson = False) -> None:
-    """Record up to now, without waiting for the scheduler to do it."""
+    """Record instants up to now, without waiting for the scheduler."""
     desk = Desk.of(context)
     with desk.busy("Recording"):
         told = desk.work(lambda office: _verbs(office).step())
@@ -106,23 +108,25 @@ def report(
     context: typer.Context,
     *,
     jobs: Annotated[list[str] | None, typer.Argument(metavar="JOB...", help="Only these jobs.")] = None,
-    hours: Annotated[float, typer.Option(min=0.01, max=_WEEK_HOURS, help="How far back.")] = 24,
+    hours: Annotated[float, typer.Option(min=0.01, max=_WEEK_HOURS, help="Number of hours to look back.")] = 24,
     tolerance: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="How far a run may be from its instant (default: a minute, or less)."),
+        typer.Option(
+            metavar="TIME", help="Maximum distance between a run and its instant (default: a minute, or less)."
+        ),
     ] = None,
     table_name: Annotated[
-        str, typer.Option("--table", metavar="TABLE", help="Where the old scheduler records its runs.")
+        str, typer.Option("--table", metavar="TABLE", help="Table of the old scheduler's runs.")
     ] = "job_executions",
     job_column: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Its column with the name or id of a job.")
+        str, typer.Option(metavar="COLUMN", help="Column with the name or id of the job.")
     ] = "job_id",
     time_column: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Its column with the time of a run.")
+        str, typer.Option(metavar="COLUMN", help="Column with the time of the run.")
     ] = "scheduled_for",
     as_json: AsJson = False,
 ) -> None:
-    """Compare with what the old scheduler recorded. The exit code is 1 when something differs.
+    """Compare the shadow with the runs of the old scheduler. The exit code is 1 if something differs.
 
     floodmark shadow report --hours 48
 
@@ -224,14 +228,14 @@ def migrate_jobs(
     *,
     jobs: Annotated[list[str] | None, typer.Argument(metavar="JOB...", help="Names or ids.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
-    tag: Annotated[str | None, typer.Option(help="Those with this tag.")] = None,
-    domain: Annotated[str | None, typer.Option(help="Those of this domain.")] = None,
-    back: Annotated[bool, typer.Option("--back", help="Give them back to the old scheduler.")] = False,
+    tag: Annotated[str | None, typer.Option(help="Jobs with this tag.")] = None,
+    domain: Annotated[str | None, typer.Option(help="Jobs of this domain.")] = None,
+    back: Annotated[bool, typer.Option("--back", help="Move them back to the old scheduler.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take jobs over from an older scheduler (scheduler_version 1 to 2), or give them back; all or none of them.
+    """Move jobs from an older scheduler to Floodmark (scheduler_version 1 to 2), or back; all or none of them.
 
     floodmark migrate-jobs --tag news --dry-run
     """
@@ -290,23 +294,23 @@ def crontab(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A crontab file.")],
     target: Annotated[
         str,
-        typer.Option(metavar="MODULE:NAME", help="Your function that runs a command; it gets it as `command`."),
+        typer.Option(metavar="MODULE:NAME", help="Your function that runs a command line, which it gets as `command`."),
     ],
     system: Annotated[
         bool | None,
-        typer.Option("--system/--user", help="Whether lines name a user (default: if it lies in /etc)."),
+        typer.Option("--system/--user", help="Whether lines name a user (default: if the file is in /etc)."),
     ] = None,
     tz: Annotated[
-        str | None, typer.Option(metavar="ZONE", help="The clock of that machine (default: of this one).")
+        str | None, typer.Option(metavar="ZONE", help="Time zone of the crontab (default: that of this machine).")
     ] = None,
-    prefix: Annotated[str, typer.Option(help="What the names of the jobs begin with.")] = "cron",
+    prefix: Annotated[str, typer.Option(help="Prefix of the names of the jobs.")] = "cron",
     tag: Tags = None,
     take_over: TakeOver = False,
     skip_bad: SkipBad = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a job of each line of a crontab.
+    """Import a crontab: one job per line.
 
     floodmark import crontab /etc/cron.d/reports --target myapp.commands:run --dry-run
     """
@@ -334,9 +338,9 @@ def crontab(
 def from_apscheduler(
     context: typer.Context,
     *,
-    url: Annotated[str, typer.Argument(metavar="URL", help="The database of its SQLAlchemyJobStore.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Database of the SQLAlchemyJobStore.")],
     table_name: Annotated[
-        str, typer.Option("--table", metavar="TABLE", help="The table of the store.")
+        str, typer.Option("--table", metavar="TABLE", help="Table of the job store.")
     ] = "apscheduler_jobs",
     tag: Tags = None,
     take_over: TakeOver = False,
@@ -344,7 +348,7 @@ def from_apscheduler(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a job of each in a job store of APScheduler 3. Nothing that lies in the store is run.
+    """Import the jobs of an APScheduler 3 job store. No code of the store is run.
 
     floodmark import apscheduler sqlite:///jobs.sqlite --dry-run
     """
@@ -379,17 +383,17 @@ def from_celery(
         str,
         typer.Argument(
             metavar="SCHEDULE",
-            help="module:beat_schedule, a .json file with one, or the file that beat writes (celerybeat-schedule).",
+            help="module:beat_schedule, a .json file with one, or the schedule file of beat (celerybeat-schedule).",
         ),
     ],
-    tz: Annotated[str, typer.Option(metavar="ZONE", help="The `timezone` of the Celery app.")] = "UTC",
+    tz: Annotated[str, typer.Option(metavar="ZONE", help="`timezone` of the Celery app.")] = "UTC",
     tag: Tags = None,
     take_over: TakeOver = False,
     skip_bad: SkipBad = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a job of each entry of Celery beat, which calls the function of its task.
+    """Import the schedule of Celery beat: one job per entry, which calls the function of its task.
 
     floodmark import celery myapp.celeryconfig:beat_schedule --tz Europe/Berlin --dry-run
     """

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from floodmark.notifications.port import Channel, Message
     from floodmark.settings import Settings
 
-notify = typer.Typer(help="Tell people of trouble over Slack, a webhook or e-mail: try whether it works.")
+notify = typer.Typer(help="Test notifications by Slack, webhook or e-mail.")
 
 
 @notify.callback()
 def notifying() -> None:
-    """Tell people of trouble over Slack, a webhook or e-mail: try whether it works."""
+    """Test notifications by Slack, webhook or e-mail."""
 
 
 @notify.command("test")
 def send_test(context: typer.Context, as_json: AsJson = False) -> None:
-    """Send a test over every channel that the settings here name, and say how it went."""
+    """Send a test notification over every configured channel and show the results."""
     desk = Desk.of(context)
     desk.only_here("notify test")
     with desk.busy("Sending ..."):

@@ -1,4 +1,4 @@
-"""Prints docs/reference/cli.md: `python -m floodmark.cli.reference > docs/reference/cli.md`."""
+"""Print docs/reference/cli.md: `python -m floodmark.cli.reference > docs/reference/cli.md`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,22 +11,23 @@ HEAD = """# Commands
 
 <!-- Written by `python -m floodmark.cli.reference > docs/reference/cli.md`; edit src/floodmark/cli. -->
 
-`JOB` is the name or id of a job, or as much of it as is needed to tell it from the others. `TIME` is a length of
-time: `90s`, `15m`, `1h30m`, `2d`. Every listing prints JSON with `--json`: times are ISO 8601 in UTC, durations
-seconds. What takes something away asks first; `--yes` answers, `--dry-run` only tells.
+`JOB` is the name or id of a job, or a unique prefix of either. `TIME` is a duration: `90s`, `15m`, `1h30m`, `2d`. All
+lists print JSON with `--json`: times are ISO 8601 in UTC, durations are seconds. Commands that delete something ask
+for confirmation; `--yes` confirms, `--dry-run` only shows what would be done.
 
-Every command also works on a server far away, by `--url` or FLOODMARK_URL, except those that start or prepare something
-on this machine: `up`, `api`, `scheduler`, `worker`, `demo`, `testing` and `migrate`. [More](../how-to/client.md).
+All commands also work on a remote server with `--url` or FLOODMARK_URL, except those that start or prepare something
+on this machine: `up`, `api`, `scheduler`, `worker`, `demo`, `testing` and `migrate`. See
+[remote CLI](../how-to/client.md).
 
-The exit code is 0 when it went well, 1 when it did not, 2 when what was typed makes no sense (nothing was changed
-then), and 130 after Ctrl-C. An error ends with what to do next.
+The exit code is 0 after success, 1 after a failure, 2 for invalid arguments (nothing was changed), and 130 after
+Ctrl-C. An error message ends with the next step.
 """
 
 
 def page() -> str:
-    """All commands as a Markdown page."""
+    """Return all commands as a Markdown page."""
     root: Any = typer.main.get_command(app)
-    parts = [HEAD, "\n## For every command\n\n", *_options(root, "floodmark")]
+    parts = [HEAD, "\n## Global options\n\n", *_options(root, "floodmark")]
     for name, command in root.commands.items():
         parts += _command(f"floodmark {name}", command)
     return "".join(parts)
@@ -54,7 +55,7 @@ def _usage(command: Any, context: Any) -> Iterator[str]:
 
 
 def _help(command: Any) -> str:
-    """The docstring; an example in it, a paragraph that begins with the program's name, is set as code."""
+    """Return the docstring; a paragraph that starts with the program's name is an example and becomes code."""
     paragraphs = [" ".join(part.split()) for part in (command.help or "").split("\n\n")]
     return "\n\n".join(f"    {part}" if part.startswith("floodmark ") else part for part in paragraphs)
 

@@ -22,12 +22,12 @@ _WORDS = {"before": "before consent", "accept": "after accepting", "reject": "af
 _PURPOSES = {"necessary": "green", "preferences": "blue", "statistics": "yellow", "marketing": "red", "unknown": "dim"}
 _MOST_ROWS, _MOST_EVIDENCE = 60, 10
 
-report = typer.Typer(help="What scans have found.", no_args_is_help=True)
+report = typer.Typer(help="Show reports of scans.", no_args_is_help=True)
 
 
 @report.callback()
 def reports() -> None:
-    """What scans have found."""
+    """Show reports of scans."""
 
 
 @report.command("cookies")
@@ -35,18 +35,19 @@ def cookies(
     context: typer.Context,
     *,
     domain: Annotated[str, typer.Argument(metavar="DOMAIN", help="A domain, or the job that scans it.")],
-    diff: Annotated[bool, typer.Option("--diff", help="Compare with the scan before.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Compare with the previous scan.")] = False,
     scan: Annotated[
-        str | None, typer.Option(metavar="KEY", help="This scan (default: the last; `--json` tells the earlier one).")
+        str | None,
+        typer.Option(metavar="KEY", help="Key of a scan (default: the last; `--json` shows the previous one)."),
     ] = None,
-    against: Annotated[str | None, typer.Option(metavar="KEY", help="With --diff: compare with this scan.")] = None,
+    against: Annotated[str | None, typer.Option(metavar="KEY", help="Scan to compare with, for --diff.")] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the page, the pictures and the data into this folder.")
+        Path | None, typer.Option(metavar="DIR", help="Write the page, the screenshots and the data to this folder.")
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the cookies that the last scan of a domain found.
+    """Show the report of the last cookie scan of a domain.
 
     floodmark report cookies example.com --diff
     """

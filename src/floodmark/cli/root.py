@@ -61,10 +61,10 @@ READING = frozenset(
     }
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name or id of a job, or the beginning of one.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name or id of a job, or a unique prefix.")]
 AppOption = Annotated[
     str | None,
     typer.Option("--app", metavar="MODULE:NAME", help="Your Floodmark instance (default: FLOODMARK_APP)."),
@@ -216,16 +216,16 @@ def start(
     *,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting for this command; can be repeated."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a setting for this command; can be repeated."),
     ] = None,
     url: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Ask the server there instead of the database (default: FLOODMARK_URL; its token: FLOODMARK_TOKEN).",
+            help="Use this server instead of the database (default: FLOODMARK_URL; token: FLOODMARK_TOKEN).",
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only what was asked for, no advice.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result, no hints.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:

@@ -7,13 +7,14 @@ import typer
 from .root import AppOption, Desk
 
 Port = Annotated[
-    int | None, typer.Option(min=0, max=65535, help="For /health and /metrics (default: a setting); 0: any free one.")
+    int | None,
+    typer.Option(min=0, max=65535, help="Port of /health and /metrics (default: a setting); 0: any free port."),
 ]
 ApiPort = Annotated[
     int | None,
-    typer.Option(min=0, max=65535, help="For the API, /health and /metrics (default: PORT); 0: any free one."),
+    typer.Option(min=0, max=65535, help="Port of the API, /health and /metrics (default: PORT); 0: any free port."),
 ]
-Seconds = Annotated[float | None, typer.Option(metavar="N", min=0, help="End by itself after so many seconds.")]
+Seconds = Annotated[float | None, typer.Option(metavar="N", min=0, help="Stop after this many seconds.")]
 
 
 def up(
@@ -21,29 +22,29 @@ def up(
     *,
     port: ApiPort = None,
     app: AppOption = None,
-    slots: Annotated[int | None, typer.Option(min=1, help="Executions at the same time.")] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="Number of parallel executions.")] = None,
     seconds: Seconds = None,
 ) -> None:
-    """Schedule and work in this one process, until Ctrl-C."""
+    """Schedule and run jobs and serve the API in one process, until Ctrl-C."""
     _serve(context, app, slots, port=port, seconds=seconds)
 
 
 def scheduler(context: typer.Context, port: Port = None, app: AppOption = None, seconds: Seconds = None) -> None:
-    """Only schedule; start as many as you like, one of them leads."""
+    """Run a scheduler. Start any number; one of them leads."""
     _serve(context, app, None, port=port, seconds=seconds, worker=False)
 
 
 def worker(
     context: typer.Context,
     *,
-    processes: Annotated[int, typer.Option("--processes", "-p", min=1, max=256, help="How many processes.")] = 1,
+    processes: Annotated[int, typer.Option("--processes", "-p", min=1, max=256, help="Number of processes.")] = 1,
     port: Port = None,
-    slots: Annotated[int | None, typer.Option(min=1, help="Executions at the same time, in each process.")] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="Number of parallel executions per process.")] = None,
     app: AppOption = None,
     seconds: Seconds = None,
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Only work; start as many as you like, on as many machines."""
+    """Run a worker. Start any number, on any number of machines."""
     if processes == 1:
         return _serve(context, app, slots, port=port, seconds=seconds, scheduler=False, parent=parent)
     desk = Desk.of(context)
@@ -58,9 +59,9 @@ def worker(
 def demo(
     context: typer.Context,
     seconds: Seconds = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the last demo and start over.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete the data of the last demo and start over.")] = False,
 ) -> None:
-    """See it at work: a Telegram on this machine, of which every post is collected once."""
+    """Run the demo: start a local Telegram server and collect its posts."""
     desk = Desk.of(context)
     desk.refuse_url("demo")
     desk.note("[bold]Floodmark demo.[/] A Telegram on this machine: ten channels post, two accounts read them and are")

@@ -32,14 +32,14 @@ def run(
     context: typer.Context,
     job: JobName,
     wait: Annotated[
-        bool, typer.Option("--wait", "-w", help="Stay until it has ended; exit code 1 if it failed.")
+        bool, typer.Option("--wait", "-w", help="Wait until it has ended; exit code 1 if it failed.")
     ] = False,
     param: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="For this run only; can be repeated.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Parameter for this run only; can be repeated.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a job now, whatever its schedule says."""
+    """Run a job now, regardless of its schedule."""
     desk = Desk.of(context)
     params = params_of(param or ())
 
@@ -98,11 +98,11 @@ def _show_end(desk: Desk, execution: Execution) -> None:
 def next_runs(
     context: typer.Context,
     what: Annotated[str, typer.Argument(metavar="JOB|EXPRESSION", help="A job, or a cron expression in quotes.")],
-    tz: Annotated[str, typer.Option(metavar="ZONE", help="For an expression: Europe/Berlin")] = "UTC",
-    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="How many.")] = 5,
+    tz: Annotated[str, typer.Option(metavar="ZONE", help="Time zone of an expression, as in Europe/Berlin.")] = "UTC",
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="Maximum number of entries.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Show when a job, or a cron expression you are about to use, will run; changes of the clocks are marked."""
+    """Show the next runs of a job or a cron expression; daylight saving changes are marked."""
     desk = Desk.of(context)
     now = datetime.now(UTC)
     if _is_expression(what):

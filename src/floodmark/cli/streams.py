@@ -31,12 +31,12 @@ _WINDOW = 1000
 
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="A stream, or a job that collects it.")]
 
-watermark = typer.Typer(help="How far each stream is collected; move it back, or begin again.")
+watermark = typer.Typer(help="Show, set and reset watermarks.")
 
 
 @watermark.callback(invoke_without_command=True)
 def watermarks(context: typer.Context) -> None:
-    """How far each stream is collected; move it back, or begin again."""
+    """Show, set and reset watermarks."""
     if context.invoked_subcommand is None:
         show_watermark(context)
 
@@ -46,11 +46,11 @@ def show_watermark(
     context: typer.Context,
     *,
     stream: Annotated[str | None, typer.Argument(metavar="STREAM", help="A stream or a job (default: all).")] = None,
-    after: Annotated[str | None, typer.Option(metavar="STREAM", help="The page behind this stream.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 100,
+    after: Annotated[str | None, typer.Option(metavar="STREAM", help="Start after this stream.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of entries.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far one stream, or each, is collected."""
+    """Show the watermark of a stream, or of all streams."""
     desk = Desk.of(context)
 
     async def work(office: "Office") -> "list[StreamState]":
@@ -103,14 +103,14 @@ def set_watermark(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Let the next run go on from another place. What is kept stays known, and is not collected twice."""
+    """Set a watermark, from which the next run continues. Stored items are not stored twice."""
     wanted = json_object(value, example='{"value": 4812}')
     _move(Desk.of(context), stream, wanted, dry_run=dry_run, yes=yes)
 
 
 @watermark.command("reset")
 def reset_watermark(context: typer.Context, stream: StreamName, dry_run: DryRun = False, yes: Yes = False) -> None:
-    """Let the next run begin at the beginning. What is kept stays known, and is not collected twice."""
+    """Reset a watermark: the next run starts from the beginning. Stored items are not stored twice."""
     _move(Desk.of(context), stream, None, dry_run=dry_run, yes=yes)
 
 
@@ -141,15 +141,15 @@ def items(
     context: typer.Context,
     *,
     stream: StreamName,
-    key: Annotated[str | None, typer.Option(help="One item with its earlier revisions.")] = None,
+    key: Annotated[str | None, typer.Option(help="Show one item with its earlier revisions.")] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Only from this time on: 2h, 3d, a date or a time.")
+        str | None, typer.Option(metavar="WHEN", help="Only items since: 2h, 3d, a date or a time.")
     ] = None,
-    before: Annotated[str | None, typer.Option(metavar="KEY", help="The page that follows this item.")] = None,
+    before: Annotated[str | None, typer.Option(metavar="KEY", help="Start after this item.")] = None,
     after: Annotated[
-        str | None, typer.Option(metavar="KEY", help="In the order of keys instead: the page behind this key.")
+        str | None, typer.Option(metavar="KEY", help="List in order of keys instead, starting after this key.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of entries.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List the items of a stream, newest first."""
@@ -196,14 +196,14 @@ def events(
     context: typer.Context,
     *,
     after: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Those behind this position (default: the newest).")
+        int | None, typer.Option(metavar="N", min=0, help="Start after this position (default: show the newest).")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 20,
-    stream: Annotated[str | None, typer.Option(help="Only of this stream, or of this job's.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay, and print them as they come.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of entries.")] = 20,
+    stream: Annotated[str | None, typer.Option(help="Only events of this stream, or of this job's stream.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep running and print new events.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read the events: one for each new or changed item, in order. Keep the last position to go on from it."""
+    """List events in order: one per new or changed item. Pass the last position as --after to continue."""
     desk = Desk.of(context)
     if follow:
         desk.require_database()

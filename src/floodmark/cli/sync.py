@@ -31,13 +31,13 @@ def sync(
     context: typer.Context,
     *,
     force: Annotated[
-        bool, typer.Option("--force", help="Also if it disables more jobs at once than SYNC_DISABLE_MAX_SHARE allows.")
+        bool, typer.Option("--force", help="Apply it even if it disables more jobs than SYNC_DISABLE_MAX_SHARE allows.")
     ] = False,
-    status: Annotated[bool, typer.Option("--status", help="Only tell how the last sync went.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Show the result of the last sync.")] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read schedules from API_URL and bring the jobs made from them up to date.
+    """Sync jobs with the schedules of API_URL.
 
     floodmark sync --dry-run
     """

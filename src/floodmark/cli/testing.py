@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from floodmark.testing.web.town import Plan as SitePlan
     from floodmark.testing.web.town import Town
 
-testing = typer.Typer(help="Servers on this machine to try Floodmark with.")
+testing = typer.Typer(help="Start local servers to try Floodmark with.")
 
 _SHOWN_EVERY = 0.5
 
 
 @testing.callback(invoke_without_command=True)
 def begin(context: typer.Context) -> None:
-    """Servers on this machine to try Floodmark with."""
+    """Start local servers to try Floodmark with."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), nl=False)
 
@@ -36,21 +36,26 @@ def begin(context: typer.Context) -> None:
 def telegram(
     context: typer.Context,
     *,
-    channels: Annotated[int, typer.Option(min=1, max=1_000, help="How many channels.")] = 10,
-    rate: Annotated[float, typer.Option(min=0.001, max=1_000, help="Posts a second, of all channels together.")] = 2.0,
-    history: Annotated[int, typer.Option(min=0, max=1_000_000, help="Posts each channel had before.")] = 500,
-    accounts: Annotated[int, typer.Option(min=1, max=100, help="How many accounts can read.")] = 2,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0: any free one.")] = 0,
+    channels: Annotated[int, typer.Option(min=1, max=1_000, help="Number of channels.")] = 10,
+    rate: Annotated[
+        float, typer.Option(min=0.001, max=1_000, help="Posts per second, of all channels together.")
+    ] = 2.0,
+    history: Annotated[int, typer.Option(min=0, max=1_000_000, help="Number of earlier posts per channel.")] = 500,
+    accounts: Annotated[int, typer.Option(min=1, max=100, help="Number of accounts.")] = 2,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free port.")] = 0,
     flood_every: Annotated[
-        float | None, typer.Option(metavar="N", min=1, help="Every so many seconds an account is told to wait.")
+        float | None, typer.Option(metavar="N", min=1, help="Interval in seconds between flood waits of an account.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed makes the same channels, texts and sessions.")] = 7,
+    seed: Annotated[
+        int, typer.Option(help="Random seed; the same seed gives the same channels, texts and sessions.")
+    ] = 7,
     state: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Remembers when it began, so that a restart goes on from there.")
+        Path | None,
+        typer.Option(metavar="FILE", help="File that stores the start time, so that a restart continues from there."),
     ] = None,
-    seconds: Annotated[float | None, typer.Option(metavar="N", min=0, help="End by itself after so many.")] = None,
+    seconds: Annotated[float | None, typer.Option(metavar="N", min=0, help="Stop after this many seconds.")] = None,
 ) -> None:
-    """A Telegram on this machine: channels that post by themselves, for the real client and without an account."""
+    """Start a local Telegram server with active channels. It needs no account."""
     from floodmark.testing.telegram.living import Living, Plan, begun  # noqa: PLC0415 - heavy
 
     desk = Desk.of(context)
@@ -65,18 +70,20 @@ def telegram(
 def web(
     context: typer.Context,
     *,
-    pages: Annotated[int, typer.Option(min=1, max=100_000, help="How many articles, beside some oddities.")] = 200,
+    pages: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Number of articles, besides some unusual pages.")
+    ] = 200,
     change_every: Annotated[
-        float, typer.Option(metavar="N", min=0, help="Every so many seconds an article changes; 0: never.")
+        float, typer.Option(metavar="N", min=0, help="Interval in seconds between changes of an article; 0: never.")
     ] = 10.0,
     busy_every: Annotated[
-        float | None, typer.Option(metavar="N", min=1, help="Every so many seconds a request is told to wait.")
+        float | None, typer.Option(metavar="N", min=1, help="Interval in seconds between 429 responses.")
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0: any free one.")] = 0,
-    seed: Annotated[int, typer.Option(help="The same seed makes the same articles.")] = 7,
-    seconds: Annotated[float | None, typer.Option(metavar="N", min=0, help="End by itself after so many.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free port.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same articles.")] = 7,
+    seconds: Annotated[float | None, typer.Option(metavar="N", min=0, help="Stop after this many seconds.")] = None,
 ) -> None:
-    """A web site on this machine: articles that change, sitemaps, feeds, and the oddities of real sites."""
+    """Start a local web site: changing articles, sitemaps, feeds, and unusual pages of real sites."""
     from floodmark.testing.web.town import Plan  # noqa: PLC0415 - heavy
 
     desk = Desk.of(context)

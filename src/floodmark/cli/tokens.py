@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 _STYLES = {"active": "green", "expired": "yellow", "revoked": "dim"}
 
-TokenName = Annotated[str, typer.Argument(metavar="NAME", help="The name of a token.")]
+TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a token.")]
 
-tokens = typer.Typer(help="Who may use the API, and what for.")
+tokens = typer.Typer(help="Manage API tokens.")
 
 
 @tokens.callback(invoke_without_command=True)
 def begin(context: typer.Context) -> None:
-    """Who may use the API, and what for."""
+    """Manage API tokens."""
     if context.invoked_subcommand is None:
         ls(context)
 
@@ -38,20 +38,20 @@ def begin(context: typer.Context) -> None:
 def add(
     context: typer.Context,
     *,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it: letters, digits, and any of - _ .")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name: letters, digits, and any of - _ .")],
     role: Annotated[
         str,
         typer.Option(
             metavar="ROLE",
-            help="read: may look; operate: may also pause, run and retry; admin: may do everything.",
+            help="read: read only; operate: also pause, run and retry; admin: everything.",
         ),
     ],
     expires: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="How long it is good for, like 90d (default: for ever).")
+        str | None, typer.Option(metavar="DURATION", help="Lifetime, as in 90d (default: unlimited).")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token. It is shown once; what is stored does not give it away.
+    """Create a token. It is shown once; only a digest is stored.
 
     floodmark tokens add ci --role operate --expires 90d
     """
@@ -78,11 +78,11 @@ def add(
 def ls(
     context: typer.Context,
     *,
-    after: Annotated[str | None, typer.Option(metavar="NAME", help="The page behind this token.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="How many.")] = 100,
+    after: Annotated[str | None, typer.Option(metavar="NAME", help="Start after this token.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number of entries.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """List the tokens: what they may do, when they were last used, and until when they are good."""
+    """List tokens with role, last use and expiry."""
     desk = Desk.of(context)
     found = desk.work(lambda office: _store(office).page(after=after, limit=limit))
     now = datetime.now(UTC)
@@ -115,7 +115,7 @@ def _row(row: "TokenRow", now: datetime) -> list[object]:
 def revoke(
     context: typer.Context, name: TokenName, as_json: AsJson = False, dry_run: DryRun = False, yes: Yes = False
 ) -> None:
-    """Let nobody in with a token any more. Every server refuses it within a second."""
+    """Revoke a token. Every server refuses it within a second."""
     desk = Desk.of(context)
     row = desk.work(lambda office: _store(office).show(name))
     if not go_ahead(desk, f"revoke the token {row.name}, role {row.role}, {row.state}", dry_run=dry_run, yes=yes):

@@ -82,11 +82,13 @@ def _level(name: str) -> int:
 def top(
     context: typer.Context,
     *,
-    once: Annotated[bool, typer.Option("--once", help="Print it once; so it is when nobody looks (a pipe).")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print it once; default if the output is not a terminal.")
+    ] = False,
     seconds: Seconds = None,
     as_json: AsJson = False,
 ) -> None:
-    """Watch everything at a glance: who leads and works, what runs, waits and fails. Ctrl-C ends it."""
+    """Show a live overview: leader, workers, and running, waiting and failed executions. Ctrl-C ends it."""
     desk = Desk.of(context)
     if as_json:
         return print_json(desk.work(lambda office: office.overview()))

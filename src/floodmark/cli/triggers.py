@@ -1,4 +1,4 @@
-"""What fires jobs from outside: webhooks, and channels and streams of Redis."""
+"""Manage external triggers: webhooks, Redis channels and Redis streams."""
 
 import sys
 from dataclasses import dataclass
@@ -29,39 +29,39 @@ class TriggerOptions:
     """What can be said of any trigger."""
 
     job: Annotated[
-        list[str] | None, typer.Option(metavar="JOB", help="A job that it fires, by name or id; can be repeated.")
+        list[str] | None, typer.Option(metavar="JOB", help="Job to fire, by name or id; can be repeated.")
     ] = None
     param: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=PLACE",
-            help="A param that executions get: title=body.article.title, id=path.1; can be repeated.",
+            help="Parameter for executions: title=body.article.title, id=path.1; can be repeated.",
         ),
     ] = None
     debounce: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="After it has fired, what comes within this time becomes one more execution at its end.",
+            help="After firing, combine all deliveries within this time into one execution at its end.",
         ),
     ] = None
-    disabled: Annotated[bool, typer.Option("--disabled", help="Fire nothing by it for now.")] = False
+    disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled.")] = False
     replace: Annotated[
-        bool, typer.Option("--replace", help="Change the trigger of this pattern; it keeps its secret and its counts.")
+        bool, typer.Option("--replace", help="Replace the trigger with this pattern; its secret and counts stay.")
     ] = False
     as_json: AsJson = False
 
 
 _STANDARD_INPUT = "-"
 
-triggers = typer.Typer(help="What fires jobs from outside: webhooks, and channels and streams of Redis.")
-adding = typer.Typer(help="Let something from outside fire jobs.", no_args_is_help=True)
+triggers = typer.Typer(help="Manage external triggers: webhooks, Redis channels and Redis streams.")
+adding = typer.Typer(help="Add an external trigger.", no_args_is_help=True)
 triggers.add_typer(adding, name="add")
 
 
 @triggers.callback(invoke_without_command=True)
 def begin(context: typer.Context) -> None:
-    """What fires jobs from outside: webhooks, and channels and streams of Redis."""
+    """Manage external triggers: webhooks, Redis channels and Redis streams."""
     if context.invoked_subcommand is None:
         ls(context)
 
@@ -71,7 +71,7 @@ def begin(context: typer.Context) -> None:
 
 @triggers.command()
 def ls(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the triggers: what they listen to, which jobs they fire, and when they last did."""
+    """List triggers with their patterns, jobs and last firing."""
     desk = Desk.of(context)
     status = desk.work(lambda office: _verbs(office).status())
     if as_json:
@@ -81,7 +81,7 @@ def ls(context: typer.Context, as_json: AsJson = False) -> None:
 
 @triggers.command("status")
 def show_status(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show which scheduler listens to Redis, what was refused and why, and what matched no job."""
+    """Show trigger status: listeners, rejected deliveries with reasons, deliveries that matched no job."""
     desk = Desk.of(context)
     status = desk.work(lambda office: _verbs(office).status())
     if as_json:
@@ -161,13 +161,13 @@ def webhook(
     pattern: Annotated[
         str, typer.Argument(metavar="PATH", help="* is one segment, {name} one that becomes a param, ** the rest.")
     ],
-    signed: Annotated[bool, typer.Option("--signed", help="Make a secret to sign with; it is shown once.")] = False,
+    signed: Annotated[bool, typer.Option("--signed", help="Create a secret to sign with; it is shown once.")] = False,
     secret: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Sign with this secret; - reads it from the standard input.")
+        str | None, typer.Option(metavar="TEXT", help="Secret to sign with; - reads it from standard input.")
     ] = None,
     options: TriggerOptions,
 ) -> None:
-    """Let a path of the API fire jobs: those that are named here, and those whose trigger_webhook fits.
+    """Fire jobs by requests to a path of the API: the named jobs, and jobs with a matching trigger_webhook.
 
     floodmark triggers add webhook '/sources/{source_id}/crawl' --job news --signed
     """
@@ -204,7 +204,7 @@ def channel(
     pattern: Annotated[str, typer.Argument(metavar="CHANNEL", help="A channel, or a pattern such as content:*")],
     options: TriggerOptions,
 ) -> None:
-    """Let messages of a Redis Pub/Sub channel fire jobs. Redis forgets what is said while nobody listens.
+    """Fire jobs by messages of a Redis Pub/Sub channel. Messages are lost while no scheduler listens.
 
     floodmark triggers add channel content:new --job news --param id=body.id
     """
@@ -216,10 +216,10 @@ def channel(
 def stream(
     context: typer.Context,
     *,
-    pattern: Annotated[str, typer.Argument(metavar="STREAM", help="The key of a stream.")],
+    pattern: Annotated[str, typer.Argument(metavar="STREAM", help="Key of a Redis stream.")],
     options: TriggerOptions,
 ) -> None:
-    """Let entries of a Redis stream fire jobs, from now on. None is lost, and none fires twice.
+    """Fire jobs by new entries of a Redis stream. No entry is lost, and none fires twice.
 
     floodmark triggers add stream orders --job invoices
     """
@@ -286,16 +286,18 @@ def _where(desk: Desk) -> str:
 def rm(
     context: typer.Context,
     *,
-    pattern: Annotated[str, typer.Argument(metavar="TRIGGER", help="Its pattern, or its id or the beginning of it.")],
+    pattern: Annotated[
+        str, typer.Argument(metavar="TRIGGER", help="Pattern or id of a trigger, or a unique prefix of the id.")
+    ],
     kind: Annotated[
         str | None,
-        typer.Option(metavar="webhook|channel|stream", help="Which, if several kinds have this pattern."),
+        typer.Option(metavar="webhook|channel|stream", help="Kind, if several kinds have this pattern."),
     ] = None,
     as_json: AsJson = False,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Forget a trigger. What it has fired stays; so do the jobs."""
+    """Remove a trigger. Its jobs and executions stay."""
     desk, chosen = Desk.of(context), _kind(kind)
     row = desk.work(lambda office: _verbs(office).show(pattern, chosen))
     fires = f", which fires {', '.join(row.jobs)}" if row.jobs else ""

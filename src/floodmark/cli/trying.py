@@ -22,11 +22,11 @@ def try_url(
     context: typer.Context,
     url: Annotated[str, typer.Argument(metavar="URL", help="A page or a feed.")],
     ignore_robots: Annotated[
-        bool, typer.Option("--ignore-robots", help="Fetch it even if robots.txt does not allow it.")
+        bool, typer.Option("--ignore-robots", help="Fetch it even if robots.txt disallows it.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch a page or a feed once and show what would be collected. Nothing is stored.
+    """Fetch a page or a feed once and show what would be collected, without storing it.
 
     floodmark try https://example.com/news
     """

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 def workers(
     context: typer.Context,
-    drain: Annotated[bool, typer.Option("--drain", help="Tell all workers to take no more work.")] = False,
+    drain: Annotated[bool, typer.Option("--drain", help="Stop all workers from taking executions.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Undo --drain.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the processes of the fleet, and stop or resume their taking work."""
+    """List the processes of the fleet; drain or resume workers."""
     desk = Desk.of(context)
     if drain and resume:
         raise InvalidInput("--drain and --resume contradict each other", hint="say only one of them")
@@ -73,11 +73,11 @@ def _worker_row(info: "WorkerInfo", now: datetime, *, is_leader: bool) -> list[o
 
 def migrate(
     context: typer.Context,
-    to: Annotated[str, typer.Option(metavar="REVISION", help="Not the newest schema but this one.")] = "head",
+    to: Annotated[str, typer.Option(metavar="REVISION", help="Target revision of the schema.")] = "head",
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Bring the database to the schema this version needs. On SQLite that happens by itself."""
+    """Migrate the database to the schema of this version. On SQLite this happens automatically."""
     desk = Desk.of(context)
     desk.only_here("migrate")
     settings = desk.settings()
@@ -121,11 +121,11 @@ def migrate(
 
 def settings(
     context: typer.Context,
-    key: Annotated[str | None, typer.Argument(help="Only keys that contain this.")] = None,
-    changed: Annotated[bool, typer.Option("--changed", help="Only those that are not at their default.")] = False,
+    key: Annotated[str | None, typer.Argument(help="Only keys that contain this text.")] = None,
+    changed: Annotated[bool, typer.Option("--changed", help="Only settings that differ from their default.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show every setting in force, and where each came from. Secrets are masked."""
+    """List all settings with their values and origins. Secrets are masked."""
     desk = Desk.of(context)
     rows = [
         row
@@ -184,7 +184,7 @@ def rotate_key(context: typer.Context, yes: Yes = False, as_json: AsJson = False
 
 
 def doctor(context: typer.Context, as_json: AsJson = False) -> None:
-    """Examine the installation: does everything answer, does everything hold? Exit code 1 if something does not."""
+    """Check connections and invariants of the installation. Exit code 1 if there is a problem."""
     desk = Desk.of(context)
 
     async def examine() -> "list[Finding]":

@@ -22,24 +22,25 @@ def cookies(
     target: Annotated[str, typer.Argument(metavar="DOMAIN", help="example.com, or example.com:8443.")],
     deep: Annotated[bool, typer.Option("--deep", help="Follow links.")] = False,
     max_pages: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="How many pages to visit in each phase (20).")
+        int | None, typer.Option(metavar="N", min=1, help="Maximum number of pages per phase (20).")
     ] = None,
     depth: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="How many links away from the start page, with --deep (2).")
+        int | None,
+        typer.Option(metavar="N", min=0, help="Maximum number of links from the start page, with --deep (2)."),
     ] = None,
     custom_page: Annotated[
-        list[str] | None, typer.Option(metavar="PATH", help="Visit this page in any case; can be repeated.")
+        list[str] | None, typer.Option(metavar="PATH", help="Always visit this page; can be repeated.")
     ] = None,
     accept_selector: Annotated[
-        str | None, typer.Option(metavar="CSS", help="The button that gives consent (default: known banners).")
+        str | None, typer.Option(metavar="CSS", help="Button that gives consent (default: known banners).")
     ] = None,
     reject_selector: Annotated[
-        str | None, typer.Option(metavar="CSS", help="The button that refuses it (default: known banners).")
+        str | None, typer.Option(metavar="CSS", help="Button that refuses consent (default: known banners).")
     ] = None,
     page_retries: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="How often a page is loaded again that failed (2).")
+        int | None, typer.Option(metavar="N", min=0, help="Number of retries of a failed page (2).")
     ] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Scan although its certificate is not valid.")] = False,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Scan even if the certificate is invalid.")] = False,
     job: JobOptions,
 ) -> None:
     """Scan a domain for cookies in a real browser: before consent, after accepting and after rejecting.

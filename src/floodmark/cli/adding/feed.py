@@ -12,10 +12,10 @@ from .web import in_one_form
 def feed(
     context: typer.Context,
     *,
-    target: Annotated[str, typer.Argument(metavar="URL", help="The address of an RSS or Atom feed.")],
+    target: Annotated[str, typer.Argument(metavar="URL", help="URL of an RSS, Atom or JSON feed.")],
     job: JobOptions,
 ) -> None:
-    """Collect the entries of a feed; on demand, if no time is given.
+    """Collect the entries of a feed; on demand if no schedule is given.
 
     floodmark add feed https://example.com/feed.xml --every 15m
     """

@@ -11,10 +11,10 @@ from .options import JobOptions
 def other(
     context: typer.Context,
     *,
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="What to collect, in the words of the source.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Target, in the format of the source.")],
     job: JobOptions,
 ) -> None:
-    """Collect from a source of your own, or one that a package brings; on demand, if no time is given.
+    """Collect from your own source or the source of a package; on demand if no schedule is given.
 
     floodmark add folder inbox --every 1m --app myapp:app
     """

@@ -12,13 +12,13 @@ def python(
     context: typer.Context,
     *,
     target: Annotated[str, typer.Argument(metavar="TARGET", help="package.module:name of a function.")],
-    key: Annotated[str | None, typer.Option(metavar="FIELD", help="What identifies an item.")] = None,
+    key: Annotated[str | None, typer.Option(metavar="FIELD", help="Field that identifies an item.")] = None,
     watermark: Annotated[
-        str | None, typer.Option(metavar="FIELD", help="What becomes `since` of the next run.")
+        str | None, typer.Option(metavar="FIELD", help="Field whose last value becomes `since` of the next run.")
     ] = None,
     job: JobOptions,
 ) -> None:
-    """Collect what a Python function yields; on demand, if no time is given.
+    """Collect the items that a Python function yields; on demand if no schedule is given.
 
     floodmark add python myapp.feeds:news --every 15m --key id --watermark id
     """

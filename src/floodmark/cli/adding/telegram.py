@@ -24,18 +24,17 @@ def telegram(
         str, typer.Argument(metavar="CHANNEL", help="@channel, a t.me link, or its number (-- -100... with a minus).")
     ],
     history: Annotated[
-        str | None, typer.Option(metavar="N", help="How many of the newest posts to begin with, or all (1000).")
+        str | None, typer.Option(metavar="N", help="Number of newest posts to read first, or all (1000).")
     ] = None,
-    since: Annotated[str | None, typer.Option(metavar="DATE", help="Begin with the posts of this day.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="DATE", help="Start with the posts of this day.")] = None,
     revisit: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Read posts younger than this again, for edits and deletions.")
+        str | None,
+        typer.Option(metavar="TIME", help="Read posts younger than this again, to find edits and deletions."),
     ] = None,
-    account: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The account to read with (default: any).")
-    ] = None,
+    account: Annotated[str | None, typer.Option(metavar="NAME", help="Account to read with (default: any).")] = None,
     job: JobOptions,
 ) -> None:
-    """Collect the posts of a Telegram channel; every 5 min, if no time is given.
+    """Collect the posts of a Telegram channel; every 5 minutes if no schedule is given.
 
     floodmark add telegram @channel --every 10m
     """

@@ -18,24 +18,28 @@ if TYPE_CHECKING:
 def web(
     context: typer.Context,
     *,
-    target: Annotated[str, typer.Argument(metavar="URL", help="Where to begin: https://example.com/news.")],
+    target: Annotated[str, typer.Argument(metavar="URL", help="Start URL, as in https://example.com/news.")],
     include: Annotated[
         list[str] | None,
-        typer.Option(metavar="GLOB", help="Only paths like '/news/**' (* is no slash); can be repeated."),
+        typer.Option(metavar="GLOB", help="Only paths like '/news/**' (* does not match a slash); can be repeated."),
     ] = None,
     exclude: Annotated[
         list[str] | None, typer.Option(metavar="GLOB", help="No paths like '**/print'; can be repeated.")
     ] = None,
-    max_pages: Annotated[int | None, typer.Option(metavar="N", help="How many pages one crawl visits (1000).")] = None,
-    max_depth: Annotated[int | None, typer.Option(metavar="N", help="How many links from the start (5).")] = None,
+    max_pages: Annotated[
+        int | None, typer.Option(metavar="N", help="Maximum number of pages per crawl (1000).")
+    ] = None,
+    max_depth: Annotated[
+        int | None, typer.Option(metavar="N", help="Maximum number of links from the start (5).")
+    ] = None,
     delay: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Between two requests (default: WEB_DOMAIN_DELAY).")
+        str | None, typer.Option(metavar="TIME", help="Time between two requests (default: WEB_DOMAIN_DELAY).")
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(metavar="N", help="Requests at a time (default: WEB_DOMAIN_CONCURRENCY).")
+        int | None, typer.Option(metavar="N", help="Number of parallel requests (default: WEB_DOMAIN_CONCURRENCY).")
     ] = None,
     robots: Annotated[
-        str | None, typer.Option(metavar="HOW", help="obey, or ignore for a site of your own (obey).")
+        str | None, typer.Option(metavar="HOW", help="obey, or ignore for your own sites (obey).")
     ] = None,
     sitemaps: Annotated[
         bool | None, typer.Option("--sitemaps/--no-sitemaps", help="Find pages by sitemaps.", show_default="yes")
@@ -45,7 +49,7 @@ def web(
     ] = None,
     job: JobOptions,
 ) -> None:
-    """Collect the pages of a site: those that are new, changed or gone; on demand, if no time is given.
+    """Collect the new, changed and deleted pages of a site; on demand if no schedule is given.
 
     floodmark add web https://example.com/ --every 1h --include '/news/**'
     """
