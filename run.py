@@ -32,6 +32,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
@@ -85,7 +86,7 @@ def demo(arguments: list[str]) -> int:
 
 
 def test(arguments: list[str]) -> int:
-    """Everything, or just what the arguments tell pytest. Pytest always has the last word on screen."""
+    """Run everything, or only what the arguments tell pytest. The last line on screen is always pytest's."""
     make_venv(DEV_LOCK)
     thorough = [argument for argument in arguments if argument == "--thorough"]
     arguments = [argument for argument in arguments if argument != "--thorough"]
@@ -94,10 +95,13 @@ def test(arguments: list[str]) -> int:
         watchers=is_about(arguments, "seeing", "alerts", "dashboards"),
         hosts=is_about(arguments, "chaos"),
     )
-    failed = [] if arguments else static_checks()
-    if failed:
-        say(f"Failed: {', '.join(failed)} (see above). The tests run all the same; the exit code will be 1.")
-    return pytest(*(arguments or side_by_side()), *thorough) or int(bool(failed))
+    if arguments:
+        return pytest(*arguments, *thorough)
+    # Beside the tests: one check after the other keeps only one core busy.
+    with ThreadPoolExecutor(1) as beside:
+        checks = beside.submit(static_checks)
+        code = pytest(*side_by_side(), *thorough)
+        return code or int(bool(checks.result()))
 
 
 def side_by_side() -> list[str]:
@@ -277,7 +281,7 @@ def clean(_: list[str]) -> int:
 
 
 def static_checks() -> list[str]:
-    """Run all of them, so that one look tells everything; the names of those that failed."""
+    """Run all checks and return the names of those that failed."""
     checks = {
         "ruff format": ("ruff", "format", "--check", "--quiet", "."),
         "ruff check": ("ruff", "check", "--quiet", "."),
@@ -287,9 +291,14 @@ def static_checks() -> list[str]:
         checks["lint-imports"] = ("lint-imports",)
     failed = []
     for name, (tool, *options) in checks.items():
-        say(f"- {name}")
-        if run(str(BIN / tool), *options) != 0:
+        command, environ = [str(BIN / tool), *options], environ_with_bytecode()
+        done = subprocess.run(
+            command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        if done.returncode != 0:
             failed.append(name)
+            say(f"\n{name} failed:\n{done.stdout}")
+    say(f"\nFailed checks: {', '.join(failed)} (see above)." if failed else f"\nChecks passed: {', '.join(checks)}.")
     return failed
 
 
