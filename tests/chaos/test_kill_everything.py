@@ -24,7 +24,7 @@ from chaos.process import Order
 from conftest import started
 from servers import Postgres, Valkey
 
-SERVER_KILLS = 40
+SERVER_KILLS, SERVER_KILLS_THOROUGH = 16, 40
 EMBEDDED_KILLS = 24
 LEASE_SECONDS = 2.0
 PREFIX = "chaos"
@@ -95,13 +95,15 @@ async def test_an_embedded_process_killed_again_and_again_loses_nothing(
 @pytest.mark.spec("G1", "G2", "G3", "G4", "E1", "T6", "V2", "V6")
 @pytest.mark.timeout(1200)
 async def test_workers_schedulers_and_servers_killed_at_random_lose_nothing(
-    fleet: Fleet, chance: random.Random
+    fleet: Fleet, chance: random.Random, is_thorough: bool
 ) -> None:
     """Two schedulers and three workers on PostgreSQL and Valkey, none of which is spared."""
     with started(lambda: Postgres.start(own=True)) as postgres, started(lambda: Valkey.start(own=True)) as valkey:
         url = postgres.create_database("chaos")
         await prepare(url)
-        chaos = Chaos(fleet, chance, postgres=postgres, valkey=valkey, url=url, plan=Plan(pause=1.2))
+        kills = SERVER_KILLS_THOROUGH if is_thorough else SERVER_KILLS
+        plan = Plan(pause=1.2)
+        chaos = Chaos(fleet, chance, postgres=postgres, valkey=valkey, url=url, plan=plan, kills=kills)
         with shown_at_the_end(fleet, chaos.done):
             await chaos.run()
             await chaos.check_that_all_of_it_happened()
@@ -111,10 +113,18 @@ class Chaos:
     """One run on servers: the faults, in an order given by chance, and what each was seen to do."""
 
     def __init__(
-        self, fleet: Fleet, chance: random.Random, *, postgres: Postgres, valkey: Valkey, url: str, plan: Plan
+        self,
+        fleet: Fleet,
+        chance: random.Random,
+        *,
+        postgres: Postgres,
+        valkey: Valkey,
+        url: str,
+        plan: Plan,
+        kills: int,
     ) -> None:
         self._fleet, self._chance, self._plan, self._probe = fleet, chance, plan, Probe(url)
-        self._postgres, self._valkey = postgres, valkey
+        self._postgres, self._valkey, self._kills = postgres, valkey, kills
         self._settings = {**SETTINGS, "database_url": url, "redis_url": valkey.url}
         self._redelivered: dict[str, tuple[Any, ...]] = {}
         self._absent: set[str] = set()
@@ -148,8 +158,8 @@ class Chaos:
         """A fault that did not happen was not survived either."""
         happened = self._fleet.counts()
         expected = {
-            "kills": SERVER_KILLS,
-            "kills under load": SERVER_KILLS // 2,
+            "kills": self._kills,
+            "kills under load": self._kills // 2,
             "flushes of a full queue": 1,
             "entries lost without a trace": 1,
             "restarts of PostgreSQL under load": 1,
@@ -167,8 +177,8 @@ class Chaos:
             assert await self._settled(execution_id) == before, f"{execution_id} was done, and ran again"
 
     def _faults(self) -> list[Callable[[], Awaitable[None]]]:
-        kills = [self._kill_worker] * (SERVER_KILLS // 2) + [self._kill_valkey] * (SERVER_KILLS // 7)
-        kills += [self._kill_scheduler] * (SERVER_KILLS - len(kills))
+        kills = [self._kill_worker] * (self._kills // 2) + [self._kill_valkey] * (self._kills // 7)
+        kills += [self._kill_scheduler] * (self._kills - len(kills))
         others = [self._flush, self._forget, self._restart_postgres, self._redeliver] * 2
         others += [self._freeze_leader, self._depose_leader]
         faults: list[Callable[[], Awaitable[None]]] = [*kills, *others]

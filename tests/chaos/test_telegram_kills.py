@@ -1,6 +1,7 @@
-"""A history of fifty thousand messages is collected by processes that are killed again and again: nothing is lost,
-nothing is there twice, and no session is ever used by two of them.
+"""A long history is collected by processes that are killed again and again: nothing is lost, nothing is stored twice,
+and no session is ever used by two of them.
 
+With --thorough the history has fifty thousand messages, and one process is killed for every five thousand of them.
 The moments come from a seed, which is printed; FLOODMARK_CHAOS_SEED repeats them.
 """
 
@@ -17,20 +18,21 @@ from chaos.town import EVERY, Town, add_job, town_on
 from floodmark.model.job import ScheduleType, When
 from floodmark.testing.telegram import LoopbackTelegram, World
 
-CHANNELS, MESSAGES = 10, 5_000
-KILLS = 10
+CHANNELS = 10
+MESSAGES, MESSAGES_THOROUGH = 2_000, 5_000
+MESSAGES_PER_KILL = 5_000
 ACCOUNTS = ("reader1", "reader2")
 
 
 @pytest.fixture
-def server() -> Iterator[LoopbackTelegram]:
+def server(is_thorough: bool) -> Iterator[LoopbackTelegram]:
     """Ten channels with a long past. One session seen twice is lost for good, as it is in reality."""
-    world = World(seed=11)
+    world, messages = World(seed=11), MESSAGES_THOROUGH if is_thorough else MESSAGES
     for account in ACCOUNTS:
         world.account(account)
     for number in range(CHANNELS):
-        past = datetime.now(UTC) - timedelta(hours=MESSAGES / 60)
-        world.channel(f"channel_{number}").fill(MESSAGES, start=past, every=timedelta(minutes=1), kind="plain")
+        past = datetime.now(UTC) - timedelta(hours=messages / 60)
+        world.channel(f"channel_{number}").fill(messages, start=past, every=timedelta(minutes=1), kind="plain")
     with LoopbackTelegram.thread(world, forbid_duplicates=True) as one:
         yield one
 
@@ -43,7 +45,7 @@ async def test_an_embedded_process_killed_in_mid_history_loses_and_doubles_nothi
 ) -> None:
     """One process on SQLite does everything, until it is killed."""
     async with town_on(fleet, server, sqlite_url) as town:
-        await history_survives(town, chance, ["up"], ["up"] * KILLS)
+        await history_survives(town, chance, ["up"], ["up"] * (total(town) // MESSAGES_PER_KILL))
 
 
 @pytest.mark.spec("T5", "T6", "T7", "T12", "G3", "G4")
@@ -52,10 +54,16 @@ async def test_workers_and_scheduler_killed_in_mid_history_lose_and_double_nothi
     fleet: Fleet, chance: random.Random, server: LoopbackTelegram, pg_url: str, redis_url: str
 ) -> None:
     """Two workers share two accounts on PostgreSQL and Valkey. Neither they nor the scheduler are spared."""
-    victims = ["worker"] * (KILLS - 3) + ["scheduler"] * 3
-    chance.shuffle(victims)
     async with town_on(fleet, server, pg_url, redis_url) as town:
+        kills = total(town) // MESSAGES_PER_KILL
+        victims = ["scheduler"] * (kills // 3) + ["worker"] * (kills - kills // 3)
+        chance.shuffle(victims)
         await history_survives(town, chance, ["scheduler", "worker-1", "worker-2"], victims)
+
+
+def total(town: Town) -> int:
+    """How many messages all channels have."""
+    return sum(len(channel.ids()) for channel in town.channels)
 
 
 async def history_survives(town: Town, chance: random.Random, names: Sequence[str], victims: Sequence[str]) -> None:
@@ -63,7 +71,7 @@ async def history_survives(town: Town, chance: random.Random, names: Sequence[st
     when = When(schedule_type=ScheduleType.INTERVAL, interval_seconds=EVERY.total_seconds())
     for channel in town.channels:
         await add_job(town, channel, when=when)
-    share = CHANNELS * MESSAGES // (len(victims) + 1)
+    share = total(town) // (len(victims) + 1)
     with shown_at_the_end(town.fleet, {"kills": len(victims)}):
         await town.start(*names)
         for number, victim in enumerate(victims):
@@ -92,6 +100,6 @@ async def kill_at_work(town: Town, chance: random.Random, victim: str) -> None:
         left = len(await town.at_work()) if victim == "scheduler" else await town.left_running(child)
         town.fleet.start_again(name)
         if left:
-            assert await town.stored() < CHANNELS * MESSAGES
+            assert await town.stored() < total(town)
             return
     pytest.fail(f"no {victim} was killed at work")
