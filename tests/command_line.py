@@ -175,11 +175,12 @@ def environment() -> Mapping[str, str]:
 
 
 def eventually(check: Callable[[], T], *, within: float = 120) -> T:
-    """What `check` returns once it is true; fails with what it last said."""
-    deadline = time.monotonic() + within
+    """Call `check` until what it returns is true, less often the longer it takes; fails with what it last returned."""
+    deadline, pause = time.monotonic() + within, 0.1
     while True:
         last = check()
         if last:
             return last
         assert time.monotonic() < deadline, f"not within {within} s: {last!r}"
-        time.sleep(0.1)
+        time.sleep(pause)
+        pause = min(pause * 1.2, 0.5)

@@ -117,6 +117,6 @@ async def served(parts: Resources, **options: Any) -> AsyncIterator[Api]:
     app = create_app(parts, **{"sources": _sources(parts), **options})
     async with (
         HttpServer(app, leaving=app.state.live.close) as server,
-        httpx2.AsyncClient(base_url=server.url, timeout=120, trust_env=False) as client,
+        httpx2.AsyncClient(base_url=server.url, timeout=120, trust_env=False, verify=False) as client,
     ):
         yield Api(parts, app, client)

@@ -500,7 +500,7 @@ async def far(sqlite: Opened, outside: str) -> AsyncIterator[Api]:
         app = create_app(parts)
         async with (
             HttpServer(app, outside) as server,
-            httpx2.AsyncClient(base_url=server.url, timeout=120, trust_env=False) as client,
+            httpx2.AsyncClient(base_url=server.url, timeout=120, trust_env=False, verify=False) as client,
         ):
             yield Api(parts, app, client)
 

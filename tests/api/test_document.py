@@ -69,7 +69,7 @@ async def test_each_role_serves_what_it_should(sqlite_url: str, scheduler: bool,
     app = Floodmark(Settings(database_url=sqlite_url, host="127.0.0.1"))
     async with (
         served(app, scheduler=scheduler, worker=worker) as (_, url),
-        httpx2.AsyncClient(base_url=url, timeout=120, trust_env=False) as client,
+        httpx2.AsyncClient(base_url=url, timeout=120, trust_env=False, verify=False) as client,
     ):
         assert (await client.get("/api/v2/jobs")).status_code == (200 if has_api else 404)
         assert (await client.get("/health/ready")).status_code == 200

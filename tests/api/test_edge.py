@@ -125,7 +125,7 @@ async def test_a_request_that_takes_too_long_is_ended() -> None:
     edge = Edge(never, body_max=100, seconds=0.01)
     async with (
         HttpServer(edge) as server,
-        httpx2.AsyncClient(base_url=server.url, timeout=120, trust_env=False) as client,
+        httpx2.AsyncClient(base_url=server.url, timeout=120, trust_env=False, verify=False) as client,
     ):
         answer = await client.get("/api/v2/jobs")
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:floodmark:too-slow")
@@ -138,7 +138,7 @@ async def test_what_nobody_expected_is_told_without_its_secrets() -> None:
 
     async with (
         HttpServer(Edge(broken, body_max=100)) as server,
-        httpx2.AsyncClient(base_url=server.url, timeout=120, trust_env=False) as client,
+        httpx2.AsyncClient(base_url=server.url, timeout=120, trust_env=False, verify=False) as client,
     ):
         with capture_logs() as logs:
             answer = await client.get("/x", headers={"X-Request-ID": "r-9"})

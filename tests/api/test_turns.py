@@ -56,7 +56,7 @@ async def test_beyond_the_bound_requests_are_refused_and_probes_are_answered() -
     slow = Slow()
     async with (
         HttpServer(slow.app()) as server,
-        httpx2.AsyncClient(base_url=server.url, timeout=120, trust_env=False) as client,
+        httpx2.AsyncClient(base_url=server.url, timeout=120, trust_env=False, verify=False) as client,
     ):
         asked = [asyncio.create_task(client.get("/wait", timeout=60)) for _ in range(10)]
         done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED, timeout=60)
@@ -75,7 +75,7 @@ async def test_slow_senders_and_streams_keep_no_turn_from_others() -> None:
     slow, turns = Slow(), Turns(at_once=1, waiting=4)
     async with (
         HttpServer(slow.app(turns)) as server,
-        httpx2.AsyncClient(base_url=server.url, timeout=120, trust_env=False) as client,
+        httpx2.AsyncClient(base_url=server.url, timeout=120, trust_env=False, verify=False) as client,
     ):
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"POST /wait HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n12345")

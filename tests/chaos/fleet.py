@@ -249,17 +249,23 @@ class Probe:
 
 
 async def eventually(
-    look: Callable[[], Awaitable[T]], wanted: Callable[[T], bool], *, seconds: float, what: str, every: float = 0.1
+    look: Callable[[], Awaitable[T]],
+    wanted: Callable[[T], bool],
+    *,
+    seconds: float,
+    what: str,
+    every: float | None = None,
 ) -> T:
-    """Look again and again until it is as wanted; fails with what was last seen."""
-    deadline = time.monotonic() + seconds
+    """Look until it is as wanted, at a fixed pace or less often the longer it takes; fails with what was last seen."""
+    deadline, pause = time.monotonic() + seconds, every or 0.1
     while True:
         seen = await look()
         if wanted(seen):
             return seen
         if time.monotonic() > deadline:
             raise AssertionError(f"after {seconds:g} s still not: {what}. Last seen: {seen!r}")
-        await asyncio.sleep(every)
+        await asyncio.sleep(pause)
+        pause = every or min(pause * 1.2, 0.5)
 
 
 @contextmanager

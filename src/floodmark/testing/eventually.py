@@ -7,7 +7,8 @@ from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
-_PAUSE_SECONDS = 0.01
+# Looking is work too: the longer it takes, the less often we look.
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, _GROWTH = 0.01, 0.1, 1.2
 
 
 @overload
@@ -19,7 +20,7 @@ async def eventually(check: Callable[[], Any], *, within: float = 120.0) -> Any:
 
     An `AssertionError` counts as not yet, so that a check may be written as an assertion that returns True.
     """
-    deadline = time.monotonic() + within
+    deadline, pause = time.monotonic() + within, _PAUSE_SECONDS
     while True:
         seen: object
         try:
@@ -32,4 +33,5 @@ async def eventually(check: Callable[[], Any], *, within: float = 120.0) -> Any:
             seen = error
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within:g} s; last seen: {seen!r}")
-        await asyncio.sleep(_PAUSE_SECONDS)
+        await asyncio.sleep(pause)
+        pause = min(pause * _GROWTH, _LONGEST_PAUSE_SECONDS)
