@@ -12,23 +12,23 @@ from sphinx.application import Sphinx
 
 project = "Floodmark"
 extensions = ["myst_parser"]
-exclude_patterns = ["conf.py"]
 myst_heading_anchors = 4
-# A link to a line or a command in a terminal must stay what was written: no curly quotes, no long dashes.
+# A command in a sentence must stay as it is typed: no curly quotes, no long dashes.
 smartquotes = False
 
 html_theme = "furo"
 html_title = "Floodmark"
 html_copy_source = False
+html_use_index = False
 html_show_sphinx = False
-# Furo's default footer names no host, but its "view source" button would need one.
+# The site names no host, so it cannot link to the source of a page.
 html_theme_options: dict[str, list[str]] = {"top_of_page_buttons": []}
 
 _LINK = re.compile(r"\]\(([^)#:\s]+\.md)\)")
 
 
 def setup(app: Sphinx) -> None:
-    """Connect the menu. GitHub draws Mermaid; here it stays text, and the same drawing in characters follows it."""
+    """Connect the menu. Mermaid would need a script; it stays text, and each page repeats it in characters."""
     app.add_lexer("mermaid", TextLexer)
     app.connect("source-read", _add_menu)
 
