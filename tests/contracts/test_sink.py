@@ -9,6 +9,7 @@ import pytest
 from floodmark.coordination.leader import Leader
 from floodmark.model.batch import Batch, Item
 from floodmark.observability.events import EventsRelayed
+from floodmark.sinks.redis_stream import RedisStreamSink
 from floodmark.sinks.relay import Relay
 from floodmark.store.tables import outbox
 from floodmark.testing.contracts.sink import SinkContract
@@ -45,7 +46,9 @@ class TestRelayToRedis:
 
     @pytest.fixture
     def relay(self, parts: Resources, leader: Leader) -> Relay:
-        return Relay(parts.keeping, leader, parts.events, parts.clock, redis=parts.redis, maxlen=1000)
+        assert parts.redis is not None
+        sinks = {"redis": RedisStreamSink(parts.redis, maxlen=1000)}
+        return Relay(parts.keeping, leader, parts.events, parts.clock, sinks=sinks)
 
     async def test_only_the_leader_relays(self, parts: Resources, leader: Leader, relay: Relay) -> None:
         await parts.keeping.keep(await given_lease(parts), Batch([Item("1", 1)]))

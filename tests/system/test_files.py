@@ -21,9 +21,11 @@ from floodmark.model.posts import Chat
 from floodmark.schemas import names, schema
 from floodmark.settings import Settings, keys
 from floodmark.sinks.atomic import Replacement, alone_in
-from floodmark.sinks.files import CURSOR, Artifacts, FilesProjector, folder_of, path_of
+from floodmark.sinks.delivery import Delivery
+from floodmark.sinks.files import Artifacts, FilesSink, folder_of, path_of
 from floodmark.sources.telegram.stored_posts import ChatDay, Posts
 from floodmark.sources.telegram.tables import telegram_channels
+from floodmark.store.events import EventLog
 from floodmark.store.fleet import Fleet
 from floodmark.store.tables import outbox
 from floodmark.testing.factories import TTL, Opened, given_lease
@@ -34,6 +36,8 @@ pytest_plugins = ("backends",)
 pytestmark = pytest.mark.spec("F4")
 
 HARBOUR_STREAM = f"telegram:{HARBOUR}"
+# The fact under which the position is stored.
+CURSOR = "files.position"
 TODAY = ChatDay(HARBOUR_STREAM, DAY.date())
 
 
@@ -66,6 +70,11 @@ async def leader(parts: Resources) -> Leader:
     return leader
 
 
+def delivery(parts: Resources, artifacts: Artifacts, posts: Posts, leader: Leader) -> Delivery:
+    log, fleet = EventLog(parts.database, parts.clock), Fleet(parts.database, parts.clock)
+    return Delivery("files", FilesSink(artifacts, posts), log, fleet, leader)
+
+
 @pytest.fixture
 def project(parts: Resources, artifacts: Artifacts, posts: Posts, leader: Leader) -> Callable[[], Awaitable[int]]:
     """Relay, and let the projector do all there is to do; in how many steps."""
@@ -74,7 +83,7 @@ def project(parts: Resources, artifacts: Artifacts, posts: Posts, leader: Leader
 
     async def work() -> int:
         await parts.keeping.relay(relay, limit=10_000)
-        projector = FilesProjector(artifacts, posts, Fleet(parts.database, parts.clock), leader)
+        projector = delivery(parts, artifacts, posts, leader)
         steps = 1
         while await projector.step() is not None:
             steps += 1
@@ -355,7 +364,7 @@ class TestContinuously:
         await keep(parts, [a_post(1)])
         await leader.resign()
 
-        assert await FilesProjector(artifacts, posts, Fleet(parts.database, parts.clock), leader).step() is None
+        assert await delivery(parts, artifacts, posts, leader).step() is None
 
         assert not artifacts.folder.exists()
 

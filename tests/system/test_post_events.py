@@ -12,6 +12,7 @@ from floodmark.coordination.leader import Leader
 from floodmark.model.batch import Item
 from floodmark.model.shapes import event_shape
 from floodmark.schemas import names, schema
+from floodmark.sinks.redis_stream import RedisStreamSink
 from floodmark.sinks.relay import Relay
 from floodmark.store.events import EventLog
 from floodmark.testing.factories import TTL, Opened
@@ -56,8 +57,9 @@ async def relayed(parts: Resources) -> list[dict[str, str]]:
     """What is in the Redis stream after one step of the leader's relay."""
     leader = Leader(parts.leases, parts.events, name="leader", holder=parts.name, ttl=TTL)
     await leader.step()
-    await Relay(parts.keeping, leader, parts.events, parts.clock, redis=parts.redis).step()
     assert parts.redis is not None
+    sinks = {"redis": RedisStreamSink(parts.redis)}
+    await Relay(parts.keeping, leader, parts.events, parts.clock, sinks=sinks).step()
     answer: Any = await parts.redis.xrange("crawler:events")
     return [{name.decode(): value.decode() for name, value in fields.items()} for _, fields in answer]
 

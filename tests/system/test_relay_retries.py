@@ -6,14 +6,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from redis.exceptions import ConnectionError as RedisConnectionError
 
 from conftest import started
 from floodmark.coordination.leader import Leader
+from floodmark.errors import Transient
 from floodmark.model.batch import Batch, Item
 from floodmark.observability.events import CallRetried
 from floodmark.outbound.retrying import RetryPolicy
 from floodmark.settings import Settings
+from floodmark.sinks.redis_stream import RedisStreamSink
 from floodmark.sinks.relay import Relay
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import TTL, given_lease
@@ -39,7 +40,9 @@ class Leading:
 
     def relay(self, retry: RetryPolicy) -> Relay:
         parts = self.parts
-        return Relay(parts.keeping, self.leader, parts.events, parts.clock, redis=parts.redis, retry=retry)
+        assert parts.redis is not None
+        sinks = {"redis": RedisStreamSink(parts.redis)}
+        return Relay(parts.keeping, self.leader, parts.events, parts.clock, sinks=sinks, retry=retry)
 
     async def keys(self) -> list[str]:
         assert self.parts.redis is not None
@@ -73,7 +76,7 @@ async def test_events_leave_in_order_once_redis_is_back(leading: Leading, own: V
 
 @pytest.mark.spec("F1")
 async def test_after_the_last_attempt_the_step_fails_and_the_events_stay(leading: Leading, own: Valkey) -> None:
-    with pytest.raises(RedisConnectionError):
+    with pytest.raises(Transient):
         await leading.relay(RetryPolicy(attempts=2, base=timedelta(milliseconds=1))).step()
     assert len(leading.told) == 1
     own.start_again()

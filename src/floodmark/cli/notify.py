@@ -12,7 +12,7 @@ from .root import AsJson, Desk
 from .showing import plain, print_json
 
 if TYPE_CHECKING:
-    from floodmark.notifications.port import Channel, Message
+    from floodmark.notifications.port import Message, NotificationChannel
     from floodmark.settings import Settings
 
 notify = typer.Typer(help="Test notifications by Slack, webhook or e-mail.")
@@ -51,24 +51,29 @@ def _say(desk: Desk, result: dict[str, Any]) -> None:
 
 
 async def _sent(settings: "Settings") -> list[dict[str, Any]]:
-    from floodmark.notifications.making import channels_of, http_for  # noqa: PLC0415 - heavy
-    from floodmark.notifications.wording import a_test  # noqa: PLC0415 - heavy
+    from floodmark.notifications.making import open_channels  # noqa: PLC0415 - heavy
+    from floodmark.notifications.wording import a_test  # noqa: PLC0415
+    from floodmark.wiring.services import unconnected_services  # noqa: PLC0415
 
     message = a_test(at=datetime.now(UTC), instance=settings.hostname)
-    async with http_for(settings) as http:
-        channels = channels_of(settings, http)
+    async with unconnected_services(settings) as services_for:
+        channels = open_channels(services_for)
         if not channels:
             raise InvalidInput(
                 "no channel is configured",
                 hint="set NOTIFY_SLACK_URL, NOTIFY_WEBHOOK_URL, or NOTIFY_EMAIL_TO and NOTIFY_EMAIL_SMTP_URL",
             )
-        return list(await asyncio.gather(*(_tried(channel, message) for channel in channels)))
+        try:
+            return list(await asyncio.gather(*(_tried(name, channel, message) for name, channel in channels.items())))
+        finally:
+            for channel in channels.values():
+                await channel.close()
 
 
-async def _tried(channel: "Channel", message: "Message") -> dict[str, Any]:
+async def _tried(name: str, channel: "NotificationChannel", message: "Message") -> dict[str, Any]:
     from floodmark.notifications.port import NotSent  # noqa: PLC0415 - loaded with the channels
 
-    told: dict[str, Any] = {"channel": channel.name, "to": channel.where, "id": message.id, "error": None, "hint": None}
+    told: dict[str, Any] = {"channel": name, "to": channel.where, "id": message.id, "error": None, "hint": None}
     try:
         await channel.send(message)
     except NotSent as error:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from floodmark.model.notification_kinds import KINDS, Kind
 
-from .port import ChannelName, Message, Status, Subject
+from .port import Message, Status, Subject
 from .wording import line_of, message_of
 
 # A letter may be committed a little after the time it bears: so far back it is looked for again.
@@ -79,7 +79,7 @@ class Pending(Struct, kw_only=True):
     """A message and how often each of the channels that do not have it yet was tried."""
 
     message: Message
-    left: dict[ChannelName, int]
+    left: dict[str, int]
 
 
 class Told(Struct, kw_only=True):
@@ -89,7 +89,7 @@ class Told(Struct, kw_only=True):
     letters_until: datetime | None = None
     records: dict[Kind, dict[str, Record]] = {}
     pending: list[Pending] = []
-    resting: dict[ChannelName, datetime] = {}
+    resting: dict[str, datetime] = {}
 
 
 class Pace(Struct, frozen=True, kw_only=True):
@@ -185,7 +185,7 @@ def _forget(records: dict[str, Record], pace: Pace, at: datetime, behind_us: dat
             del records[subject]
 
 
-def written_down(told: Told, messages: Sequence[Message], channels: Sequence[ChannelName]) -> None:
+def written_down(told: Told, messages: Sequence[Message], channels: Sequence[str]) -> None:
     """Let messages wait for these channels."""
     told.pending += [Pending(message=message, left=dict.fromkeys(channels, 0)) for message in messages]
 

@@ -11,25 +11,33 @@ from concurrent.futures import Executor
 from email.message import EmailMessage
 from email.utils import format_datetime
 from ipaddress import ip_address
-from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import structlog
 
+from floodmark.extensions.services import Services
+from floodmark.model.notification_kinds import addresses_of
 from floodmark.process.threads import DaemonThreads
 from floodmark.security.masking import MASK, mask_text
 
-from .port import ChannelName, Message, NotSent
+from .port import Message, NotSent
 
 _PORTS = {"smtp": 587, "smtps": 465}
 # For each step of the conversation.
 _PATIENCE_SECONDS = 15.0
 
 
-class Email:
-    """Sends to everyone in `to`, from `sender`."""
+def open_email(services: Services) -> "EmailChannel | None":
+    """Make the channel if NOTIFY_EMAIL_TO and NOTIFY_EMAIL_SMTP_URL are set."""
+    settings = services.settings
+    if settings.notify_email_to is None or settings.notify_email_smtp_url is None:
+        return None
+    sender = settings.notify_email_from or f"floodmark@{settings.hostname}"
+    return EmailChannel(settings.notify_email_smtp_url, to=addresses_of(settings.notify_email_to), sender=sender)
 
-    name: Final[ChannelName] = "email"
+
+class EmailChannel:
+    """Sends to everyone in `to`, from `sender`."""
 
     def __init__(self, smtp_url: str, *, to: Sequence[str], sender: str, threads: Executor | None = None) -> None:
         parts = urlsplit(smtp_url)
@@ -48,6 +56,9 @@ class Email:
             await asyncio.get_running_loop().run_in_executor(self._threads, self._hand_over, letter)
         except (smtplib.SMTPException, OSError, ValueError) as error:
             raise NotSent(self._said(error), hint="check NOTIFY_EMAIL_SMTP_URL and what the server logs") from None
+
+    async def close(self) -> None:
+        """Do nothing: each message has a connection of its own."""
 
     def _hand_over(self, letter: EmailMessage) -> None:
         with self._connected() as server:

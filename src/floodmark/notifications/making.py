@@ -1,63 +1,43 @@
-"""From settings to channels, and to the notifier that sends over them."""
+"""The channels that are installed and configured, and the notifier that sends over them."""
 
+from collections.abc import Callable
 from datetime import timedelta
-from urllib.parse import urlsplit
 
-from floodmark.model.hosts import allowed_hosts, resolved_hosts
-from floodmark.model.notification_kinds import addresses_of, kinds_of
-from floodmark.observability.events import Events
-from floodmark.outbound.client import Http
-from floodmark.outbound.guard import Guard
-from floodmark.settings import Settings
+from floodmark.extensions.services import Services
+from floodmark.model.notification_kinds import kinds_of
+from floodmark.process.entry_points import find_extensions, load_extension
 from floodmark.wiring.resources import Resources
+from floodmark.wiring.services import services_for
 
 from .deciding import Pace
-from .email import Email
 from .noticing import Noticing
 from .notifier import Leading, Notifier
-from .port import Channel
-from .slack import Slack
-from .webhook import Webhook
+from .port import CHANNELS, NotificationChannel, OpenChannel
 
 
-def http_for(settings: Settings, events: Events | None = None) -> Http:
-    """What posts. The hosts in NOTIFY_SLACK_URL and NOTIFY_WEBHOOK_URL may be private: whoever set them knows."""
-    urls = [url.get_secret_value() for url in (settings.notify_slack_url, settings.notify_webhook_url) if url]
-    named = [urlsplit(url).hostname or "" for url in urls]
-    return Http(
-        Guard(allowed_hosts(",".join([settings.http_allow_hosts or "", *named]))),
-        user_agent=settings.http_user_agent or "floodmark",
-        resolve=resolved_hosts(settings.http_resolve),
-        events=events,
-    )
-
-
-def channels_of(settings: Settings, http: Http) -> list[Channel]:
-    """Each that is configured."""
-    found: list[Channel] = []
-    if settings.notify_slack_url is not None:
-        found.append(Slack(http, settings.notify_slack_url.get_secret_value()))
-    if settings.notify_webhook_url is not None:
-        secret = settings.notify_webhook_secret
-        url = settings.notify_webhook_url.get_secret_value()
-        found.append(Webhook(http, url, None if secret is None else secret.get_secret_value()))
-    if settings.notify_email_to is not None and settings.notify_email_smtp_url is not None:
-        sender = settings.notify_email_from or f"floodmark@{settings.hostname}"
-        found.append(Email(settings.notify_email_smtp_url, to=addresses_of(settings.notify_email_to), sender=sender))
+def open_channels(services_for: Callable[[str], Services]) -> dict[str, NotificationChannel]:
+    """Make every channel that is configured, by the name of its entry point."""
+    found: dict[str, NotificationChannel] = {}
+    for name in sorted(find_extensions(CHANNELS)):
+        open_channel: OpenChannel = load_extension(CHANNELS, name)
+        channel = open_channel(services_for(name))
+        if channel is not None:
+            found[name] = channel
     return found
 
 
-def notifier_of(parts: Resources, leader: Leading) -> Notifier:
-    """What tells people of the trouble of this installation."""
-    settings, http = parts.settings, http_for(parts.settings, parts.events)
+def notifier_of(parts: Resources, leader: Leading) -> Notifier | None:
+    """Make what tells people of the trouble of this installation; None if no channel is configured."""
+    settings, channels = parts.settings, open_channels(lambda name: services_for(parts, name))
+    if not channels:
+        return None
     age = timedelta(hours=settings.lpa_max_age_hours)
     return Notifier(
         Noticing(parts.database, parts.clock, telegram_max_age=age),
         leader,
         parts.events,
-        channels_of(settings, http),
+        channels,
         kinds=kinds_of(settings.notify_on),
         pace=Pace(debounce=settings.notify_debounce, group_wait=settings.notify_group_wait),
         instance=settings.hostname,
-        http=http,
     )

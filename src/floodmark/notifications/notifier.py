@@ -5,7 +5,7 @@ sent it, and the next leader sends it once more, under the same id.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol
@@ -15,14 +15,13 @@ import structlog
 
 from floodmark.model.notification_kinds import Kind
 from floodmark.observability.events import Events, NotificationSent
-from floodmark.outbound.client import Http
 from floodmark.process.failpoints import NOTIFY_POINT, failpoint
 from floodmark.rules.backoff import backoff_bound
 from floodmark.store.staleness import StaleJob
 
 from .deciding import Letter, Pace, Pending, Seen, Standing, Told, begin, copy_of, decide, looks_from, written_down
 from .noticing import MOST_AT_ONCE, Noticing, without
-from .port import Channel, ChannelName, NotSent
+from .port import NotificationChannel, NotSent
 
 MOST_ATTEMPTS = 12
 MOST_PENDING = 20
@@ -44,23 +43,21 @@ class Leading(Protocol):
 
 
 class Notifier:
-    """Tells people of trouble. Only the leader does. `http` is what the channels post with, closed with us."""
+    """Tells people of trouble. Only the leader does."""
 
     def __init__(
         self,
         noticing: Noticing,
         leader: Leading,
         events: Events,
-        channels: Sequence[Channel],
+        channels: Mapping[str, NotificationChannel],
         *,
         kinds: Sequence[Kind],
         pace: Pace,
         instance: str,
-        http: Http | None = None,
     ) -> None:
         self._noticing, self._leader, self._events = noticing, leader, events
-        self._channels = {channel.name: channel for channel in channels}
-        self._kinds, self._pace, self._instance, self._http = kinds, pace, instance, http
+        self._channels, self._kinds, self._pace, self._instance = channels, kinds, pace, instance
         self._writing = asyncio.Lock()
         self._told = Told()
         self._looked: tuple[datetime | None, list[StaleJob]] = (None, [])
@@ -78,7 +75,7 @@ class Notifier:
 
     async def _send(self, now: datetime) -> None:
         """Over all channels at once; returns when every one of them is done, whatever another has met."""
-        over = (self._send_over(channel, now) for channel in self._channels.values())
+        over = (self._send_over(name, now) for name in self._channels)
         self._sending = asyncio.gather(*over, return_exceptions=True)
         try:
             met = await self._sending
@@ -100,8 +97,8 @@ class Notifier:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._http is not None:
-            await self._http.close()
+        for channel in self._channels.values():
+            await channel.close()
 
     async def _look(self, now: datetime) -> bool:
         """Read what is wrong and write down what is to be told of it; whether we may go on."""
@@ -146,33 +143,33 @@ class Notifier:
             self._looked = now, found
         return found
 
-    async def _send_over(self, channel: Channel, now: datetime) -> None:
+    async def _send_over(self, name: str, now: datetime) -> None:
         """Everything that waits for this channel, in order, until it fails: then it rests for a while."""
-        for pending in self._waiting(channel.name, now):
+        for pending in self._waiting(name, now):
             try:
-                await channel.send(pending.message)
+                await self._channels[name].send(pending.message)
             except NotSent as error:
-                await self._failed(channel, pending, error)
+                await self._failed(name, pending, error)
                 return
             failpoint(NOTIFY_POINT)
-            self._events.emit(NotificationSent(channel.name, "sent"))
-            if not await self._change(partial(self._strike_off, pending, channel.name)):
+            self._events.emit(NotificationSent(name, "sent"))
+            if not await self._change(partial(self._strike_off, pending, name)):
                 return
 
-    def _waiting(self, name: ChannelName, now: datetime) -> list[Pending]:
+    def _waiting(self, name: str, now: datetime) -> list[Pending]:
         until = self._told.resting.get(name)
         if until is not None and now < until:
             return []
         return [pending for pending in self._told.pending if name in pending.left]
 
-    async def _failed(self, channel: Channel, pending: Pending, error: NotSent) -> None:
-        attempts = pending.left[channel.name] + 1
+    async def _failed(self, name: str, pending: Pending, error: NotSent) -> None:
+        attempts = pending.left[name] + 1
         is_over = error.is_gone or attempts >= MOST_ATTEMPTS
-        self._events.emit(NotificationSent(channel.name, "failed"))
+        self._events.emit(NotificationSent(name, "failed"))
         structlog.get_logger().log(
             40 if is_over else 30,
             "notification given up" if is_over else "notification failed",
-            channel=channel.name,
+            channel=name,
             attempt=attempts,
             message=pending.message.title,
             error=str(error),
@@ -184,14 +181,14 @@ class Notifier:
         now = await self._noticing.now()
 
         def note() -> None:
-            pending.left[channel.name] = attempts
+            pending.left[name] = attempts
             if is_over:
-                self._strike_off(pending, channel.name)
-            self._told.resting[channel.name] = now + rest
+                self._strike_off(pending, name)
+            self._told.resting[name] = now + rest
 
         await self._change(note)
 
-    def _strike_off(self, pending: Pending, name: ChannelName) -> None:
+    def _strike_off(self, pending: Pending, name: str) -> None:
         pending.left.pop(name, None)
         if not pending.left and pending in self._told.pending:
             self._told.pending.remove(pending)

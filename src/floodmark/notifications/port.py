@@ -1,13 +1,17 @@
-"""What is told, and what a channel is: the ways are Slack, a webhook and e-mail."""
+"""Messages to people, and the channels that carry them."""
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Literal, Protocol
 
 from msgspec import Struct
 
 from floodmark.errors import FloodmarkError
+from floodmark.extensions.services import Services
 
-ChannelName = Literal["slack", "webhook", "email"]
+# The group of entry points. Each names an `OpenChannel`; its name is that of the channel in metrics and logs.
+CHANNELS = "floodmark.notifications"
+
 Status = Literal["trouble", "recovered", "test"]
 
 
@@ -48,13 +52,8 @@ class Message(Struct, frozen=True, kw_only=True):
     instance: str
 
 
-class Channel(Protocol):
+class NotificationChannel(Protocol):
     """A way to reach people."""
-
-    @property
-    def name(self) -> ChannelName:
-        """As it is counted."""
-        ...
 
     @property
     def where(self) -> str:
@@ -64,3 +63,11 @@ class Channel(Protocol):
     async def send(self, message: Message) -> None:
         """Returns once the other side has taken it; `NotSent` says why it has not."""
         ...
+
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
+
+
+OpenChannel = Callable[[Services], NotificationChannel | None]
+"""Makes a channel with the services of the process; None: it is not configured."""

@@ -7,7 +7,10 @@ from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
 
 from floodmark.errors import SourceError
+from floodmark.extensions.services import Services
+from floodmark.model.hosts import allowed_hosts, resolved_hosts
 from floodmark.outbound.client import Answer, Http, Limits
+from floodmark.outbound.guard import Guard
 from floodmark.security.masking import MASK, mask_text
 
 from .port import NotSent
@@ -20,17 +23,34 @@ _SHOWN = 120
 _WORTH_HIDING = 8
 
 
-async def post(http: Http, url: str, body: bytes, headers: Mapping[str, str]) -> None:
-    """Send it; `NotSent` unless it is answered with a status of 2xx."""
-    try:
-        answer = await http.post(url, body=body, headers=headers, limits=LIMITS)
-    except SourceError as error:
-        raise NotSent(_without(url, str(error)), hint=_without(url, error.hint)) from None
-    if not 200 <= answer.status < 300:
-        said = _without(url, " ".join(answer.body[:_SHOWN].decode("utf-8", "replace").split()))
-        what = f"{urlsplit(url).hostname} answered {answer.status}{f': {said}' if said else ''}"
-        hint, is_gone = "compare the address with what the other side shows", answer.status == HTTPStatus.GONE
-        raise NotSent(what, hint=hint, after=_rest(answer), is_gone=is_gone)
+class Poster:
+    """Posts to one address. Its host may be private: the operator named it."""
+
+    def __init__(self, services: Services, url: str) -> None:
+        self.url, self.host = url, urlsplit(url).hostname or ""
+        settings = services.settings
+        self._http = Http(
+            Guard(allowed_hosts(f"{settings.http_allow_hosts or ''},{self.host}")),
+            user_agent=settings.http_user_agent or "floodmark",
+            resolve=resolved_hosts(settings.http_resolve),
+            events=services.events,
+        )
+
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> None:
+        """Send it; `NotSent` unless it is answered with a status of 2xx."""
+        try:
+            answer = await self._http.post(self.url, body=body, headers=headers, limits=LIMITS)
+        except SourceError as error:
+            raise NotSent(_without(self.url, str(error)), hint=_without(self.url, error.hint)) from None
+        if not 200 <= answer.status < 300:
+            said = _without(self.url, " ".join(answer.body[:_SHOWN].decode("utf-8", "replace").split()))
+            what = f"{self.host} answered {answer.status}{f': {said}' if said else ''}"
+            hint, is_gone = "compare the address with what the other side shows", answer.status == HTTPStatus.GONE
+            raise NotSent(what, hint=hint, after=_rest(answer), is_gone=is_gone)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.close()
 
 
 def _rest(answer: Answer) -> timedelta | None:

@@ -3,34 +3,34 @@
 The address is the secret: whoever has it can write into the channel.
 """
 
-from typing import Final
-from urllib.parse import urlsplit
-
 import msgspec
 
-from floodmark.outbound.client import Http
+from floodmark.extensions.services import Services
 
-from .port import ChannelName, Message
-from .posting import post
+from .port import Message
+from .posting import Poster
 
 _SIGNS = {"trouble": ":rotating_light:", "recovered": ":white_check_mark:", "test": ":wave:"}
 # Slack cuts a text of more than 4,000 characters into several messages.
 _LONGEST = 3_500
 
 
-class Slack:
+def open_slack(services: Services) -> "SlackChannel | None":
+    """Make the channel if NOTIFY_SLACK_URL is set."""
+    url = services.settings.notify_slack_url
+    return None if url is None else SlackChannel(Poster(services, url.get_secret_value()))
+
+
+class SlackChannel:
     """Writes into the channel that the webhook belongs to."""
 
-    name: Final[ChannelName] = "slack"
-
-    def __init__(self, http: Http, url: str) -> None:
-        self._http, self._url = http, url
-        self.where = urlsplit(url).hostname or ""
+    def __init__(self, poster: Poster) -> None:
+        self._poster, self.where, self.close = poster, poster.host, poster.close
 
     async def send(self, message: Message) -> None:
         """Returns once Slack has taken it."""
         body = msgspec.json.encode({"text": text_of(message)})
-        await post(self._http, self._url, body, {"Content-Type": "application/json"})
+        await self._poster.post(body, {"Content-Type": "application/json"})
 
 
 def text_of(message: Message) -> str:

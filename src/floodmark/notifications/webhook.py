@@ -2,26 +2,30 @@
 
 import time
 from collections.abc import Callable
-from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 
+from floodmark.extensions.services import Services
 from floodmark.inbound.webhooks import SCHEME, signature_of
-from floodmark.outbound.client import Http
 
-from .port import ChannelName, Message
-from .posting import post
+from .port import Message
+from .posting import Poster
 
 
-class Webhook:
+def open_webhook(services: Services) -> "WebhookChannel | None":
+    """Make the channel if NOTIFY_WEBHOOK_URL is set."""
+    url, secret = services.settings.notify_webhook_url, services.settings.notify_webhook_secret
+    if url is None:
+        return None
+    return WebhookChannel(Poster(services, url.get_secret_value()), secret.get_secret_value() if secret else None)
+
+
+class WebhookChannel:
     """Posts JSON. With a secret it is signed; the delivery id is that of the message."""
 
-    name: Final[ChannelName] = "webhook"
-
-    def __init__(self, http: Http, url: str, secret: str | None, *, now: Callable[[], float] = time.time) -> None:
-        self._http, self._url, self._secret, self._now = http, url, secret, now
-        self.where = urlsplit(url).hostname or ""
+    def __init__(self, poster: Poster, secret: str | None, *, now: Callable[[], float] = time.time) -> None:
+        self._poster, self._secret, self._now = poster, secret, now
+        self.where, self.close = poster.host, poster.close
 
     async def send(self, message: Message) -> None:
         """Returns once it was answered with a status of 2xx."""
@@ -30,8 +34,8 @@ class Webhook:
         if self._secret is not None:
             from yarl import URL  # noqa: PLC0415 - heavy; it spells the address as it is sent
 
-            # Anew for each try: a signature is good for a few minutes only.
+            # Signed again for each attempt: a signature is valid for a few minutes only.
             timestamp = f"{self._now():.3f}"
-            signature = signature_of(self._secret, timestamp, body, address=URL(self._url).raw_path_qs)
+            signature = signature_of(self._secret, timestamp, body, address=URL(self._poster.url).raw_path_qs)
             headers |= {"X-Floodmark-Timestamp": timestamp, "X-Floodmark-Signature": f"{SCHEME}{signature}"}
-        await post(self._http, self._url, body, headers)
+        await self._poster.post(body, headers)

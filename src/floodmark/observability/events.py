@@ -286,7 +286,7 @@ class ScanEnded(Event, frozen=True, gc=False):
 
 
 class NotificationSent(Event, frozen=True, gc=False):
-    """Somebody was told of trouble: `channel` is slack, webhook or email; `result` is sent or failed."""
+    """A notification was sent, or not: `channel` is the name of its entry point; `result` is sent or failed."""
 
     channel: str
     result: str

@@ -32,7 +32,7 @@ def load_extension(group: str, name: str) -> Any:
         return entry.load()
     except (ImportError, AttributeError) as error:
         package = entry.dist.name if entry.dist is not None else entry.module
-        raise FloodmarkError(
+        raise InvalidInput(
             f"{name} of {group} cannot be loaded from {package}: {error}", hint=f"reinstall or remove {package}"
         ) from error
 

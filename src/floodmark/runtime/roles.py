@@ -27,13 +27,15 @@ from floodmark.scheduler.requeuer import Requeuer, Waker
 from floodmark.scheduler.rescuer import Rescuer
 from floodmark.scheduler.scheduler import Scheduler
 from floodmark.scheduler.state_metrics import Measuring
-from floodmark.sinks.files import Artifacts, FilesProjector
+from floodmark.sinks.delivery import Delivery
+from floodmark.sinks.loading import is_relayed, open_sinks
 from floodmark.sinks.relay import Relay
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.port import Source
-from floodmark.sources.telegram.stored_posts import Posts
+from floodmark.store.events import EventLog
 from floodmark.store.fleet import Fleet
 from floodmark.wiring.resources import Resources, call_policy
+from floodmark.wiring.services import services_for
 from floodmark.worker.executor import Executor
 from floodmark.worker.worker import Worker
 
@@ -47,8 +49,8 @@ _LAST_WORDS = timedelta(seconds=3)
 # For what was cancelled to let go of its connections.
 _CLEANING_UP = timedelta(seconds=1)
 _TICK = timedelta(seconds=5)
-# A day that is being collected is written anew this often, not after each batch.
-_FILES = timedelta(seconds=2)
+# How often events are delivered to a sink: often enough for people, and rarely enough to send many at once.
+_DELIVER = timedelta(seconds=2)
 _PRESENCE = timedelta(seconds=2)
 # Twice within the time after which a missing lock means death.
 _DEATHS = timedelta(seconds=0.5)
@@ -95,18 +97,20 @@ class SchedulerRole:
             events=timedelta(days=settings.events_keep_days),
             most=settings.history_keep_count,
         )
+        sinks = open_sinks(lambda name: services_for(parts, name))
         self._relay = Relay(
             parts.keeping,
             self.leader,
             events,
             parts.clock,
-            redis=parts.redis,
-            prefix=settings.scheduler_queue_prefix,
-            maxlen=settings.events_stream_maxlen,
+            sinks={name: sink for name, sink in sinks.items() if is_relayed(sink)},
             retry=call_policy(settings).retry,
             tracing=parts.tracing,
         )
-        projectors = [] if settings.artifacts_dir is None else [self._led("files", self._files(), _FILES)]
+        log = EventLog(parts.database, parts.clock)
+        self._deliveries = [
+            Delivery(name, sink, log, self._fleet, self.leader) for name, sink in sinks.items() if not is_relayed(sink)
+        ]
         self._fire_bell, self._measure_bell, self._requeue_bell = parts.signals.bell(Topic.JOBS), Bell(), Bell()
         self._deaths, self._election_bell = death_watch(parts), Bell()
         # A parent that has seen a process end rings too.
@@ -132,7 +136,7 @@ class SchedulerRole:
             self._loop("deaths", self._hand_on, _DEATHS),
             self._loop("rescuer", rescuer.step, _SOON, self._rescue_bell),
             self._loop("relay", self._relay.step, _SOON),
-            *projectors,
+            *(self._led(delivery.name, delivery.step, _DELIVER) for delivery in self._deliveries),
             self._led("pruner", pruner.step, timedelta(minutes=5)),
             self._led("deliveries", self._forget_deliveries, timedelta(minutes=5)),
             self._led("leftovers", self._forget_leftovers, timedelta(minutes=5)),
@@ -186,13 +190,6 @@ class SchedulerRole:
             self._parts.events.emit(await self._measuring.unfinished_channels())
             await self._glance.measure(telegram_max_age=timedelta(hours=self._parts.settings.lpa_max_age_hours))
 
-    def _files(self) -> Step:
-        """Keeps the artifacts in ARTIFACTS_DIR up to date."""
-        folder, posts = self._parts.settings.artifacts_dir, Posts(self._parts.database)
-        assert folder is not None
-        artifacts = Artifacts(posts, folder, schema_version=self._parts.settings.schema_version)
-        return FilesProjector(artifacts, posts, self._fleet, self.leader).step
-
     def _loop(self, name: str, step: Step, interval: timedelta, bell: Bell | None = None) -> Loop:
         return Loop(name, step, interval=interval, events=self._parts.events, bell=bell)
 
@@ -232,6 +229,8 @@ class SchedulerRole:
         if self._channels is not None:
             await politely(self._channels.close(), self._parts.events)
             await politely(self._intake.refusals.flush(), self._parts.events)
+        for delivery in self._deliveries:
+            await politely(delivery.close(), self._parts.events)
         await politely(self.leader.resign(), self._parts.events)
         if self._is_alone:
             await politely(self._fleet.left(self._parts.name), self._parts.events)
@@ -300,9 +299,6 @@ def _syncer(parts: Resources, leader: Leader) -> "Syncer":
 
 
 def _notifier(parts: Resources, leader: Leader) -> "Notifier | None":
-    settings = parts.settings
-    if not (settings.notify_slack_url or settings.notify_webhook_url or settings.notify_email_to):
-        return None
     from floodmark.notifications.making import notifier_of  # noqa: PLC0415 - with what posts and mails, which few have a need for
 
     return notifier_of(parts, leader)

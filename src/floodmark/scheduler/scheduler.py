@@ -103,10 +103,10 @@ def decide_one(job: DueJob, now: datetime) -> Decision:
         return _invalid(job, since, job.invalid_reason)
     try:
         trigger = trigger_of(job.when, anchor=job.created_at)
+        planned = plan(trigger, job.policy, planned_until=since, now=now, active=job.active, seed=job.job_id)
     except InvalidInput as error:
         reason = f"{error}. {error.hint}" if error.hint else str(error)
         return _invalid(job, since, reason)
-    planned = plan(trigger, job.policy, planned_until=since, now=now, active=job.active, seed=job.job_id)
     return Decision(
         job=job,
         executions=tuple(_execution(job, fire) for fire in planned.fires),

@@ -9,26 +9,22 @@ Schema is `floodmark/schemas/artifact-1.0.0.json`.
 
 import asyncio
 import hashlib
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
-from floodmark.coordination.leader import Leader
-from floodmark.model.posts import Chat, idempotency_key
+from floodmark.extensions.services import Services
+from floodmark.model.posts import Chat, chat_of, idempotency_key
 from floodmark.sources.telegram.stored_posts import ChatDay, ChatNames, PostReader, Posts, StoredPost
-from floodmark.store.fleet import Fleet
+from floodmark.store.port import Event
 
 from .atomic import Replacement, alone_in
 
-CURSOR = "files.position"
-
-# One step of the projector: bounded, so that a leaving process does not wait for it.
-_EVENTS_AT_ONCE, _FILES_AT_ONCE = 5000, 20
+# Files written by one step: bounded, so that a leaving process does not wait for it.
+_FILES_AT_ONCE = 20
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 _LONGEST_NAME = 120
 
@@ -106,72 +102,46 @@ def _message(chat: Chat, post: StoredPost) -> bytes:
     return msgspec.json.encode(head)[:-1] + b"," + _encoder.encode(post.data)[1:]
 
 
-class _Cursor(Struct, frozen=True):
-    """How far the files in a folder are up to date."""
-
-    folder: str
-    position: int
-    """Everything up to this event is in the files, apart from what is still being filled in."""
-    filling: ChatDay | None = None
-    """The last day that was filled in, while the folder is being filled for the first time."""
-
-
-class FilesProjector:
-    """Keeps a folder of artifacts up to date, by following the events. Only the leader writes.
-
-    A folder that is new, or that was left behind for longer than events are kept, is first filled with everything there
-    is. Stopped or killed anywhere, it goes on from its cursor; what it writes twice says the same.
-    """
-
-    def __init__(self, artifacts: Artifacts, posts: Posts, fleet: Fleet, leader: Leader) -> None:
-        self._artifacts, self._posts, self._fleet, self._leader = artifacts, posts, fleet, leader
-        self._rests_until = 0.0
-
-    async def step(self) -> timedelta | None:
-        """One portion; asks to go on at once while there is more.
-
-        It rests four times as long as it worked: a large day that grows all the time must not be written all the time.
-        """
-        began = time.monotonic()
-        if not self._leader.is_leader or began < self._rests_until:
-            return None
-        cursor = await self._cursor()
-        is_done = await (self._follow(cursor) if cursor.filling is None else self._fill(cursor, cursor.filling))
-        if not is_done:
-            return timedelta()
-        now = time.monotonic()
-        self._rests_until = now + 4 * (now - began)
+def open_files(services: Services) -> "FilesSink | None":
+    """Make the sink if there is an ARTIFACTS_DIR."""
+    settings = services.settings
+    if settings.artifacts_dir is None:
         return None
+    posts = Posts(services.database)
+    return FilesSink(Artifacts(posts, settings.artifacts_dir, schema_version=settings.schema_version), posts)
 
-    async def _cursor(self) -> _Cursor:
-        folder = str(self._artifacts.folder.absolute())
-        stored = await self._fleet.get_fact(CURSOR)
-        oldest, newest = await self._posts.positions()
-        if stored is not None:
-            cursor = msgspec.convert(stored, _Cursor)
-            # Not when events behind it have been pruned, nor when the store was restored to a time before it.
-            if cursor.folder == folder and oldest - 1 <= cursor.position <= newest:
-                return cursor
-        return _Cursor(folder, newest, filling=ChatDay("", date.min))
 
-    async def _follow(self, cursor: _Cursor) -> bool:
-        touched = await self._posts.touched(cursor.position, events=_EVENTS_AT_ONCE, days=_FILES_AT_ONCE)
-        for day in touched.days:
+class FilesSink:
+    """Keeps a folder of artifacts up to date. A new folder is first filled with everything that is stored."""
+
+    def __init__(self, artifacts: Artifacts, posts: PostReader) -> None:
+        self._artifacts, self._posts = artifacts, posts
+        self.place = str(artifacts.folder.absolute())
+
+    async def send(self, events: Sequence[Event]) -> int:
+        """Write the files of the days on which something changed; a file that is written twice is the same."""
+        days, taken = dict[ChatDay, None](), 0
+        for event in events:
+            if event.occurred_at is not None and chat_of(event.stream) is not None:
+                day = ChatDay(event.stream, event.occurred_at.date())
+                if day not in days and len(days) == _FILES_AT_ONCE:
+                    break
+                days[day] = None
+            taken += 1
+        for day in days:
             await self._artifacts.write(day)
-        if touched.position != cursor.position:
-            await self._move(_Cursor(cursor.folder, touched.position))
-        return touched.is_all
+        return taken
 
-    async def _fill(self, cursor: _Cursor, filled: ChatDay) -> bool:
+    async def fill(self, after: Any) -> Any:
+        """Write the files of the next days."""
+        filled = msgspec.convert(after, ChatDay) if after else ChatDay("", date.min)
         written = 0
         async for day in self._unfilled(filled):
             if written == _FILES_AT_ONCE:
-                await self._move(_Cursor(cursor.folder, cursor.position, filled))
-                return False
+                return msgspec.to_builtins(filled)
             await self._artifacts.write(day)
             filled, written = day, written + 1
-        await self._move(_Cursor(cursor.folder, cursor.position))
-        return False
+        return None
 
     async def _unfilled(self, filled: ChatDay) -> AsyncIterator[ChatDay]:
         if filled.stream:
@@ -180,6 +150,3 @@ class FilesProjector:
         async for stream in self._posts.streams(filled.stream):
             async for day in self._posts.days(stream):
                 yield day
-
-    async def _move(self, cursor: _Cursor) -> None:
-        await self._fleet.set_fact(CURSOR, msgspec.to_builtins(cursor))

@@ -96,6 +96,13 @@ class EventLog:
             rows = await connection.execute(query.order_by(outbox.c.position).limit(_bounded(limit)))
             return [event_from_row(row) for row in rows]
 
+    async def bounds(self) -> tuple[int, int]:
+        """Return the positions of the oldest and of the newest event that is kept; 0 and 0 before the first."""
+        query = select(func.min(outbox.c.position), func.max(outbox.c.position)).where(outbox.c.position.is_not(None))
+        async with self._database.reading() as connection:
+            oldest, newest = (await connection.execute(query)).one()
+        return oldest or 0, newest or 0
+
     async def last_position(self) -> int:
         """The position of the newest event, 0 before the first."""
         async with self._database.reading() as connection:

@@ -1,49 +1,76 @@
-"""When a job is due. `trigger_of` turns the when-columns of a job into its trigger."""
+"""When a job is due. `trigger_of` turns the when-columns of a job into its trigger.
 
-from datetime import UTC, datetime
-from typing import TypeVar
+The entry points of `floodmark.triggers` name the functions that do so: those of the schedule types, and those of other
+packages, which a job of the type `calendar` names in its `time_config`: `{"trigger": "sunrise", ...}`.
+"""
+
+from datetime import datetime
+from functools import cache
 
 from floodmark.errors import InvalidInput
-from floodmark.model.job import Frequency, ScheduleType, When
+from floodmark.model.job import ScheduleType, When
+from floodmark.process.entry_points import load_extension
 
-from .calendar import calendar
-from .cron import cron
-from .event import Event
-from .interval import interval
-from .once import Once
-from .port import Trigger, between, instants
+from .port import TRIGGERS, MakeTrigger, Trigger, between, instants
 from .zones import zone_of
 
-__all__ = ["Trigger", "between", "instants", "trigger_of", "zone_of"]
-
-T = TypeVar("T")
+__all__ = ["Trigger", "between", "foreign_name", "instants", "trigger_of", "zone_of"]
 
 
 def trigger_of(when: When, *, anchor: datetime) -> Trigger:
-    """The trigger these columns describe; columns of other schedule types are ignored.
+    """Return the trigger these columns describe; columns of other schedule types are ignored.
 
     `anchor` is where the grid of an interval begins and when an immediate job fires. Raises InvalidInput,
     with a hint, for columns that are missing or make no sense.
     """
     # Not every type reads the clock on the wall, but the times of every job are shown in its zone.
     zone_of(when.timezone)
-    match when.schedule_type:
-        case ScheduleType.CRON:
-            expression = _given(when.cron_expression, "cron_expression", example="'*/15 * * * *'")
-            return cron(expression, when.timezone)
-        case ScheduleType.INTERVAL:
-            return interval(_given(when.interval_seconds, "interval_seconds", example="900"), anchor)
-        case ScheduleType.CALENDAR:
-            frequency = _given(when.frequency, "frequency", example=" or ".join(Frequency))
-            return calendar(frequency, when.time_config, when.timezone)
-        case ScheduleType.IMMEDIATE:
-            return Once(anchor.astimezone(UTC))
-        case ScheduleType.EVENT:
-            return Event()
+    foreign = foreign_name(when)
+    if foreign is None:
+        return _maker(when.schedule_type)(when, anchor)
+    try:
+        return ForeignTrigger(foreign, _maker(foreign)(when, anchor))
+    except InvalidInput:
+        raise
+    except Exception as error:
+        raise _failed(foreign, error) from error
 
 
-def _given(value: T | None, column: str, *, example: str) -> T:
-    if value is None:
-        hint = f"set {column}, for example {example}, or choose another schedule_type"
-        raise InvalidInput(f"{column} is missing", hint=hint)
-    return value
+def foreign_name(when: When) -> str | None:
+    """Return the name of the trigger of another package, if these columns name one."""
+    if when.schedule_type is not ScheduleType.CALENDAR or when.frequency is not None:
+        return None
+    name = (when.time_config or {}).get("trigger")
+    return name if isinstance(name, str) else None
+
+
+class ForeignTrigger:
+    """A trigger of another package. Its errors make the job invalid and leave other jobs alone."""
+
+    def __init__(self, name: str, trigger: Trigger) -> None:
+        self._name, self._trigger = name, trigger
+
+    def after(self, instant: datetime) -> datetime | None:
+        """Return the first instant strictly later than `instant`."""
+        try:
+            return self._trigger.after(instant)
+        except Exception as error:
+            raise _failed(self._name, error) from error
+
+    def latest(self, until: datetime) -> datetime | None:
+        """Return the newest instant at or before `until`."""
+        try:
+            return self._trigger.latest(until)
+        except Exception as error:
+            raise _failed(self._name, error) from error
+
+
+@cache
+def _maker(name: str) -> MakeTrigger:
+    made: MakeTrigger = load_extension(TRIGGERS, name)
+    return made
+
+
+def _failed(name: str, error: Exception) -> InvalidInput:
+    reason = f"{type(error).__name__}: {error}"
+    return InvalidInput(f"the trigger {name} failed: {reason}", hint="correct time_config, or update its package")

@@ -13,13 +13,14 @@ and Monday to Python.
 
 from calendar import monthrange
 from collections.abc import Callable, Mapping
-from datetime import date
+from datetime import date, datetime
 from functools import partial
 from typing import Any
 
 from floodmark.errors import InvalidInput
-from floodmark.model.job import Frequency
+from floodmark.model.job import Frequency, When
 
+from .port import require_column
 from .wall import WallClock
 from .zones import zone_of
 
@@ -43,6 +44,12 @@ def calendar(frequency: Frequency, time_config: Mapping[str, Any] | None, timezo
         return WallClock(zone=zone, minutes=every_hour, days=_is_any_day, repeats=True)
     hour = _number(config, "hour", 0, 23)
     return WallClock(zone=zone, minutes=(hour * 60 + minute,), days=_days(frequency, config))
+
+
+def calendar_trigger(when: When, _: datetime) -> WallClock:
+    """Fire once an hour, day, week or month, as `frequency` and `time_config` say."""
+    frequency = require_column(when.frequency, "frequency", example=" or ".join(Frequency))
+    return calendar(frequency, when.time_config, when.timezone)
 
 
 def _check_keys(frequency: Frequency, config: Mapping[str, Any]) -> None:

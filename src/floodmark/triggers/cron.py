@@ -6,7 +6,9 @@ from functools import lru_cache
 from cronsim import CronSim, CronSimError
 
 from floodmark.errors import InvalidInput
+from floodmark.model.job import When
 
+from .port import require_column
 from .wall import WallClock
 from .zones import zone_of
 
@@ -56,6 +58,12 @@ def cron(expression: str, timezone: str) -> WallClock:
     if trigger.after(_SOME_DAY) is None:
         raise _never(expression)
     return trigger
+
+
+def cron_trigger(when: When, _: datetime) -> WallClock:
+    """Fire when `cron_expression` matches the clock of the job's zone."""
+    expression = require_column(when.cron_expression, "cron_expression", example="'*/15 * * * *'")
+    return cron(expression, when.timezone)
 
 
 def _fields(expression: str) -> list[str]:

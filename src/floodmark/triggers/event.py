@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from floodmark.model.job import When
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -15,3 +17,8 @@ class Event:
     def latest(self, until: datetime) -> datetime | None:
         """None: no instant was ever due by itself."""
         return None
+
+
+def event_trigger(_: When, __: datetime) -> Event:
+    """Never fire by the clock."""
+    return Event()

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from floodmark.errors import InvalidInput
-from floodmark.model.job import NEVER
+from floodmark.model.job import NEVER, When
+
+from .port import require_column
 
 _SHORTEST = timedelta(seconds=1)
 _HINT = "use 1 second or more, for example 900 for every 15 minutes"
@@ -41,3 +43,8 @@ def interval(seconds: float, anchor: datetime) -> Interval:
     if step < _SHORTEST:
         raise InvalidInput(f"an interval of {seconds:g} s is too short", hint=_HINT)
     return Interval(anchor=anchor.astimezone(UTC), step=step)
+
+
+def interval_trigger(when: When, anchor: datetime) -> Interval:
+    """Fire at the anchor and every `interval_seconds` after it."""
+    return interval(require_column(when.interval_seconds, "interval_seconds", example="900"), anchor)

@@ -1,7 +1,9 @@
 """One single time."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+
+from floodmark.model.job import When
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +19,8 @@ class Once:
     def latest(self, until: datetime) -> datetime | None:
         """The newest instant at or before `until`, in UTC; None if there was none."""
         return self.at if self.at <= until else None
+
+
+def immediate_trigger(_: When, anchor: datetime) -> Once:
+    """Fire once, at the anchor."""
+    return Once(anchor.astimezone(UTC))

@@ -89,6 +89,8 @@ def words_of(when: When) -> str:
 def _calendar_words(when: When) -> str:
     # Read with the defaults of `triggers.calendar`; a row typed by hand may hold anything.
     config = when.time_config or {}
+    if when.frequency is None and "trigger" in config:
+        return f"{config['trigger']} {when.timezone}"
     minute = str(config.get("minute", 0)).zfill(2)
     clock = f"{str(config.get('hour', 0)).zfill(2)}:{minute}"
     match when.frequency:

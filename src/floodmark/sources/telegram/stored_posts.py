@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import ColumnElement, and_, func, select
+from sqlalchemy import ColumnElement, and_, select
 
 from floodmark.model.posts import Chat, chat_of, message_id_of, post_key, stream_of
 from floodmark.store.database import Database
 from floodmark.store.dialects import raw
-from floodmark.store.tables import items, outbox
+from floodmark.store.tables import items
 
 from .tables import telegram_channels
 
@@ -68,14 +68,6 @@ class StoredPost(Struct, frozen=True):
     posted_at: datetime
     deleted: bool
     data: Any
-
-
-class Touched(Struct, frozen=True):
-    """Days in which something has changed, and the position up to which that is known."""
-
-    days: tuple[ChatDay, ...]
-    position: int
-    is_all: bool
 
 
 class PostReader(Protocol):
@@ -163,35 +155,6 @@ class Posts:
         async with self._database.reading() as connection:
             row = (await connection.execute(query.order_by(table.updated_at.desc(), table.account).limit(1))).first()
         return ChatNames() if row is None else ChatNames(row.username, row.title)
-
-    async def touched(self, position: int, *, events: int, days: int) -> Touched:
-        """What the events behind a position have changed: of up to so many events, and up to so many days."""
-        same = and_(items.c.stream == outbox.c.stream, items.c.key == outbox.c.key)
-        query = (
-            select(outbox.c.position, outbox.c.stream, items.c.occurred_at)
-            .join(items, same)
-            .where(outbox.c.position > position)
-            .order_by(outbox.c.position)
-            .limit(events)
-        )
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).all()
-        found: dict[ChatDay, None] = {}
-        for place, stream, occurred_at in rows:
-            if chat_of(stream) is not None and occurred_at is not None:
-                day = ChatDay(stream, occurred_at.date())
-                if day not in found and len(found) == days:
-                    return Touched(tuple(found), position, is_all=False)
-                found[day] = None
-            position = place
-        return Touched(tuple(found), position, is_all=len(rows) < events)
-
-    async def positions(self) -> tuple[int, int]:
-        """Of the oldest event that is still there, and of the newest; 0 and 0 before the first."""
-        query = select(func.min(outbox.c.position), func.max(outbox.c.position)).where(outbox.c.position.is_not(None))
-        async with self._database.reading() as connection:
-            oldest, newest = (await connection.execute(query)).one()
-        return oldest or 0, newest or 0
 
     async def _least(self, column: Any, where: ColumnElement[bool]) -> Any:
         query = select(column).where(where).order_by(column).limit(1)

@@ -5,5 +5,5 @@ They need pytest with pytest-asyncio in its `auto` mode; the sink's also needs h
 
 import pytest
 
-for _name in ("queue", "leases", "signals", "sink", "source"):
+for _name in ("queue", "leases", "signals", "sink", "event_sink", "source"):
     pytest.register_assert_rewrite(f"{__name__}.{_name}")

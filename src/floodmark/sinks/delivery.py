@@ -1,0 +1,95 @@
+"""Delivers events to one sink. Table: `facts`, one row for each sink: `<name>.position`."""
+
+import time
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from floodmark.coordination.leader import Leader
+from floodmark.store.events import EventLog
+from floodmark.store.fleet import Fleet
+
+from .port import EventSink, FillsFirst
+
+_AT_ONCE = 500
+# Rest this many times as long as the delivery took: a sink that writes large files must not write all the time.
+_REST = 4
+
+
+class SinkPosition(Struct, frozen=True, rename={"place": "folder"}):
+    """How far a sink is. The database says `folder` for the place: the first sink wrote files."""
+
+    place: str
+    position: int
+    """Every event up to this one was delivered."""
+    filling: Any = None
+    """Where `fill` goes on, while the sink is being filled."""
+
+
+class Delivery:
+    """Delivers events to one sink, from its stored position on. Only the leader delivers.
+
+    Killed anywhere, it goes on from the stored position; the events of one `send` may be delivered twice.
+    """
+
+    def __init__(self, name: str, sink: EventSink, log: EventLog, fleet: Fleet, leader: Leader) -> None:
+        self.name, self._sink, self._log, self._fleet, self._leader = name, sink, log, fleet, leader
+        self._fact, self._rests_until, self._is_entered = f"{name}.position", 0.0, False
+
+    async def step(self) -> timedelta | None:
+        """Deliver one portion; ask to go on at once while there is more."""
+        began = time.monotonic()
+        if not self._leader.is_leader or began < self._rests_until:
+            return None
+        await self._enter()
+        position = await self._position()
+        is_done = await (self._follow(position) if position.filling is None else self._fill(position))
+        if not is_done:
+            return timedelta()
+        now = time.monotonic()
+        self._rests_until = now + _REST * (now - began)
+        return None
+
+    async def close(self) -> None:
+        """Leave the sink."""
+        if self._is_entered and isinstance(self._sink, AbstractAsyncContextManager):
+            self._is_entered = False
+            await self._sink.__aexit__(None, None, None)
+
+    async def _enter(self) -> None:
+        if not self._is_entered and isinstance(self._sink, AbstractAsyncContextManager):
+            await self._sink.__aenter__()
+        self._is_entered = True
+
+    async def _position(self) -> SinkPosition:
+        stored = await self._fleet.get_fact(self._fact)
+        oldest, newest = await self._log.bounds()
+        if stored is not None:
+            position = msgspec.convert(stored, SinkPosition)
+            # Not if events after it were deleted, nor if the database was restored to an earlier time.
+            if position.place == self._sink.place and oldest - 1 <= position.position <= newest:
+                return position
+        if isinstance(self._sink, FillsFirst):
+            return SinkPosition(self._sink.place, newest, filling={})
+        return SinkPosition(self._sink.place, max(oldest - 1, 0))
+
+    async def _follow(self, position: SinkPosition) -> bool:
+        events = await self._log.after(position.position, _AT_ONCE)
+        if events:
+            taken = await self._sink.send(events)
+            last = events[-1 if taken is None else taken - 1]
+            await self._move(SinkPosition(position.place, last.position))
+            return len(events) < _AT_ONCE and last is events[-1]
+        return True
+
+    async def _fill(self, position: SinkPosition) -> bool:
+        assert isinstance(self._sink, FillsFirst)
+        filling = await self._sink.fill(position.filling)
+        await self._move(SinkPosition(position.place, position.position, filling))
+        return False
+
+    async def _move(self, position: SinkPosition) -> None:
+        await self._fleet.set_fact(self._fact, msgspec.to_builtins(position))

@@ -1,0 +1,163 @@
+"""What every event sink promises."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from floodmark.coordination.leader import Leader
+from floodmark.errors import Transient
+from floodmark.model.batch import Batch, Item
+from floodmark.model.outcome import Done
+from floodmark.settings import Settings
+from floodmark.sinks.delivery import Delivery
+from floodmark.sinks.port import EventSink
+from floodmark.store.events import EventLog
+from floodmark.store.fleet import Fleet
+from floodmark.store.port import Event
+from floodmark.testing.factories import TTL, given_lease, settle
+from floodmark.wiring.resources import Resources, open_resources
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+
+Delivered = Callable[[], Awaitable[Sequence[str]]]
+"""Returns the keys of the items that have arrived, in order of arrival, repetitions included."""
+
+
+class EventSinkContract:
+    """What every event sink promises. Subclass it and provide `sink` and `delivered`.
+
+    `parts` is an installation on SQLite; replace it for a sink that needs another. A sink that takes only some events
+    replaces `stream` and `an_item`.
+    """
+
+    stream = "test:events"
+
+    def an_item(self, number: int) -> Item:
+        """Return one item; higher numbers are newer."""
+        return Item(str(number), {"number": number, "text": "ж 👍"}, NOON + timedelta(seconds=number))
+
+    @pytest.fixture
+    async def parts(self, tmp_path: Path) -> AsyncIterator[Resources]:
+        """One process."""
+        settings = Settings(database_url=f"sqlite:///{tmp_path}/floodmark.db", floodmark_home=tmp_path)
+        async with open_resources(settings) as parts:
+            yield parts
+
+    @pytest.fixture
+    async def leader(self, parts: Resources) -> Leader:
+        """The leader."""
+        leader = Leader(parts.leases, parts.events, name="leader", holder=parts.name, ttl=timedelta(minutes=5))
+        await leader.step()
+        return leader
+
+    async def collect(self, parts: Resources, *numbers: int) -> None:
+        """Keep these items, and number their events."""
+        lease = await given_lease(parts, ttl=4 * TTL)
+        await parts.keeping.keep(lease, Batch([self.an_item(number) for number in numbers], stream=self.stream))
+        await settle(parts, lease, Done())
+
+        async def nowhere(_: Sequence[Event]) -> None: ...
+
+        await parts.keeping.relay(nowhere, limit=1000)
+
+    async def test_events_arrive_in_order(
+        self, parts: Resources, leader: Leader, sink: EventSink, delivered: Delivered
+    ) -> None:
+        """Those of one stream, each at least once."""
+        await self.collect(parts, *range(1, 21))
+        await deliver(parts, leader, sink)
+        assert each_once(await delivered()) == [self.an_item(number).key for number in range(1, 21)]
+
+    async def test_delivery_goes_on_from_the_stored_position(
+        self, parts: Resources, leader: Leader, sink: EventSink, delivered: Delivered
+    ) -> None:
+        """By another leader, who has nothing but the database."""
+        await self.collect(parts, 1, 2)
+        await deliver(parts, leader, sink)
+        before = len(await delivered())
+        await self.collect(parts, 3)
+        told = Recording(sink)
+        await deliver(parts, leader, told)
+
+        assert [event.key for event in told.sent] == [self.an_item(3).key]
+        assert list(await delivered())[before:] == [self.an_item(3).key]
+
+    async def test_events_that_failed_are_delivered_again(
+        self, parts: Resources, leader: Leader, sink: EventSink, delivered: Delivered
+    ) -> None:
+        """Nothing is skipped, and what comes later does not overtake them."""
+        await deliver(parts, leader, sink)
+        await self.collect(parts, 1, 2)
+        with pytest.raises(Transient):
+            await deliver(parts, leader, Recording(sink, fails=True))
+        await self.collect(parts, 3)
+        await deliver(parts, leader, sink)
+        assert each_once(await delivered()) == [self.an_item(number).key for number in (1, 2, 3)]
+
+    async def test_events_may_be_delivered_twice(
+        self, parts: Resources, leader: Leader, sink: EventSink, delivered: Delivered
+    ) -> None:
+        """After a crash the last events come again: the sink takes them."""
+        await self.collect(parts, 1, 2)
+        events = await EventLog(parts.database, parts.clock).after(0)
+        async with AsyncExitStack() as stack:
+            await enter(sink, stack)
+            await sink.send(events)
+            await sink.send(events)
+        assert each_once(await delivered()) == [event.key for event in events]
+
+    async def test_only_the_leader_delivers(
+        self, parts: Resources, leader: Leader, sink: EventSink, delivered: Delivered
+    ) -> None:
+        """A process that lost the lead sends nothing."""
+        await self.collect(parts, 1)
+        await leader.resign()
+        await deliver(parts, leader, sink)
+        assert list(await delivered()) == []
+
+    async def test_the_place_has_no_secret(self, sink: EventSink) -> None:
+        """It is stored and shown as it is."""
+        assert sink.place
+        assert "@" not in sink.place.partition("://")[2].partition("/")[0]
+
+
+class Recording:
+    """A sink that remembers what it was sent, and fails if told to."""
+
+    def __init__(self, sink: EventSink, *, fails: bool = False) -> None:
+        self._sink, self._fails = sink, fails
+        self.place, self.sent = sink.place, list[Event]()
+
+    async def send(self, events: Sequence[Event]) -> int | None:
+        """Send on."""
+        if self._fails:
+            raise Transient("the other side cannot be reached")
+        self.sent += events
+        async with AsyncExitStack() as stack:
+            await enter(self._sink, stack)
+            return await self._sink.send(events)
+
+
+async def enter(sink: EventSink, stack: AsyncExitStack) -> None:
+    """Enter a sink that is a context manager."""
+    if isinstance(sink, AbstractAsyncContextManager):
+        await stack.enter_async_context(sink)
+
+
+async def deliver(parts: Resources, leader: Leader, sink: EventSink) -> None:
+    """Deliver everything that waits, as the leader does."""
+    log, fleet = EventLog(parts.database, parts.clock), Fleet(parts.database, parts.clock)
+    delivery = Delivery("contract", sink, log, fleet, leader)
+    try:
+        while await delivery.step() is not None:
+            pass
+    finally:
+        await delivery.close()
+
+
+def each_once(keys: Sequence[str]) -> list[str]:
+    """Return the keys in order of their first arrival."""
+    return list(dict.fromkeys(keys))
