@@ -1,4 +1,4 @@
-"""Writes fundamentals.md from tests/fundamentals: `.venv/bin/python docs/tutorial/fundamentals.py`.
+"""Write fundamentals.md from tests/fundamentals: `.venv/bin/python docs/tutorial/fundamentals.py`.
 
 The lessons are tests, so every program on the page runs, and every result it shows is checked.
 """
@@ -16,8 +16,8 @@ HEAD = """# Fundamentals
 Nine lessons, one feature each. Every program below is a test in `tests/fundamentals` that runs with each change of
 Floodmark.
 
-In all of them `app` is a `Floodmark()` with a database of its own. `running(app)` starts a scheduler and a worker for
-the block, and `opened(app)` only opens the database. Their methods do what commands do on the command line: `collected`
+In all of them `app` is a `Floodmark()` with its own database. `running(app)` starts a scheduler and a worker for
+the block, and `opened(app)` only opens the database. Their methods correspond to commands: `collected`
 is `floodmark run --wait`, `items` is `floodmark items`, `explain` is `floodmark explain`. Run one lesson yourself:
 
     python3 run.py test tests/fundamentals/test_01_collect.py

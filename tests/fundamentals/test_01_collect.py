@@ -1,8 +1,8 @@
-"""1. Collect: a function yields items, and Floodmark keeps them.
+"""1. Collect: a function yields items, and Floodmark stores them.
 
-A *collector* is a function that yields what it finds. `@app.collector` says when it runs and what identifies an item.
-From then on there is a *job* of that name. Each time it is due there is an *execution* of it, a worker runs it, and
-what it yields is kept in a *stream*, here `python:posts`.
+A *collector* is a function that yields items. `@app.collector` sets when it runs and which field identifies an item. It
+creates a *job* of that name. Each time the job is due, Floodmark creates an *execution*, a worker runs it, and the
+items are stored in a *stream*, here `python:posts`.
 """
 
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ from .running import running
 
 @pytest.mark.spec("G3", "G8")
 async def test_what_a_collector_yields_is_kept(app: Floodmark) -> None:
-    """A new job that runs every so often runs at once, then on its grid."""
+    """A new job with an interval runs at once, then at each interval."""
 
     @app.collector(every="1h", key="id")
     async def posts() -> AsyncIterator[dict[str, Any]]:
@@ -37,7 +37,7 @@ async def test_what_a_collector_yields_is_kept(app: Floodmark) -> None:
 
 @pytest.mark.spec("V1")
 async def test_without_a_time_it_runs_when_asked(app: Floodmark) -> None:
-    """`floodmark run posts` runs any job now. One without a schedule runs only then."""
+    """`floodmark run posts` runs any job now. A job without a schedule runs only this way."""
 
     @app.collector(key="id")
     async def posts() -> AsyncIterator[dict[str, Any]]:
@@ -54,7 +54,7 @@ async def test_without_a_time_it_runs_when_asked(app: Floodmark) -> None:
 
 @pytest.mark.spec("G8")
 async def test_what_was_kept_is_there_after_a_restart(app: Floodmark) -> None:
-    """The database is the truth. Embedded, that is one file: `.floodmark/floodmark.db`, unless you say otherwise."""
+    """All state is in the database. By default this is one file, `.floodmark/floodmark.db`."""
 
     @app.collector(key="id")
     async def posts() -> AsyncIterator[dict[str, Any]]:

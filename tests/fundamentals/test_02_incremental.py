@@ -1,9 +1,9 @@
-"""2. Incremental: collect only what is newer.
+"""2. Incremental: collect only new items.
 
-`watermark` names the field that tells how far a stream is collected. The function gets its last value as `since`: None
-the first time. It moves in the same transaction that keeps the items, so it is never ahead of them and never forgotten.
+`watermark` names the field that shows how far a stream is collected. The function gets its last value as `since`, or
+None the first time. The watermark moves in the same transaction that stores the items, so it is never ahead of them.
 
-Yield the oldest first. A run may end half-way, and the next one goes on behind what was kept.
+Yield the oldest item first. A run may end at any point, and the next one continues after the last stored item.
 """
 
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ from .running import running
 
 @pytest.mark.spec("G3", "T3")
 async def test_each_run_goes_on_where_the_last_one_ended(app: Floodmark) -> None:
-    """The source is asked for what is newer, not for everything again."""
+    """The second run requests only newer items."""
     feed = [{"id": 1}, {"id": 2}]
     asked_since = []
 
@@ -42,7 +42,7 @@ async def test_each_run_goes_on_where_the_last_one_ended(app: Floodmark) -> None
 
 @pytest.mark.spec("G3", "T3")
 async def test_a_run_that_breaks_off_loses_nothing(app: Floodmark) -> None:
-    """What was yielded before the trouble is kept; the next attempt goes on behind it."""
+    """Items that were yielded before the error are stored; the next attempt continues after them."""
     asked_since = []
 
     @app.collector(key="id", watermark="id")

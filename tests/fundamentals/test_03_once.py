@@ -1,7 +1,7 @@
-"""3. Once: the same item is recorded once, however often it is found.
+"""3. Once: an item is recorded once, even if it is found again.
 
-`key` is the identity of an item within its stream, for ever. An item that is found again is known and changes nothing.
-One that is found with other content is a new *revision*: the newest is what you read, the earlier ones stay.
+`key` is the permanent identity of an item within its stream. An item that is found again is known and changes nothing.
+With different content it becomes a new *revision*: you read the newest, and the earlier ones stay stored.
 """
 
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ from .running import running
 
 @pytest.mark.spec("G3")
 async def test_the_same_item_twice_is_recorded_once(app: Floodmark) -> None:
-    """A source that can only give everything is fine, if wasteful: it simply has no watermark."""
+    """A source that always returns everything works without a watermark."""
 
     @app.collector(key="id")
     async def prices() -> AsyncIterator[dict[str, Any]]:
@@ -34,7 +34,7 @@ async def test_the_same_item_twice_is_recorded_once(app: Floodmark) -> None:
 
 @pytest.mark.spec("G3")
 async def test_a_changed_item_is_a_new_revision(app: Floodmark) -> None:
-    """Nothing is overwritten: what it was before can still be read."""
+    """Nothing is overwritten: earlier revisions can still be read."""
     price = {"id": "apple", "price": 3}
 
     @app.collector(key="id")
@@ -56,7 +56,7 @@ async def test_a_changed_item_is_a_new_revision(app: Floodmark) -> None:
 
 @pytest.mark.spec("G3")
 async def test_without_a_key_the_content_is_the_identity(app: Floodmark) -> None:
-    """Then equal items are one, and a changed one is another item, not a revision."""
+    """Equal items are then one item, and a changed item is a different item, not a revision."""
     lines = ["one", "two"]
 
     @app.collector()

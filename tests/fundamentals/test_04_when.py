@@ -1,7 +1,7 @@
-"""4. When: every so often, by cron, or by the calendar.
+"""4. Schedules: by interval, cron or calendar.
 
-A job has one of `every`, `cron`, `hourly`, `daily`, `weekly`, `monthly` and `once`, or none of them. Times of the day
-are those of its `timezone`, and stay right when the clocks change. `floodmark next NAME` shows the next runs.
+A job has one of `every`, `cron`, `hourly`, `daily`, `weekly`, `monthly` and `once`, or none of them. Times are in its
+`timezone` and stay correct at daylight saving changes. `floodmark next NAME` shows the next runs.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -21,13 +21,13 @@ BEFORE_THE_CHANGE = datetime(2026, 3, 27, 12, tzinfo=UTC)
 
 
 def nothing() -> list[dict[str, Any]]:
-    """This page is about time alone."""
+    """Collect nothing: this lesson is about schedules only."""
     return []
 
 
 @pytest.mark.spec("V1")
 async def test_every_so_often(app: Floodmark) -> None:
-    """From the moment it was made, on a grid that does not drift: a late run does not make the next one late."""
+    """Intervals count from the creation of the job and do not drift: a late run does not delay the next one."""
     app.collector(every="15m", name="posts")(nothing)
 
     async with opened(app) as floodmark:
@@ -41,7 +41,7 @@ async def test_every_so_often(app: Floodmark) -> None:
 
 @pytest.mark.spec("V1")
 async def test_by_cron(app: Floodmark) -> None:
-    """Five fields; names and `@daily` are understood."""
+    """The expression has five fields; names and `@daily` are supported."""
     app.collector(cron="*/30 8-9 * * MON-FRI", timezone="Europe/Berlin", name="posts")(nothing)
 
     async with opened(app) as floodmark:
@@ -62,7 +62,7 @@ async def test_by_cron(app: Floodmark) -> None:
     ],
 )
 async def test_by_the_calendar(app: Floodmark, when: dict[str, str], expected: list[str]) -> None:
-    """For people who do not speak cron. A day that a month does not have is its last one."""
+    """These schedules need no cron expression. A day that a month does not have becomes its last day."""
     app.collector(name="posts", **when)(nothing)  # type: ignore[arg-type]  # one of several keywords
 
     async with opened(app) as floodmark:
@@ -73,7 +73,7 @@ async def test_by_the_calendar(app: Floodmark, when: dict[str, str], expected: l
 
 @pytest.mark.spec("V1", "G1")
 async def test_the_clocks_may_change(app: Floodmark) -> None:
-    """02:30 does not exist that night. It runs once all the same, at the first minute that does."""
+    """02:30 does not exist that night. The job still runs once, at the first minute that exists."""
     app.collector(daily="02:30", timezone="Europe/Berlin", name="posts")(nothing)
 
     async with opened(app) as floodmark:
@@ -85,7 +85,7 @@ async def test_the_clocks_may_change(app: Floodmark) -> None:
 
 @pytest.mark.spec("V1")
 async def test_once(app: Floodmark) -> None:
-    """Now, and never again."""
+    """The job runs once, now."""
     app.collector(once=True, name="posts")(nothing)
 
     async with running(app) as floodmark:
@@ -95,7 +95,7 @@ async def test_once(app: Floodmark) -> None:
 
 @pytest.mark.spec("G9")
 def test_two_ways_at_once_are_refused(app: Floodmark) -> None:
-    """An error says what is wrong, its `hint` what to do, and nothing was changed."""
+    """The error names the problem, its `hint` the next step, and nothing was changed."""
     with pytest.raises(InvalidInput, match="every and cron contradict each other") as caught:
         app.collector(every="15m", cron="@daily")
 

@@ -1,8 +1,8 @@
-"""5. Slow down: a source that asks us to wait is obeyed, and nobody waits in a worker.
+"""5. Slow down: honour rate limits without blocking a worker.
 
-Raise `SlowDown(after, key)` when a source answers 429 or the like. The execution becomes *waiting* until then. That
-costs no attempt, because nothing failed; it frees the slot, because waiting is not work; and it goes on behind what it
-had collected. The limit holds for every job that says `limit_key` with the same key, on all workers.
+Raise `SlowDown(after, key)` when a source returns 429 or a similar error. The execution becomes *waiting* for that
+time. This costs no attempt and frees the slot; later the execution continues after its last stored item. The limit
+applies to every job with the same `limit_key`, on all workers.
 """
 
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ FEED = "feed.example"
 
 @pytest.fixture
 def calls(app: Floodmark) -> list[tuple[str, int | None]]:
-    """Three jobs, two of them on one feed, which at first asks to be left alone for three seconds."""
+    """Declare three jobs, two of them for one feed, which first requests a wait of three seconds."""
     calls: list[tuple[str, int | None]] = []
 
     @app.collector(key="id", watermark="id", limit_key=FEED)
@@ -48,7 +48,7 @@ def calls(app: Floodmark) -> list[tuple[str, int | None]]:
 async def test_waiting_costs_no_attempt_and_goes_on_where_it_was(
     app: Floodmark, calls: list[tuple[str, int | None]]
 ) -> None:
-    """`attempt` is still 1 when it is done, and the first item was not asked for again."""
+    """`attempt` is still 1 at the end, and the first item was not requested again."""
     async with running(app) as floodmark:
         harbour = await floodmark.run("harbour")
         told = await floodmark.reaches(harbour, "waiting")
@@ -76,7 +76,7 @@ async def test_waiting_frees_the_slot(app: Floodmark, calls: list[tuple[str, int
 
 @pytest.mark.spec("G5")
 async def test_a_limit_holds_for_all_jobs_with_its_key(app: Floodmark, calls: list[tuple[str, int | None]]) -> None:
-    """The other job on this feed is not even started until the limit is over."""
+    """The other job of this feed does not start until the limit is over."""
     async with running(app) as floodmark:
         await floodmark.reaches(await floodmark.run("harbour"), "waiting")
         assert await floodmark.limits() == {FEED: "429 Too Many Requests"}

@@ -1,14 +1,14 @@
-"""6. Failures: tried again, then put aside for someone to look at.
+"""6. Failures: retries and dead letters.
 
-An execution that raises is tried again after a pause that grows and is left to chance, `retry_max` times
-(`PARSER_RETRY_MAX`, 3). After that, or at once if trying again will not help, it is a *dead letter*: it stays until
-someone retries or drops it, and the job goes on with its schedule.
+An execution that raises is retried after a growing, random delay, `retry_max` times (`PARSER_RETRY_MAX`, 3). After
+that, or at once if a retry will not help, it is a *dead letter*: it stays until someone retries or drops it, and the
+schedule of the job continues.
 
-| raise | what it means |
+| raise | meaning |
 |---|---|
 | `Transient`, or anything unexpected | it may work next time |
-| `Permanent` | trying again will not help, the next scheduled run may |
-| `Gone` | this will not come back by itself: the job is paused, too |
+| `Permanent` | a retry will not help, the next scheduled run may |
+| `Gone` | the target no longer exists: the job is paused too |
 """
 
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ from .running import running
 
 @pytest.mark.spec("T4")
 async def test_what_fails_is_tried_again(app: Floodmark) -> None:
-    """The history tells of every failed attempt."""
+    """The history contains every failed attempt."""
     attempts = 0
 
     @app.collector(key="id")
@@ -44,7 +44,7 @@ async def test_what_fails_is_tried_again(app: Floodmark) -> None:
 
 @pytest.mark.spec("T4", "T13")
 async def test_what_keeps_failing_becomes_a_dead_letter(app: Floodmark) -> None:
-    """Here it may be tried again once."""
+    """This job allows one retry."""
 
     @app.collector(retry_max=1)
     def posts() -> list[dict[str, Any]]:
@@ -61,7 +61,7 @@ async def test_what_keeps_failing_becomes_a_dead_letter(app: Floodmark) -> None:
 
 @pytest.mark.spec("T13")
 async def test_a_dead_letter_can_be_retried(app: Floodmark) -> None:
-    """Once the fault is repaired: the same execution, with all its attempts ahead of it."""
+    """After the cause is fixed, the same execution runs again with all its attempts."""
     is_repaired = False
 
     @app.collector(key="id")
@@ -85,7 +85,7 @@ async def test_a_dead_letter_can_be_retried(app: Floodmark) -> None:
 
 @pytest.mark.spec("T13")
 async def test_what_is_gone_pauses_its_job(app: Floodmark) -> None:
-    """Nobody is served by asking for it every hour. `floodmark resume` undoes the pause."""
+    """Further requests would be useless. `floodmark resume` ends the pause."""
 
     @app.collector(every="1h")
     def posts() -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """7. Dependencies: a job that waits for others.
 
-`depends_on` names jobs. When the job is due, it waits until each of them has succeeded since its own last run. The
-waiting is shown, holds no slot, and survives restarts. Declare the jobs that are waited for first.
+`depends_on` names jobs. When the job is due, it waits until each of them has succeeded since its own last run. The wait
+is shown, holds no slot, and survives restarts. Declare the dependencies first.
 """
 
 from collections.abc import AsyncIterator
@@ -15,13 +15,13 @@ from .running import opened, running
 
 
 async def one_item() -> AsyncIterator[dict[str, Any]]:
-    """What is collected does not matter here."""
+    """Yield one item; its content does not matter here."""
     yield {"id": 1}
 
 
 @pytest.mark.spec("V7")
 async def test_it_waits_until_the_others_have_succeeded(app: Floodmark) -> None:
-    """The report is due at once, and waits for posts and prices, which run when asked."""
+    """The report is due at once and waits for posts and prices, which run on demand."""
     app.collector(name="posts")(one_item)
     app.collector(name="prices")(one_item)
     app.collector(name="report", every="1h", depends_on=("posts", "prices"))(one_item)
@@ -40,7 +40,7 @@ async def test_it_waits_until_the_others_have_succeeded(app: Floodmark) -> None:
 
 @pytest.mark.spec("V7")
 async def test_a_person_need_not_wait(app: Floodmark) -> None:
-    """`floodmark run report` runs it now, whatever it would wait for."""
+    """`floodmark run report` runs it now, without waiting for dependencies."""
     app.collector(name="posts")(one_item)
     app.collector(name="report", depends_on=("posts",))(one_item)
 
@@ -50,7 +50,7 @@ async def test_a_person_need_not_wait(app: Floodmark) -> None:
 
 @pytest.mark.spec("V7", "G9")
 async def test_a_job_that_does_not_exist_cannot_be_waited_for(app: Floodmark) -> None:
-    """A typing mistake is found at the start, not by waiting for ever."""
+    """A wrong name is an error at start-up, not an endless wait."""
     app.collector(name="posts")(one_item)
     app.collector(name="report", depends_on=("post-office",))(one_item)
 
@@ -61,7 +61,7 @@ async def test_a_job_that_does_not_exist_cannot_be_waited_for(app: Floodmark) ->
 
 @pytest.mark.spec("V7", "G9")
 async def test_a_cycle_is_refused(app: Floodmark, settings: Any) -> None:
-    """Two jobs that wait for each other would wait for ever; the error shows the cycle."""
+    """Two jobs that wait for each other would wait forever; the error shows the cycle."""
     app.collector(name="posts")(one_item)
     app.collector(name="report", depends_on=("posts",))(one_item)
     async with opened(app):

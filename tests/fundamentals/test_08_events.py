@@ -1,9 +1,9 @@
-"""8. Events: read what is new, in order, from where you stopped.
+"""8. Events: read changes in order, by position.
 
-For each new or changed item there is one *event*, written in the transaction that keeps the item. Events are numbered
-in the order in which they were committed. Keep the position of the last one you have dealt with, and ask for those
-behind it. With Redis they are also copied to the stream `crawler:events`, where a crash may repeat one under the same
-`event_id`; here, in the store, each is there once.
+Each new or changed item has one *event*, written in the same transaction. Events are numbered in commit order. Store
+the position of the last event you have handled, and ask for events after it. With Redis they are also copied to the
+stream `crawler:events`, where a crash may repeat an event with the same `event_id`; in the store each event exists
+once.
 """
 
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ from .running import data_of, running
 
 @pytest.mark.spec("G4", "T7")
 async def test_events_are_read_by_position(app: Floodmark) -> None:
-    """`floodmark events --after N`, or `--follow` to stay."""
+    """Use `floodmark events --after N`, or `--follow` to keep reading."""
     feed = [{"id": 1}, {"id": 2}]
 
     @app.collector(key="id", watermark="id")
@@ -42,7 +42,7 @@ async def test_events_are_read_by_position(app: Floodmark) -> None:
 
 @pytest.mark.spec("G4")
 async def test_an_event_says_what_became_of_which_item(app: Floodmark) -> None:
-    """Known items have none. `event_id` is made of stream, key and revision: the same however often it is sent."""
+    """Known items have no event. `event_id` contains stream, key and revision, so a repeated event has the same id."""
     price = {"id": "apple", "price": 3}
 
     @app.collector(key="id")

@@ -1,8 +1,8 @@
-"""9. Plain functions: a collector need not be async.
+"""9. Plain functions: a collector does not have to be async.
 
-A generator, or a function that returns a list, runs on a thread (`MAX_WORKERS` of them), so it may block: use any
-client library you like. It takes what it names: `since`, `context`, and the job's `params`. What it yields may be
-mappings, dataclasses, msgspec structs or pydantic models.
+A generator, or a function that returns a list, runs on a thread (`MAX_WORKERS` of them), so it may block: you can use
+any client library. It gets the arguments it declares: `since`, `context`, and the job's `params`. It yields mappings,
+dataclasses, msgspec structs or pydantic models.
 """
 
 import threading
@@ -20,7 +20,7 @@ from .running import running
 
 @pytest.mark.spec("G8")
 async def test_a_function_may_return_a_list(app: Floodmark) -> None:
-    """It runs on a thread, not on the one that renews the leases."""
+    """It runs on a separate thread, so it does not block the renewal of leases."""
     threads = []
 
     @app.collector(key="id")
@@ -37,7 +37,7 @@ async def test_a_function_may_return_a_list(app: Floodmark) -> None:
 
 @dataclass
 class Post:
-    """One thing to collect."""
+    """A post to collect."""
 
     number: int
     at: datetime
@@ -45,7 +45,7 @@ class Post:
 
 @pytest.mark.spec("G8")
 async def test_a_generator_may_yield_dataclasses(app: Floodmark) -> None:
-    """`key` and `watermark` may be functions; `occurred_at` says when it happened, apart from when it was found."""
+    """`key` and `watermark` may be functions; `occurred_at` is the time of the item, not of its collection."""
 
     @app.collector(key=lambda post: f"post-{post.number}", watermark="number", occurred_at="at")
     def posts(since: int | None) -> Iterator[Post]:
@@ -63,7 +63,7 @@ async def test_a_generator_may_yield_dataclasses(app: Floodmark) -> None:
 
 @pytest.mark.spec("G8")
 async def test_one_function_may_serve_several_jobs(app: Floodmark) -> None:
-    """`params` are kept with the job. `context` tells about the execution."""
+    """`params` are stored with the job. `context` describes the execution."""
     told = []
 
     def posts(topic: str, context: Context) -> Iterator[dict[str, Any]]:
