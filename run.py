@@ -6,7 +6,7 @@
     python3 run.py test --thorough    the same, with the tests that take long, as in CI
     python3 run.py check          run format, lint, type and import checks and the fast tests
     python3 run.py bench [name]   list the benchmarks, or run one with its own args
-    python3 run.py docs           build the docs site into dist/docs, for reading without a network
+    python3 run.py docs           write the generated pages, then build the docs site into dist/docs for offline reading
     python3 run.py lock [args]    write both lock files with uv; args go to `uv pip compile`
     python3 run.py clean          remove .venv and all caches
 
@@ -243,12 +243,11 @@ def bench(arguments: list[str]) -> int:
 
 
 def docs(_: list[str]) -> int:
-    """Build the docs site; a warning, such as a link that leads nowhere, is an error."""
+    """Write the generated pages and build the site; a warning, such as a link that leads nowhere, is an error."""
     make_venv(DEV_LOCK)
-    site = ROOT / "dist" / "docs"
-    code = run(
-        str(BIN / "python"), "-m", "sphinx", "--quiet", "--fail-on-warning", "--builder", "html", "docs", str(site)
-    )
+    python, site = str(BIN / "python"), ROOT / "dist" / "docs"
+    code = run(python, "docs/generate.py")
+    code = code or run(python, "-m", "sphinx", "--quiet", "--fail-on-warning", "-b", "html", "docs", str(site))
     if code == 0:
         say(f"The docs are in {site / 'index.html'}")
     return code

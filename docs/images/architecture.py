@@ -1,4 +1,4 @@
-"""Draws flow.svg and layers.svg: `.venv/bin/python docs/images/architecture.py`.
+"""Draw flow.svg and layers.svg for docs/generate.py.
 
 The layers are those of the docstring of the package, so a package that moves there moves here.
 """
@@ -6,7 +6,6 @@ The layers are those of the docstring of the package, so a package that moves th
 import re
 from collections.abc import Iterator
 from html import escape
-from pathlib import Path
 
 import floodmark
 
@@ -35,9 +34,9 @@ STAGES = (
 )
 
 
-def draw() -> dict[str, str]:
-    """Return the text of each picture by its file name."""
-    return {"flow.svg": _picture("The flow of Floodmark", _flow(), 376), "layers.svg": _layers()}
+def flow() -> str:
+    """Return the picture of the stages and the store."""
+    return _picture("The flow of Floodmark", _flow(), 376)
 
 
 def _picture(label: str, parts: Iterator[str], height: int) -> str:
@@ -75,8 +74,8 @@ def _box(place: tuple[int, int, int, int], kind: str, name: str, *notes: str) ->
         yield f'<text class="note" x="{middle}" y="{y + 48 + line * 17}" text-anchor="middle">{escape(note)}</text>'
 
 
-def _layers() -> str:
-    """The groups of the docstring, the topmost first: each imports only what is below it."""
+def layers() -> str:
+    """Return the picture of the packages in groups, the topmost first: each imports only what is below it."""
     parts, y = [], 20
     for title, packages in reversed(_groups()):
         height = 44 + 22 * len(packages)
@@ -95,8 +94,3 @@ def _groups() -> list[tuple[str, list[tuple[str, str]]]]:
     described = (floodmark.__doc__ or "").partition("Imports go down only")[2].replace("`", "")
     found = re.findall(r"^([A-Z][^\n]*):\n\n((?:    .+\n)+)", described, re.MULTILINE)
     return [(title, re.findall(r"^    (\S+) +(.+)$", rows, re.MULTILINE)) for title, rows in found]
-
-
-if __name__ == "__main__":
-    for name, text in draw().items():
-        Path(__file__).with_name(name).write_text(text, encoding="utf-8")

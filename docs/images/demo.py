@@ -1,4 +1,4 @@
-"""Draws demo.svg, the picture in the README, from a real run: `.venv/bin/python docs/images/demo.py`.
+"""Draw demo.svg, the picture in the README, from a real run: `.venv/bin/python docs/images/demo.py`.
 
 The demo runs in a terminal of its own for 15 seconds. The picture shows what it printed first, one of its live tables
 in which an account has to wait, and its last lines.

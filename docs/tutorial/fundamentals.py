@@ -1,4 +1,4 @@
-"""Write fundamentals.md from tests/fundamentals: `.venv/bin/python docs/tutorial/fundamentals.py`.
+"""Make fundamentals.md from tests/fundamentals, for docs/generate.py.
 
 The lessons are tests, so every program on the page runs, and every result it shows is checked.
 """
@@ -11,7 +11,7 @@ from textwrap import dedent
 LESSONS = Path(__file__).parents[2] / "tests" / "fundamentals"
 HEAD = """# Fundamentals
 
-<!-- Written by `.venv/bin/python docs/tutorial/fundamentals.py`; edit tests/fundamentals. -->
+<!-- Written by `python3 run.py docs`; edit tests/fundamentals. -->
 
 Nine lessons, one feature each. Every program below is a test in `tests/fundamentals` that runs with each change of
 Floodmark.
@@ -69,7 +69,3 @@ def _lines(source: str, first: int, last: int | None, above: int | None = None) 
 
 def _code(text: str) -> str:
     return f"```python\n{text.strip(chr(10))}\n```\n"
-
-
-if __name__ == "__main__":
-    Path(__file__).with_suffix(".md").write_text(page(), encoding="utf-8")

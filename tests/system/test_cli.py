@@ -15,7 +15,6 @@ import pytest
 import structlog
 
 from command_line import CommandLine, eventually
-from floodmark.cli.reference import page
 from floodmark.settings import keys
 
 VERBS = (
@@ -131,12 +130,6 @@ def test_a_mistyped_verb_finds_the_close_one(cli: CommandLine) -> None:
     cli.refused("histroy", says="Did you mean 'history'")
     cli.refused("show", says="Missing argument 'JOB'")
     cli.refused("ls", "--limit", "0", says="--limit")
-
-
-def test_the_page_of_commands_is_current() -> None:
-    """`python -m floodmark.cli.reference > docs/reference/cli.md` writes it."""
-    written = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
-    assert written.read_text(encoding="utf-8") == page()
 
 
 # Settings

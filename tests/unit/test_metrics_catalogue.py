@@ -1,17 +1,14 @@
 """The catalogue is the truth about metrics: what is in it is made, and nothing else can be."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from floodmark.observability.metrics import Metrics, __main__, render
+from floodmark.observability.metrics import Metrics, render
 from floodmark.observability.metrics.catalogue import CATALOGUE, CHAPTERS
 from floodmark.observability.metrics.families import Family, Maker
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.spec("T9", "F7", "V9")
@@ -69,8 +66,3 @@ def test_labels_that_come_from_outside_are_known_to_grow() -> None:
     for one in CATALOGUE.values():
         closed = set(one.labels) - set(one.grows)
         assert closed <= ours | {"channel"}, f"{one.name}: can {closed - ours} grow?"
-
-
-def test_the_page_about_metrics_is_up_to_date() -> None:
-    told = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
-    assert told == __main__.page(), "python -m floodmark.observability.metrics > docs/reference/metrics.md"

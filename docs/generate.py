@@ -1,0 +1,30 @@
+"""Write every generated file of the docs: `python3 run.py docs` calls it before it builds the site."""
+
+import runpy
+from pathlib import Path
+
+from floodmark.cli import reference
+from floodmark.observability.metrics import __main__ as metrics
+from floodmark.settings import __main__ as settings
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def files() -> dict[str, str]:
+    """Return the text of each file by its path in the repository."""
+    fundamentals = runpy.run_path(str(ROOT / "docs/tutorial/fundamentals.py"))
+    architecture = runpy.run_path(str(ROOT / "docs/images/architecture.py"))
+    return {
+        "env.example": settings.example(),
+        "docs/reference/cli.md": reference.page(),
+        "docs/reference/metrics.md": metrics.page(),
+        "docs/reference/settings.md": settings.page(),
+        "docs/tutorial/fundamentals.md": fundamentals["page"](),
+        "docs/images/flow.svg": architecture["flow"](),
+        "docs/images/layers.svg": architecture["layers"](),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in files().items():
+        (ROOT / path).write_text(text, encoding="utf-8")
