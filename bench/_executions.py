@@ -15,7 +15,6 @@ from msgspec import Struct
 from redis.asyncio import Redis
 from sqlalchemy import text
 
-from floodmark.coordination.leader import Leader
 from floodmark.model.ids import new_id
 from floodmark.observability.events import ExecutionSettled
 from floodmark.scheduler.scheduler import Scheduler
@@ -139,9 +138,7 @@ async def ours(place: Place) -> Round:
             await parts.redis.flushall()
         await given_jobs(parts, count)
         enqueue, draining = Watch(), Watch()
-        leader = Leader(parts.leases, parts.events, name="leader", holder="bench", ttl=timedelta(hours=1))
-        await leader.step()
-        scheduler = Scheduler(parts.firing, parts.queue, leader, parts.events)
+        scheduler = Scheduler(parts.firing, parts.queue, parts.events)
         with enqueue.running():
             while await scheduler.step() == timedelta():
                 pass

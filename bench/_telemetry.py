@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Struct
 from prometheus_client import CollectorRegistry
 
-from floodmark.coordination.leader import Leader
 from floodmark.observability.events import E, Event, Events
 from floodmark.observability.metrics import Metrics
 from floodmark.scheduler.scheduler import Scheduler
@@ -62,9 +61,7 @@ async def worked(place: Place, events: Events) -> Cost:
     await migrated(settings)
     async with open_resources(settings, events=events) as parts:
         await given_jobs(parts, place.count)
-        leader = Leader(parts.leases, parts.events, name="leader", holder="bench", ttl=timedelta(hours=1))
-        await leader.step()
-        scheduler = Scheduler(parts.firing, parts.queue, leader, parts.events)
+        scheduler = Scheduler(parts.firing, parts.queue, parts.events)
         while await scheduler.step() == timedelta():
             pass
         await drain(parts, place.count, watch)

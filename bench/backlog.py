@@ -6,7 +6,6 @@ The backlog is drained by one worker beside the loop that wakes executions, firs
 ten times as long: the cost of an execution must not grow with the number of those that wait.
 """
 
-import asyncio
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,8 +16,7 @@ import msgspec
 from msgspec import Struct
 from sqlalchemy import insert
 
-from floodmark.coordination.leader import Leader
-from floodmark.coordination.loop import Loop
+from floodmark.coordination.service import Service, run_services
 from floodmark.model.execution import Hold, State
 from floodmark.model.ids import new_id
 from floodmark.scheduler.requeuer import Waker
@@ -73,14 +71,9 @@ async def drained(place: Place) -> Drained:
         if parts.redis is not None:
             await parts.redis.flushall()
         await given_backlog(parts, place.count)
-        leader = Leader(parts.leases, parts.events, name="leader", holder="bench", ttl=timedelta(hours=1))
-        await leader.step()
-        waker = Waker(parts.upkeep, parts.queue, leader)
-        loop = Loop("waker", waker.step, interval=timedelta(seconds=1), events=parts.events)
-        waking = asyncio.create_task(loop.run())
-        await drain(parts, place.count, watch)
-        loop.stop()
-        await waking
+        waker = Waker(parts.upkeep, parts.queue)
+        async with run_services([Service("waker", waker.step, timedelta(seconds=1))], parts.events):
+            await drain(parts, place.count, watch)
     return Drained(place.count, watch)
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from floodmark.model.ids import new_id
 from floodmark.observability.events import ExecutionsEnqueued
-from floodmark.runtime.roles import SchedulerRole
+from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.wiring.resources import Resources
 

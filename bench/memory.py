@@ -10,7 +10,8 @@ from sqlalchemy import text
 
 from floodmark.model.ids import new_id
 from floodmark.observability.events import ExecutionSettled
-from floodmark.runtime.roles import SchedulerRole, WorkerRole
+from floodmark.runtime.scheduler_role import SchedulerRole
+from floodmark.runtime.worker_role import WorkerRole
 from floodmark.settings import Settings
 from floodmark.sources.python import Collector, PythonSource
 from floodmark.wiring.resources import Resources

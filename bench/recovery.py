@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeVar
 from sqlalchemy import text
 
 from floodmark import Floodmark
-from floodmark.runtime.roles import SchedulerRole
+from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.store.jobs import Jobs
 from floodmark.wiring.resources import Resources

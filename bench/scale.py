@@ -10,7 +10,6 @@ from statistics import median
 
 from sqlalchemy import text
 
-from floodmark.coordination.leader import Leader
 from floodmark.scheduler.scheduler import Scheduler
 from floodmark.settings import Settings
 from floodmark.wiring.resources import Resources
@@ -39,9 +38,7 @@ FILL = {
 
 async def measure(parts: Resources, sizes: list[int]) -> list[tuple[int, float, float]]:
     """For each size of the table: milliseconds of a step, and memory of this process in MB."""
-    leader = Leader(parts.leases, parts.events, name="leader", holder="bench", ttl=timedelta(hours=1))
-    await leader.step()
-    scheduler = Scheduler(parts.firing, parts.queue, leader, parts.events)
+    scheduler = Scheduler(parts.firing, parts.queue, parts.events)
     filled, results = 0, []
     for size in sizes:
         await fill(parts, filled + 1, size)

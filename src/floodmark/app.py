@@ -32,15 +32,15 @@ from .sources.loading import Sources, open_source
 from .sources.port import Source
 from .sources.python import DECLARED_AS, Collector, Pick, PythonSource, argument_names
 from .sources.validation import Validation, refuse_unknown_names
-from .store.jobs import Jobs
 from .triggers.parsing import priority_of, when_of
 from .wiring.resources import Resources, open_resources
 from .wiring.services import services_for
 
 if TYPE_CHECKING:
-    from .api.role import ApiRole
     from .api.server import HttpServer
-    from .runtime.roles import SchedulerRole, WorkerRole
+    from .runtime.api_role import ApiRole
+    from .runtime.scheduler_role import SchedulerRole
+    from .runtime.worker_role import WorkerRole
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -173,7 +173,7 @@ class Floodmark:
         async with open_resources(
             self.settings, events=self.events, clock=self._clock, validation=self.validation, waits=waits
         ) as parts:
-            await Jobs(parts.database, parts.clock).declare_all(_in_order(self._declared))
+            await parts.repositories.jobs.declare_all(_in_order(self._declared))
             yield parts
 
     @property
@@ -233,7 +233,7 @@ class Floodmark:
                 self.opened_sources(parts) as sources,
                 _stopped_by_signals(stop, seconds, lambda: watchdog.arm(self.settings.shutdown_grace)),
             ):
-                installation = Installation(parts)
+                installation = Installation(parts.redis, parts.repositories.fleet, parts.events, parts.settings)
                 await installation.claim()
                 if parts.tracing is not None:
                     parts.tracing.prepare()
@@ -279,8 +279,9 @@ def _roles(
     parts: Resources, sources: Mapping[str, Source], *, scheduler: bool, worker: bool
 ) -> "list[SchedulerRole | WorkerRole | ApiRole]":
     """What the process does; one that neither schedules nor works serves the API."""
-    from .api.role import ApiRole  # noqa: PLC0415 - as is all that only a process that stays has a need for
-    from .runtime.roles import SchedulerRole, WorkerRole  # noqa: PLC0415
+    from .runtime.api_role import ApiRole  # noqa: PLC0415 - only a process that stays needs a role
+    from .runtime.scheduler_role import SchedulerRole  # noqa: PLC0415
+    from .runtime.worker_role import WorkerRole  # noqa: PLC0415
 
     roles: list[SchedulerRole | WorkerRole | ApiRole] = []
     if scheduler:

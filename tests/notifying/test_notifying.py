@@ -24,7 +24,7 @@ from floodmark.notifications.noticing import Noticing
 from floodmark.notifications.notifier import MOST_ATTEMPTS, MOST_PENDING, Leading, Notifier
 from floodmark.observability.events import NotificationSent
 from floodmark.process.failpoints import NOTIFY_POINT
-from floodmark.runtime.roles import SchedulerRole
+from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.sources.telegram.tables import accounts
 from floodmark.store.tables import jobs

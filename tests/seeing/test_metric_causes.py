@@ -13,16 +13,17 @@ import pytest
 from sqlalchemy import insert, update
 
 from floodmark import Floodmark, Permanent
-from floodmark.coordination.loop import Loop
+from floodmark.coordination.service import Service, run_services
 from floodmark.errors import Fenced
-from floodmark.inbound.intake import Arrival, Intake
+from floodmark.inbound.intake import Arrival, build_intake
 from floodmark.model.batch import Batch, Item
 from floodmark.model.outcome import Dead
 from floodmark.observability.metrics.catalogue import CATALOGUE
 from floodmark.operations.local import LocalOffice
 from floodmark.operations.port import JobFilter
 from floodmark.outbound.limits import Limits
-from floodmark.runtime.roles import SchedulerRole, WorkerRole
+from floodmark.runtime.scheduler_role import SchedulerRole
+from floodmark.runtime.worker_role import WorkerRole
 from floodmark.scheduler.requeuer import Requeuer
 from floodmark.scheduler.rescuer import Rescuer
 from floodmark.settings import Settings
@@ -152,18 +153,20 @@ async def scan_without_a_browser(town: Town) -> None:
 async def receive_a_webhook(town: Town) -> None:
     job = await town.telegram.jobs.get("fresh")
     await change_jobs(town.parts, [job.job_id], trigger_webhook="/orders")
-    intake, arrival = Intake(town.parts), Arrival(kind="webhook", subject="/orders", path=("orders",))
+    intake, arrival = build_intake(town.parts), Arrival(kind="webhook", subject="/orders", path=("orders",))
     await intake.take(arrival, await intake.matching(arrival))
     intake.refusals.refuse("webhook", (), "unsigned")
 
 
 async def stumble(town: Town) -> None:
+    stumbled = asyncio.Event()
+
     async def step() -> None:
-        loop.stop()
+        stumbled.set()
         raise ValueError("a stone")
 
-    loop = Loop("stumbling", step, interval=timedelta(seconds=1), events=town.parts.events)
-    await loop.run()
+    async with run_services([Service("stumbling", step, timedelta(seconds=1))], town.parts.events):
+        await stumbled.wait()
 
 
 async def be_replaced(town: Town) -> None:
@@ -375,7 +378,7 @@ async def test_what_is_repaired_is_counted(redis_on_postgres: Opened) -> None:
         await role.leader.step()
         first = await given_lease(parts)
         await expire(parts, first)
-        await Rescuer(parts.upkeep, parts.queue, role.leader, parts.events, rescue_max=3).step()
+        await Rescuer(parts.upkeep, parts.queue, parts.events, rescue_max=3).step()
         await take(parts)
         with pytest.raises(Fenced):
             await sink.keep(first, Batch([Item("1", "late")]))
@@ -383,7 +386,7 @@ async def test_what_is_repaired_is_counted(redis_on_postgres: Opened) -> None:
         await given_queued(parts, 2)
         assert parts.redis is not None
         await parts.redis.flushdb()
-        await Requeuer(parts.upkeep, parts.queue, role.leader, parts.events, older_than=-timedelta(seconds=1)).step()
+        await Requeuer(parts.upkeep, parts.queue, parts.events, older_than=-timedelta(seconds=1)).step()
 
         attempts = 0
 

@@ -9,7 +9,7 @@ from floodmark.model.batch import Batch, Item
 from floodmark.model.outcome import Done
 from floodmark.observability.metrics import render
 from floodmark.operations.health import health_of
-from floodmark.runtime.roles import SchedulerRole
+from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.testing.factories import given_executions, given_job, settle, take
 from floodmark.wiring.resources import Resources, open_resources

@@ -17,7 +17,7 @@ from floodmark.model.execution import Lease
 from floodmark.model.outcome import Done
 from floodmark.process.lock_files import FileLock, is_free, machine
 from floodmark.queue.redis_streams import GROUP
-from floodmark.runtime.roles import SchedulerRole, death_watch
+from floodmark.runtime.scheduler_role import SchedulerRole, death_watch
 from floodmark.scheduler.dead_processes import Deaths
 from floodmark.scheduler.death_watch import DeathWatch
 from floodmark.security.vault import Vault

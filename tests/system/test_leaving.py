@@ -10,7 +10,7 @@ import pytest
 from floodmark.app import Floodmark
 from floodmark.observability.events import Events, ExecutionStarted, StepFailed
 from floodmark.operations.local import LocalOffice
-from floodmark.runtime import roles
+from floodmark.runtime import worker_role
 from floodmark.settings import Settings
 from floodmark.store.audit import Actor
 from floodmark.store.database import open_database
@@ -102,10 +102,10 @@ async def test_a_worker_that_fails_takes_its_process_along(sqlite_url: str, monk
 async def test_a_worker_is_told_to_drain_before_it_looks_by_itself(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(roles, "_PRESENCE", timedelta(hours=1))
+    monkeypatch.setattr(worker_role, "_PRESENCE", timedelta(hours=1))
     settings, stop = Settings(database_url=migrated_url), asyncio.Event()
     async with open_resources(settings) as here, open_resources(settings) as elsewhere:
-        role, office = roles.WorkerRole(here, {}), LocalOffice(elsewhere, Actor(who="ada", via="api"))
+        role, office = worker_role.WorkerRole(here, {}), LocalOffice(elsewhere, Actor(who="ada", via="api"))
         running = asyncio.create_task(role.run(stop))
         await eventually(office.workers)
         for tell, is_draining in ((office.drain, True), (office.undrain, False)):

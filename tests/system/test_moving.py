@@ -38,7 +38,7 @@ from floodmark.model.job import SCHEDULER_VERSION, Overlap, Policy, ScheduleType
 from floodmark.model.spec import JobSpec
 from floodmark.operations.local import LocalOffice
 from floodmark.operations.moving import LocalMoving, RemoteMoving
-from floodmark.runtime.roles import SchedulerRole
+from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.store.audit import Actor
 from floodmark.store.tables import job_executions, jobs

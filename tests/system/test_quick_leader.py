@@ -7,7 +7,6 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
-from floodmark.coordination.leader import Leader
 from floodmark.errors import NotFound
 from floodmark.model.execution import Lease, Queued
 from floodmark.model.outcome import Dead, Done, Released, Snooze
@@ -81,15 +80,13 @@ def slow(
     return RedisStreamsQueue(parts.redis, leasing, fallback, parts.events, prefix=prefix, patience=patience)
 
 
-async def waker_of(parts: Resources) -> Waker:
-    leader = Leader(parts.leases, parts.events, name="leader", holder=parts.name, ttl=TTL)
-    await leader.step()
-    return Waker(parts.upkeep, parts.queue, leader)
+def waker_of(parts: Resources) -> Waker:
+    return Waker(parts.upkeep, parts.queue)
 
 
 async def snoozed_and_woken(parts: Resources) -> str:
     """An execution that was queued anew while its worker had yet to take the old entry away."""
-    waker = await waker_of(parts)
+    waker = waker_of(parts)
     worker = slow(parts, waker.step)
     [execution_id] = await given_queued(parts)
     [lease] = await worker.lease(1, worker="a", ttl=TTL, wait=AT_ONCE)
@@ -124,7 +121,7 @@ async def test_a_late_acknowledgement_leaves_the_newer_entry_known(parts: Resour
 @pytest.mark.spec("G2", "E7")
 async def test_one_that_is_parked_and_woken_at_once_can_be_taken(parts: Resources, redis: Redis) -> None:
     """The second of one job has to wait for the first, which may end very soon."""
-    waker, job_id = await waker_of(parts), await given_job(parts)
+    waker, job_id = waker_of(parts), await given_job(parts)
     [first] = await given_executions(parts, [job_id])
     [second] = await given_executions(parts, [job_id])
     [running] = await take(parts, 1)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from floodmark.coordination.leases.port import Leases
 from floodmark.coordination.signals.port import Topic
-from floodmark.runtime.roles import SchedulerRole
+from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.store.tables import job_executions
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, given_job, rows_of

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
-from floodmark.inbound.intake import Arrival, Intake
+from floodmark.inbound.intake import Arrival, build_intake
 from floodmark.store.database import PostgresDatabase
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened
@@ -46,7 +46,7 @@ async def test_a_delivery_reads_each_job_a_few_times(parts: Resources, typed: as
         await typed.execute(statement)
     await typed.execute("SELECT pg_stat_force_next_flush()")
     before = await typed.fetchval(_READ)
-    intake = Intake(parts)
+    intake = build_intake(parts)
     arrival = Arrival(kind="webhook", subject="/everything", path=("everything",))
 
     taken = await intake.take(arrival, await intake.matching(arrival))

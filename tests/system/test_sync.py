@@ -18,18 +18,18 @@ from api.serving import served
 from command_line import CommandLine
 from floodmark.client import Client
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput, Unavailable
-from floodmark.observability.events import Events, SchedulesSynced, StepFailed
+from floodmark.observability.events import Events, LeaderElectionAttempted, SchedulesSynced, StepFailed
 from floodmark.operations.local import LocalOffice
 from floodmark.operations.remote import RemoteOffice
 from floodmark.operations.sync import sync_of
-from floodmark.runtime.roles import SchedulerRole
+from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.store.audit import Actor
 from floodmark.store.jobs import Jobs
 from floodmark.store.tables import audit, facts, jobs
 from floodmark.sync.report import Report
 from floodmark.sync.request import MOST_BYTES, SLOWEST_BYTES_PER_SECOND
-from floodmark.sync.sync import Sync, Syncer
+from floodmark.sync.sync import build_sync
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import count_of, given_job, rows_of
 from floodmark.testing.web.serving import serve_app
@@ -112,7 +112,7 @@ async def state(parts: Resources) -> Any:
 
 async def test_schedules_are_created_updated_and_skipped(migrated_url: str, publisher: Publisher) -> None:
     async with opened(migrated_url, publisher, job_misfire_grace_time=timedelta(seconds=77)) as parts:
-        sync = Sync(parts, ACTOR)
+        sync = build_sync(parts, ACTOR)
         assert counts(await sync.run()) == (5, 0, 0, 0)
         before = await state(parts)
         assert counts(await sync.run()) == (0, 0, 5, 0)
@@ -139,7 +139,7 @@ async def test_schedules_are_created_updated_and_skipped(migrated_url: str, publ
 
 async def test_a_new_schedule_is_planned_and_a_changed_one_anew(migrated_url: str, publisher: Publisher) -> None:
     async with opened(migrated_url, publisher) as parts:
-        await Sync(parts, ACTOR).run()
+        await build_sync(parts, ACTOR).run()
         role = SchedulerRole(parts)
         await role.leader.step()
         await role.scheduler.step()
@@ -147,7 +147,7 @@ async def test_a_new_schedule_is_planned_and_a_changed_one_anew(migrated_url: st
         assert {(when.hour, when.minute) for when in planned.values()} == {(2, 0)}
 
         publisher.rows[0]["data"]["schedule"]["time"] = {"hour": 5, "minute": 30}
-        await Sync(parts, ACTOR).run()
+        await build_sync(parts, ACTOR).run()
         await role.scheduler.step()
         again = {row["name"]: row["next_run"] for row in await rows_of(parts, jobs)}
         assert (again["cookies-site0-example"].hour, again["cookies-site0-example"].minute) == (5, 30)
@@ -158,7 +158,7 @@ async def test_what_a_person_changed_stays_until_the_api_says_something_else(
     migrated_url: str, publisher: Publisher
 ) -> None:
     async with opened(migrated_url, publisher) as parts:
-        sync, office = Sync(parts, ACTOR), LocalOffice(parts, ACTOR)
+        sync, office = build_sync(parts, ACTOR), LocalOffice(parts, ACTOR)
         await sync.run()
         await office.update_job("cookies-site0-example", {"time_config": {"hour": 9}, "priority": 1, "name": "mine"})
         assert counts(await sync.run()) == (0, 0, 5, 0)
@@ -175,13 +175,13 @@ async def test_jobs_of_others_are_never_touched(migrated_url: str, publisher: Pu
             await given_job(parts, name="cookies-site0-example"),
             await given_job(parts, name="elsewhere", domain_config_id="c1", declared="ab12"),
         ]
-        report = await Sync(parts, ACTOR).run()
+        report = await build_sync(parts, ACTOR).run()
         assert counts(report) == (4, 0, 0, 0)
         assert [error.domain_config_id for error in report.errors] == ["c0"]
         assert "'cookies-site0-example' that no sync has made" in report.errors[0].error
         rows = [row for row in await rows_of(parts, jobs) if row["job_id"] in others]
         assert [(row["version"], row["schedule_type"], row["domain"]) for row in rows] == [(1, "event", None)] * 2
-        status = await Sync(parts, ACTOR).status()
+        status = await build_sync(parts, ACTOR).status()
         assert status.last is not None
         assert (status.jobs, status.last.error_count) == (4, 1)
         assert status.last.errors == report.errors
@@ -189,7 +189,7 @@ async def test_jobs_of_others_are_never_touched(migrated_url: str, publisher: Pu
 
 async def test_code_does_not_take_over_what_a_sync_has_made(light_url: str, publisher: Publisher) -> None:
     async with opened(light_url, publisher) as parts:
-        await Sync(parts, ACTOR).run()
+        await build_sync(parts, ACTOR).run()
         before = await state(parts)
         with pytest.raises(Conflict, match="was made by a sync"):
             await Jobs(parts.database, parts.clock).declare(a_spec("cookies-site0-example"))
@@ -198,18 +198,18 @@ async def test_code_does_not_take_over_what_a_sync_has_made(light_url: str, publ
 
 async def test_a_job_that_was_removed_comes_back_with_the_next_sync(migrated_url: str, publisher: Publisher) -> None:
     async with opened(migrated_url, publisher) as parts:
-        await Sync(parts, ACTOR).run()
+        await build_sync(parts, ACTOR).run()
         await LocalOffice(parts, ACTOR).remove_job("cookies-site0-example")
-        assert counts(await Sync(parts, ACTOR).run()) == (1, 0, 4, 0)
+        assert counts(await build_sync(parts, ACTOR).run()) == (1, 0, 4, 0)
 
 
 async def test_a_dry_run_tells_row_by_row_and_changes_nothing(migrated_url: str, publisher: Publisher) -> None:
     async with opened(migrated_url, publisher, sync_disable_missing=True) as parts:
-        await Sync(parts, ACTOR).run()
-        before, last = await state(parts), await Sync(parts, ACTOR).status()
+        await build_sync(parts, ACTOR).run()
+        before, last = await state(parts), await build_sync(parts, ACTOR).status()
         publisher.rows = [*publisher.rows[1:], a_row(9)]
         publisher.rows[0] = a_row(1, maxPages=3)
-        report = await Sync(parts, ACTOR).run(dry_run=True)
+        report = await build_sync(parts, ACTOR).run(dry_run=True)
         assert counts(report) == (1, 1, 3, 1)
         assert {change.name: change.action for change in report.changes} == {
             "cookies-site0-example": "disabled",
@@ -219,7 +219,7 @@ async def test_a_dry_run_tells_row_by_row_and_changes_nothing(migrated_url: str,
         [updated] = [change for change in report.changes if change.action == "updated"]
         assert (updated.before, updated.after) == ({"params": {}}, {"params": {"maxPages": 3}})
         assert await state(parts) == before
-        assert await Sync(parts, ACTOR).status() == last
+        assert await build_sync(parts, ACTOR).status() == last
 
 
 async def test_an_answer_that_still_holds_is_not_sent_again(migrated_url: str, publisher: Publisher) -> None:
@@ -230,23 +230,23 @@ async def test_an_answer_that_still_holds_is_not_sent_again(migrated_url: str, p
 
     publisher.handler = tagged
     async with opened(migrated_url, publisher) as parts:
-        assert not (await Sync(parts, ACTOR).run()).not_modified
+        assert not (await build_sync(parts, ACTOR).run()).not_modified
         await LocalOffice(parts, ACTOR).remove_job("cookies-site0-example")
-        report = await Sync(parts, ACTOR).run()
+        report = await build_sync(parts, ACTOR).run()
         # The last good answer is still known: what it says holds.
         assert report.not_modified
         assert counts(report) == (1, 0, 4, 0)
         assert [request.headers.get("If-None-Match") for request in publisher.requests] == [None, '"v1"']
     # Another address has not said that.
     async with opened(migrated_url, publisher, api_url=f"{publisher.url}/other") as parts:
-        assert not (await Sync(parts, ACTOR).run()).not_modified
+        assert not (await build_sync(parts, ACTOR).run()).not_modified
 
 
 async def test_missing_schedules_are_disabled_within_bounds_and_beyond_only_by_force(
     migrated_url: str, publisher: Publisher
 ) -> None:
     async with opened(migrated_url, publisher, sync_disable_missing=True) as parts:
-        sync, office = Sync(parts, ACTOR), LocalOffice(parts, ACTOR)
+        sync, office = build_sync(parts, ACTOR), LocalOffice(parts, ACTOR)
         everything = list(publisher.rows)
         await sync.run()
         publisher.rows = everything[1:]
@@ -271,17 +271,17 @@ async def test_missing_schedules_are_disabled_within_bounds_and_beyond_only_by_f
 
 async def test_an_answer_without_schedules_changes_nothing(migrated_url: str, publisher: Publisher) -> None:
     async with opened(migrated_url, publisher) as parts:
-        await Sync(parts, ACTOR).run()
+        await build_sync(parts, ACTOR).run()
         before = await state(parts)
         publisher.rows = []
         with pytest.raises(Conflict, match="no schedule at all, and 5 jobs came from it before"):
-            await Sync(parts, ACTOR).run()
+            await build_sync(parts, ACTOR).run()
         assert await state(parts) == before
 
 
 async def test_syncs_at_the_same_time_are_harmless(migrated_url: str, publisher: Publisher) -> None:
     async with opened(migrated_url, publisher) as one, opened(migrated_url, publisher) as other:
-        reports = await asyncio.gather(*(Sync(parts, ACTOR).run() for parts in (one, other) * 3))
+        reports = await asyncio.gather(*(build_sync(parts, ACTOR).run() for parts in (one, other) * 3))
         assert sorted(counts(report) for report in reports) == [(0, 0, 5, 0)] * 5 + [(5, 0, 0, 0)]
         assert await count_of(one, jobs) == 5
         assert await count_of(one, audit) == 6
@@ -300,10 +300,10 @@ async def test_an_older_answer_does_not_undo_a_newer_one(migrated_url: str, publ
 
     publisher.handler = slow_at_first
     async with opened(migrated_url, publisher) as parts:
-        late = asyncio.create_task(Sync(parts, ACTOR).run())
+        late = asyncio.create_task(build_sync(parts, ACTOR).run())
         await asked.wait()
         publisher.rows = [a_row(0, maxPages=2), *old[1:]]
-        await Sync(parts, ACTOR).run()
+        await build_sync(parts, ACTOR).run()
         go_on.set()
         assert counts(await late) == (0, 0, 5, 0)
         assert (await LocalOffice(parts, ACTOR).job("cookies-site0-example")).params == {"maxPages": 2}
@@ -312,7 +312,7 @@ async def test_an_older_answer_does_not_undo_a_newer_one(migrated_url: str, publ
 async def test_without_an_address_it_says_what_to_set(light_url: str, publisher: Publisher) -> None:
     async with opened(light_url, publisher, api_url=None) as parts:
         with pytest.raises(InvalidInput, match="no API") as refused:
-            await Sync(parts, ACTOR).run()
+            await build_sync(parts, ACTOR).run()
         assert "API_URL" in refused.value.hint
 
 
@@ -461,7 +461,7 @@ SLOW = (silent, dripping)
 async def synced(light_url: str, publisher: Publisher) -> str:
     """A database in which five schedules were synced."""
     async with opened(light_url, publisher) as parts:
-        await Sync(parts, ACTOR).run()
+        await build_sync(parts, ACTOR).run()
     return light_url
 
 
@@ -473,19 +473,19 @@ async def test_whatever_is_wrong_changes_nothing_and_is_told(synced: str, publis
         before = await state(parts)
         publisher.handler = answering(publisher)
         with pytest.raises(Unavailable) as refused:
-            await Sync(parts, ACTOR).run(force=True)
+            await build_sync(parts, ACTOR).run(force=True)
         assert why in str(refused.value)
         assert str(refused.value).isprintable()
         assert "nothing was changed" in refused.value.hint
         assert await state(parts) == before
 
-        last = (await Sync(parts, ACTOR).status()).last
+        last = (await build_sync(parts, ACTOR).status()).last
         assert last is not None
         assert (last.ok, last.error, last.schedules) == (False, str(refused.value), 5)
         assert last.last_good_at is not None
     async with opened(synced, publisher) as parts:
         publisher.handler = publisher.good
-        assert counts(await Sync(parts, ACTOR).run()) == (0, 0, 5, 0)
+        assert counts(await build_sync(parts, ACTOR).run()) == (0, 0, 5, 0)
 
 
 async def test_a_large_answer_may_take_longer_if_it_keeps_coming(light_url: str, publisher: Publisher) -> None:
@@ -500,7 +500,7 @@ async def test_a_large_answer_may_take_longer_if_it_keeps_coming(light_url: str,
 
     publisher.handler = handler
     async with opened(light_url, publisher, request_timeout=timedelta(seconds=1)) as parts:
-        assert counts(await Sync(parts, ACTOR).run()) == (5, 0, 0, 0)
+        assert counts(await build_sync(parts, ACTOR).run()) == (5, 0, 0, 0)
 
 
 async def test_nobody_there_changes_nothing(synced: str, publisher: Publisher) -> None:
@@ -510,11 +510,14 @@ async def test_nobody_there_changes_nothing(synced: str, publisher: Publisher) -
         async with opened(synced, publisher, api_url=url) as parts:
             before = await state(parts)
             with pytest.raises(Unavailable, match="cannot be had") as refused:
-                await Sync(parts, ACTOR).run()
+                await build_sync(parts, ACTOR).run()
             assert await state(parts) == before
             # Neither in what is told nor in what is kept.
             assert "nobody answers at 127.0.0.1" in str(refused.value)
-            assert "hunter2" not in f"{refused.value}{await rows_of(parts, facts)}{await Sync(parts, ACTOR).status()}"
+            assert (
+                "hunter2"
+                not in f"{refused.value}{await rows_of(parts, facts)}{await build_sync(parts, ACTOR).status()}"
+            )
 
 
 async def test_a_good_answer_may_be_packed_redirected_and_called_otherwise(
@@ -530,7 +533,7 @@ async def test_a_good_answer_may_be_packed_redirected_and_called_otherwise(
     publisher.handler = handler
     url = publisher.url.replace("http://", "http://me:word@")
     async with opened(light_url, publisher, api_url=url) as parts:
-        assert counts(await Sync(parts, ACTOR).run()) == (5, 0, 0, 0)
+        assert counts(await build_sync(parts, ACTOR).run()) == (5, 0, 0, 0)
     assert [request.headers["Authorization"][:6] for request in publisher.requests] == ["Basic ", "Basic "]
 
 
@@ -568,8 +571,13 @@ async def test_the_leader_syncs_by_itself_and_goes_on_after_a_failure(light_url:
 
 async def test_who_does_not_lead_does_not_sync(light_url: str, publisher: Publisher) -> None:
     async with opened(light_url, publisher) as parts:
-        role = SchedulerRole(parts)
-        assert await Syncer(parts, role.leader).step() is None
+        stop, elections = asyncio.Event(), list[LeaderElectionAttempted]()
+        parts.events.listen(LeaderElectionAttempted, elections.append)
+        await parts.leases.acquire(parts.settings.scheduler_leader_key, holder="another", ttl=timedelta(hours=1))
+        role = asyncio.create_task(SchedulerRole(parts).run(stop))
+        await eventually(lambda: len(elections) > 2)
+        stop.set()
+        await role
         assert publisher.requests == []
 
 
@@ -599,7 +607,7 @@ async def test_over_http_it_is_the_same(light_url: str, publisher: Publisher) ->
         async with Client(api.base) as client:
             far = sync_of(RemoteOffice(client))
             assert counts(await far.run(dry_run=True)) == (0, 0, 5, 0)
-            assert (await far.status()) == await Sync(parts, ACTOR).status()
+            assert (await far.status()) == await build_sync(parts, ACTOR).status()
             publisher.rows = []
             with pytest.raises(FloodmarkError, match="no schedule at all"):
                 await far.run()

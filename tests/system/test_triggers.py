@@ -15,15 +15,22 @@ from floodmark.coordination.leader import Leader
 from floodmark.coordination.leases.sql import SqlLeases
 from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.inbound.deliveries import Replayed, Taken
-from floodmark.inbound.intake import Arrival, Intake
-from floodmark.inbound.redis_listeners import CHANNELS, ChannelListener, StreamListener, group_of, heard
+from floodmark.inbound.intake import Arrival, build_intake
+from floodmark.inbound.redis_listeners import (
+    CHANNELS,
+    ChannelListener,
+    StreamListener,
+    build_listeners,
+    group_of,
+    heard,
+)
 from floodmark.inbound.tables import trigger_deliveries
 from floodmark.inbound.triggers import NewTrigger, TriggerRow, checked
 from floodmark.model.job import ScheduleType, When
 from floodmark.observability.events import Event, Events, StepFailed, TriggersFired, TriggersMatched
 from floodmark.operations.local import LocalOffice
 from floodmark.operations.triggers import TriggerOffice
-from floodmark.runtime.roles import SchedulerRole
+from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.store.audit import Actor
 from floodmark.store.fleet import Fleet
@@ -46,7 +53,7 @@ class House:
 
     def __init__(self, parts: Resources, told: list[Event]) -> None:
         self.parts, self.told = parts, told
-        self.intake = Intake(parts)
+        self.intake = build_intake(parts)
         self.office = LocalOffice(parts, Actor(who="ada", via="api"))
         self.desk = TriggerOffice(self.office)
         self.jobs = Jobs(parts.database, parts.clock)
@@ -591,9 +598,11 @@ class _Leads(Leader):
         return True
 
 
-def leading(house: House) -> Leader:
+def listeners(house: House) -> tuple[ChannelListener, StreamListener]:
+    """The listeners of a leader."""
     leases = SqlLeases(house.parts.database, house.parts.clock)
-    return _Leads(leases, house.parts.events, name="l", holder="h", ttl=SECOND)
+    leader = _Leads(leases, house.parts.events, name="l", holder="h", ttl=SECOND)
+    return build_listeners(house.parts, house.intake, leader)
 
 
 @pytest.mark.spec("V4")
@@ -607,7 +616,7 @@ async def test_an_entry_of_a_stream_fires_once_even_when_it_is_delivered_again(w
     await redis.xadd("orders", {"n": "1", "data": '{"id": 5}'})
     group = group_of(house.parts.settings.scheduler_queue_prefix)
 
-    first = StreamListener(house.parts, house.intake, leading(house))
+    first = listeners(house)[1]
     for _ in range(3):
         await first.step()
     [row] = await house.executions()
@@ -617,7 +626,7 @@ async def test_an_entry_of_a_stream_fires_once_even_when_it_is_delivered_again(w
     # As after a crash between writing the executions and acknowledging: the entry comes again.
     await redis.xgroup_setid("orders", group, "0")
     await redis.xreadgroup(group, "leader", {"orders": ">"})
-    second = StreamListener(house.parts, house.intake, leading(house))
+    second = listeners(house)[1]
     for _ in range(4):
         await second.step()
     assert (await redis.xpending("orders", group))["pending"] == 0
@@ -630,7 +639,7 @@ async def test_a_stream_that_was_flushed_goes_on_behind_its_last_entry(with_redi
     assert redis is not None
     await house.job("news")
     await house.add("stream", "orders", "news")
-    listener = StreamListener(house.parts, house.intake, leading(house))
+    listener = listeners(house)[1]
     await redis.xadd("orders", {"n": "1"})
     for _ in range(3):
         await listener.step()
@@ -652,7 +661,7 @@ async def test_a_key_that_is_no_stream_keeps_nobody_from_the_others(with_redis: 
     await house.add("stream", "text", "news")
     await house.add("stream", "orders", "news")
     await redis.xadd("orders", {"n": "1"})
-    listener = StreamListener(house.parts, house.intake, leading(house))
+    listener = listeners(house)[1]
     for _ in range(3):
         await listener.step()
     assert len(await house.executions()) == 1
@@ -691,7 +700,7 @@ async def test_a_message_waits_for_a_database_that_fails(with_redis: House) -> N
     assert redis is not None
     await house.job("news")
     await house.add("channel", "c", "news")
-    listener = ChannelListener(house.parts, house.intake, leading(house))
+    listener = listeners(house)[0]
     await listener.step()
     await redis.publish("c", "x")
     async with house.parts.database.writing() as connection:
@@ -742,7 +751,7 @@ async def test_no_message_on_a_channel_keeps_the_next_one_from_firing(with_redis
     await house.job("news")
     await house.job("naming", trigger_channel="named")
     await house.add("channel", "odd*", "news", params={"all": "body", "a": "body.a"})
-    listener = ChannelListener(house.parts, house.intake, leading(house))
+    listener = listeners(house)[0]
     await listener.step()
     for message in ODD:
         await redis.publish("odd", message)
@@ -778,7 +787,7 @@ async def test_no_entry_of_a_stream_keeps_the_next_one_from_firing(with_redis: H
     await redis.xadd("orders", {f"field{number}": "x" for number in range(5000)})
     await redis.xadd("orders", {"n": "last"})
 
-    listener = StreamListener(house.parts, house.intake, leading(house))
+    listener = listeners(house)[1]
 
     async def fired() -> bool:
         await listener.step()

@@ -25,6 +25,7 @@ from floodmark.observability.events import (
     LeaderElectionAttempted,
 )
 from floodmark.outbound.tables import breakers, limits
+from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.scheduler.cleanup import Leftovers
 from floodmark.scheduler.pruner import Pruner
 from floodmark.scheduler.requeuer import Requeuer, Waker
@@ -87,19 +88,12 @@ def a_leader(parts: Resources, *, ttl: timedelta = TTL, name: str = "scheduler-l
     return Leader(parts.leases, parts.events, name=name, holder=parts.name, ttl=ttl)
 
 
-@pytest.fixture
-async def leader(parts: Resources) -> Leader:
-    leader = a_leader(parts)
-    await leader.step()
-    return leader
-
-
 # The rescuer
 
 
 @pytest.fixture
-def rescuer(parts: Resources, leader: Leader) -> Rescuer:
-    return Rescuer(parts.upkeep, parts.queue, leader, parts.events, rescue_max=2)
+def rescuer(parts: Resources) -> Rescuer:
+    return Rescuer(parts.upkeep, parts.queue, parts.events, rescue_max=2)
 
 
 @pytest.mark.spec("E1", "G2")
@@ -160,14 +154,6 @@ class TestRescuer:
         assert (row["state"], row["reason"]) == ("cancelled", "cancelled by operator")
         assert await take(parts) == []
 
-    async def test_only_the_leader_rescues(self, parts: Resources, rescuer: Rescuer, leader: Leader) -> None:
-        lease = await given_lease(parts)
-        await expire(parts, lease)
-        await leader.resign()
-
-        assert await rescuer.step() is None
-        assert await state_of(parts, lease) is State.RUNNING
-
     async def test_two_rescuers_at_once_rescue_once(self, parts: Resources, other: Resources) -> None:
         """Two leaders, for a moment."""
         await given_queued(parts, 10)
@@ -183,8 +169,8 @@ class TestRescuer:
 
 
 @pytest.fixture
-def waker(parts: Resources, leader: Leader) -> Waker:
-    return Waker(parts.upkeep, parts.queue, leader)
+def waker(parts: Resources) -> Waker:
+    return Waker(parts.upkeep, parts.queue)
 
 
 async def step(waker: Waker, parts: Resources, worker: str = "w") -> list[Lease]:
@@ -340,14 +326,6 @@ class TestWaker:
         assert await step(waker, parts) == []
         assert await state_of(parts, execution_id) is State.CANCELLED
 
-    async def test_only_the_leader_wakes(self, parts: Resources, waker: Waker, leader: Leader) -> None:
-        lease = await given_lease(parts)
-        await settle(parts, lease, Retry(after=AT_ONCE, error="x"))
-        await leader.resign()
-
-        await waker.step()
-        assert await state_of(parts, lease) is State.WAITING
-
     async def test_two_wakers_at_once_wake_once(self, parts: Resources, other: Resources) -> None:
         await given_queued(parts, 10)
         for lease in await take(parts):
@@ -365,50 +343,39 @@ class TestRequeuer:
     async def test_what_the_queue_has_forgotten_is_put_again(self, redis_on_postgres: Opened) -> None:
         """FLUSHALL, and a page at a time the queue is whole again."""
         async with redis_on_postgres() as parts:
-            leader = a_leader(parts, name="requeuer")
             told: list[ExecutionsRequeued] = []
             parts.events.listen(ExecutionsRequeued, told.append)
             ids = await given_queued(parts, 20)
             ids += await given_queued(parts, 3, priority=Priority.HIGH)
             assert parts.redis is not None
             await parts.redis.flushall()
-            await leader.step()
-            requeuer = Requeuer(parts.upkeep, parts.queue, leader, parts.events, older_than=-timedelta(seconds=1))
+            requeuer = Requeuer(parts.upkeep, parts.queue, parts.events, older_than=-timedelta(seconds=1))
 
             assert await requeuer.step() is None
 
             assert {lease.execution_id for lease in await take(parts)} == set(ids)
             assert [event.count for event in told] == [23]
 
-    async def test_what_was_queued_just_now_is_left_alone(self, parts: Resources, leader: Leader) -> None:
+    async def test_what_was_queued_just_now_is_left_alone(self, parts: Resources) -> None:
         """Its put may still be under way. Priority makes no difference to how long it has waited."""
         for priority in Priority:
             await given_queued(parts, priority=priority, put=False)
         assert await parts.upkeep.queued(after="", older_than=HOUR, limit=10) == []
         assert len(await parts.upkeep.queued(after="", older_than=-timedelta(seconds=1), limit=10)) == 3
 
-    async def test_it_goes_round_in_pages(
-        self, parts: Resources, leader: Leader, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_it_goes_round_in_pages(self, parts: Resources, monkeypatch: pytest.MonkeyPatch) -> None:
         """What the queue knew already does not count as lost."""
         monkeypatch.setattr("floodmark.scheduler.requeuer._AT_ONCE", 4)
         told: list[ExecutionsRequeued] = []
         parts.events.listen(ExecutionsRequeued, told.append)
         await given_queued(parts, 10, put=False)
-        requeuer = Requeuer(parts.upkeep, parts.queue, leader, parts.events, older_than=-timedelta(seconds=1))
+        requeuer = Requeuer(parts.upkeep, parts.queue, parts.events, older_than=-timedelta(seconds=1))
 
         pauses = [await requeuer.step() for _ in range(4)]
 
         assert [event.count for event in told] == ([] if parts.redis is None else [4, 4, 2])
         assert [pause is not None for pause in pauses] == [True, True, False, True]
         assert len(await take(parts)) == 10
-
-    async def test_only_the_leader_requeues(self, parts: Resources) -> None:
-        told: list[ExecutionsRequeued] = []
-        parts.events.listen(ExecutionsRequeued, told.append)
-        await given_queued(parts, put=False)
-        await Requeuer(parts.upkeep, parts.queue, a_leader(parts), parts.events, older_than=-HOUR).step()
-        assert told == []
 
 
 # The pruner
@@ -417,8 +384,8 @@ class TestRequeuer:
 @pytest.mark.spec("E5", "G6")
 class TestPruner:
     @pytest.fixture
-    def pruner(self, parts: Resources, leader: Leader) -> Pruner:
-        return Pruner(parts.upkeep, leader, history=90 * DAY, events=30 * DAY)
+    def pruner(self, parts: Resources) -> Pruner:
+        return Pruner(parts.upkeep, history=90 * DAY, events=30 * DAY)
 
     async def aged(self, parts: Resources, execution_id: str, age: timedelta, state: State) -> str:
         """The same execution, as if it had been made that long ago."""
@@ -441,7 +408,7 @@ class TestPruner:
         assert {row["execution_id"] for row in await rows_of(parts, job_executions)} == kept
         assert len(gone) == 4
 
-    async def test_the_history_is_bounded_by_count_as_well(self, parts: Resources, leader: Leader) -> None:
+    async def test_the_history_is_bounded_by_count_as_well(self, parts: Resources) -> None:
         """Of what has ended only the newest stays, in portions; what is unfinished always does."""
         ids = sorted(await given_queued(parts, 12, put=False))
         await change_executions(parts, ids[1:], state=State.DONE)
@@ -449,9 +416,9 @@ class TestPruner:
             assert await parts.upkeep.prune(history=90 * DAY, events=DAY, limit=3, most=3) == deleted
         assert {row["execution_id"] for row in await rows_of(parts, job_executions)} == {ids[0], *ids[-3:]}
 
-        await Pruner(parts.upkeep, leader, history=90 * DAY, events=DAY, most=1).step()
+        await Pruner(parts.upkeep, history=90 * DAY, events=DAY, most=1).step()
         assert {row["execution_id"] for row in await rows_of(parts, job_executions)} == {ids[0], ids[-1]}
-        await Pruner(parts.upkeep, leader, history=90 * DAY, events=DAY).step()
+        await Pruner(parts.upkeep, history=90 * DAY, events=DAY).step()
         assert await count_of(parts, job_executions) == 2
 
     @pytest.mark.spec("G4")
@@ -509,12 +476,6 @@ class TestPruner:
                 await connection.execute(insert(breakers).values(**row))
         await pruner.step()
         assert {row["key"] for row in await rows_of(parts, breakers)} == {"open for long", "present"}
-
-    async def test_only_the_leader_prunes(self, parts: Resources) -> None:
-        [execution_id] = await given_queued(parts)
-        await self.aged(parts, execution_id, 91 * DAY, State.DONE)
-        await Pruner(parts.upkeep, a_leader(parts), history=DAY, events=DAY).step()
-        assert await count_of(parts, job_executions) == 1
 
 
 @pytest.mark.spec("V12", "E8", "G6")
@@ -646,16 +607,45 @@ class TestLeader:
 
 
 @pytest.mark.spec("G1", "V6")
-class TestScheduler:
-    async def test_only_the_leader_schedules(self, parts: Resources) -> None:
-        await given_job(parts, schedule_type="interval", interval_seconds=60)
-        leader = a_leader(parts)
-        scheduler = Scheduler(parts.firing, parts.queue, leader, parts.events)
-        assert await scheduler.step() is None
-        assert await count_of(parts, job_executions) == 0
+async def test_a_scheduler_on_standby_changes_nothing_until_it_leads(parts: Resources, other: Resources) -> None:
+    """It neither fires, nor wakes, nor rescues, nor prunes; then it does all of that at once."""
+    key, stop, elections = other.settings.scheduler_leader_key, asyncio.Event(), list[LeaderElectionAttempted]()
+    other.events.listen(LeaderElectionAttempted, elections.append)
+    await given_job(parts, schedule_type="interval", interval_seconds=3600, name="due")
+    silent, waiting = await given_lease(parts, name="silent"), await given_lease(parts, name="waiting")
+    await expire(parts, silent)
+    await settle(parts, waiting, Retry(after=AT_ONCE, error="x"))
+    [old] = await given_queued(parts)
+    long_ago = floor_id(datetime.now(UTC) - 400 * DAY) + new_id()[12:]
+    await change_executions(parts, [old], execution_id=long_ago, state="done")
+    await parts.leases.acquire(key, holder="another", ttl=HOUR)
 
-        await leader.step()
-        pause = await scheduler.step()
+    async def states() -> Counter[str]:
+        return Counter(row["state"] for row in await rows_of(parts, job_executions))
+
+    before = await states()
+    role = asyncio.create_task(SchedulerRole(other).run(stop))
+    try:
+        await eventually(lambda: len(elections) > 3)
+        assert await states() == before == {"running": 1, "waiting": 1, "done": 1}
+
+        await parts.leases.release(key, holder="another")
+
+        async def has_done_all() -> bool:
+            assert await states() == {"queued": 3}
+            return True
+
+        await eventually(has_done_all)
+    finally:
+        stop.set()
+        await role
+
+
+@pytest.mark.spec("G1", "V6")
+class TestScheduler:
+    async def test_a_step_says_when_something_is_due_next(self, parts: Resources) -> None:
+        await given_job(parts, schedule_type="interval", interval_seconds=60)
+        pause = await Scheduler(parts.firing, parts.queue, parts.events).step()
         assert await count_of(parts, job_executions) == 1
         assert pause is not None
         assert timedelta(seconds=50) < pause <= timedelta(seconds=60)
@@ -663,11 +653,7 @@ class TestScheduler:
     async def test_two_leaders_at_once_schedule_nothing_twice(self, parts: Resources, other: Resources) -> None:
         """Leadership saves work; that each instant is written once does not depend on it."""
         job_ids = [await given_job(parts, schedule_type="interval", interval_seconds=3600) for _ in range(25)]
-        schedulers = []
-        for p in (parts, other):
-            leader = a_leader(p, name=p.name)
-            await leader.step()
-            schedulers.append(Scheduler(p.firing, p.queue, leader, p.events))
+        schedulers = [Scheduler(p.firing, p.queue, p.events) for p in (parts, other)]
 
         for _ in range(3):
             await asyncio.gather(*(scheduler.step() for scheduler in schedulers for _ in range(2)))
@@ -676,12 +662,12 @@ class TestScheduler:
         assert Counter(row["job_id"] for row in rows) == Counter(job_ids)
         assert len(await take(parts)) == 25
 
-    async def test_a_job_that_makes_no_sense_does_not_stop_the_others(self, parts: Resources, leader: Leader) -> None:
+    async def test_a_job_that_makes_no_sense_does_not_stop_the_others(self, parts: Resources) -> None:
         told: list[InvalidJob] = []
         parts.events.listen(InvalidJob, told.append)
         bad = await given_job(parts, schedule_type="cron", cron_expression="every day", name="bad")
         await given_job(parts, schedule_type="interval", interval_seconds=60)
-        scheduler = Scheduler(parts.firing, parts.queue, leader, parts.events)
+        scheduler = Scheduler(parts.firing, parts.queue, parts.events)
         await scheduler.step()
         await scheduler.step()
 
@@ -694,12 +680,10 @@ class TestScheduler:
         assert (row["invalid_reason"], row["next_run"] is None) == (None, False)
 
     @pytest.mark.spec("E7")
-    async def test_a_replacement_waits_for_what_it_replaces(
-        self, parts: Resources, leader: Leader, waker: Waker
-    ) -> None:
+    async def test_a_replacement_waits_for_what_it_replaces(self, parts: Resources, waker: Waker) -> None:
         """What runs is asked to end, what waits is cancelled, and then the newest runs."""
         job_id = await given_job(parts, schedule_type="interval", interval_seconds=1, overlap="replace")
-        scheduler = Scheduler(parts.firing, parts.queue, leader, parts.events)
+        scheduler = Scheduler(parts.firing, parts.queue, parts.events)
         await scheduler.step()
         [lease] = await take(parts)
 

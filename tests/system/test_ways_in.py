@@ -15,7 +15,7 @@ from api.serving import Api, served
 from floodmark import Floodmark
 from floodmark.errors import InvalidInput
 from floodmark.importers.handover import NewJob
-from floodmark.inbound.intake import Arrival, Intake
+from floodmark.inbound.intake import Arrival, build_intake
 from floodmark.inbound.triggers import NewTrigger
 from floodmark.model.execution import State
 from floodmark.model.job import ScheduleType, When
@@ -112,7 +112,7 @@ async def test_bad_params_of_a_run_are_refused_by_every_way_in(sqlite_url: str) 
             return (await triggers.show("/scan")).refusals == {"bad params": 1}
 
         await eventually(counted)
-        intake = Intake(api.parts)
+        intake = build_intake(api.parts)
         message = Arrival(kind="channel", subject="content:new", body={"customPages": PASSWD})
         with pytest.raises(InvalidInput, match="scan cannot be run like that"):
             await intake.take(message, await intake.matching(message))

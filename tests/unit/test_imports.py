@@ -3,7 +3,10 @@
 import subprocess
 import sys
 
-_LOOK = "import sys, floodmark.app, floodmark.runtime.roles; print(*({} & set(sys.modules)))"
+_LOOK = (
+    "import sys, floodmark.app, floodmark.runtime.scheduler_role, floodmark.runtime.worker_role;"
+    " print(*({} & set(sys.modules)))"
+)
 
 
 def test_who_has_no_redis_and_traces_nothing_imports_no_client_for_it() -> None:

@@ -22,7 +22,8 @@ from floodmark.observability.events import CallRetried, ExecutionSettled, ModeCh
 from floodmark.operations.views import Views
 from floodmark.outbound.limits import Limits
 from floodmark.rules.explain import explain
-from floodmark.runtime.roles import SchedulerRole, WorkerRole
+from floodmark.runtime.scheduler_role import SchedulerRole
+from floodmark.runtime.worker_role import WorkerRole
 from floodmark.security.vault import Vault
 from floodmark.settings import Settings
 from floodmark.sources.telegram.accounts import Accounts

@@ -10,10 +10,12 @@ from floodmark.errors import InvalidInput
 from floodmark.model.ids import new_id
 from floodmark.model.job import Work
 from floodmark.model.strict_json import NotJson, TooDeep, read_json
-from floodmark.observability.events import TriggersFired, TriggersMatched
-from floodmark.observability.tracing import triggered
+from floodmark.observability.events import Events, TriggersFired, TriggersMatched
+from floodmark.observability.tracing import Tracing, triggered
+from floodmark.queue.port import Publisher
 from floodmark.security.vault import Vault
 from floodmark.sources.python import UnknownCollector
+from floodmark.sources.validation import Validation
 from floodmark.store.item_rows import clean
 from floodmark.triggers.matching import PathVariables, channel_matches, chosen, is_glob, path_pattern, segments
 from floodmark.wiring.resources import Resources
@@ -53,14 +55,21 @@ class Matches(Struct, frozen=True, kw_only=True):
 class Intake:
     """Turns arrivals into executions. One for each process: opening a secret for the first time takes a moment."""
 
-    def __init__(self, parts: Resources) -> None:
-        self._queue, self._events, self._tracing = parts.queue, parts.events, parts.tracing
-        self._validation = parts.validation
-        self.triggers = Triggers(parts.database, parts.clock, Vault.of(parts.settings))
-        self.refusals = Refusals(self.triggers, parts.events)
+    def __init__(
+        self,
+        triggers: Triggers,
+        deliveries: Deliveries,
+        queue: Publisher,
+        events: Events,
+        validation: Validation,
+        *,
+        body_max: int,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self.triggers, self.deliveries, self.refusals = triggers, deliveries, Refusals(triggers, events)
+        self._queue, self._events, self._validation, self._tracing = queue, events, validation, tracing
         # A message on Redis may be as large as a webhook.
-        self.body_max = parts.settings.api_body_max
-        self.deliveries = Deliveries(parts.database, parts.clock, patience=parts.settings.queue_patience)
+        self.body_max = body_max
 
     async def matching(self, arrival: Arrival) -> Matches:
         """What is in force and fits."""
@@ -131,6 +140,20 @@ class Intake:
             ]
         first, *others = matches.rules
         return [_shot(first, arrival, named, theirs), *(_shot(rule, arrival, named, {}) for rule in others)]
+
+
+def build_intake(resources: Resources) -> Intake:
+    """Return the intake of a process."""
+    settings = resources.settings
+    return Intake(
+        Triggers(resources.database, resources.clock, Vault.of(settings)),
+        Deliveries(resources.database, resources.clock, patience=settings.queue_patience),
+        resources.queue,
+        resources.events,
+        resources.validation,
+        body_max=settings.api_body_max,
+        tracing=resources.tracing,
+    )
 
 
 def _shot(rule: Rule, arrival: Arrival, named: Mapping[str, str], theirs: Mapping[str, tuple[str, ...]]) -> Shot:

@@ -23,6 +23,7 @@ from sqlalchemy.exc import DataError, SQLAlchemyError
 from floodmark.coordination.leader import Leader
 from floodmark.coordination.redis_errors import redis_errors
 from floodmark.errors import InvalidInput, Unavailable
+from floodmark.model.clock import Clock
 from floodmark.model.strict_json import TooDeep, require_shallow
 from floodmark.observability.events import Events, StepFailed
 from floodmark.store.fleet import Fleet
@@ -62,17 +63,16 @@ class Hearing(Struct, frozen=True, kw_only=True):
         return now - self.at < timedelta(seconds=3 * _TELL_EVERY_SECONDS)
 
 
-class _Teller:
-    """Says what is listened to: when it changes, and every few seconds."""
+class Announcer:
+    """Stores what this process listens to: when it changes, and every few seconds."""
 
-    def __init__(self, parts: Resources, fact: str) -> None:
-        self._fleet, self._name, self._fact = Fleet(parts.database, parts.clock), parts.name, fact
-        self._clock = parts.clock
+    def __init__(self, fleet: Fleet, clock: Clock, name: str, fact: str) -> None:
+        self._fleet, self._clock, self._name, self._fact = fleet, clock, name, fact
         self._told: tuple[str, ...] | None = None
         self._until = 0.0
 
-    async def tell(self, patterns: Sequence[str]) -> None:
-        """These, and no others."""
+    async def announce(self, patterns: Sequence[str]) -> None:
+        """Store that this process listens to `patterns` and to nothing else."""
         wanted = tuple(sorted(patterns))
         if wanted == self._told and time.monotonic() < self._until:
             return
@@ -97,13 +97,19 @@ async def heard(fleet: Fleet, fact: str) -> Hearing | None:
 class ChannelListener:
     """Fires what Pub/Sub messages concern. A message that meets a database which is away is tried again."""
 
-    def __init__(self, parts: Resources, intake: Intake, leader: Leader) -> None:
-        assert parts.redis is not None
-        self._redis: Redis = parts.redis
-        self._intake, self._leader, self._events = intake, leader, parts.events
-        self._teller = _Teller(parts, CHANNELS)
-        self._step = parts.settings.step_timeout
-        self._own = own_names(parts.settings.scheduler_queue_prefix)
+    def __init__(
+        self,
+        redis: "Redis",
+        intake: Intake,
+        leader: Leader,
+        events: Events,
+        announcer: Announcer,
+        *,
+        prefix: str,
+        step: timedelta,
+    ) -> None:
+        self._redis, self._intake, self._leader, self._events = redis, intake, leader, events
+        self._announcer, self._own, self._step = announcer, own_names(prefix), step
         self._pubsub: PubSub | None = None
         self._listening: Listening | None = None
         self._subscribed: tuple[str, ...] = ()
@@ -127,7 +133,7 @@ class ChannelListener:
     async def close(self) -> None:
         """Cease to listen."""
         pubsub, self._pubsub, self._listening, self._subscribed = self._pubsub, None, None, ()
-        self._teller.forget()
+        self._announcer.forget()
         if pubsub is not None:
             with suppress(*redis_errors()):
                 await pubsub.aclose()  # type: ignore[no-untyped-call]
@@ -158,7 +164,7 @@ class ChannelListener:
             await self.close()
         elif wanted != self._subscribed:
             await self._change(wanted)
-        await self._teller.tell(wanted)
+        await self._announcer.announce(wanted)
 
     async def _change(self, wanted: tuple[str, ...]) -> None:
         if self._pubsub is None:
@@ -199,12 +205,11 @@ class ChannelListener:
 class StreamListener:
     """Fires what the entries of streams concern. An entry is acknowledged when its executions are written."""
 
-    def __init__(self, parts: Resources, intake: Intake, leader: Leader) -> None:
-        assert parts.redis is not None
-        self._redis: Redis = parts.redis
-        self._intake, self._leader, self._events = intake, leader, parts.events
-        self._group = group_of(parts.settings.scheduler_queue_prefix)
-        self._teller = _Teller(parts, STREAMS)
+    def __init__(
+        self, redis: "Redis", intake: Intake, leader: Leader, events: Events, announcer: Announcer, *, prefix: str
+    ) -> None:
+        self._redis, self._intake, self._leader, self._events = redis, intake, leader, events
+        self._announcer, self._group = announcer, group_of(prefix)
         self._keys: tuple[str, ...] = ()
         self._is_behind = True
         self._looked_at = -_LOOK_EVERY_SECONDS
@@ -223,7 +228,7 @@ class StreamListener:
     def _forget(self) -> None:
         # Whoever begins anew begins with what was read and not acknowledged.
         self._keys, self._is_behind, self._looked_at = (), True, -_LOOK_EVERY_SECONDS
-        self._teller.forget()
+        self._announcer.forget()
 
     async def _listened(self) -> timedelta | None:
         await self._look()
@@ -263,7 +268,7 @@ class StreamListener:
         if set(ready) - set(self._keys):
             self._is_behind = True
         self._keys, self._looked_at = tuple(ready), time.monotonic()
-        await self._teller.tell(ready)
+        await self._announcer.announce(ready)
 
     async def _is_ready(self, rule: Rule) -> bool:
         if rule.pattern in self._keys:
@@ -279,6 +284,18 @@ class StreamListener:
             self._intake.refusals.refuse("stream", [rule.trigger_id], "not a stream")
             return False
         return True
+
+
+def build_listeners(resources: Resources, intake: Intake, leader: Leader) -> tuple[ChannelListener, StreamListener]:
+    """Return the listeners of a process that has a Redis."""
+    redis, events, settings = resources.redis, resources.events, resources.settings
+    assert redis is not None
+    prefix, fleet = settings.scheduler_queue_prefix, resources.repositories.fleet
+    channels, streams = (Announcer(fleet, resources.clock, resources.name, fact) for fact in (CHANNELS, STREAMS))
+    return (
+        ChannelListener(redis, intake, leader, events, channels, prefix=prefix, step=settings.step_timeout),
+        StreamListener(redis, intake, leader, events, streams, prefix=prefix),
+    )
 
 
 def own_names(prefix: str) -> frozenset[str]:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Protocol
 
 from floodmark.sync.report import Report, SyncStatus
-from floodmark.sync.sync import Sync
+from floodmark.sync.sync import build_sync
 
 from .local import LocalOffice
 from .port import Office
@@ -27,7 +27,7 @@ class SyncVerbs(Protocol):
 def sync_of(office: Office) -> SyncVerbs:
     """The sync of the installation that an office is for."""
     if isinstance(office, LocalOffice):
-        return Sync(office.parts, office.actor)
+        return build_sync(office.parts, office.actor)
     from .remote import RemoteOffice  # noqa: PLC0415 - needs an HTTP client, which a server does not
 
     assert isinstance(office, RemoteOffice)

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from urllib.parse import quote, unquote, urlsplit
 
-from floodmark.coordination.loop import Loop
+from floodmark.coordination.service import Service, run_services
 from floodmark.errors import InvalidInput, SourceError
 from floodmark.model.hosts import allowed_hosts, resolved_hosts
 from floodmark.observability.events import Events, MetricsPushed
@@ -126,15 +126,10 @@ async def _pushing(
     url, (job, instance) = require_gateway(settings), group
     async with _http(settings, url) as http:
         pusher = Pusher(Gateway(url, instance, http, job=job), render, events)
-        loop = Loop("push", pusher.step, interval=settings.metrics_push_interval, events=events)
-        task = asyncio.create_task(loop.run(), name="push")
         try:
-            yield
+            async with run_services([Service("push", pusher.step, settings.metrics_push_interval)], events):
+                yield
         finally:
-            loop.stop()
-            await asyncio.wait({task}, timeout=_LAST_WORDS_SECONDS)
-            task.cancel()
-            await asyncio.wait({task})
             await end(pusher)
 
 

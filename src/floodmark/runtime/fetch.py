@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy.exc import DBAPIError
 
-from floodmark.coordination.loop import Loop
+from floodmark.coordination.service import Service, run_services
 from floodmark.coordination.signals.port import Bell
 from floodmark.errors import Conflict, NotFound, Unavailable
 from floodmark.model.execution import ACTIVE, ENDED, Execution, Lease, Queued, State
@@ -41,7 +41,8 @@ from floodmark.wiring.resources import Resources
 from floodmark.wiring.write_check import WriteCheck, is_disk_full
 
 from .fetch_patience import Patience
-from .roles import WorkerRole, death_watch
+from .scheduler_role import death_watch
+from .worker_role import WorkerRole
 
 TAG = "fetch"
 
@@ -206,17 +207,18 @@ class Fetch:
         }
         settings = parts.settings.model_copy(update=changes)
         role = WorkerRole(replace(parts, settings=settings), self._sources)
-        sweep = Loop("sweep", self._sweep, interval=_SWEEP, events=parts.events)
         deaf = [parts.events.listen(BatchKept, self._count), parts.events.listen(ExecutionSettled, self._ring)]
         deaf += [parts.events.listen(StepFailed, lambda _: self._trouble.ring()), *self._patience.listen(parts.events)]
         await role.announce()
-        work, sweeping = asyncio.create_task(role.run(leaving)), asyncio.create_task(sweep.run())
+        work = asyncio.create_task(role.run(leaving))
         try:
-            yield work
+            async with run_services([Service("sweep", self._sweep, _SWEEP)], parts.events):
+                try:
+                    yield work
+                finally:
+                    leaving.set()
+                    await work
         finally:
-            leaving.set()
-            sweep.stop()
-            await asyncio.gather(work, sweeping)
             # The metrics of a fetch outlive it in a Pushgateway, its slots do not.
             parts.events.emit(SlotsChanged(0, 0))
             for stop in deaf:

@@ -11,13 +11,17 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from floodmark.coordination.redis_errors import redis_errors
 from floodmark.errors import Conflict
-from floodmark.observability.events import StepFailed
+from floodmark.observability.events import Events, StepFailed
 from floodmark.security.masking import mask_text
+from floodmark.settings import Settings
 from floodmark.store.fleet import Fleet
-from floodmark.wiring.resources import Resources
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
 
 _AGAIN = timedelta(seconds=5)
 _SHOWN = 8
@@ -26,14 +30,14 @@ _SHOWN = 8
 class Installation:
     """Says in Redis which installation the prefix belongs to, and refuses to share it."""
 
-    def __init__(self, parts: Resources) -> None:
-        self._parts, self._fleet = parts, Fleet(parts.database, parts.clock)
-        self._key = f"{parts.settings.scheduler_queue_prefix}:installation"
+    def __init__(self, redis: "Redis | None", fleet: Fleet, events: Events, settings: Settings) -> None:
+        self._redis, self._fleet, self._events, self._settings = redis, fleet, events, settings
+        self._key = f"{settings.scheduler_queue_prefix}:installation"
         self._id: str | None = None
 
     async def claim(self) -> None:
         """Write our id under the prefix if there is none; `Conflict` if there is another. Redis may be away."""
-        redis = self._parts.redis
+        redis = self._redis
         if redis is None:
             return
         if self._id is None:
@@ -69,10 +73,10 @@ class Installation:
                 stop.set()
                 raise
             except Exception as error:  # noqa: BLE001 - the database is away; what it holds is asked for again
-                self._parts.events.emit(StepFailed(step="installation", error=f"{type(error).__name__}: {error}"))
+                self._events.emit(StepFailed(step="installation", error=f"{type(error).__name__}: {error}"))
 
     def _shared(self, owner: str) -> Conflict:
-        settings = self._parts.settings
+        settings = self._settings
         prefix, ours = settings.scheduler_queue_prefix, str(self._id)
         return Conflict(
             f"the prefix {prefix!r} of the Redis {mask_text(settings.redis or '')} belongs to another installation "

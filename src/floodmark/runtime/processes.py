@@ -18,6 +18,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from floodmark.api.health import health_app
 from floodmark.api.server import HttpServer
+from floodmark.coordination.service import attempt
 from floodmark.coordination.signals.port import Topic
 from floodmark.errors import InvalidInput
 from floodmark.observability.metrics import render_sum
@@ -30,7 +31,7 @@ from floodmark.settings import Settings
 from floodmark.wiring.resources import PROCESS_NAME, Resources, new_name, open_resources
 
 from .installation import Installation
-from .roles import death_watch, politely
+from .scheduler_role import death_watch
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 # A process that lived this long was well: the next pause is short again.
@@ -70,7 +71,7 @@ class Supervisor:
             os.environ[FOLDER] = folder
             try:
                 async with open_resources(self._settings, waits=True) as parts:
-                    await Installation(parts).claim()
+                    await Installation(parts.redis, parts.repositories.fleet, parts.events, self._settings).claim()
                     await self._serve(parts, port, seconds, ready)
             finally:
                 self._watchdog.disarm()
@@ -104,7 +105,7 @@ class Supervisor:
             code = await self._run_once(place, name)
             if code:
                 # Others would notice by themselves, if a little later.
-                await politely(self._report(parts, name), parts.events)
+                await attempt(self._report(parts, name), parts.events)
             if self._stop.is_set():
                 return
             is_well = time.monotonic() - began > _WELL_SECONDS

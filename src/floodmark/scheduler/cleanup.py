@@ -12,12 +12,20 @@ from floodmark.store.database import Database
 from floodmark.store.dialects import present_moment
 from floodmark.store.tables import jobs, watermarks
 
+# Pages and pictures that are deleted at once.
+_AT_ONCE = 500
+
 
 class Leftovers:
     """Forgets them, a little at a time. Items stay."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database, self._clock = database, clock
+
+    async def step(self, *, pages: timedelta, blobs: timedelta) -> timedelta | None:
+        """Forget one portion; ask to go on soon while there is more."""
+        gone = await self.forget(pages=pages, blobs=blobs, limit=_AT_ONCE)
+        return timedelta(seconds=1) if gone >= _AT_ONCE else None
 
     async def forget(self, *, pages: timedelta, blobs: timedelta, limit: int) -> int:
         """Forget pages of streams that have had no job and no news for so long, and blobs kept before; how many."""

@@ -3,7 +3,6 @@
 import time
 from datetime import timedelta
 
-from floodmark.coordination.leader import Leader
 from floodmark.observability.events import Events, ExecutionsRequeued
 from floodmark.process.failpoints import failpoint
 from floodmark.queue.port import Publisher
@@ -21,14 +20,12 @@ class Waker:
     again at once, then ever more rarely until something wakes. Of a long look it rests four times as long.
     """
 
-    def __init__(self, upkeep: Upkeep, queue: Publisher, leader: Leader) -> None:
-        self._upkeep, self._queue, self._leader = upkeep, queue, leader
+    def __init__(self, upkeep: Upkeep, queue: Publisher) -> None:
+        self._upkeep, self._queue = upkeep, queue
         self._pause = _RARELY
 
     async def step(self) -> timedelta | None:
         """Once through all that can go on now."""
-        if not self._leader.is_leader:
-            return None
         began = time.monotonic()
         woken = await self._upkeep.wake(limit=_AT_ONCE)
         if woken:
@@ -47,10 +44,8 @@ class Requeuer:
     A page a step, going round, so that a long queue costs no more than a short one. Only the leader requeues.
     """
 
-    def __init__(
-        self, upkeep: Upkeep, queue: Publisher, leader: Leader, events: Events, *, older_than: timedelta
-    ) -> None:
-        self._upkeep, self._queue, self._leader, self._events = upkeep, queue, leader, events
+    def __init__(self, upkeep: Upkeep, queue: Publisher, events: Events, *, older_than: timedelta) -> None:
+        self._upkeep, self._queue, self._events = upkeep, queue, events
         self._usual_age, self._older_than, self._after = older_than, older_than, ""
 
     def begin_again(self) -> None:
@@ -59,8 +54,6 @@ class Requeuer:
 
     async def step(self) -> timedelta | None:
         """The next page."""
-        if not self._leader.is_leader:
-            return None
         page = await self._upkeep.queued(after=self._after, older_than=self._older_than, limit=_AT_ONCE)
         if page:
             failpoint("requeue.read")

@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 
-from floodmark.coordination.leader import Leader
 from floodmark.observability.events import Events, ExecutionsGivenUp, ExecutionsRescued
 from floodmark.process.failpoints import failpoint
 from floodmark.queue.port import Publisher
@@ -14,14 +13,12 @@ _AT_ONCE = 500
 class Rescuer:
     """running -> queued when a lease has run out. Only the leader rescues."""
 
-    def __init__(self, upkeep: Upkeep, queue: Publisher, leader: Leader, events: Events, *, rescue_max: int) -> None:
-        self._upkeep, self._queue, self._leader, self._events = upkeep, queue, leader, events
+    def __init__(self, upkeep: Upkeep, queue: Publisher, events: Events, *, rescue_max: int) -> None:
+        self._upkeep, self._queue, self._events = upkeep, queue, events
         self._rescue_max = rescue_max
 
     async def step(self) -> timedelta | None:
         """Once through all that are silent now."""
-        if not self._leader.is_leader:
-            return None
         rescued = await self._upkeep.rescue(limit=_AT_ONCE, rescue_max=self._rescue_max)
         if rescued.dead:
             self._events.emit(ExecutionsGivenUp(rescued.dead))

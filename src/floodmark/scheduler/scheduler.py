@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from floodmark.coordination.leader import Leader
 from floodmark.errors import InvalidInput
 from floodmark.model.execution import Hold, State
 from floodmark.model.ids import new_id
@@ -34,17 +33,13 @@ _STATES = {
 class Scheduler:
     """Fires due jobs. Two of them at once do no harm, so leadership only saves work."""
 
-    def __init__(
-        self, firing: Firing, queue: Publisher, leader: Leader, events: Events, tracing: Tracing | None = None
-    ) -> None:
-        self._firing, self._queue, self._leader, self._events = firing, queue, leader, events
+    def __init__(self, firing: Firing, queue: Publisher, events: Events, tracing: Tracing | None = None) -> None:
+        self._firing, self._queue, self._events = firing, queue, events
         self._tracing = tracing
         self.last_tick: datetime | None = None
 
     async def step(self) -> timedelta | None:
         """Fire what is due; returns how long until something will be."""
-        if not self._leader.is_leader:
-            return None
         decided: list[Decision] = []
         spans: dict[str, Started] = {}
 

@@ -1,6 +1,6 @@
 """What stands in the database and somebody should know of, counted in one query. Only the leader asks it."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ScalarSelect, Select, func, select
@@ -23,9 +23,8 @@ _MOST_CHANNELS = 10_000
 class Measuring:
     """Counts dead letters, limits, parked accounts, stale jobs and unsent events."""
 
-    def __init__(self, database: Database, clock: Clock, *, telegram_max_age: timedelta) -> None:
-        self._database, self._clock = database, clock
-        self._staleness = Staleness(database, clock, telegram_max_age=telegram_max_age)
+    def __init__(self, database: Database, clock: Clock, staleness: Staleness) -> None:
+        self._database, self._clock, self._staleness = database, clock, staleness
 
     async def measure(self) -> StateMeasured:
         """All of it, now."""

@@ -14,14 +14,16 @@ import msgspec
 from msgspec import Struct
 from sqlalchemy.exc import DBAPIError
 
-from floodmark.coordination.leader import Leader
-from floodmark.coordination.signals.port import Topic
+from floodmark.coordination.signals.port import Signals, Topic
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput
+from floodmark.model.clock import Clock
 from floodmark.model.job import ScheduleType, When
 from floodmark.model.spec import JobSpec
-from floodmark.observability.events import SchedulesSynced, StepFailed, SyncFieldsIgnored
+from floodmark.observability.events import Events, SchedulesSynced, StepFailed, SyncFieldsIgnored
+from floodmark.outbound.client import Http
 from floodmark.security.masking import mask_text
 from floodmark.settings import Settings
+from floodmark.sources.validation import Validation
 from floodmark.store.audit import Actor
 from floodmark.store.job_fields import columns_of, converted
 from floodmark.wiring.resources import Resources
@@ -52,11 +54,22 @@ class _SupersededError(Exception):
 class Sync:
     """Reads the schedules of API_URL and brings the jobs made from them up to date."""
 
-    def __init__(self, parts: Resources, actor: Actor) -> None:
-        self._parts, self._settings = parts, parts.settings
+    def __init__(
+        self,
+        settings: Settings,
+        jobs: SyncedJobs,
+        http: Http,
+        actor: Actor,
+        *,
+        events: Events,
+        signals: Signals,
+        clock: Clock,
+        validation: Validation,
+    ) -> None:
+        self._settings, self._jobs, self._http = settings, jobs, http
+        self._events, self._signals, self._clock, self._validation = events, signals, clock, validation
         # Whoever asked for it: these changes come by this way.
         self._actor = msgspec.structs.replace(actor, via="sync")
-        self._jobs = SyncedJobs(parts.database, parts.clock)
 
     async def run(self, *, dry_run: bool = False, force: bool = False) -> Report:
         """Read and compare, and change what differs unless it is only tried.
@@ -91,7 +104,7 @@ class Sync:
         )
 
     async def _run(self, url: str, *, dry_run: bool, force: bool) -> Report:
-        fetcher = Fetcher(self._parts.http, url, timeout=self._settings.request_timeout)
+        fetcher = Fetcher(self._http, url, timeout=self._settings.request_timeout)
         of = hashlib.blake2b(url.encode(), digest_size=16).hexdigest()
         for left in range(_ATTEMPTS - 1, -1, -1):
             async with self._jobs.reading() as store:
@@ -109,7 +122,7 @@ class Sync:
     def _read(self, body: bytes) -> tuple[Row, ...]:
         rows = rows_of(body)
         if ignored := unknown_fields(body):
-            self._parts.events.emit(SyncFieldsIgnored(ignored))
+            self._events.emit(SyncFieldsIgnored(ignored))
         return rows
 
     async def _try(self, answer: _Kept, *, is_new: bool, force: bool) -> Report:
@@ -128,9 +141,9 @@ class Sync:
                     raise
                 continue
             if report.changes:
-                await self._parts.signals.notify(Topic.JOBS)
+                await self._signals.notify(Topic.JOBS)
             synced = SchedulesSynced(who=self._actor.who, **_counts(report), errors=len(report.errors))
-            self._parts.events.emit(synced)
+            self._events.emit(synced)
             return report
         raise AssertionError("unreachable")
 
@@ -173,7 +186,7 @@ class Sync:
                 before=kept.rows,
                 taken=taken,
                 disable_missing=settings.sync_disable_missing,
-                validate=self._parts.validation.complete,
+                validate=self._validation.complete,
             )
             return found, too_much(found, rows, known, settings.sync_disable_max_share)
 
@@ -192,7 +205,7 @@ class Sync:
         ]
 
     def _went_well(self, report: Report, schedules: int) -> LastSync:
-        now = self._parts.clock.now()
+        now = self._clock.now()
         return LastSync(
             at=now,
             ok=True,
@@ -211,7 +224,7 @@ class Sync:
         async with self._jobs.writing() as store:
             last = _last(await store.last())
             failed = LastSync(
-                at=self._parts.clock.now(),
+                at=self._clock.now(),
                 ok=False,
                 who=self._actor.who,
                 last_good_at=None if last is None else last.last_good_at,
@@ -225,15 +238,12 @@ class Sync:
 class Syncer:
     """The leader's sync, every SYNC_INTERVAL. One that fails is reported, and tried again when it is due."""
 
-    def __init__(self, parts: Resources, leader: Leader) -> None:
-        self._sync = Sync(parts, Actor(who="scheduler", via="sync"))
-        self._leader, self._events = leader, parts.events
+    def __init__(self, sync: Sync, events: Events) -> None:
+        self._sync, self._events = sync, events
         self._stopping = asyncio.Event()
 
     async def step(self) -> timedelta | None:
-        """Sync, if we lead."""
-        if not self._leader.is_leader:
-            return None
+        """Sync once."""
         work, stop = asyncio.create_task(self._sync.run()), asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
@@ -252,6 +262,25 @@ class Syncer:
     def stop(self) -> None:
         """Give up what is under way."""
         self._stopping.set()
+
+
+def build_sync(resources: Resources, actor: Actor) -> Sync:
+    """Return the sync of a process, for `actor`."""
+    return Sync(
+        resources.settings,
+        SyncedJobs(resources.database, resources.clock, resources.repositories.audit),
+        resources.http,
+        actor,
+        events=resources.events,
+        signals=resources.signals,
+        clock=resources.clock,
+        validation=resources.validation,
+    )
+
+
+def build_syncer(resources: Resources) -> Syncer:
+    """Return the sync that the leader runs."""
+    return Syncer(build_sync(resources, Actor(who="scheduler", via="sync")), resources.events)
 
 
 def _usual(settings: Settings) -> dict[str, Any]:

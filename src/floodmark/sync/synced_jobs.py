@@ -30,20 +30,20 @@ _AT_ONCE = 500
 class SyncedJobs:
     """Opens the transaction of a sync."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database, self._clock = database, clock
+    def __init__(self, database: Database, clock: Clock, audit: AuditLog) -> None:
+        self._database, self._clock, self._audit = database, clock, audit
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator["Syncing"]:
         """To look at what there is."""
         async with self._database.reading() as connection:
-            yield Syncing(self._database, self._clock, connection)
+            yield Syncing(self._database, self._clock, connection, self._audit)
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator["Syncing"]:
         """To change it, all or nothing. A second sync waits until this one is done."""
         async with self._database.writing() as connection:
-            found = Syncing(self._database, self._clock, connection)
+            found = Syncing(self._database, self._clock, connection, self._audit)
             await found.lock()
             yield found
 
@@ -51,9 +51,8 @@ class SyncedJobs:
 class Syncing:
     """What a sync does within one transaction."""
 
-    def __init__(self, database: Database, clock: Clock, connection: AsyncConnection) -> None:
-        self._database, self._clock, self._connection = database, clock, connection
-        self._audit = AuditLog(database, clock)
+    def __init__(self, database: Database, clock: Clock, connection: AsyncConnection, audit: AuditLog) -> None:
+        self._database, self._clock, self._connection, self._audit = database, clock, connection, audit
 
     async def lock(self) -> None:
         """Let no other sync begin."""

@@ -1,4 +1,4 @@
-"""Everything one process has opened: the one module that knows every adapter and wires them. URLs choose which."""
+"""Opens the resources of one process: the one module that knows every adapter and wires them. URLs choose which."""
 
 import asyncio
 import math
@@ -27,12 +27,10 @@ from floodmark.model.hosts import allowed_hosts, resolved_hosts
 from floodmark.observability.events import Events
 from floodmark.observability.metrics import Metrics
 from floodmark.observability.tracing import Tracing, tracing_of
-from floodmark.outbound.breakers import Breakers
 from floodmark.outbound.caller import Caller, CallPolicy
 from floodmark.outbound.client import Http
 from floodmark.outbound.client import Limits as HttpLimits
 from floodmark.outbound.guard import Guard
-from floodmark.outbound.limits import Limits
 from floodmark.outbound.polite import PoliteHttp
 from floodmark.outbound.retrying import RetryPolicy
 from floodmark.process.lock_files import FileLock, runtime_folder
@@ -55,6 +53,7 @@ from floodmark.store.sqlite.leasing import SqliteLeasing
 from floodmark.store.sqlite.upkeep import SqliteUpkeep
 from floodmark.version import __version__
 
+from .repositories import Repositories
 from .write_check import WriteCheck
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ PROCESS_NAME = "FLOODMARK_PROCESS_NAME"
 
 
 class Resources(Struct, frozen=True, kw_only=True):
-    """What the stages are built from."""
+    """What one process has opened. Only the code that builds roles and commands takes all of it."""
 
     settings: Settings
     name: str
@@ -81,6 +80,7 @@ class Resources(Struct, frozen=True, kw_only=True):
     events: Events
     registry: CollectorRegistry
     database: Database
+    repositories: Repositories
     write_check: WriteCheck
     redis: "Redis | None"
     signals: Signals
@@ -318,8 +318,9 @@ def _wire(
         queue = RedisStreamsQueue(
             redis, leasing, queue, events, prefix=settings.scheduler_queue_prefix, patience=patience
         )
-    limits, breakers = Limits(database, clock), Breakers(database, clock)
-    caller = Caller(limits, breakers, call_policy(settings), clock, events, tracing=tracing)
+    age = timedelta(hours=settings.lpa_max_age_hours)
+    repositories = Repositories.of(database, clock, telegram_max_age=age)
+    caller = Caller(repositories.limits, repositories.breakers, call_policy(settings), clock, events, tracing=tracing)
     return Resources(
         settings=settings,
         name=name,
@@ -328,6 +329,7 @@ def _wire(
         events=events,
         registry=registry,
         database=database,
+        repositories=repositories,
         write_check=WriteCheck(database),
         redis=redis,
         signals=signals,

@@ -1,6 +1,5 @@
 """Triggers from outside: webhooks, and channels and streams of Redis that fire jobs."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -19,9 +18,9 @@ from floodmark.api.models import Given, Name, Text
 from floodmark.api.paging import Cursor, Limit, Page, key_of, page
 from floodmark.api.problems import HttpError
 from floodmark.api.routing import answer, router
-from floodmark.coordination.loop import Loop
+from floodmark.coordination.service import Service, run_services
 from floodmark.inbound.deliveries import Taken
-from floodmark.inbound.intake import Intake
+from floodmark.inbound.intake import build_intake
 from floodmark.inbound.refusals import FLUSH_EVERY
 from floodmark.inbound.triggers import LONGEST_DEBOUNCE, SHORTEST_SECRET, Kind, NewTrigger, a_secret
 from floodmark.inbound.webhooks import Refused, Webhook, Webhooks, path_in, path_of, read_body
@@ -342,7 +341,7 @@ def _webhooks(request: Request) -> Webhooks:
     state = request.app.state
     if getattr(state, "webhooks", None) is None:
         parts = parts_of(request)
-        state.webhooks = Webhooks(Intake(parts), parts.clock, parts.settings.webhook_window)
+        state.webhooks = Webhooks(build_intake(parts), parts.clock, parts.settings.webhook_window)
     found = state.webhooks
     assert isinstance(found, Webhooks)
     return found
@@ -361,14 +360,8 @@ async def flushing(app: FastAPI) -> AsyncIterator[None]:
         if webhooks is not None:
             await webhooks.refusals.flush()
 
-    loop = Loop("refusals", flush, interval=FLUSH_EVERY, events=parts.events)
-    running = asyncio.create_task(loop.run(), name="refusals")
-    try:
+    async with run_services([Service("refusals", flush, FLUSH_EVERY, close=flush)], parts.events):
         yield
-    finally:
-        loop.stop()
-        await running
-        await flush()
 
 
 def _told(taken: Taken) -> dict[str, Any]:

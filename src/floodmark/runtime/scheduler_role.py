@@ -1,0 +1,246 @@
+"""The role of a process that schedules: it fires what is due and keeps the installation in order."""
+
+import asyncio
+from datetime import timedelta
+from functools import partial
+
+from floodmark.coordination.leader import Leader
+from floodmark.coordination.service import Service, run_services
+from floodmark.coordination.signals.port import Bell, Topic
+from floodmark.importers.shadow import Shadow
+from floodmark.importers.shadow_fires import ShadowFires
+from floodmark.inbound.intake import build_intake
+from floodmark.inbound.redis_listeners import build_listeners
+from floodmark.inbound.refusals import FLUSH_EVERY
+from floodmark.observability.events import DepthMeasured, SchedulerStarted
+from floodmark.operations.overview import Glance
+from floodmark.scheduler.cleanup import Leftovers
+from floodmark.scheduler.dead_processes import Deaths
+from floodmark.scheduler.death_watch import DeathWatch
+from floodmark.scheduler.pruner import Pruner
+from floodmark.scheduler.requeuer import Requeuer, Waker
+from floodmark.scheduler.rescuer import Rescuer
+from floodmark.scheduler.scheduler import Scheduler
+from floodmark.scheduler.state_metrics import Measuring
+from floodmark.sinks.delivery import Delivery
+from floodmark.sinks.loading import is_relayed, open_sinks
+from floodmark.sinks.relay import Relay
+from floodmark.wiring.resources import Resources, call_policy
+from floodmark.wiring.services import services_for
+
+from .presence import Presence
+
+_SOON = timedelta(seconds=1)
+_SELDOM = timedelta(minutes=5)
+_TICK = timedelta(seconds=5)
+# How often events are delivered to a sink: often enough for people, and rarely enough to send many at once.
+_DELIVER = timedelta(seconds=2)
+# Twice within the time after which a missing lock means death.
+_DEATHS = timedelta(seconds=0.5)
+# Longer than a sender tries to deliver a webhook, and than a signature is valid.
+_DELIVERIES_KEPT = timedelta(days=1)
+_SHADOW = timedelta(seconds=15)
+_MEASURE = timedelta(seconds=15)
+# After a measurement, rest this many times as long as it took: it takes a twentieth of one core at most.
+_MEASURE_REST = 20
+_NOTIFY = timedelta(seconds=5)
+# What was put on the queue this long ago and is still waiting is put once more, in case the queue forgot.
+_FORGOTTEN = timedelta(seconds=5)
+
+
+class SchedulerRole:
+    """Fires what is due and does the maintenance while it is the leader; otherwise waits to take over.
+
+    `is_alone`: no worker runs in the same process, which would otherwise be listed as the worker.
+    """
+
+    def __init__(self, resources: Resources, *, is_alone: bool = True) -> None:
+        settings, events = resources.settings, resources.events
+        self._settings, self._events, self._queue = settings, events, resources.queue
+        self._fleet, self._name, self._is_alone = resources.repositories.fleet, resources.name, is_alone
+        self._presence = Presence(
+            self._fleet, settings, name=self._name, role="scheduler", interval=_TICK, lock=resources.lock
+        )
+        self.leader = Leader(
+            resources.leases,
+            events,
+            name=settings.scheduler_leader_key,
+            holder=self._name,
+            ttl=settings.scheduler_leader_ttl,
+        )
+        self.scheduler = Scheduler(resources.firing, resources.queue, events, resources.tracing)
+        self._requeuer = Requeuer(resources.upkeep, resources.queue, events, older_than=_FORGOTTEN)
+        self._deaths = death_watch(resources)
+        self._fire_bell, self._rescue_bell = resources.signals.bell(Topic.JOBS), resources.signals.bell(Topic.WORKERS)
+        self._measure_bell, self._requeue_bell, self._election_bell = Bell(), Bell(), Bell()
+        self._intake = build_intake(resources)
+        self._measure_at = 0.0
+        self._measuring = Measuring(resources.database, resources.clock, resources.repositories.staleness)
+        self._glance = Glance(resources.database, resources.clock)
+        self._shadow = Shadow(ShadowFires(resources.database, resources.clock))
+        self.services = self._declare(resources)
+
+    def _declare(self, resources: Resources) -> list[Service]:
+        """Every service of a scheduler. The last one closes first; the leader resigns when its work has ended."""
+        settings, events, upkeep, queue = self._settings, self._events, resources.upkeep, self._queue
+        waker = Waker(upkeep, queue)
+        rescuer = Rescuer(upkeep, queue, events, rescue_max=settings.execution_rescue_max)
+        pruner = Pruner(
+            upkeep,
+            history=timedelta(days=settings.history_keep_days),
+            events=timedelta(days=settings.events_keep_days),
+            most=settings.history_keep_count,
+        )
+        cleaning = partial(
+            Leftovers(resources.database, resources.clock).step,
+            pages=timedelta(days=settings.history_keep_days),
+            blobs=timedelta(days=settings.reports_keep_days),
+        )
+        return [
+            Service("tick", self.tick, _TICK, close=self._presence.leave if self._is_alone else None),
+            Service(
+                "leader", self._elect, settings.scheduler_leader_ttl / 3, self._election_bell, close=self.leader.resign
+            ),
+            *_event_services(resources, self.leader),
+            *self._redis_services(resources),
+            Service(
+                "scheduler", self.scheduler.step, settings.schedule_check_interval, self._fire_bell, leader_only=True
+            ),
+            Service("waker", waker.step, _SOON, leader_only=True),
+            Service("deaths", self._hand_on, _DEATHS),
+            Service("rescuer", rescuer.step, _SOON, self._rescue_bell, leader_only=True),
+            Service("pruner", pruner.step, _SELDOM, leader_only=True),
+            Service("deliveries", self._forget_deliveries, _SELDOM, leader_only=True),
+            Service("leftovers", cleaning, _SELDOM, leader_only=True),
+            *_sync_services(resources),
+            *_notification_services(resources, self.leader),
+            Service("shadow", self._record_shadow, _SHADOW, leader_only=True),
+            Service("measure", self._measure_within_reason, _MEASURE, self._measure_bell, leader_only=True),
+        ]
+
+    def _redis_services(self, resources: Resources) -> list[Service]:
+        """Services that need Redis. Only Redis can forget what was queued, so only there it is put again."""
+        if resources.redis is None:
+            return []
+        bell, refusals = resources.signals.bell, self._intake.refusals
+        channels, streams = build_listeners(resources, self._intake, self.leader)
+        return [
+            Service("requeuer", self._requeuer.step, _FORGOTTEN, self._requeue_bell, leader_only=True),
+            Service("refusals", refusals.flush, FLUSH_EVERY, close=refusals.flush),
+            Service("channels", channels.step, _SOON, bell(Topic.JOBS), close=channels.close),
+            Service("streams", streams.step, _SOON, bell(Topic.JOBS)),
+        ]
+
+    async def announce(self) -> None:
+        """Show the process to others, before it holds anything."""
+        if self._is_alone:
+            await self._presence.announce(self._events)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until `stop`; then let another take over at once."""
+        self._events.emit(SchedulerStarted(self._settings.schedule_check_interval.total_seconds()))
+        async with run_services(self.services, self._events, is_leader=lambda: self.leader.is_leader):
+            await stop.wait()
+
+    async def _hand_on(self) -> None:
+        if await self._deaths.step():
+            self._election_bell.ring()
+            self._rescue_bell.ring()
+
+    async def _elect(self) -> timedelta:
+        was_leader = self.leader.is_leader
+        pause = await self.leader.step()
+        if self.leader.is_leader and not was_leader:
+            # What fell due while nobody led is fired now, not at the next look.
+            self._fire_bell.ring()
+            # The new leader is shown at once.
+            await self.tick()
+            self._requeuer.begin_again()
+            for bell in (self._measure_bell, self._requeue_bell, self._rescue_bell):
+                bell.ring()
+        return pause if self.leader.is_leader else min(pause, _SOON)
+
+    async def tick(self) -> None:
+        """Show that the scheduler is alive and, as the leader, how long the queue is."""
+        if self._is_alone:
+            await self._presence.renew()
+        if self.leader.is_leader:
+            # The step that fires, and the longest time between two of them: the metric of the last tick says the same.
+            await self._fleet.tick(self._name, self._settings.schedule_check_interval, at=self.scheduler.last_tick)
+            self._events.emit(DepthMeasured(await self._queue.depth()))
+
+    async def _forget_deliveries(self) -> None:
+        await self._intake.deliveries.forget(max(_DELIVERIES_KEPT, 2 * self._settings.webhook_window))
+
+    async def _record_shadow(self) -> timedelta | None:
+        recorded = await self._shadow.step()
+        return timedelta() if recorded is not None and recorded.is_behind else None
+
+    async def _measure_within_reason(self) -> None:
+        """Some of it reads every job: the more there are, the less often it is done."""
+        now = asyncio.get_running_loop().time
+        began = now()
+        if began >= self._measure_at:
+            await self.measure()
+            self._measure_at = now() + (now() - began) * _MEASURE_REST
+
+    async def measure(self) -> None:
+        """As the leader, count what the metrics and the overview show."""
+        if self.leader.is_leader:
+            self._events.emit(await self._measuring.measure())
+            self._events.emit(await self._measuring.unfinished_channels())
+            await self._glance.measure(telegram_max_age=timedelta(hours=self._settings.lpa_max_age_hours))
+
+
+def death_watch(resources: Resources) -> DeathWatch:
+    """Return what notices the death of other processes of this installation."""
+    return DeathWatch(
+        Deaths(resources.database, resources.clock),
+        resources.leases,
+        resources.queue,
+        resources.events,
+        me=resources.name,
+        leader_key=resources.settings.scheduler_leader_key,
+    )
+
+
+def _event_services(resources: Resources, leader: Leader) -> list[Service]:
+    """Number the events for readers, and deliver them to the sinks."""
+    sinks = open_sinks(lambda name: services_for(resources, name))
+    log, fleet = resources.repositories.events, resources.repositories.fleet
+    relay = Relay(
+        resources.keeping,
+        leader,
+        resources.events,
+        resources.clock,
+        sinks={name: sink for name, sink in sinks.items() if is_relayed(sink)},
+        retry=call_policy(resources.settings).retry,
+        tracing=resources.tracing,
+    )
+    deliveries = [Delivery(name, sink, log, fleet, leader) for name, sink in sinks.items() if not is_relayed(sink)]
+    return [
+        Service("relay", relay.step, _SOON, interrupt=relay.stop),
+        *(Service(one.name, one.step, _DELIVER, leader_only=True, close=one.close) for one in deliveries),
+    ]
+
+
+def _sync_services(resources: Resources) -> list[Service]:
+    """Sync the schedules of API_URL, if it is set."""
+    if resources.settings.api_url is None:
+        return []
+    from floodmark.sync.sync import build_syncer  # noqa: PLC0415 - with an HTTP client, which takes a while to import
+
+    syncer = build_syncer(resources)
+    return [Service("sync", syncer.step, resources.settings.sync_interval, leader_only=True, interrupt=syncer.stop)]
+
+
+def _notification_services(resources: Resources, leader: Leader) -> list[Service]:
+    """Notify people of trouble, if a channel is set."""
+    from floodmark.notifications.making import notifier_of  # noqa: PLC0415 - imports mail and HTTP, which few need
+
+    notifier = notifier_of(resources, leader)
+    if notifier is None:
+        return []
+    return [
+        Service("notifier", notifier.step, _NOTIFY, leader_only=True, interrupt=notifier.stop, close=notifier.close)
+    ]

@@ -1,0 +1,112 @@
+"""The role of a process that runs executions."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+
+from floodmark.coordination.service import CANCELLING, LAST_STEP, Service, attempt, run_services
+from floodmark.coordination.signals.port import Topic
+from floodmark.observability.events import StepFailed
+from floodmark.rules.breaker import BreakerState
+from floodmark.rules.retries import Retries
+from floodmark.sinks.sql import SqlSink
+from floodmark.sources.port import Source
+from floodmark.wiring.resources import Resources
+from floodmark.worker.executor import Executor
+from floodmark.worker.worker import Worker
+
+from .presence import Presence
+
+_PRESENCE = timedelta(seconds=2)
+# Open breakers that are read at the start, one by one.
+_BREAKERS = 100
+
+
+class WorkerRole:
+    """Runs executions until stopped; then finishes or hands back what it holds, within the grace time."""
+
+    def __init__(self, resources: Resources, sources: Mapping[str, Source]) -> None:
+        settings, signals = resources.settings, resources.signals
+        self._events, self._caller, self._grace = resources.events, resources.caller, settings.shutdown_grace
+        self._fleet, self._breakers = resources.repositories.fleet, resources.repositories.breakers
+        self._leaving = asyncio.Event()
+        retries = Retries(base=settings.execution_retry_base, longest=settings.execution_retry_max)
+        sink = SqlSink(resources.keeping, resources.events, resources.clock, resources.tracing)
+        self.worker = Worker(
+            resources.queue,
+            Executor(sources, sink, retries, self._leaving),
+            resources.events,
+            name=resources.name,
+            slots=settings.scheduler_worker_pool_size,
+            batch=settings.scheduler_queue_batch_size,
+            ttl=settings.execution_lease,
+            tracing=resources.tracing,
+        )
+        self._presence = Presence(
+            self._fleet,
+            settings,
+            name=resources.name,
+            role="worker",
+            interval=_PRESENCE,
+            lock=resources.lock,
+            worker=self.worker,
+        )
+        # They outlive the executions: a lease is renewed until its outcome is stored.
+        self.services = [
+            Service("presence", self._renew, _PRESENCE, close=self._presence.leave),
+            Service("orders", self._obey, _PRESENCE, signals.bell(Topic.WORKERS)),
+            Service("heartbeat", self.worker.heartbeat, settings.execution_lease / 3, signals.bell(Topic.CANCEL)),
+        ]
+
+    async def announce(self) -> None:
+        """Show the process to others, before it holds anything."""
+        await self._presence.announce(self._events)
+        await attempt(self._load_open_breakers(), self._events)
+
+    async def _load_open_breakers(self) -> None:
+        """Show the breakers that are not closed, which would otherwise be shown as closed until their first call."""
+        for row in await self._breakers.page(limit=_BREAKERS):
+            if row.state != BreakerState.CLOSED.value:
+                await self._caller.load(row.key)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until `stop`. A worker that ends by itself has failed and sets `stop`: no process may stay idle."""
+        async with run_services(self.services, self._events):
+            working = asyncio.create_task(self.worker.run(), name="worker")
+            stopped = asyncio.create_task(stop.wait(), name="stop")
+            await asyncio.wait([stopped, working], return_when=asyncio.FIRST_COMPLETED)
+            stop.set()
+            await stopped
+            await self._leave(working)
+
+    async def _leave(self, working: "asyncio.Task[None]") -> None:
+        """Half of the grace to finish, the other half to stop at a good place, then everything is handed back."""
+        half = self._grace.total_seconds() / 2
+        self.worker.stop()
+        for last_call in (self._leaving.set, self.worker.hand_back):
+            done, _ = await asyncio.wait([working], timeout=half)
+            if done:
+                return await working
+            last_call()
+        _, undone = await asyncio.wait([working], timeout=LAST_STEP.total_seconds())
+        if undone:
+            # The database is away. What we hold is taken back when its lease ends, and goes on from its watermark.
+            self._events.emit(StepFailed(step="leave", error="outcomes could not be written down in time"))
+            working.cancel()
+            await asyncio.wait([working], timeout=CANCELLING.total_seconds())
+        return None
+
+    async def _obey(self) -> None:
+        """Drain or resume, if asked to. Nothing is written otherwise: on SQLite any write rings the others."""
+        is_draining = await self._fleet.is_draining()
+        if is_draining == self.worker.is_draining:
+            return
+        if is_draining:
+            self.worker.drain()
+        else:
+            self.worker.resume()
+        await self._presence.renew()
+
+    async def _renew(self) -> None:
+        await self._presence.renew()
+        await self._caller.step()

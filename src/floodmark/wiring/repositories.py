@@ -1,0 +1,50 @@
+"""The repositories of one process, built once: each reads and writes the tables of one concern."""
+
+from datetime import timedelta
+from typing import Self
+
+from msgspec import Struct
+
+from floodmark.model.clock import Clock
+from floodmark.outbound.breakers import Breakers
+from floodmark.outbound.limits import Limits
+from floodmark.store.audit import AuditLog
+from floodmark.store.database import Database
+from floodmark.store.dead_letters import DeadLetters
+from floodmark.store.events import EventLog
+from floodmark.store.fleet import Fleet
+from floodmark.store.history import History
+from floodmark.store.jobs import Jobs
+from floodmark.store.staleness import Staleness
+from floodmark.store.watermarks import Watermarks
+
+
+class Repositories(Struct, frozen=True, kw_only=True):
+    """Repositories of the core. Those of a source, of triggers or tokens are built where these are opened."""
+
+    jobs: Jobs
+    executions: History
+    dead_letters: DeadLetters
+    watermarks: Watermarks
+    events: EventLog
+    fleet: Fleet
+    audit: AuditLog
+    limits: Limits
+    breakers: Breakers
+    staleness: Staleness
+
+    @classmethod
+    def of(cls, database: Database, clock: Clock, *, telegram_max_age: timedelta) -> Self:
+        """Return the repositories of a database."""
+        return cls(
+            jobs=Jobs(database, clock),
+            executions=History(database, clock),
+            dead_letters=DeadLetters(database, clock),
+            watermarks=Watermarks(database, clock),
+            events=EventLog(database, clock),
+            fleet=Fleet(database, clock),
+            audit=AuditLog(database, clock),
+            limits=Limits(database, clock),
+            breakers=Breakers(database, clock),
+            staleness=Staleness(database, clock, telegram_max_age=telegram_max_age),
+        )
