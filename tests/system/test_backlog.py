@@ -11,6 +11,7 @@ from sqlalchemy import insert, text
 from floodmark.model.execution import Hold, State
 from floodmark.model.ids import new_id
 from floodmark.model.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
+from floodmark.rules.rank import rank_delays
 from floodmark.store.database import PostgresDatabase, SqliteDatabase
 from floodmark.store.port import Settlement
 from floodmark.store.postgres import leasing, upkeep
@@ -220,7 +221,8 @@ async def test_a_backlog_leaves_its_stream_to_other_jobs(parts: Resources) -> No
 async def test_the_next_is_looked_up_by_index(postgres_only: Opened, counted: bool) -> None:
     """Neither what waits behind it nor the history of the job is read, whatever the server has counted."""
     nothing: list[Any] = [[]] * 14
-    statements = ((leasing._SETTLE, (*nothing, HOUR)), (upkeep._WAKE, (10, HOUR)))
+    delays = rank_delays(HOUR)
+    statements = ((leasing._SETTLE, (*nothing, delays)), (upkeep._WAKE, (10, delays)))
 
     async def planned(connection: Connection) -> list[str]:
         return [str(await (await connection.prepare(statement)).explain(*given)) for statement, given in statements]
@@ -256,7 +258,7 @@ async def test_the_next_is_looked_up_by_index_on_sqlite(sqlite: Opened) -> None:
     def planned(connection: sqlite3.Connection) -> list[str]:
         statements = (sqlite_leasing._NEXT_HELD, sqlite_upkeep._NEXT_HELD, sqlite_upkeep._FREED)
         named = {"now": "", "limit": 1}
-        arguments: tuple[Any, ...] = (("", ""), named, named)
+        arguments: tuple[Any, ...] = (("", "", "", ""), named, named)
         return [
             row[3]
             for statement, given in zip(statements, arguments, strict=True)

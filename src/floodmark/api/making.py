@@ -9,6 +9,7 @@ from floodmark.model.job import CatchUp, Frequency, Overlap, Policy, Priority, S
 from floodmark.model.spec import JobSpec
 from floodmark.operations.local import LocalOffice
 from floodmark.operations.port import JobFilter
+from floodmark.rules.streams import stream_name
 from floodmark.settings import Settings
 
 # What is the same in a request and in a spec.
@@ -109,7 +110,7 @@ def _where(given: Mapping[str, Any]) -> tuple[str, str]:
 
 async def _refuse_second(spec: JobSpec, office: LocalOffice) -> None:
     """A second job for a channel has to be asked for by name."""
-    stream = spec.stream or f"{spec.source}:{spec.target}"
+    stream = stream_name(spec.stream, spec.source, spec.target)
     for other in await office.jobs(JobFilter(source=spec.source, text=spec.target), limit=500):
         if other.stream == stream:
             raise Conflict(f"{other.name} collects {spec.target} already", hint="a second job for it needs a name")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct, field
-from sqlalchemy import case, delete, func, or_, select, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import FloodmarkError
@@ -21,8 +21,12 @@ from floodmark.model.clock import Clock
 from floodmark.model.execution import Hold, Queued, State
 from floodmark.model.ids import new_id
 from floodmark.model.job import SCHEDULER_VERSION, Priority
+from floodmark.rules.dependencies import is_unmet
+from floodmark.rules.holding import wait_for_execution, wait_for_success
+from floodmark.rules.rank import rank_of
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present_moment
+from floodmark.store.execution_rows import find_under_way
 from floodmark.store.item_rows import clean
 from floodmark.store.tables import job_dependencies, job_executions, jobs
 
@@ -281,7 +285,7 @@ class Deliveries:
         queued: list[Queued] = []
         for some in _chunks(sorted(wanted)):
             found = await _locked(connection, some)
-            others, unmet = await _under_way(connection, some), await _unmet(connection, found)
+            others, unmet = await find_under_way(connection, some), await _unmet(connection, found)
             rows: list[dict[str, Any]] = []
             for job_id in some:
                 part, params = wanted[job_id]
@@ -312,7 +316,7 @@ class Deliveries:
             "reason": _RESTING if is_resting else None,
             "hold": None,
             "not_before": part.fires_at if is_resting else None,
-            "queue_rank": None if is_resting else now + (job.priority - 1) * self._patience,
+            "queue_rank": None if is_resting else rank_of(job.priority, now, self._patience),
             "created_at": now,
         }
 
@@ -385,21 +389,6 @@ def _why_not(job: Any) -> str | None:
     return None
 
 
-async def _under_way(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, Any]:
-    """Of each job the execution that the next one waits for."""
-    cell = job_executions.c
-    held = or_(cell.hold.is_(None), cell.hold == Hold.OVERLAP)
-    most_lasting = case((cell.state == State.RUNNING, 0), else_=1)
-    place = func.row_number().over(partition_by=cell.job_id, order_by=(most_lasting, cell.scheduled_for))
-    ranked = (
-        select(cell.job_id, cell.execution_id, cell.state, place.label("place"))
-        .where(cell.job_id.in_(job_ids), cell.completed_at.is_(None), held)
-        .subquery()
-    )
-    rows = await connection.execute(select(ranked).where(ranked.c.place == 1))
-    return {row.job_id: row for row in rows}
-
-
 async def _unmet(connection: AsyncConnection, found: Mapping[str, Any]) -> dict[str, list[str]]:
     """The names of the jobs that each job still has to wait for.
 
@@ -414,8 +403,7 @@ async def _unmet(connection: AsyncConnection, found: Mapping[str, Any]) -> dict[
     )
     unmet: dict[str, list[str]] = {}
     for job_id, name, last_success in await connection.execute(query):
-        last_run = found[job_id].last_run
-        if last_success is None or (last_run is not None and last_success <= last_run):
+        if is_unmet(last_success, found[job_id].last_run):
             unmet.setdefault(job_id, []).append(name)
     return unmet
 
@@ -427,9 +415,9 @@ def _held(row: dict[str, Any], other: Any, unmet: Sequence[str]) -> dict[str, An
     if other is None and not unmet:
         return row
     if unmet:
-        hold, reason = Hold.DEPENDENCY, f"waits for {', '.join(unmet)} to succeed"
+        hold, reason = Hold.DEPENDENCY, wait_for_success(unmet)
     else:
-        hold, reason = Hold.OVERLAP, f"waits for execution {other.execution_id}, which is {other.state}"
+        hold, reason = Hold.OVERLAP, wait_for_execution(other.execution_id, other.state)
     return {**row, "state": State.WAITING, "hold": hold, "reason": reason, "not_before": None, "queue_rank": None}
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from sqlalchemy import BigInteger, TextClause, bindparam, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from floodmark.store.rows import STREAM
+from floodmark.store.rule_sql import STREAM
 from floodmark.store.tables import outbox
 from floodmark.store.types import UtcTime
 

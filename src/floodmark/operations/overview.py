@@ -20,6 +20,7 @@ from floodmark.outbound.limits import LimitRow
 from floodmark.store.database import Database
 from floodmark.store.dialects import present_moment
 from floodmark.store.fleet import Fleet, WorkerInfo
+from floodmark.store.rule_sql import JOB_STREAM
 from floodmark.store.staleness import SourceFreshness, Staleness
 from floodmark.store.tables import job_executions, jobs, outbox, watermarks
 
@@ -184,9 +185,8 @@ def _recent() -> Any:
 
 def running() -> Select[Any]:
     """Those that have run for longest first."""
-    stream = func.coalesce(jobs.c.stream, jobs.c.source + ":" + jobs.c.target)
     tables = job_executions.outerjoin(jobs, jobs.c.job_id == _e.job_id).outerjoin(
-        watermarks, watermarks.c.stream == stream
+        watermarks, watermarks.c.stream == JOB_STREAM
     )
     return (
         select(

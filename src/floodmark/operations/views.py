@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from sqlalchemy import and_, case, func, or_, select
+from sqlalchemy import and_, case, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.model.clock import Clock
 from floodmark.model.execution import Execution, State
 from floodmark.model.job import Job
 from floodmark.outbound.tables import limits
+from floodmark.rules.dependencies import is_unmet
 from floodmark.rules.explain import JobView, Limit
 from floodmark.store.database import Database
 from floodmark.store.dialects import present_moment
@@ -76,19 +77,17 @@ async def _limit(connection: AsyncConnection, job: Job, now: Any) -> Limit | Non
 
 
 async def _waits_for(connection: AsyncConnection, job: Job) -> tuple[str, ...]:
-    """The same rule by which the scheduler holds and wakes: no success since the job's own last run."""
+    """Return the names of the jobs that the next run has to wait for."""
     mine = jobs.alias("mine")
     query = (
-        select(jobs.c.name)
+        select(jobs.c.name, jobs.c.last_success, mine.c.last_run)
         .join(job_dependencies, job_dependencies.c.depends_on == jobs.c.job_id)
         .join(mine, mine.c.job_id == job_dependencies.c.job_id)
-        .where(
-            mine.c.job_id == job.job_id,
-            or_(jobs.c.last_success.is_(None), jobs.c.last_success <= mine.c.last_run),
-        )
+        .where(mine.c.job_id == job.job_id)
         .order_by(jobs.c.name)
     )
-    return tuple((await connection.execute(query)).scalars())
+    rows = await connection.execute(query)
+    return tuple(row.name for row in rows if is_unmet(row.last_success, row.last_run))
 
 
 async def _ahead(connection: AsyncConnection, active: tuple[Execution, ...]) -> int:

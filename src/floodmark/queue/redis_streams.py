@@ -30,6 +30,7 @@ from floodmark.observability.events import (
     StepFailed,
 )
 from floodmark.process.failpoints import failpoint
+from floodmark.rules.rank import rank_delays
 from floodmark.store.port import Extended, Leasing, Settlement
 
 from .port import Queue
@@ -60,7 +61,7 @@ class RedisStreamsQueue:
         self._redis, self._leasing, self._fallback, self._events = redis, leasing, fallback, events
         self._streams = [f"{prefix}:jobs:{priority.name.lower()}" for priority in Priority]
         self._keys = [f"{prefix}:jobs:known", *self._streams]
-        self._patience = int(patience.total_seconds() * 1000)
+        self._delays = [int(delay.total_seconds() * 1000) for delay in rank_delays(patience)]
         scripts = ("put", "lease", "sweep", "renew", "ack", "depth", "hand_on")
         self._put, self._lease, self._sweep, self._renew, self._ack, self._depth, self._hand_on = (
             Script(redis, __package__, name) for name in scripts
@@ -195,7 +196,7 @@ class RedisStreamsQueue:
                 self._swept_at = time.monotonic()
             if swept:
                 return swept
-        found = await self._lease(self._keys, [GROUP, worker, limit, self._patience])
+        found = await self._lease(self._keys, [GROUP, worker, limit, *self._delays])
         self._found()
         if found or not wait:
             return _entries(found)

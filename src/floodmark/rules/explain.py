@@ -14,6 +14,8 @@ from floodmark.model.job import NEVER, SCHEDULER_VERSION, Job, ScheduleType
 from floodmark.model.notes import notes_of
 from floodmark.triggers import zone_of
 
+from .starting import holds_pause
+
 _ERROR_SHOWN = 200
 _UNTIL = re.compile(r"\buntil (?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?: UTC)?", re.ASCII)
 
@@ -88,7 +90,7 @@ def _running(view: JobView, execution: Execution) -> Explanation:
 
 
 def _queued(view: JobView, execution: Execution) -> Explanation:
-    if view.job.paused and execution.trigger != "manual":
+    if holds_pause(execution.trigger, is_paused=view.job.paused):
         return _paused(view)
     if view.limit is not None:
         return _limited(view, view.limit.reason, view.limit.until)

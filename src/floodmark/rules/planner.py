@@ -31,6 +31,8 @@ from floodmark.triggers.port import Trigger, between, instants
 # Counting on would only make a number in a sentence larger, and the planning of a year of seconds slow.
 MOST_COUNTED = 1000
 
+REPLACED = "replaced by a newer instant"
+
 _INSTANT = timedelta(microseconds=1)
 _CENTURY = timedelta(days=36525)
 
@@ -180,7 +182,7 @@ def _replacing(due: Sequence[Fire], policy: Policy, active: int) -> Iterator[Fir
         if is_room or fire.action is Action.SKIP:
             yield fire
         elif fire is not runs[-1]:
-            yield _turned(fire, Action.SKIP, "replaced by a newer instant")
+            yield _turned(fire, Action.SKIP, REPLACED)
         else:
             yield _turned(fire, Action.REPLACE, _unfinished(active)) if active else fire
 

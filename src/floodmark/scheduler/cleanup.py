@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import delete, exists, func, or_, select, tuple_
+from sqlalchemy import delete, exists, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.model.clock import Clock
@@ -10,7 +10,8 @@ from floodmark.sources.cookies.tables import blobs
 from floodmark.sources.web.tables import pages
 from floodmark.store.database import Database
 from floodmark.store.dialects import present_moment
-from floodmark.store.tables import jobs, watermarks
+from floodmark.store.rule_sql import JOB_STREAM
+from floodmark.store.tables import watermarks
 
 # Pages and pictures that are deleted at once.
 _AT_ONCE = 500
@@ -37,7 +38,7 @@ class Leftovers:
 async def _pages(connection: AsyncConnection, before: datetime, limit: int) -> int:
     cell = watermarks.c
     # A job of before there were streams has the one that it would be given.
-    wanted = select(func.coalesce(jobs.c.stream, jobs.c.source + ":" + jobs.c.target))
+    wanted = select(JOB_STREAM)
     left = select(cell.stream).where(
         exists().where(pages.c.stream == cell.stream),
         cell.stream.not_in(wanted),

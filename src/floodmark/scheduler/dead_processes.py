@@ -4,7 +4,7 @@ Tables: `workers` (the locks, the moment of death), and the leases in `job_execu
 """
 
 from msgspec import Struct
-from sqlalchemy import func, select, text, tuple_, update
+from sqlalchemy import select, text, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.model.clock import Clock
@@ -12,6 +12,7 @@ from floodmark.model.execution import State
 from floodmark.sources.telegram.tables import accounts
 from floodmark.store.database import Database
 from floodmark.store.dialects import present
+from floodmark.store.rule_sql import JOB_STREAM
 from floodmark.store.tables import job_executions, jobs, watermarks, workers
 
 # One look at all locks, whatever the number of processes. Shortly after a start of the server (a restart, a failover)
@@ -79,8 +80,7 @@ class Deaths:
     async def _end_leases(self, connection: AsyncConnection, worker: str) -> None:
         now = present(self._database, self._clock)
         theirs = (job_executions.c.state == State.RUNNING.value, job_executions.c.worker == worker)
-        stream = func.coalesce(jobs.c.stream, jobs.c.source + ":" + jobs.c.target)
-        held = select(stream, job_executions.c.fence).join(jobs, jobs.c.job_id == job_executions.c.job_id)
+        held = select(JOB_STREAM, job_executions.c.fence).join(jobs, jobs.c.job_id == job_executions.c.job_id)
         # The target of a job that was deleted meanwhile stays with its lease: nothing waits for it.
         await connection.execute(update(job_executions).where(*theirs).values(lease_until=now))
         await connection.execute(

@@ -14,6 +14,7 @@ from floodmark.observability.events import Events, ExecutionsFired, InvalidJob, 
 from floodmark.observability.tracing import Started, Tracing
 from floodmark.process.failpoints import failpoint
 from floodmark.queue.port import Publisher
+from floodmark.rules.holding import wait_for_success
 from floodmark.rules.planner import Action, Fire, plan
 from floodmark.store.port import Decision, Firing, NewExecution
 from floodmark.triggers import trigger_of
@@ -121,7 +122,7 @@ def _execution(job: DueJob, fire: Fire) -> NewExecution:
     if fire.action in (Action.QUEUE, Action.REPLACE):
         hold = Hold.OVERLAP
     elif state is State.QUEUED and job.waits_for:
-        state, hold, reason = State.WAITING, Hold.DEPENDENCY, f"waits for {', '.join(job.waits_for)} to succeed"
+        state, hold, reason = State.WAITING, Hold.DEPENDENCY, wait_for_success(job.waits_for)
     elif state is State.QUEUED and fire.not_before is not None:
         state, reason = State.WAITING, None
     return NewExecution(

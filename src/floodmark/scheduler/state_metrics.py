@@ -12,6 +12,7 @@ from floodmark.outbound.tables import limits
 from floodmark.sources.telegram.tables import accounts
 from floodmark.store.database import Database
 from floodmark.store.dialects import present
+from floodmark.store.rule_sql import JOB_STREAM
 from floodmark.store.staleness import Staleness
 from floodmark.store.tables import job_executions, jobs, outbox, watermarks
 
@@ -41,10 +42,9 @@ class Measuring:
 
     async def unfinished_channels(self) -> UnfinishedChannelsMeasured:
         """The channels of enabled jobs that have a high-water mark: a run began, and none has finished since."""
-        stream = func.coalesce(jobs.c.stream, jobs.c.source + ":" + jobs.c.target)
         query = (
             select(jobs.c.target, watermarks.c.value, watermarks.c.moved_at)
-            .join(watermarks, watermarks.c.stream == stream)
+            .join(watermarks, watermarks.c.stream == JOB_STREAM)
             .where(
                 jobs.c.source == "telegram",
                 jobs.c.schedule_enabled,

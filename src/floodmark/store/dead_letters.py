@@ -13,6 +13,7 @@ from floodmark.errors import InvalidInput, NotFound
 from floodmark.model.clock import Clock
 from floodmark.model.execution import Execution, Queued, State
 from floodmark.model.job import Priority
+from floodmark.rules.rank import rank_delay
 
 from .database import Database
 from .dialects import present
@@ -93,7 +94,7 @@ class DeadLetters:
             for priority in sorted({letter["priority"] for letter in letters}):
                 statement = _THIS.values(
                     state=State.QUEUED,
-                    queue_rank=present(self._database, self._clock, (priority - 1) * patience),
+                    queue_rank=present(self._database, self._clock, rank_delay(priority, patience)),
                     reason="retried by operator",
                     error_details=bindparam("details"),
                     **dict.fromkeys(("attempt", "rescues"), 0),

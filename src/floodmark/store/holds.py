@@ -1,8 +1,7 @@
-"""The rule for executions that wait for another execution of their job (`hold = 'overlap'`), as SQL for both databases.
+"""`rules.holding` as SQL for both databases: which executions that wait for another one (`hold = 'overlap'`) go on.
 
-The first of a job by `scheduled_for` goes on once nothing else of the job is under way. That is looked up twice: when
-an execution of its stream ends (settle), and by the leader for everything that ended in another way (wake). Both look
-at one execution a job, by index, so that the cost does not grow with the number of those that wait.
+The rule is applied twice: when an execution of the stream ends (settle), and by the leader for everything that ended in
+another way (wake). Both look at one execution a job, by index, so the cost does not grow with the number that waits.
 
 Several jobs may collect one stream, but only one at a time. When one of them ends, the next turn goes to the job whose
 last run is longest ago: otherwise a job with a long backlog would keep the stream until its backlog is empty.
@@ -11,19 +10,14 @@ In these fragments `e` is the waiting execution and `j` its job. `{index}` is fo
 `ix_job_executions_held`: without statistics it may take the index of the whole history, which is in the same order.
 """
 
-# A success counts once, for the run that comes after it; but whatever was due before it has waited for it, and runs.
-# Without the second half a job that once fell behind would need one success for each run, and stay behind for ever.
-UNMET = """
-SELECT 1 FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
- WHERE d.job_id = e.job_id
-   AND (needed.last_success IS NULL
-        OR (needed.last_success <= {last_run} AND needed.last_success <= e.scheduled_for))
-"""
+from floodmark.rules.starting import FORCED
 
-# What a person asked for runs although the job is paused, and so passes those that wait for it to be resumed.
-FIRST_HELD = """
-SELECT {columns} FROM executions h {index}
- WHERE h.state = 'waiting' AND h.hold = 'overlap' AND h.job_id = {job_id} AND (h.trigger = 'manual' OR NOT {paused})
+from .rule_sql import UNMET, holds_pause, quote
+
+FIRST_HELD = f"""
+SELECT {{columns}} FROM executions h {{index}}
+ WHERE h.state = 'waiting' AND h.hold = 'overlap' AND h.job_id = {{job_id}}
+   AND NOT {holds_pause("{paused}", "h.trigger")}
  ORDER BY h.scheduled_for LIMIT 1
 """
 
@@ -41,7 +35,7 @@ HELD_COLUMNS = "h.execution_id, h.job_id, h.trigger, h.scheduled_for"
 MAY_GO_ON = f"""
 NOT EXISTS (SELECT 1 FROM executions o
              WHERE o.job_id = e.job_id AND o.completed_at IS NULL AND o.hold IS NULL {{besides}})
-AND (e.trigger = 'manual'
+AND (e.trigger = {quote(FORCED)}
      OR (NOT EXISTS (SELECT 1 FROM executions o {{index}}
                       WHERE o.state = 'waiting' AND o.hold IN ('paused', 'dependency') AND o.job_id = e.job_id
                         AND o.scheduled_for < e.scheduled_for)

@@ -12,6 +12,7 @@ from floodmark.errors import InvalidInput
 from floodmark.model.job import CatchUp, Frequency, Overlap, Priority, ScheduleType, When
 from floodmark.model.spec import JobSpec
 from floodmark.model.strict_json import TooDeep, read_json
+from floodmark.rules.streams import stream_name
 from floodmark.triggers import trigger_of
 from floodmark.triggers.matching import path_pattern
 
@@ -112,7 +113,7 @@ def converted(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 def check(columns: Mapping[str, Any], *, now: datetime) -> None:
     """Refuse a job whose columns, each good by itself, do not make sense together."""
-    stream = columns["stream"] or f"{columns['source']}:{columns['target']}"
+    stream = stream_name(columns["stream"], columns["source"], columns["target"])
     if len(stream.encode()) > _STREAM_BYTES:
         hint = f"give the job a shorter stream: at most {_STREAM_BYTES} bytes"
         raise InvalidInput(f"the stream {stream[:40]!r}... is too long", hint=hint)

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, bindparam, case, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, bindparam, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -23,11 +23,13 @@ from floodmark.model.execution import Execution, Hold, Queued, State
 from floodmark.model.ids import new_id
 from floodmark.model.job import SCHEDULER_VERSION, Job, Priority
 from floodmark.model.spec import JobSpec, declaration, slug
+from floodmark.rules.holding import wait_for_execution
+from floodmark.rules.starting import FORCED, JOB_DELETED
 
 from .database import Database
 from .dependencies import dependency_names, set_all_dependencies, set_dependencies
 from .dialects import insert_into, json_has, present, raw
-from .execution_rows import SELECT_EXECUTION, execution_from_row
+from .execution_rows import SELECT_EXECUTION, execution_from_row, find_under_way
 from .job_fields import FIELDS, check, checked_json, columns_of, converted
 from .name_search import find_job, find_jobs
 from .rows import JOB_COLUMNS, job_from_row
@@ -38,7 +40,6 @@ MOST_FOUND = 500
 _JOB = select(*(raw(jobs.c[name]) for name in JOB_COLUMNS))
 _MICROSECOND = timedelta(microseconds=1)
 _CANCELLED = "cancelled by operator"
-_DELETED = "the job was deleted"
 
 
 class Forced(Struct, frozen=True, kw_only=True):
@@ -246,7 +247,7 @@ class Jobs:
         """
         async with self._database.writing() as connection:
             # Executions before the job, as a worker settles them: the other way round two could wait for each other.
-            await self._cancel(connection, job.job_id, _DELETED)
+            await self._cancel(connection, job.job_id, JOB_DELETED)
             this = delete(jobs).where(jobs.c.job_id == job.job_id)
             guarded = this if expected_version is None else this.where(jobs.c.version == expected_version)
             if not (await connection.execute(guarded)).rowcount:
@@ -265,7 +266,7 @@ class Jobs:
         job: Job,
         *,
         params: Mapping[str, Any] | None = None,
-        trigger: str = "manual",
+        trigger: str = FORCED,
         now: datetime | None = None,
         traceparent: str | None = None,
     ) -> Forced:
@@ -283,8 +284,8 @@ class Jobs:
                     f"{current['name']} belongs to the old scheduler, which may be running it",
                     hint=f"take it over first: floodmark migrate-jobs {current['name']}",
                 )
-            other = await _under_way(connection, job.job_id)
-            reason = None if other is None else f"waits for execution {other.execution_id}, which is {other.state}"
+            other = (await find_under_way(connection, [job.job_id])).get(job.job_id)
+            reason = None if other is None else wait_for_execution(other.execution_id, other.state)
             row = {
                 "execution_id": new_id(),
                 "job_id": job.job_id,
@@ -451,18 +452,6 @@ async def _jobs(connection: AsyncConnection, query: Any) -> list[Job]:
     found = [job_from_row(tuple(row)) for row in await connection.execute(query)]
     names = await dependency_names(connection, [job.job_id for job in found]) if found else {}
     return [replace(job, depends_on=names[job.job_id]) if job.job_id in names else job for job in found]
-
-
-async def _under_way(connection: AsyncConnection, job_id: str) -> Any:
-    cell = job_executions.c
-    held = or_(cell.hold.is_(None), cell.hold == Hold.OVERLAP)
-    most_lasting = case((cell.state == State.RUNNING, 0), else_=1)
-    query = (
-        select(cell.execution_id, cell.state)
-        .where(cell.job_id == job_id, cell.completed_at.is_(None), held)
-        .order_by(most_lasting, cell.scheduled_for)
-    )
-    return (await connection.execute(query.limit(1))).first()
 
 
 def _mentions(text: str) -> ColumnElement[bool]:

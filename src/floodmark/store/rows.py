@@ -21,6 +21,7 @@ from floodmark.model.job import (
     Work,
 )
 from floodmark.model.strict_json import STORED_DEPTH, read_json
+from floodmark.rules.streams import stream_name
 
 from .types import from_text
 
@@ -111,7 +112,6 @@ DUE_COLUMNS = (
 )
 WORK_SELECT = ", ".join(f"j.{column}" for column in WORK_COLUMNS)
 DUE_SELECT = ", ".join(f"j.{column}" for column in DUE_COLUMNS)
-STREAM = "COALESCE(j.stream, j.source || ':' || j.target)"
 
 _SCHEDULE_TYPES = {kind.value: kind for kind in ScheduleType}
 _FREQUENCIES: dict[str | None, Frequency | None] = {None: None, **{f.value: f for f in Frequency}}
@@ -203,7 +203,7 @@ def _job(row: Sequence[Any]) -> Job:
         name=name,
         source=source,
         target=target,
-        stream=stream or f"{source}:{target}",
+        stream=stream_name(stream, source, target),
         when=_when((schedule_type, cron_expression, interval_seconds, frequency, time_config, timezone)),
         policy=_policy((overlap, max_instances, coalesce, misfire_grace_seconds, catch_up, jitter_seconds)),
         params=decoded(params),
@@ -259,7 +259,7 @@ def _work(row: Sequence[Any]) -> Work:
         name=name,
         source=source,
         target=target,
-        stream=stream or f"{source}:{target}",
+        stream=stream_name(stream, source, target),
         params={} if params == "{}" else decoded(params),
         priority=_PRIORITIES[priority],
         timeout=seconds(timeout_seconds),
@@ -317,7 +317,7 @@ def _due_job(row: Sequence[Any], active: int, waits_for: tuple[str, ...]) -> Due
 def _what(row: Sequence[Any]) -> dict[str, Any]:
     """The first columns of a job, which are text whatever was typed."""
     job_id, name, source, target, stream = row[:5]
-    stream = stream or f"{source}:{target}"
+    stream = stream_name(stream, source, target)
     return {"job_id": job_id, "name": name, "source": source, "target": target, "stream": stream}
 
 
@@ -328,11 +328,3 @@ def _told(columns: Sequence[str], row: Sequence[Any], error: Exception) -> str:
         except _UNREADABLE:
             return f"{name} has a value of the wrong kind, {str(value)[:60]!r}"
     return f"a column has a value of the wrong kind: {type(error).__name__}: {error}"
-
-
-def waited(since_rank: float, age: float, priority: Priority, patience: timedelta) -> float:
-    """Seconds in line, from the age of a rank, which is later than that by one `patience` a step of priority.
-
-    Not so if a person asked for it, who need not wait that long; but nothing has waited since before it was there.
-    """
-    return max(0.0, min(age, since_rank + (priority - 1) * patience.total_seconds()))

@@ -7,23 +7,13 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, FromClause, Select, and_, case, func, select
 
 from floodmark.model.clock import Clock
-from floodmark.model.job import SCHEDULER_VERSION, Frequency, ScheduleType
+from floodmark.model.job import SCHEDULER_VERSION, ScheduleType
+from floodmark.rules import staleness as rule
 
 from .database import Database
 from .dialects import present, seconds_between
+from .rule_sql import JOB_STREAM
 from .tables import jobs, watermarks
-
-# A job that was checked before is stale after so many of its usual gaps.
-_GAPS = 2
-# The gap of a cron expression is that around this moment, which may be short by chance.
-_SHORTEST = timedelta(minutes=1)
-_DAY = timedelta(days=1)
-_FREQUENCIES = {
-    Frequency.HOURLY: timedelta(hours=1),
-    Frequency.DAILY: _DAY,
-    Frequency.WEEKLY: 7 * _DAY,
-    Frequency.MONTHLY: 31 * _DAY,
-}
 
 
 class StaleJob(Struct, frozen=True, kw_only=True):
@@ -107,27 +97,25 @@ class Staleness:
         return seconds_between(self._database, since, present(self._database, self._clock))
 
     def _tables(self) -> FromClause:
-        stream = func.coalesce(jobs.c.stream, jobs.c.source + ":" + jobs.c.target)
-        return jobs.outerjoin(watermarks, watermarks.c.stream == stream)
+        return jobs.outerjoin(watermarks, watermarks.c.stream == JOB_STREAM)
 
     def _is_due(self) -> ColumnElement[bool]:
-        timed = (ScheduleType.INTERVAL, ScheduleType.CRON, ScheduleType.CALENDAR)
         return and_(
             jobs.c.schedule_enabled,
             ~jobs.c.paused,
             jobs.c.scheduler_version == SCHEDULER_VERSION,
-            jobs.c.schedule_type.in_(timed),
+            jobs.c.schedule_type.in_(rule.TIMED),
         )
 
     def _patience(self) -> ColumnElement[float]:
         longest = func.greatest if self._database.dialect == "postgresql" else func.max
-        usual = longest(_GAPS * self._gap(), _SHORTEST.total_seconds())
-        of_telegram = longest(usual, self._max_age.total_seconds())
-        return case((jobs.c.source == "telegram", of_telegram), else_=usual)
+        usual = longest(rule.GAPS * func.coalesce(self._gap(), 0.0), rule.SHORTEST.total_seconds())
+        patient = longest(usual, self._max_age.total_seconds())
+        return case((jobs.c.source == rule.PATIENT_SOURCE, patient), else_=usual)
 
     def _gap(self) -> ColumnElement[float]:
         """Seconds between two runs, as the job says, or as it was last planned."""
-        frequencies = {frequency.value: gap.total_seconds() for frequency, gap in _FREQUENCIES.items()}
+        frequencies = {frequency.value: gap.total_seconds() for frequency, gap in rule.INTERVALS.items()}
         return case(
             (jobs.c.schedule_type == ScheduleType.INTERVAL, jobs.c.interval_seconds),
             (jobs.c.schedule_type == ScheduleType.CALENDAR, case(frequencies, value=jobs.c.frequency)),

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import InvalidInput
@@ -16,6 +16,7 @@ from .database import Database
 from .dialects import insert_into, present
 from .job_fields import checked_json
 from .name_search import no_such_stream
+from .rule_sql import stream_of
 from .tables import jobs, watermarks
 
 MOST_SHOWN = 1000
@@ -110,7 +111,7 @@ async def _require(connection: AsyncConnection, stream: str) -> None:
 
 
 async def _is_known(connection: AsyncConnection, stream: str) -> bool:
-    of_job = func.coalesce(jobs.c.stream, jobs.c.source + ":" + jobs.c.target) == stream
+    of_job = stream_of(jobs) == stream
     known = select(watermarks.c.stream).where(watermarks.c.stream == stream)
     query = known.union_all(select(jobs.c.job_id).where(of_job)).limit(1)
     return (await connection.execute(query)).first() is not None

@@ -14,6 +14,7 @@ from msgspec import Struct
 from floodmark.errors import InvalidInput
 from floodmark.model.job import Frequency, ScheduleType, When
 from floodmark.model.spec import JobSpec, slug
+from floodmark.rules.streams import default_stream
 from floodmark.triggers.calendar import calendar
 
 from .format import Row
@@ -223,7 +224,7 @@ def _created(row: Row, names: _Names) -> Step:
     }
     if name != short_name(row):
         # Two schedules of one domain: what they find is not to be mixed.
-        columns["stream"] = f"{SOURCE}:{row.domain_config_id}"
+        columns["stream"] = default_stream(SOURCE, row.domain_config_id)
     change = Change(action="created", name=name, domain_config_id=row.domain_config_id, before=None, after=columns)
     return Step(change=change, job_id=None, mark=mark_of(row))
 

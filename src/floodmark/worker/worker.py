@@ -21,8 +21,8 @@ from floodmark.observability.tracing import Tracing, trace_id_of
 from floodmark.process.failpoints import failpoint
 from floodmark.queue.port import Consumer
 from floodmark.rules.backoff import backoff
+from floodmark.rules.outcomes import state_of
 from floodmark.store.port import Settlement
-from floodmark.store.settling import state_of
 
 from .executor import Executor, Interrupt
 

@@ -7,6 +7,7 @@ import typer
 
 from floodmark.errors import Conflict
 from floodmark.model.spec import JobSpec
+from floodmark.rules.streams import stream_name
 
 from .making import add_job
 from .options import JobOptions
@@ -66,7 +67,7 @@ async def _domain(office: "Office", settings: "Settings", spec: JobSpec) -> tupl
     from floodmark.sources.cookies.params import completed  # noqa: PLC0415
 
     spec = completed(spec)
-    stream = spec.stream or f"cookies:{spec.target}"
+    stream = stream_name(spec.stream, spec.source, spec.target)
     for other in await office.jobs(JobFilter(source="cookies", text=spec.target), limit=500):
         if other.stream == stream and spec.name is None:
             raise Conflict(

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from floodmark.errors import Conflict
 from floodmark.model.spec import JobSpec
+from floodmark.rules.streams import stream_name
 
 from .making import add_job
 from .options import JobOptions
@@ -53,7 +54,7 @@ async def _channel(office: "Office", settings: "Settings", spec: JobSpec) -> tup
     if named is not None and spec.tenant_id is None:
         spec = replace(spec, tenant_id=named.tenant_id)
     spec = completed(spec, every=timedelta(seconds=settings.parser_scheduler_interval_sec))
-    stream = spec.stream or f"telegram:{spec.target}"
+    stream = stream_name(spec.stream, spec.source, spec.target)
     for other in await office.jobs(JobFilter(source="telegram", text=spec.target), limit=500):
         if other.stream == stream and spec.name is None:
             raise Conflict(

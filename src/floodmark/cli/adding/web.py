@@ -6,6 +6,7 @@ import typer
 
 from floodmark.errors import Conflict
 from floodmark.model.spec import JobSpec
+from floodmark.rules.streams import stream_name
 
 from .making import add_job
 from .options import JobOptions
@@ -74,7 +75,7 @@ async def in_one_form(office: "Office", settings: "Settings", spec: JobSpec) -> 
     from floodmark.sources.web.targets import completed  # noqa: PLC0415
 
     spec = completed(spec)
-    stream = spec.stream or f"{spec.source}:{spec.target}"
+    stream = stream_name(spec.stream, spec.source, spec.target)
     for other in await office.jobs(JobFilter(source=spec.source, text=spec.target), limit=500):
         if other.stream == stream and spec.name is None:
             raise Conflict(

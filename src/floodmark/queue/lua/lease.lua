@@ -1,10 +1,10 @@
 -- Hand out new entries, most urgent first.
--- Urgency is the time an entry came, later by `patience` for each step of lower priority: high goes first, and what has
--- waited long enough overtakes it. The most urgent stream gets most of the batch, the others a share of it.
+-- The stream whose first entry has the lowest rank gets most of the batch, the others a share of it. A rank is the time
+-- at which an entry came plus the delay of its priority (`rules/rank.py`).
 -- KEYS: 1 known, 2-4 the streams high, normal, low
--- ARGV: 1 group, 2 consumer, 3 count, 4 patience in milliseconds
+-- ARGV: 1 group, 2 consumer, 3 count, 4-6 the delays of high, normal, low in milliseconds
 -- returns: execution id, "<priority>:<entry>", ... flat
-local group, consumer, wanted, patience = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local group, consumer, wanted = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local function last_delivered(key)
     local groups = redis.pcall('XINFO', 'GROUPS', key)
@@ -29,7 +29,7 @@ for priority = 1, 3 do
     local head = redis.call('XRANGE', key, '(' .. last_delivered(key), '+', 'COUNT', 1)[1]
     if head then
         local came = tonumber(string.match(head[1], '^(%d+)'))
-        table.insert(waiting, { priority = priority, key = key, rank = came + (priority - 1) * patience })
+        table.insert(waiting, { priority = priority, key = key, rank = came + tonumber(ARGV[3 + priority]) })
     end
 end
 table.sort(waiting, function(a, b) return a.rank < b.rank end)

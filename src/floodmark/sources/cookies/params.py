@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from floodmark.errors import InvalidInput
 from floodmark.model.spec import JobSpec
+from floodmark.rules.streams import default_stream
 
 _HOST = re.compile(
     r"(?=.{1,253}$)(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII
@@ -147,5 +148,5 @@ def completed(spec: JobSpec) -> JobSpec:
     check_custom_pages(target, parse_params(spec.params))
     stream = spec.stream
     if stream is None and spec.tenant_id is not None:
-        stream = f"cookies:{spec.tenant_id}:{target}"
+        stream = default_stream(spec.source, target, spec.tenant_id)
     return replace(spec, target=target, domain=spec.domain or target, stream=stream)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from floodmark.errors import SlowDown
 from floodmark.model.batch import Batch, Item
+from floodmark.rules.streams import default_stream
 from floodmark.sources.port import Context
 from floodmark.sources.recall import Held
 
@@ -191,7 +192,7 @@ class Reading:
     def stream(self) -> str:
         """Where the posts of the channel are, whatever it is called."""
         tenant = self._context.tenant_id or self._session.account.tenant_id
-        return f"telegram:{tenant}:{self.channel_id}" if tenant else f"telegram:{self.channel_id}"
+        return default_stream("telegram", str(self.channel_id), tenant)
 
     def _batch(self, items: Sequence[Item], *, is_over: bool) -> Batch:
         if is_over and self._plan.until is not None and not self.mark.complete:

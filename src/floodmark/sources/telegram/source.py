@@ -15,6 +15,7 @@ from floodmark.extensions.services import Services
 from floodmark.model.batch import Batch, Watermark
 from floodmark.model.spec import JobSpec
 from floodmark.observability.events import BreakersInUse, ModeChosen, RunEnded
+from floodmark.rules.starting import FORCED
 from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
 
@@ -164,7 +165,7 @@ class _Collection:
         if self._params.revisit is None:
             return None
         is_under_way = run is not None and run.phase == "revisit"
-        is_asked_for = self._context.trigger == "manual"
+        is_asked_for = self._context.trigger == FORCED
         if self._mark.id is None or not (
             is_under_way or is_revisit_due(self._mark, self._params, is_asked_for=is_asked_for, now=now)
         ):

@@ -12,6 +12,7 @@ from floodmark.errors import InvalidInput
 from floodmark.model.durations import parse_every
 from floodmark.model.job import ScheduleType, When
 from floodmark.model.spec import JobSpec
+from floodmark.rules.streams import default_stream
 
 # Telegram's rule: 4 to 32 letters, digits and single underscores, a letter first, no underscore last.
 _NAME = re.compile(r"(?=[a-z0-9_]{4,32}$)[a-z][a-z0-9]*(?:_[a-z0-9]+)*", re.IGNORECASE | re.ASCII)
@@ -73,7 +74,7 @@ def completed(spec: JobSpec, *, every: timedelta) -> JobSpec:
         when = When(schedule_type=ScheduleType.INTERVAL, interval_seconds=every.total_seconds(), timezone=when.timezone)
     stream = spec.stream
     if stream is None and spec.tenant_id is not None:
-        stream = f"telegram:{spec.tenant_id}:{target}"
+        stream = default_stream(spec.source, target, spec.tenant_id)
     return replace(spec, target=target, when=when, stream=stream)
 
 

@@ -9,31 +9,33 @@ from typing import Any, TypeVar
 
 from floodmark.model.execution import Queued, State
 from floodmark.model.job import DueJob
+from floodmark.rules.rank import rank_delays
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.port import Decide, Decision, Fired, NewExecution
 from floodmark.store.postgres_connection import Connection
 from floodmark.store.rows import DUE_COLUMNS, DUE_SELECT, due_job_from_row
+from floodmark.store.rule_sql import PLANNABLE, REPLACE, UNMET_SINCE_LAST_RUN, postgres_rank
 
 T = TypeVar("T")
 
-_PLANNABLE = "j.schedule_enabled AND NOT j.paused AND j.invalid_reason IS NULL AND j.scheduler_version = 2"
-
-_LOOK_AT = """
-SELECT {columns},
+_LOOK_AT = f"""
+SELECT {DUE_SELECT},
     (SELECT count(*) FROM executions e WHERE e.job_id = j.job_id AND e.completed_at IS NULL),
     (SELECT array_agg(needed.name ORDER BY needed.name)
        FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
       WHERE d.job_id = j.job_id
-        AND (needed.last_success IS NULL OR needed.last_success <= j.last_run))
-  FROM jobs j WHERE {which} AND {plannable} ORDER BY j.next_run LIMIT $1 FOR UPDATE OF j SKIP LOCKED
+        AND {UNMET_SINCE_LAST_RUN.format(last_run="j.last_run")})
+  FROM jobs j WHERE {{which}} AND {PLANNABLE} ORDER BY j.next_run LIMIT $1 FOR UPDATE OF j SKIP LOCKED
 """
-_UNPLANNED = _LOOK_AT.format(which="j.next_run IS NULL", plannable=_PLANNABLE, columns=DUE_SELECT)
-_DUE = _LOOK_AT.format(which="j.next_run <= $2", plannable=_PLANNABLE, columns=DUE_SELECT)
+_UNPLANNED = _LOOK_AT.format(which="j.next_run IS NULL")
+_DUE = _LOOK_AT.format(which="j.next_run <= $2")
 
-_INSERT = """
+_INSERT = f"""
 INSERT INTO executions (execution_id, job_id, job_name, scheduled_for, state, priority, trigger, coalesced,
                             reason, hold, not_before, traceparent, queue_rank, completed_at)
-SELECT n.*, CASE n.state WHEN 'queued' THEN $13::timestamptz + (n.priority - 1) * $14::interval END,
+SELECT n.*, CASE n.state WHEN 'queued' THEN {
+    postgres_rank("$13::timestamptz", delays="$14", priority="n.priority")
+} END,
        CASE n.state WHEN 'skipped' THEN $13::timestamptz END
   FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::smallint[], $7::text[],
               $8::int[], $9::text[], $10::text[], $11::timestamptz[], $12::text[])
@@ -50,23 +52,19 @@ UPDATE jobs j SET next_run = n.next_run, planned_until = n.planned_until, invali
  WHERE j.job_id = n.job_id
 """
 
-_REPLACE = """
-UPDATE executions SET
-    cancel_requested = CASE state WHEN 'running' THEN 'replaced by a newer instant' END,
-    state = CASE state WHEN 'running' THEN state ELSE 'cancelled' END,
-    completed_at = CASE state WHEN 'running' THEN NULL ELSE clock_timestamp() END,
-    reason = CASE state WHEN 'running' THEN reason ELSE 'replaced by a newer instant' END
+_REPLACE = f"""
+UPDATE executions SET {REPLACE.format(now="clock_timestamp()")}
  WHERE job_id = ANY($1) AND completed_at IS NULL AND NOT execution_id = ANY($2)
 """
 
-_NEXT_DUE = f"SELECT j.next_run FROM jobs j WHERE j.next_run IS NOT NULL AND {_PLANNABLE} ORDER BY j.next_run LIMIT 1"
+_NEXT_DUE = f"SELECT j.next_run FROM jobs j WHERE j.next_run IS NOT NULL AND {PLANNABLE} ORDER BY j.next_run LIMIT 1"
 
 
 class PostgresFiring:
     """Fires due jobs on PostgreSQL."""
 
     def __init__(self, database: PostgresDatabase, *, patience: timedelta) -> None:
-        self._database, self._patience = database, patience
+        self._database, self._delays = database, rank_delays(patience)
 
     async def fire(self, decide: Decide, *, limit: int) -> Fired:
         """One transaction: look, decide, write."""
@@ -126,7 +124,7 @@ class PostgresFiring:
             _sparse([n.not_before for _, n in new]),
             _sparse([n.traceparent for _, n in new]),
             now,
-            self._patience,
+            self._delays,
         )
         return frozenset(row[0] for row in rows)
 

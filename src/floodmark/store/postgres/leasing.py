@@ -10,20 +10,24 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from floodmark.model.execution import Lease, Queued
+from floodmark.model.execution import ENDED, Lease, Queued
 from floodmark.model.job import Priority
 from floodmark.model.outcome import Dead, Snooze
+from floodmark.rules.outcomes import CONTINUING, ENDING, consequence_of
+from floodmark.rules.rank import rank_delays, waited
+from floodmark.rules.starting import JOB_DELETED, OBSTACLES
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.holds import FIRST_HELD, HELD_COLUMNS, MAY_GO_ON, SHARES_STREAM
 from floodmark.store.port import Extended, Settled, Settlement
 from floodmark.store.postgres_connection import Connection
-from floodmark.store.rows import STREAM, WORK_SELECT, of_execution, waited, work_from_row
+from floodmark.store.rows import WORK_SELECT, of_execution, work_from_row
+from floodmark.store.rule_sql import STREAM, choose, fill_text, holds_pause, list_states, postgres_rank, quote
 from floodmark.store.settling import settled_row, storable
 
 _EXECUTION_COLUMNS = 11
 _SETTLE_ARRAYS = 14
 
-_MAY_START = """(e.trigger = 'manual' OR NOT j.paused)
+_MAY_START = f"""NOT {holds_pause("j.paused", "e.trigger")}
        AND NOT EXISTS (SELECT 1 FROM limits l WHERE l.key = j.limit_key AND l.until > clock_timestamp())"""
 
 _CLAIM = f"""
@@ -75,27 +79,26 @@ _CLAIM_THESE = _CLAIM.format(startable=_NAMED.format(which="ANY($3)"), **_SEVERA
 # What an idle worker is waiting for: nothing to sort, a tenth less to wait.
 _CLAIM_ONE = _CLAIM.format(startable=_NAMED.format(which="$3"), one_each="", in_order="", **_FOUND)
 
-# Why a queued execution could not start, most lasting reason first.
+# When each of `OBSTACLES` applies to a queued execution that could not start.
+_APPLIES = ("why.job_id IS NULL", "why.until IS NOT NULL", "why.is_paused", "TRUE")
 _PARK = f"""
 UPDATE executions e
-   SET state = CASE WHEN why.job_id IS NULL THEN 'cancelled' ELSE 'waiting' END,
-       completed_at = CASE WHEN why.job_id IS NULL THEN clock_timestamp() END,
-       hold = CASE WHEN why.job_id IS NULL OR why.until IS NOT NULL THEN NULL
-                   WHEN why.paused THEN 'paused' ELSE 'overlap' END,
-       not_before = why.until,
-       reason = CASE WHEN why.job_id IS NULL THEN 'the job was deleted'
-                     WHEN why.until IS NOT NULL THEN why.limit_reason
-                     WHEN why.paused THEN 'the job is paused'
-                     ELSE 'another execution is collecting ' || why.stream END
+   SET state = {choose(_APPLIES, (quote(o.state) for o in OBSTACLES))},
+       completed_at = {choose(_APPLIES, ("clock_timestamp()" if o.state in ENDED else "NULL" for o in OBSTACLES))},
+       hold = {choose(_APPLIES, (quote(o.hold) if o.hold else "NULL" for o in OBSTACLES))},
+       not_before = {choose(_APPLIES, ("why.until" if o.is_timed else "NULL" for o in OBSTACLES))},
+       reason = {
+    choose(_APPLIES, (fill_text(o.reason, stream="why.stream", limit="why.limit_reason") for o in OBSTACLES))
+}
   FROM (SELECT p.execution_id, j.job_id, {STREAM} AS stream, l.until, l.reason AS limit_reason,
-               j.paused AND p.trigger <> 'manual' AS paused
+               {holds_pause("j.paused", "p.trigger")} AS is_paused
           FROM executions p LEFT JOIN jobs j USING (job_id)
           LEFT JOIN limits l ON l.key = j.limit_key AND l.until > clock_timestamp()
          WHERE p.execution_id = ANY($1)) why
  WHERE e.execution_id = why.execution_id AND e.state = 'queued'
 """
 
-_EXTEND = """
+_EXTEND = f"""
 WITH held AS (SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[]) AS h(execution_id, fence, stream)),
 extended AS (
     UPDATE executions e SET lease_until = clock_timestamp() + $4::interval
@@ -108,7 +111,7 @@ extended AS (
     UPDATE watermarks w SET lease_until = clock_timestamp() + $4::interval
       FROM locked WHERE w.stream = locked.stream
 )
-SELECT x.execution_id, CASE WHEN j.job_id IS NULL THEN 'the job was deleted' ELSE x.cancel_requested END
+SELECT x.execution_id, CASE WHEN j.job_id IS NULL THEN {quote(JOB_DELETED)} ELSE x.cancel_requested END
   FROM extended x LEFT JOIN jobs j USING (job_id)
 """
 
@@ -119,13 +122,16 @@ WOKEN = """
     reason = CASE WHEN e.not_before > statement_timestamp() THEN NULL ELSE e.reason END,
     not_before = CASE WHEN e.not_before > statement_timestamp() THEN e.not_before END,
     queue_rank = CASE WHEN e.not_before > statement_timestamp() THEN NULL
-                      ELSE clock_timestamp() + (e.priority - 1) * {patience}::interval END
+                      ELSE {rank} END
 """
 
-_ENDED = "('done', 'dead', 'cancelled')"
+_ENDED = list_states(ENDING)
 # All parts of a statement see the tables as they were before it: of the executions that end here, and of the last run
 # of their jobs, only `ended` knows.
 _LAST_RUN = "CASE WHEN j.job_id = p.job_id THEN p.last_run ELSE j.last_run END"
+# `streams.split_stream`.
+_SOURCE = "substr(p.stream, 1, GREATEST(strpos(p.stream, ':') - 1, 0))"
+_TARGET = "substr(p.stream, strpos(p.stream, ':') + 1)"
 _NEXT = f"""
     SELECT n.execution_id
       FROM (SELECT ended.job_id, s.stream, max(ended.started_at) AS last_run FROM ended JOIN s USING (execution_id)
@@ -136,9 +142,7 @@ _NEXT = f"""
           CROSS JOIN LATERAL ({
     FIRST_HELD.format(columns=HELD_COLUMNS, index="", job_id="j.job_id", paused="j.paused")
 }) e
-         WHERE {
-    SHARES_STREAM.format(source="split_part(p.stream, ':', 1)", target="substr(p.stream, strpos(p.stream, ':') + 1)")
-} AND {
+         WHERE {SHARES_STREAM.format(source=_SOURCE, target=_TARGET)} AND {
     MAY_GO_ON.format(
         index="",
         last_run=_LAST_RUN,
@@ -147,6 +151,7 @@ _NEXT = f"""
 } ORDER BY {_LAST_RUN} NULLS FIRST LIMIT 1) n
      WHERE EXISTS (SELECT 1 FROM executions h WHERE h.state = 'waiting' AND h.hold = 'overlap')"""
 
+_RANK = postgres_rank("clock_timestamp()", delays="$15")
 _SETTLE = """
 WITH s AS (
     SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::int[], $6::float8[], $7::text[],
@@ -158,7 +163,7 @@ WITH s AS (
        SET state = {state}, attempt = e.attempt - s.refund, lease_until = NULL,
            reason = CASE WHEN {state} = 'cancelled' THEN COALESCE(e.cancel_requested, s.reason) ELSE s.reason END,
            not_before = CASE WHEN {state} = 'waiting' THEN clock_timestamp() + make_interval(secs => s.after) END,
-           queue_rank = CASE WHEN {state} = 'queued' THEN clock_timestamp() + (e.priority - 1) * $15::interval END,
+           queue_rank = CASE WHEN {state} = 'queued' THEN {rank} END,
            started_at = clock_timestamp() - make_interval(secs => s.duration),
            completed_at = CASE WHEN {state} IN {finished} THEN clock_timestamp() END,
            duration_seconds = COALESCE(e.duration_seconds, 0) + s.duration,
@@ -196,9 +201,10 @@ UNION ALL SELECT execution_id, priority, traceparent FROM woken WHERE state = 'q
 """.format(
     finished=_ENDED,
     next=_NEXT,
-    woken=WOKEN.format(patience="$15"),
-    # Someone wanted it to end: what would otherwise have gone on later does not.
-    state="CASE WHEN e.cancel_requested IS NOT NULL AND s.state IN ('waiting', 'queued')"
+    rank=_RANK,
+    woken=WOKEN.format(rank=_RANK),
+    # `outcomes.consequence_of`: a request to cancel ends what would have run again.
+    state=f"CASE WHEN e.cancel_requested IS NOT NULL AND s.state IN {list_states(CONTINUING)}"
     " THEN 'cancelled' ELSE s.state END",
 )
 
@@ -226,7 +232,7 @@ class PostgresLeasing:
     """Who runs what, on PostgreSQL."""
 
     def __init__(self, database: PostgresDatabase, *, patience: timedelta) -> None:
-        self._database, self._patience = database, patience
+        self._database, self._patience, self._delays = database, patience, rank_delays(patience)
 
     async def prepare(self) -> None:
         """Connect, and plan what an idle worker runs first: that takes longer than a hundred claims."""
@@ -235,7 +241,7 @@ class PostgresLeasing:
         async def work(connection: Connection) -> None:
             await connection.fetch(_CLAIM_ONE, timedelta(), "", "")
             await connection.fetch(_CLAIM_THESE, timedelta(), "", [])
-            await connection.fetch(_SETTLE, *nothing, self._patience)
+            await connection.fetch(_SETTLE, *nothing, self._delays)
 
         # On two connections: the next claim often comes while the last outcome is being written.
         await asyncio.gather(*(self._database.hot("prepare", work) for _ in range(2)))
@@ -285,7 +291,7 @@ class PostgresLeasing:
         settlements = storable(settlements)
         # In order of stream, as in a claim, so that two workers seldom wait for each other crosswise.
         in_order = sorted(settlements, key=lambda s: s.lease.job.stream)
-        columns = list(zip(*(settled_row(s) for s in in_order), strict=True))
+        columns = list(zip(*(settled_row(s, consequence_of(s.outcome)) for s in in_order), strict=True))
         pauses = [(s.lease, s.outcome) for s in settlements if isinstance(s.outcome, Dead) and s.outcome.pause]
         # A limit holds for everyone, whoever was told of it.
         told = [s.outcome for s in settlements if isinstance(s.outcome, Snooze) and s.outcome.key is not None]
@@ -293,10 +299,10 @@ class PostgresLeasing:
         async def work(connection: Connection) -> Settled:
             if not pauses and not told:
                 # By far the most common: one statement is one transaction, and one round trip.
-                rows = await connection.fetch(_SETTLE, *columns, self._patience)
+                rows = await connection.fetch(_SETTLE, *columns, self._delays)
             else:
                 async with connection.transaction():
-                    rows = await connection.fetch(_SETTLE, *columns, self._patience)
+                    rows = await connection.fetch(_SETTLE, *columns, self._delays)
                     await _follow_up(connection, {row[0] for row in rows if row[1] is None}, pauses, told)
             mine = {row[0] for row in rows if row[1] is None}
             return Settled(

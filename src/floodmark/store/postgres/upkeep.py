@@ -8,11 +8,13 @@ from typing import Any
 from floodmark.model.execution import Queued
 from floodmark.model.ids import floor_id
 from floodmark.model.job import Priority
+from floodmark.rules.rank import rank_delays
+from floodmark.rules.rescue import GIVEN_UP, SILENT
 from floodmark.store.database import PostgresDatabase
-from floodmark.store.holds import FIRST_HELD, HELD_COLUMNS, MAY_GO_ON, UNMET
+from floodmark.store.holds import FIRST_HELD, HELD_COLUMNS, MAY_GO_ON
 from floodmark.store.port import Rescued
 from floodmark.store.postgres_connection import Connection
-from floodmark.store.rows import STREAM
+from floodmark.store.rule_sql import RESCUES, STREAM, UNMET, fill_text, postgres_rank
 
 from .leasing import WOKEN
 
@@ -50,7 +52,7 @@ WITH RECURSIVE timed AS (
      WHERE e.execution_id IN (SELECT execution_id FROM next UNION ALL SELECT execution_id FROM freed)
        FOR UPDATE SKIP LOCKED
 ), ready AS (SELECT execution_id FROM timed UNION ALL SELECT execution_id FROM held), woken AS (
-    UPDATE executions e SET {WOKEN.format(patience="$2")}
+    UPDATE executions e SET {WOKEN.format(rank=postgres_rank("clock_timestamp()", delays="$2"))}
       FROM ready WHERE e.execution_id = ready.execution_id AND e.state = 'waiting'
     RETURNING e.execution_id, e.priority, e.traceparent, e.state
 )
@@ -60,7 +62,7 @@ SELECT execution_id, priority, traceparent FROM woken WHERE state = 'queued'
 _RESCUE = f"""
 WITH silent AS (
     SELECT e.execution_id,
-           CASE WHEN w.moved_at > e.started_at THEN 0 ELSE e.rescues + 1 END AS rescues
+           {RESCUES} AS rescues
       FROM executions e LEFT JOIN jobs j USING (job_id)
       LEFT JOIN watermarks w ON w.stream = {STREAM} AND w.fence = e.fence
      WHERE e.state = 'running' AND e.lease_until < clock_timestamp()
@@ -69,7 +71,7 @@ WITH silent AS (
     SELECT s.execution_id, s.rescues, e.cancel_requested,
            CASE WHEN e.cancel_requested IS NOT NULL THEN 'cancelled' WHEN s.rescues > $2 THEN 'dead'
                 ELSE 'queued' END AS state,
-           'its worker died ' || s.rescues || ' times in a row without progress' AS error
+           {fill_text(GIVEN_UP, rescues="s.rescues")} AS error
       FROM silent s JOIN executions e USING (execution_id)
 ), rescued AS (
     UPDATE executions e
@@ -80,8 +82,8 @@ WITH silent AS (
                                     'attempt', e.attempt, 'worker', e.worker, 'error', n.error, 'details', NULL)
                                 ELSE e.error_details END,
            rescues = n.rescues, attempt = e.attempt - 1, lease_until = NULL,
-           reason = COALESCE(n.cancel_requested, 'worker ' || e.worker || ' went silent'),
-           queue_rank = clock_timestamp() + (e.priority - 1) * $3::interval
+           reason = COALESCE(n.cancel_requested, {fill_text(SILENT, worker="e.worker")}),
+           queue_rank = {postgres_rank("clock_timestamp()", delays="$3")}
       FROM judged n WHERE e.execution_id = n.execution_id AND e.state = 'running'
     RETURNING e.execution_id, e.job_id, e.priority, e.state, e.started_at, e.traceparent
 ), told AS (
@@ -92,10 +94,10 @@ SELECT r.execution_id, r.priority, r.state, COALESCE(j.source, 'none'), r.tracep
   FROM rescued r LEFT JOIN jobs j ON j.job_id = r.job_id
 """
 
-_QUEUED = """
+_QUEUED = f"""
 SELECT execution_id, priority, traceparent FROM executions
  WHERE state = 'queued' AND execution_id > $1
-   AND queue_rank < clock_timestamp() + (priority - 1) * $2::interval - $3::interval
+   AND queue_rank < {postgres_rank("clock_timestamp() - $3::interval", delays="$2", priority="priority")}
  ORDER BY execution_id LIMIT $4
 """
 
@@ -131,15 +133,15 @@ class PostgresUpkeep:
     """Brings back what is due again or was left lying, on PostgreSQL."""
 
     def __init__(self, database: PostgresDatabase, *, patience: timedelta) -> None:
-        self._database, self._patience = database, patience
+        self._database, self._delays = database, rank_delays(patience)
 
     async def wake(self, *, limit: int) -> list[Queued]:
         """waiting -> queued for those whose time has come or whose hold is gone."""
-        return _queued(await self._fetch("wake", _WAKE, limit, self._patience))
+        return _queued(await self._fetch("wake", _WAKE, limit, self._delays))
 
     async def rescue(self, *, limit: int, rescue_max: int) -> Rescued:
         """running -> queued for those whose worker went silent."""
-        rows = await self._fetch("rescue", _RESCUE, limit, rescue_max, self._patience)
+        rows = await self._fetch("rescue", _RESCUE, limit, rescue_max, self._delays)
         return Rescued(
             queued=_queued([row for row in rows if row[2] == "queued"]),
             dead=Counter(source for _, _, state, source, _ in rows if state == "dead"),
@@ -147,7 +149,7 @@ class PostgresUpkeep:
 
     async def queued(self, *, after: str, older_than: timedelta, limit: int) -> list[Queued]:
         """Executions that have been queued for a while, in order of id."""
-        return _queued(await self._fetch("queued", _QUEUED, after, self._patience, older_than, limit))
+        return _queued(await self._fetch("queued", _QUEUED, after, self._delays, older_than, limit))
 
     async def prune(self, *, history: timedelta, events: timedelta, limit: int, most: int | None = None) -> int:
         """Delete what ended long ago, or before the `most` newest."""

@@ -8,12 +8,12 @@ from typing import Any
 from floodmark.model.clock import Clock
 from floodmark.model.execution import Queued, State
 from floodmark.model.job import DueJob, Priority
+from floodmark.rules.rank import rank_of
 from floodmark.store.database import SqliteDatabase
 from floodmark.store.port import Decide, Decision, Fired, NewExecution
 from floodmark.store.rows import DUE_COLUMNS, DUE_SELECT, decoded, due_job_from_row, moment
+from floodmark.store.rule_sql import PLANNABLE, REPLACE, UNMET_SINCE_LAST_RUN
 from floodmark.store.types import to_text
-
-_PLANNABLE = "j.schedule_enabled AND NOT j.paused AND j.invalid_reason IS NULL AND j.scheduler_version = 2"
 
 _LOOK_AT = f"""
 SELECT {DUE_SELECT},
@@ -22,8 +22,8 @@ SELECT {DUE_SELECT},
     (SELECT json_group_array(needed.name)
        FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
       WHERE d.job_id = j.job_id
-        AND (needed.last_success IS NULL OR needed.last_success <= j.last_run))
-  FROM jobs j WHERE {{which}} AND {_PLANNABLE} ORDER BY j.next_run LIMIT ?
+        AND {UNMET_SINCE_LAST_RUN.format(last_run="j.last_run")})
+  FROM jobs j WHERE {{which}} AND {PLANNABLE} ORDER BY j.next_run LIMIT ?
 """
 _UNPLANNED = _LOOK_AT.format(which="j.next_run IS NULL")
 _DUE = _LOOK_AT.format(which="j.next_run <= ?")
@@ -36,16 +36,12 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (job_id, schedu
 
 _ADVANCE = "UPDATE jobs SET next_run = ?, planned_until = ?, invalid_reason = ? WHERE job_id = ?"
 
-_REPLACE = """
-UPDATE executions SET
-    cancel_requested = CASE state WHEN 'running' THEN 'replaced by a newer instant' END,
-    state = CASE state WHEN 'running' THEN state ELSE 'cancelled' END,
-    completed_at = CASE state WHEN 'running' THEN NULL ELSE :now END,
-    reason = CASE state WHEN 'running' THEN reason ELSE 'replaced by a newer instant' END
+_REPLACE = f"""
+UPDATE executions SET {REPLACE.format(now=":now")}
  WHERE job_id = :job AND completed_at IS NULL AND scheduled_for < :newest
 """
 
-_NEXT_DUE = f"SELECT j.next_run FROM jobs j WHERE j.next_run IS NOT NULL AND {_PLANNABLE} ORDER BY j.next_run LIMIT 1"
+_NEXT_DUE = f"SELECT j.next_run FROM jobs j WHERE j.next_run IS NOT NULL AND {PLANNABLE} ORDER BY j.next_run LIMIT 1"
 
 
 class SqliteFiring:
@@ -107,7 +103,7 @@ class SqliteFiring:
             new.reason,
             None if new.hold is None else new.hold.value,
             None if new.not_before is None else to_text(new.not_before),
-            to_text(now + (new.priority - 1) * self._patience) if new.state == State.QUEUED else None,
+            to_text(rank_of(new.priority, now, self._patience)) if new.state == State.QUEUED else None,
             stamp if new.state == State.SKIPPED else None,
             stamp,
             new.traceparent,

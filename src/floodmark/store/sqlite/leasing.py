@@ -9,21 +9,23 @@ from itertools import chain, compress
 from operator import not_
 from typing import Any
 
-from msgspec.structs import replace
-
 from floodmark.model.clock import Clock
-from floodmark.model.execution import Lease, Queued
+from floodmark.model.execution import ENDED, Lease, Queued, State
 from floodmark.model.job import Priority
-from floodmark.model.outcome import Cancelled, Dead, Done, Released, Retry, Snooze
+from floodmark.model.outcome import Dead, Done, Snooze
+from floodmark.rules.outcomes import ENDING, Consequence, consequence_of
+from floodmark.rules.rank import rank_of, waited
+from floodmark.rules.starting import JOB_DELETED, Obstacle, find_obstacle, wakes_to
+from floodmark.rules.streams import split_stream
 from floodmark.store.database import SqliteDatabase, encode_json
 from floodmark.store.holds import FIRST_HELD, MAY_GO_ON, SHARES_STREAM
 from floodmark.store.port import Extended, Settled, Settlement
-from floodmark.store.rows import STREAM, WORK_SELECT, of_execution, waited, work_from_row
-from floodmark.store.settling import settled_row, state_of, storable
+from floodmark.store.rows import WORK_SELECT, moment, of_execution, work_from_row
+from floodmark.store.rule_sql import STREAM
+from floodmark.store.settling import settled_row, storable
 from floodmark.store.types import from_text, to_text
 
 _EXECUTION_COLUMNS = 16
-_ENDING = (Dead, Cancelled)
 
 # With everything that could stand in the way of a start: the job gone or paused, a limit, the target leased.
 _CANDIDATES = f"""
@@ -86,7 +88,8 @@ UPDATE executions
        started_at = ?, completed_at = ?, duration_seconds = COALESCE(duration_seconds, 0) + ?,
        items_new = items_new + ?, items_changed = items_changed + ?, items_known = items_known + ?,
        error_message = COALESCE(?, error_message),
-       error_details = COALESCE(json_insert(COALESCE(error_details, '[]'), '$[#]', json(?)), error_details),
+       error_details = CASE WHEN ? IS NULL THEN error_details
+                            ELSE json_insert(COALESCE(error_details, '[]'), '$[#]', json(?)) END,
        result = COALESCE(?, result)
  WHERE execution_id = ?
 """
@@ -127,12 +130,8 @@ HELD_INDEX = "INDEXED BY ix_job_executions_held"
 _IS_ANY_HELD = f"SELECT 1 FROM executions {HELD_INDEX} WHERE state = 'waiting' AND hold = 'overlap' LIMIT 1"
 _NEXT_HELD = f"""
 SELECT e.execution_id, e.priority, e.not_before, e.traceparent
-  FROM (SELECT ? AS job_id, ? AS stream) p
-  JOIN jobs j ON {
-    SHARES_STREAM.format(
-        source="substr(p.stream, 1, instr(p.stream, ':') - 1)", target="substr(p.stream, instr(p.stream, ':') + 1)"
-    )
-}
+  FROM (SELECT ? AS job_id, ? AS stream, ? AS source, ? AS target) p
+  JOIN jobs j ON {SHARES_STREAM.format(source="p.source", target="p.target")}
   JOIN executions e ON e.execution_id = ({
     FIRST_HELD.format(columns="h.execution_id", index=HELD_INDEX, job_id="j.job_id", paused="j.paused")
 }) WHERE {MAY_GO_ON.format(index=HELD_INDEX, last_run="j.last_run", besides="")}
@@ -195,7 +194,7 @@ class SqliteLeasing:
                 if row is None:
                     lost.add(lease.execution_id)
                 elif row[0] is not None or row[1] is None:
-                    cancelled[lease.execution_id] = row[0] or "the job was deleted"
+                    cancelled[lease.execution_id] = row[0] or JOB_DELETED
             connection.executemany(
                 "UPDATE watermarks SET lease_until = ? WHERE stream = ? AND fence = ?",
                 [(until, lease.job.stream, lease.fence) for lease in leases if lease.execution_id not in lost],
@@ -259,16 +258,15 @@ def _sorted(
             execution_id, scheduled_for, attempt, trigger, params, stream, until, limit, busy, fence, value, paused,
             rank, traceparent, created_at, result,
         ) = row[:_EXECUTION_COLUMNS]  # fmt: skip
-        if row[_EXECUTION_COLUMNS] is None:
-            parked.append(("cancelled", to_text(now), None, None, "the job was deleted", execution_id))
-            continue
-        if until is not None:
-            parked.append(("waiting", None, None, until, limit, execution_id))
-        elif paused and trigger != "manual":
-            parked.append(("waiting", None, "paused", None, "the job is paused", execution_id))
-        elif busy or stream in taken:
-            reason = f"another execution is collecting {stream}"
-            parked.append(("waiting", None, "overlap", None, reason, execution_id))
+        obstacle = find_obstacle(
+            is_deleted=row[_EXECUTION_COLUMNS] is None,
+            is_limited=until is not None,
+            is_paused=bool(paused),
+            trigger=trigger,
+            is_busy=bool(busy) or stream in taken,
+        )
+        if obstacle is not None:
+            parked.append((*_parked(obstacle, stream, until, limit, now), execution_id))
         else:
             taken.add(stream)
             work = work_from_row(row[_EXECUTION_COLUMNS:])
@@ -294,6 +292,19 @@ def _sorted(
     return parked, leases
 
 
+def _parked(
+    obstacle: Obstacle, stream: str | None, until: str | None, limit: str | None, now: datetime
+) -> tuple[str | None, ...]:
+    """The columns state, completed_at, hold, not_before and reason."""
+    return (
+        obstacle.state,
+        to_text(now) if obstacle.state in ENDED else None,
+        obstacle.hold,
+        until if obstacle.is_timed else None,
+        obstacle.reason.format(stream=stream, limit=limit),
+    )
+
+
 def _settle(
     connection: sqlite3.Connection, settlements: Sequence[Settlement], now: datetime, patience: timedelta
 ) -> Settled:
@@ -301,16 +312,16 @@ def _settle(
     held = {row[0]: row for row in connection.execute(_MINE, (ids,))}
     settled = [held.get(s.lease.execution_id, (None, None))[1] == s.lease.fence for s in settlements]
     mine = [
-        _unless_cancelled(s, held[s.lease.execution_id][2])
+        (s, consequence_of(s.outcome, held[s.lease.execution_id][2]))
         for s, is_mine in zip(settlements, settled, strict=True)
         if is_mine
     ]
-    done = [(s, s.outcome) for s in mine if isinstance(s.outcome, Done)]
+    done = [(s, s.outcome) for s, _ in mine if isinstance(s.outcome, Done)]
     _settle_done(connection, done, now)
     if len(done) < len(mine):
-        _settle_others(connection, [s for s in mine if not isinstance(s.outcome, Done)], now, patience)
-    _follow_up(connection, settlements, mine, now)
-    ended = [s for s in mine if isinstance(s.outcome, Done | Dead | Cancelled)]
+        _settle_others(connection, [both for both in mine if both[1].state is not State.DONE], now, patience)
+    _follow_up(connection, settlements, [s for s, _ in mine], now)
+    ended = [s for s, follows in mine if follows.state in ENDING]
     return Settled(mine=settled, woken=_wake_next(connection, ended, now, patience))
 
 
@@ -321,7 +332,11 @@ def _wake_next(
     if connection.execute(_IS_ANY_HELD).fetchone() is None:
         return []
     streams = {(s.lease.job.job_id, s.lease.job.stream) for s in ended}
-    found = [row for both in streams for row in connection.execute(_NEXT_HELD, both)]
+    found = [
+        row
+        for job_id, stream in streams
+        for row in connection.execute(_NEXT_HELD, (job_id, stream, *split_stream(stream)))
+    ]
     return queue_woken(connection, found, now, patience)
 
 
@@ -332,22 +347,11 @@ def queue_woken(
 
     Rows are id, priority, not_before, traceparent.
     """
-    is_early = [row[2] is not None and from_text(row[2]) > now for row in rows]
+    is_early = [wakes_to(moment(row[2]), now) is State.WAITING for row in rows]
     ready = list(compress(rows, map(not_, is_early)))
     connection.executemany(_UNHOLD, [(row[0],) for row in compress(rows, is_early)])
-    connection.executemany(_QUEUE, [(to_text(now + (row[1] - 1) * patience), row[0]) for row in ready])
+    connection.executemany(_QUEUE, [(to_text(rank_of(row[1], now, patience)), row[0]) for row in ready])
     return [Queued(row[0], Priority(row[1]), row[3]) for row in ready]
-
-
-def _unless_cancelled(settlement: Settlement, cancel_requested: str | None) -> Settlement:
-    """Someone wanted it to end: what would otherwise have gone on later does not."""
-    if cancel_requested is None or not isinstance(settlement.outcome, Snooze | Retry | Released):
-        return settlement
-    return replace(settlement, outcome=_cancelled(settlement.outcome, cancel_requested))
-
-
-def _cancelled(outcome: Snooze | Retry | Released, reason: str) -> Cancelled:
-    return Cancelled(reason=reason, kept=outcome.kept, result=outcome.result)
 
 
 def _settle_done(connection: sqlite3.Connection, done: Sequence[tuple[Settlement, Done]], now: datetime) -> int:
@@ -368,41 +372,42 @@ def _settle_done(connection: sqlite3.Connection, done: Sequence[tuple[Settlement
 
 
 def _settle_others(
-    connection: sqlite3.Connection, others: Sequence[Settlement], now: datetime, patience: timedelta
+    connection: sqlite3.Connection, others: Sequence[tuple[Settlement, Consequence]], now: datetime, patience: timedelta
 ) -> None:
-    connection.executemany(_SETTLE, [_settled(s, now, patience) for s in others])
-    connection.executemany(_FREE, [(s.lease.job.stream, s.lease.fence) for s in others])
-    ended = [s for s in others if isinstance(s.outcome, _ENDING)]
-    _write(connection, _TELL, list({s.lease.job.job_id: _told(s, now) for s in ended}.values()))
+    connection.executemany(_SETTLE, [_settled(s, follows, now, patience) for s, follows in others])
+    connection.executemany(_FREE, [(s.lease.job.stream, s.lease.fence) for s, _ in others])
+    ended = {s.lease.job.job_id: _told(s, follows.state, now) for s, follows in others if follows.state in ENDING}
+    _write(connection, _TELL, list(ended.values()))
 
 
-def _settled(settlement: Settlement, now: datetime, patience: timedelta) -> tuple[Any, ...]:
+def _settled(settlement: Settlement, follows: Consequence, now: datetime, patience: timedelta) -> tuple[Any, ...]:
     (
         execution_id, _fence, _stream, state, refund, after, reason, error, details, result, new, changed, known,
         duration,
-    ) = settled_row(settlement)  # fmt: skip
+    ) = settled_row(settlement, follows)  # fmt: skip
     return (
         state,
         refund,
         reason,
         None if after is None else to_text(now + timedelta(seconds=after)),
-        to_text(now + (settlement.lease.job.priority - 1) * patience) if state == "queued" else None,
+        to_text(rank_of(settlement.lease.job.priority, now, patience)) if follows.state is State.QUEUED else None,
         to_text(now - timedelta(seconds=duration)),
-        to_text(now) if isinstance(settlement.outcome, _ENDING) else None,
+        to_text(now) if follows.state in ENDING else None,
         duration,
         new,
         changed,
         known,
         error,
         details,
+        details,
         result,
         execution_id,
     )
 
 
-def _told(settlement: Settlement, now: datetime) -> tuple[Any, ...]:
+def _told(settlement: Settlement, state: State, now: datetime) -> tuple[Any, ...]:
     started = to_text(now - timedelta(seconds=settlement.duration))
-    return settlement.lease.job.job_id, started, state_of(settlement.outcome).value, None
+    return settlement.lease.job.job_id, started, state.value, None
 
 
 def _follow_up(

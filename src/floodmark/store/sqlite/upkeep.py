@@ -7,13 +7,15 @@ from datetime import timedelta
 from typing import Any
 
 from floodmark.model.clock import Clock
-from floodmark.model.execution import Queued
+from floodmark.model.execution import Queued, State
 from floodmark.model.ids import floor_id
 from floodmark.model.job import Priority
+from floodmark.rules.rank import rank_of
+from floodmark.rules.rescue import rescue_of
 from floodmark.store.database import SqliteDatabase, encode_json
-from floodmark.store.holds import FIRST_HELD, MAY_GO_ON, UNMET
+from floodmark.store.holds import FIRST_HELD, MAY_GO_ON
 from floodmark.store.port import Rescued
-from floodmark.store.rows import STREAM
+from floodmark.store.rule_sql import RESCUES, STREAM, UNMET
 from floodmark.store.types import to_text
 
 from .leasing import HELD_INDEX, queue_woken
@@ -55,7 +57,7 @@ SELECT e.execution_id, e.priority, e.not_before, e.traceparent
 
 _SILENT = f"""
 SELECT e.execution_id, e.priority, e.worker, e.attempt, e.cancel_requested,
-       CASE WHEN w.moved_at > e.started_at THEN 0 ELSE e.rescues + 1 END, COALESCE(j.source, 'none'),
+       {RESCUES}, COALESCE(j.source, 'none'),
        e.traceparent
   FROM executions e LEFT JOIN jobs j ON j.job_id = e.job_id
   LEFT JOIN watermarks w ON w.stream = {STREAM} AND w.fence = e.fence
@@ -83,9 +85,10 @@ UPDATE jobs SET last_status = :state,
  WHERE job_id = (SELECT job_id FROM executions WHERE execution_id = :id)
 """
 
-_QUEUED = """
+_QUEUED = f"""
 SELECT execution_id, priority, traceparent FROM executions
- WHERE state = 'queued' AND execution_id > ? AND queue_rank < CASE priority WHEN 1 THEN ? WHEN 2 THEN ? ELSE ? END
+ WHERE state = 'queued' AND execution_id > ?
+   AND queue_rank < CASE priority {" ".join(f"WHEN {priority} THEN ?" for priority in Priority)} END
  ORDER BY execution_id LIMIT ?
 """
 
@@ -132,25 +135,24 @@ class SqliteUpkeep:
             rescued, dead = list[Any](), Counter[str]()
             for row in connection.execute(_SILENT, {"now": now, "limit": limit}).fetchall():
                 execution_id, priority, worker, attempt, cancelled, rescues, source, _ = row
-                silent = f"worker {worker} went silent"
-                if cancelled is None and rescues <= rescue_max:
-                    connection.execute(_RESCUE, (rescues, silent, self._rank(priority), execution_id))
+                found = rescue_of(worker=worker, rescues=rescues, cancel_requested=cancelled, rescue_max=rescue_max)
+                if found.state is State.QUEUED:
+                    connection.execute(_RESCUE, (rescues, found.reason, self._rank(priority), execution_id))
                     rescued.append(row)
                     continue
-                error = f"its worker died {rescues} times in a row without progress"
-                details = {"attempt": attempt, "worker": worker, "error": error, "details": None}
+                details = {"attempt": attempt, "worker": worker, "error": found.error, "details": None}
                 given_up = {
                     "id": execution_id,
-                    "state": "dead" if cancelled is None else "cancelled",
+                    "state": found.state,
                     "now": now,
                     "rescues": rescues,
-                    "reason": cancelled or silent,
-                    "error": error if cancelled is None else None,
+                    "reason": found.reason,
+                    "error": found.error,
                     "details": encode_json(details),
                 }
                 connection.execute(_GIVE_UP, given_up)
                 connection.execute(_TELL, {"state": given_up["state"], "id": execution_id})
-                dead.update([source] if cancelled is None else [])
+                dead.update([source] if found.state is State.DEAD else [])
             return Rescued(queued=_queued(rescued), dead=dead)
 
         return await self._database.hot("rescue", work)
@@ -160,7 +162,7 @@ class SqliteUpkeep:
 
         def work(connection: sqlite3.Connection) -> list[Queued]:
             since = self._clock.now() - older_than
-            ranks = [to_text(since + step * self._patience) for step in range(3)]
+            ranks = [to_text(rank_of(priority, since, self._patience)) for priority in Priority]
             return _queued(connection.execute(_QUEUED, (after, *ranks, limit)).fetchall())
 
         return await self._database.hot("queued", work)
@@ -185,7 +187,7 @@ class SqliteUpkeep:
         return await self._database.hot("prune", work)
 
     def _rank(self, priority: int) -> str:
-        return to_text(self._clock.now() + (priority - 1) * self._patience)
+        return to_text(rank_of(priority, self._clock.now(), self._patience))
 
 
 def _queued(rows: Sequence[Any]) -> list[Queued]:

@@ -1,0 +1,58 @@
+"""Which executions may go on that wait for another one, for their job to be resumed, or for a dependency."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from floodmark.model.execution import Hold, State
+
+from .starting import FORCED, holds_pause
+
+
+class Unfinished(Struct, frozen=True, kw_only=True):
+    """An unfinished execution of a job. `is_unmet`: a job it depends on has yet to succeed."""
+
+    scheduled_for: datetime
+    state: State
+    trigger: str = "schedule"
+    hold: Hold | None = None
+    is_unmet: bool = False
+
+
+def next_held(unfinished: Sequence[Unfinished], *, is_paused: bool) -> Unfinished | None:
+    """Return the execution of a job that goes on now, of those that wait for another one; None if none may.
+
+    It is the first by its instant, once nothing else of the job is under way: queued, running or waiting for a time.
+    What a person forced passes those that wait for the job to be resumed or for a dependency; all others do not.
+    """
+    if any(one.hold is None for one in unfinished):
+        return None
+    waiting = [one for one in unfinished if one.hold is Hold.OVERLAP]
+    startable = [one for one in waiting if not holds_pause(one.trigger, is_paused=is_paused)]
+    first = min(startable, key=lambda one: one.scheduled_for, default=None)
+    if first is None or first.trigger == FORCED:
+        return first
+    others = (one for one in unfinished if one.hold in (Hold.PAUSED, Hold.DEPENDENCY))
+    is_passed = any(one.scheduled_for < first.scheduled_for for one in others)
+    return None if is_passed or first.is_unmet else first
+
+
+def is_freed(execution: Unfinished, *, is_paused: bool) -> bool:
+    """Return whether the hold of an execution has ended that waits for its job to be resumed, or for a dependency."""
+    match execution.hold:
+        case Hold.PAUSED:
+            return not is_paused
+        case Hold.DEPENDENCY:
+            return not execution.is_unmet
+    return False
+
+
+def wait_for_execution(execution_id: str, state: str) -> str:
+    """Return the reason of a new execution that waits for another one of its job (`Hold.OVERLAP`)."""
+    return f"waits for execution {execution_id}, which is {state}"
+
+
+def wait_for_success(names: Sequence[str]) -> str:
+    """Return the reason of an execution that waits for other jobs (`Hold.DEPENDENCY`)."""
+    return f"waits for {', '.join(names)} to succeed"
