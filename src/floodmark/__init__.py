@@ -63,7 +63,9 @@ if TYPE_CHECKING:
     from .model.batch import Batch, Item, Watermark
     from .model.job import CatchUp, Job, Overlap, Priority
     from .settings import Settings
+    from .sinks.port import EventSink
     from .sources.port import Context, Source, Target
+    from .store.port import Event
 else:
     from importlib import import_module
 
@@ -84,7 +86,9 @@ else:
         ),
         "model.job": ("CatchUp", "Job", "Overlap", "Priority"),
         "settings": ("Settings",),
+        "sinks.port": ("EventSink",),
         "sources.port": ("Context", "Source", "Target"),
+        "store.port": ("Event",),
     }
 
     def __getattr__(name):
@@ -105,6 +109,8 @@ __all__ = [
     "Batch",
     "CatchUp",
     "Context",
+    "Event",
+    "EventSink",
     "Floodmark",
     "FloodmarkError",
     "Gone",
