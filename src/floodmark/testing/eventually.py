@@ -1,4 +1,4 @@
-"""Waiting for something that other tasks or processes will bring about."""
+"""Waiting for the effect of other tasks or processes."""
 
 import asyncio
 import time
@@ -16,9 +16,9 @@ async def eventually(check: Callable[[], Awaitable[T]], *, within: float = ...) 
 @overload
 async def eventually(check: Callable[[], T], *, within: float = ...) -> T: ...
 async def eventually(check: Callable[[], Any], *, within: float = 120.0) -> Any:
-    """Call `check` until what it returns is true, and return that. Fails with what was seen last.
+    """Call `check` until it returns a true value, and return that value. Fails with the last value.
 
-    An `AssertionError` counts as not yet, so that a check may be written as an assertion that returns True.
+    An `AssertionError` counts as not yet, so that a check may be an assertion.
     """
     deadline, pause = time.monotonic() + within, _PAUSE_SECONDS
     while True:

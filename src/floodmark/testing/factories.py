@@ -1,6 +1,6 @@
-"""Jobs, executions and leases for tests: as values, or written into a store the way the scheduler does it.
+"""Jobs, executions and leases for tests: as values, or stored as the scheduler does.
 
-`a_...` makes a value, `given_...` writes into the store, `..._of` reads back what is there.
+`a_...` returns a value, `given_...` writes to the store, `..._of` reads from it.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ _numbers = count(1)
 
 
 def a_job(**fields: Any) -> Job:
-    """A job as a value. It has no time of its own unless `when` gives it one."""
+    """Return a job. It has no schedule unless `when` is given."""
     name = fields.get("name", f"job-{next(_numbers)}")
     usual = {
         "job_id": new_id(),
@@ -44,7 +44,7 @@ def a_job(**fields: Any) -> Job:
 
 
 def a_lease(job: Job | None = None, **fields: Any) -> Lease:
-    """A lease as a value, of an execution that no store knows."""
+    """Return a lease of an execution that is not in any store."""
     usual = {
         "execution_id": new_id(),
         "job": job or a_job(),
@@ -57,7 +57,7 @@ def a_lease(job: Job | None = None, **fields: Any) -> Lease:
 
 
 async def given_job(parts: Resources, **columns: Any) -> str:
-    """Write a job down. It has no time of its own unless `columns` give it one; the result is its id."""
+    """Store a job and return its id. It has no schedule unless `columns` contain one."""
     name = columns.get("name", f"job-{next(_numbers)}")
     job_id = new_id()
     usual = {"job_id": job_id, "name": name, "source": "test", "target": name, "schedule_type": "event"}
@@ -77,7 +77,7 @@ async def given_executions(
     not_before: datetime | None = None,
     put: bool = True,
 ) -> list[str]:
-    """One more execution of each job, fired as the scheduler would and put on the queue; their ids, in order."""
+    """Fire one execution of each job, put it on the queue, and return the ids in order."""
     await change_jobs(parts, job_ids, next_run=None)
     written: dict[str, str] = {}
 
@@ -108,13 +108,13 @@ async def given_executions(
 async def given_queued(
     parts: Resources, count: int = 1, *, priority: Priority = Priority.NORMAL, put: bool = True, **columns: Any
 ) -> list[str]:
-    """So many jobs with one queued execution each; the ids of the executions, in order."""
+    """Store this number of jobs with one queued execution each, and return the ids of the executions in order."""
     job_ids = [await given_job(parts, priority=int(priority), **columns) for _ in range(count)]
     return await given_executions(parts, job_ids, priority=priority, put=put)
 
 
 async def given_lease(parts: Resources, *, worker: str = "a", ttl: timedelta = TTL, **columns: Any) -> Lease:
-    """A job with one execution, in the hands of `worker`."""
+    """Store a job with one execution, leased by `worker`, and return the lease."""
     [execution_id] = await given_queued(parts, **columns)
     [lease] = await parts.queue.lease(1, worker=worker, ttl=ttl, wait=AT_ONCE)
     assert lease.execution_id == execution_id, "something else was waiting"
@@ -122,18 +122,18 @@ async def given_lease(parts: Resources, *, worker: str = "a", ttl: timedelta = T
 
 
 async def take(parts: Resources, limit: int = 100, *, worker: str = "a", ttl: timedelta = TTL) -> list[Lease]:
-    """Lease what is waiting now."""
+    """Lease the queued executions."""
     return await parts.queue.lease(limit, worker=worker, ttl=ttl, wait=AT_ONCE)
 
 
 async def settle(parts: Resources, lease: Lease, outcome: Outcome, *, duration: float = 0.5) -> bool:
-    """Close one lease; whether it was still ours."""
+    """Settle one lease; return whether it was still valid."""
     [was_mine] = await parts.queue.settle([Settlement(lease=lease, outcome=outcome, duration=duration)])
     return was_mine
 
 
 async def expire(parts: Resources, *leases: Lease) -> None:
-    """Let the leases run out, as if their workers had been silent for long."""
+    """Let the leases expire, as if their workers had not renewed them."""
     async with parts.database.writing() as connection:
         await connection.execute(
             update(job_executions)
@@ -148,14 +148,14 @@ async def expire(parts: Resources, *leases: Lease) -> None:
 
 
 async def rescue(parts: Resources, *, rescue_max: int = 3) -> list[Queued]:
-    """What the leader does about silent workers."""
+    """Run the leader's rescue step."""
     rescued = await parts.upkeep.rescue(limit=1000, rescue_max=rescue_max)
     await parts.queue.put(rescued.queued, again=True)
     return rescued.queued
 
 
 async def requeue(parts: Resources) -> list[Queued]:
-    """What the leader does about a queue that may have forgotten something."""
+    """Run the leader's requeue step."""
     # From a moment ahead: what was queued just now counts, too.
     page = await parts.upkeep.queued(after="", older_than=-timedelta(seconds=1), limit=1000)
     await parts.queue.put(page)
@@ -163,13 +163,13 @@ async def requeue(parts: Resources) -> list[Queued]:
 
 
 async def change_jobs(parts: Resources, job_ids: Sequence[str], **columns: Any) -> None:
-    """Change columns of jobs as SQL typed by hand would."""
+    """Change columns of jobs with plain SQL."""
     async with parts.database.writing() as connection:
         await connection.execute(update(jobs).where(jobs.c.job_id.in_(job_ids)).values(**columns))
 
 
 async def change_executions(parts: Resources, execution_ids: Sequence[str], **columns: Any) -> None:
-    """Change columns of executions as SQL typed by hand would."""
+    """Change columns of executions with plain SQL."""
     async with parts.database.writing() as connection:
         await connection.execute(
             update(job_executions).where(job_executions.c.execution_id.in_(execution_ids)).values(**columns)
@@ -177,7 +177,7 @@ async def change_executions(parts: Resources, execution_ids: Sequence[str], **co
 
 
 async def rows_of(parts: Resources, table: Table, **where: Any) -> list[dict[str, Any]]:
-    """The rows of a table, in the order of its primary key."""
+    """Return the rows of a table in order of its primary key."""
     query = select(table).where(*(table.c[name] == value for name, value in where.items()))
     async with parts.database.reading() as connection:
         found = await connection.execute(query.order_by(*table.primary_key.columns))
@@ -185,30 +185,30 @@ async def rows_of(parts: Resources, table: Table, **where: Any) -> list[dict[str
 
 
 async def count_of(parts: Resources, table: Table) -> int:
-    """How many rows a table has."""
+    """Return the number of rows of a table."""
     async with parts.database.reading() as connection:
         return int((await connection.execute(select(func.count()).select_from(table))).scalar_one())
 
 
 async def execution_of(parts: Resources, execution: str | Lease) -> dict[str, Any]:
-    """The row of an execution."""
+    """Return the row of an execution."""
     execution_id = execution if isinstance(execution, str) else execution.execution_id
     [row] = await rows_of(parts, job_executions, execution_id=execution_id)
     return row
 
 
 async def state_of(parts: Resources, execution: str | Lease) -> State:
-    """Where an execution stands."""
+    """Return the state of an execution."""
     return State((await execution_of(parts, execution))["state"])
 
 
 async def job_of(parts: Resources, job: str | Lease) -> dict[str, Any]:
-    """The row of a job."""
+    """Return the row of a job."""
     [row] = await rows_of(parts, jobs, job_id=job if isinstance(job, str) else job.job.job_id)
     return row
 
 
 async def watermark_of(parts: Resources, lease: Lease) -> dict[str, Any]:
-    """The row of the target's watermark."""
+    """Return the row of the target's watermark."""
     [row] = await rows_of(parts, watermarks, stream=lease.job.stream)
     return row

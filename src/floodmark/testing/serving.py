@@ -1,4 +1,4 @@
-"""An application at work in the process of a test, as `floodmark up` starts it."""
+"""A running application in the process of a test, as `floodmark up` starts it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from floodmark.wiring.resources import Resources
 
 
 class Served(NamedTuple):
-    """What is at work, and where it can be asked."""
+    """A running application and its URL."""
 
     parts: Resources
     url: str
@@ -18,7 +18,7 @@ class Served(NamedTuple):
 
 @asynccontextmanager
 async def served(app: Floodmark, *, scheduler: bool = True, worker: bool = True) -> AsyncIterator[Served]:
-    """The application in these roles, on a port of its own, until the block ends; raises what prevents it."""
+    """Run the application in these roles, on a free port, until the block ends; raises start-up errors."""
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
         app.serve(

@@ -1,4 +1,4 @@
-"""Who asks, and what an answer needs to know of them."""
+"""The client of a request, and the values that responses need."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from .world import Account, Channel, World
 
 
 class Refusal(Exception):
-    """The answer is an error of the protocol."""
+    """Raised to respond with an error of the protocol."""
 
     def __init__(self, name: str, code: int = 400) -> None:
         super().__init__(name)
@@ -19,7 +19,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """A client with a key, perhaps signed in."""
+    """A client with a key, which may be signed in."""
 
     world: World
     key: Key
@@ -27,7 +27,7 @@ class Asker:
 
     @property
     def account(self) -> Account:
-        """Whose session it is."""
+        """Return the account of the session."""
         if self.key.revoked is not None:
             raise Refusal(self.key.revoked, 406 if self.key.revoked == "AUTH_KEY_DUPLICATED" else 401)
         if self.key.account is None:
@@ -36,7 +36,7 @@ class Asker:
 
     @property
     def me(self) -> Any:
-        """The account as the protocol has it."""
+        """Return the account as a user object of the protocol."""
         account = self.account
         return types.User(
             account.user_id,
@@ -47,7 +47,7 @@ class Asker:
         )
 
     def channel(self, named: Any) -> Channel:
-        """The channel that a request names by id and access hash; both must be right."""
+        """Return the channel that a request names by id and access hash; both must be right."""
         account = self.account
         found = self.world.channels.get(getattr(named, "channel_id", 0))
         if found is None or named.access_hash != self.world.access_hash(account.name, found.channel_id):
@@ -57,7 +57,7 @@ class Asker:
         return found
 
     def chat(self, channel: Channel) -> Any:
-        """A channel as this account sees it."""
+        """Return a channel as this account sees it."""
         account = self.account
         return types.Channel(
             channel.channel_id,
@@ -72,11 +72,11 @@ class Asker:
         )
 
     def chats(self, *channels: Channel) -> list[Any]:
-        """Several of them."""
+        """Return several channels as this account sees them."""
         return [self.chat(channel) for channel in channels]
 
     def config(self) -> Any:
-        """All data centres are here."""
+        """Return the configuration; all data centres are this server."""
         now = int(self.world.now())
         return types.Config(
             now,

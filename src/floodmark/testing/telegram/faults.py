@@ -1,4 +1,4 @@
-"""Trouble on demand. A fault says which calls it meets, after how many of them, how often, and what then happens."""
+"""Faults of the server. A fault selects calls, starts after a number of them, and applies a number of times."""
 
 import math
 import time
@@ -14,11 +14,11 @@ _FAULTS_KEPT = 1_000
 
 @dataclass(slots=True)
 class Call:
-    """One call to the server: who, what, and how it was answered.
+    """A recorded call to the server with its client and result.
 
-    `at` is `time.monotonic()` and `time` the wall clock when it arrived; `result` is `ok`, the name of an error,
-    `hang`, `drop` or `half-close`, and `pending` as long as there is no answer. `sent_at` is when the client made it,
-    by the server's clock.
+    `at` is `time.monotonic()` and `time` the wall clock when it arrived. `result` is `ok`, the name of an error,
+    `hang`, `drop` or `half-close`, and `pending` until there is a response. `sent_at` is when the client sent it, by
+    the server's clock.
     """
 
     at: float
@@ -34,7 +34,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a fault makes of a call. `error` is answered instead of the truth."""
+    """The effect of a fault on a call. `error` replaces the normal response."""
 
     result: str
     error: tuple[int, str] | None = None
@@ -43,14 +43,14 @@ class Answer:
 
 @dataclass(kw_only=True)
 class Filter:
-    """The calls of one `method`, to one `channel`, by one `account`; None fits all."""
+    """Selects the calls of one `method`, to one `channel`, by one `account`; None matches all."""
 
     method: str | None = None
     channel: int | None = None
     account: str | None = None
 
     def fits(self, call: Call) -> bool:
-        """Whether it is about such a call at all."""
+        """Return whether a call matches."""
         return (
             self.method in (None, call.method)
             and self.channel in (None, call.channel)
@@ -60,29 +60,29 @@ class Filter:
 
 @dataclass(kw_only=True)
 class Fault(Filter, ABC):
-    """Meets the calls that fit, from the one after `after` on. `times` is how often, None for always."""
+    """Applies to matching calls, starting after `after` of them. `times` is how often, None for always."""
 
     after: int = 0
     times: int | None = 1
     met: int = field(default=0, init=False)
 
     def is_over(self, now: float) -> bool:
-        """Whether it will never meet a call again."""
+        """Return whether it will never apply again."""
         return self.times is not None and self.met >= self.times
 
     @abstractmethod
     def meet(self, call: Call, now: float) -> Answer | None:
-        """What happens to this call, which is answered at `now` (`time.monotonic()`); None if nothing."""
+        """Return the effect on this call, which is handled at `now` (`time.monotonic()`); None if there is none."""
 
 
 @dataclass(kw_only=True)
 class Counted(Fault):
-    """A fault that looks only at how many calls there were."""
+    """A fault that depends only on the number of calls."""
 
     _seen: int = field(default=0, init=False, repr=False)
 
     def meet(self, call: Call, now: float) -> Answer | None:
-        """What happens to the calls whose turn has come."""
+        """Return the effect if it is this call's turn."""
         if self.is_over(now):
             return None
         self._seen += 1
@@ -93,59 +93,59 @@ class Counted(Fault):
 
     @abstractmethod
     def answer(self) -> Answer:
-        """What happens when its time has come."""
+        """Return the effect."""
 
 
 @dataclass(kw_only=True)
 class Failure(Counted):
-    """Answers with an error."""
+    """Responds with an error."""
 
     name: str
     code: int = 400
 
     def answer(self) -> Answer:
-        """The error."""
+        """Return the error."""
         return Answer(self.name, (self.code, self.name))
 
 
 @dataclass(kw_only=True)
 class Drop(Counted):
-    """Breaks the connection off before the call is looked at, in the middle of the answer, or after it."""
+    """Breaks the connection before the call is processed, in the middle of the response, or after it."""
 
     when: When = "before"
 
     def answer(self) -> Answer:
-        """The break."""
+        """Return the effect: a broken connection."""
         return Answer("drop" if self.when == "before" else f"drop-{self.when}")
 
 
 @dataclass(kw_only=True)
 class Hang(Counted):
-    """Never answers, and leaves the connection open."""
+    """Never responds, and leaves the connection open."""
 
     def answer(self) -> Answer:
-        """Silence."""
+        """Return the effect: no response."""
         return Answer("hang")
 
 
 @dataclass(kw_only=True)
 class HalfClose(Counted):
-    """Says that it will send nothing more, but goes on listening."""
+    """Closes the sending side of the connection, but keeps reading."""
 
     def answer(self) -> Answer:
-        """The half-closed connection."""
+        """Return the effect: a half-closed connection."""
         return Answer("half-close")
 
 
 @dataclass(kw_only=True)
 class Delay(Counted):
-    """Answers late."""
+    """Responds late."""
 
     seconds: float
     times: int | None = None
 
     def answer(self) -> Answer:
-        """The truth, only later."""
+        """Return the effect: the normal response after a delay."""
         return Answer("ok")
 
 
@@ -159,11 +159,11 @@ class _Hold:
 
 @dataclass(kw_only=True)
 class Flood(Fault):
-    """A flood wait, as the real server does it: on the call after `after` the client is told to wait `seconds`, and
-    until that is over every fitting call is told how much is left and is recorded as a violation.
+    """A flood wait, as the real server does it: the call after `after` others gets a wait of `seconds`, and until the
+    wait is over every matching call gets the remaining time and is recorded as a violation.
 
-    Every account counts and waits for itself. `holds` lets the wait be over sooner than told. `in_flight`: the wire
-    takes its time, so a call that was sent before the answer "wait" could be read does not break the wait.
+    Every account counts and waits separately. `holds` makes the wait end sooner than announced. `in_flight`: network
+    latency, so that a call that was sent before the client could read the wait is not a violation.
     """
 
     seconds: float
@@ -173,16 +173,16 @@ class Flood(Fault):
     _holds: dict[str | None, _Hold] = field(default_factory=dict, init=False, repr=False)
 
     def until(self, account: str) -> float:
-        """When the wait of an account ends, by `time.monotonic()`; minus infinity if it has none."""
+        """Return when the wait of an account ends, by `time.monotonic()`; minus infinity if there is no wait."""
         return self._holds.get(account, _Hold()).until
 
     def is_over(self, now: float) -> bool:
-        """Only for a single account: any other may still come."""
+        """Return True only for a fault of a single account: otherwise another account may still call."""
         hold = self._holds.get(self.account)
         return self.account is not None and hold is not None and hold.told == self.times and hold.until <= now
 
     def meet(self, call: Call, now: float) -> Answer | None:
-        """The wait, if there is one or if this call earns one."""
+        """Return the wait, if there is one or if this call causes one."""
         hold = self._holds.setdefault(call.account, _Hold())
         if now < hold.until:
             left = math.ceil(hold.until - now)
@@ -203,28 +203,30 @@ class Flood(Fault):
 
 
 class Faults:
-    """All the trouble there is, and the calls that broke a wait."""
+    """All active faults, and the calls that violated a wait."""
 
     def __init__(self, kept: int) -> None:
         self._faults: deque[Fault] = deque(maxlen=_FAULTS_KEPT)
         self.violations: deque[Call] = deque(maxlen=kept)
 
     def add(self, fault: Fault) -> None:
-        """From now on. Those that are over make room."""
+        """Add a fault, and remove those that are over."""
         now = time.monotonic()
         self._faults = deque((kept for kept in self._faults if not kept.is_over(now)), maxlen=_FAULTS_KEPT)
         self._faults.append(fault)
 
     def remove(self, fault: Fault) -> None:
-        """No longer; nothing if it is not there."""
+        """Remove a fault if it is active."""
         self._faults = deque((kept for kept in self._faults if kept is not fault), maxlen=_FAULTS_KEPT)
 
     def clear(self) -> None:
-        """No more trouble."""
+        """Remove all faults."""
         self._faults.clear()
 
     def meet(self, call: Call) -> tuple[float, Answer | None]:
-        """How long to wait before this call is answered, and what to answer; None: the truth. The first fault wins."""
+        """Return the delay and the effect for this call; None means the normal response. The first matching fault
+        applies.
+        """
         fitting = [fault for fault in self._faults if fault.fits(call)]
         seconds = sum(fault.seconds for fault in fitting if isinstance(fault, Delay) and fault.meet(call, 0.0))
         # A wait begins when the client is told of it, and that is after every delay.

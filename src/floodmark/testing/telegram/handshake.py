@@ -1,6 +1,6 @@
-"""The key exchange of a client that has no key yet, and the RSA key that it must trust for that.
+"""The key exchange of a client without a key, and the RSA key that the client must trust.
 
-The RSA modulus is a product of Mersenne primes: no file, nothing to generate, and of no use to anybody else.
+The RSA modulus is a product of Mersenne primes, so no key file is needed and the key is useless elsewhere.
 """
 
 import os
@@ -37,15 +37,15 @@ def _fingerprint() -> int:
 
 
 def trust_loopback() -> None:
-    """Let Telethon in this process sign in to a loopback Telegram: it accepts only servers whose key it knows.
+    """Let Telethon in this process sign in to a loopback server: it accepts only servers with a known key.
 
-    Needed to sign in by phone; a client that has a session needs no trust.
+    Needed to sign in by phone; a client with a session does not need it.
     """
     rsa._server_keys[_fingerprint()] = (rsa_keys.PublicKey(_MODULUS, _EXPONENT), False)
 
 
 class Exchange:
-    """One key exchange: three questions, three answers, and then the world knows a key that is nobody's yet."""
+    """One key exchange of three requests; at its end the world has a new key without an account."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -55,7 +55,7 @@ class Exchange:
         self._aes: tuple[bytes, bytes] = (b"", b"")
 
     def __call__(self, question: Any) -> Any:
-        """The answer to the next question."""
+        """Return the response to the next request."""
         if isinstance(question, functions.ReqPqMultiRequest | functions.ReqPqRequest):
             return self._factors(question)
         if isinstance(question, functions.ReqDHParamsRequest):

@@ -1,4 +1,4 @@
-"""The messages of one channel. Most of them are not stored: they are made when somebody asks for them."""
+"""The messages of one channel. Most of them are not stored but generated on demand."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -11,21 +11,21 @@ PAGE = 100
 
 
 class Maker(Protocol):
-    """Makes the same message for the same id and date, whenever it is asked."""
+    """Generates the same message each time for the same id and date."""
 
     def raw(self, message_id: int, date: int) -> bytes:
-        """The message, serialised."""
+        """Return the serialised message."""
         ...
 
     def album(self, message_id: int) -> int:
-        """The id of the first message of its album; its own if it stands alone."""
+        """Return the id of the first message of its album; its own id if it is not in an album."""
         ...
 
 
 class History:
-    """Ids ascend and are never used again; dates are seconds since 1970 and do not descend.
+    """The history of a channel. Ids ascend and are never used again; dates are seconds since 1970 and do not descend.
 
-    A made message costs 16 bytes: its id and its date. One that was posted or edited is kept as it is.
+    A generated message needs 16 bytes: its id and its date. Posted and edited messages are stored.
     """
 
     def __init__(self) -> None:
@@ -37,11 +37,11 @@ class History:
 
     @property
     def has_maker(self) -> bool:
-        """Whether it can grow by itself."""
+        """Return whether it can generate further messages."""
         return bool(self._makers)
 
     def fill(self, dates: Sequence[int], maker: Maker, skipped: Sequence[bool] = ()) -> None:
-        """Append a message for each date; `skipped` says which ids were deleted long ago."""
+        """Append a message for each date; `skipped` contains the ids of deleted messages."""
         first = self.top + 1
         self._from.append(first)
         self._makers.append(maker)
@@ -54,7 +54,7 @@ class History:
         self.top += len(dates)
 
     def keep(self, message: Any, date: int) -> None:
-        """Append this message, or put it in the place of the one with its id."""
+        """Append this message, or replace the one with the same id."""
         if message.id > self.top:
             self.ids.append(message.id)
             self.dates.append(date)
@@ -62,7 +62,7 @@ class History:
         self._kept[message.id] = packed(message)
 
     def grow(self, date: int) -> int:
-        """Append one more message of the last maker's, the first one's date if it is of an album; its id."""
+        """Append one more generated message, dated like the first one of its album if it has one, and return its id."""
         self.top += 1
         start = self._position(self._makers[-1].album(self.top))
         self.ids.append(self.top)
@@ -70,7 +70,7 @@ class History:
         return self.top
 
     def drop(self, message_id: int) -> bool:
-        """Delete a message. False if there is none."""
+        """Delete a message. Return False if it does not exist."""
         position = self._position(message_id)
         if position is None:
             return False
@@ -79,21 +79,22 @@ class History:
         return True
 
     def raw(self, message_id: int) -> Raw | None:
-        """A message as bytes, or None if it is deleted or never was."""
+        """Return a serialised message, or None if it is deleted or never existed."""
         position = self._position(message_id)
         return None if position is None else self._made(position)
 
     def message(self, message_id: int) -> Any | None:
-        """A message as Telethon's object."""
+        """Return a message as a Telethon object."""
         raw = self.raw(message_id)
         return None if raw is None else unpacked(raw.data)
 
     def page(
         self, *, offset_id: int = 0, offset_date: int = 0, add_offset: int = 0, limit: int = PAGE
     ) -> list[tuple[int, Raw]]:
-        """The window of the protocol's offsets, newest first.
+        """Return the page for the offsets of the protocol, newest first.
 
-        It is clipped to the history and never moved: a client that reads upwards takes a short page for the end.
+        The page is clipped to the history and never shifted: a client that reads upwards takes a short page for the
+        end.
         """
         if offset_id:
             position = bisect_left(self.ids, offset_id)
@@ -106,7 +107,7 @@ class History:
         return [(self.ids[at], self._made(at)) for at in range(end - 1, begin - 1, -1)]
 
     def newest_first(self) -> Iterator[Any]:
-        """Every message as Telethon's object."""
+        """Return every message as a Telethon object."""
         return (unpacked(self._made(at).data) for at in range(len(self.ids) - 1, -1, -1))
 
     def _made(self, position: int) -> Raw:

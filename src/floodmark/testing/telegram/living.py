@@ -1,7 +1,7 @@
-"""A world that goes on by itself: channels that post at different rates, and now and then a flood wait.
+"""A world that changes over time: channels that post at different rates, and occasional flood waits.
 
-Which posts there are follows from the seed and the time since it began; nothing else needs to be remembered for a
-second start to go on with the same channels, ids, texts and sessions.
+The posts depend only on the seed and the start time, so a restart continues with the same channels, ids, texts and
+sessions without other stored state.
 """
 
 import asyncio
@@ -30,7 +30,9 @@ _WAIT_SECONDS = (4, 15)
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What the world is like. `rate` is posts a second of all channels together, `began` seconds since 1970."""
+    """The parameters of the world. `rate` is posts per second of all channels together, `began` is in seconds since
+    1970.
+    """
 
     channels: int = 10
     rate: float = 2.0
@@ -41,7 +43,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def begun(file: Path | None, plan: Plan) -> Plan:
-    """The plan as it was when this file was written; the file is written if it is not there."""
+    """Return the plan with the start time in this file; create the file if it does not exist."""
     if file is None:
         return plan
     if not file.exists():
@@ -67,7 +69,7 @@ def _told(plan: Plan) -> str:
 
 
 class Living:
-    """The world of a plan, up to now and from now on."""
+    """The world of a plan, which keeps posting."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.world = plan, World(plan.seed)
@@ -82,15 +84,17 @@ class Living:
 
     @property
     def channels(self) -> list[Channel]:
-        """Those there are, the busiest first."""
+        """Return the channels, the busiest first."""
         return list(self.world.channels.values())
 
     def pace(self, number: int) -> float:
-        """Posts a second of one channel: the second posts half as much as the first, the third a third of it."""
+        """Return the posts per second of one channel: the second channel posts half as much as the first, the third a
+        third.
+        """
         return self.plan.rate / (number + 1) / sum(1 / (other + 1) for other in range(self.plan.channels))
 
     def post(self) -> int:
-        """Post what is due; how many."""
+        """Post all due messages and return their number."""
         now, posted = self.world.now(), 0
         for channel in self.channels:
             while self._next[channel] <= now:
@@ -106,7 +110,7 @@ class Living:
             await asyncio.sleep(_TURN_SECONDS)
 
     async def flood(self, server: LoopbackTelegram, every: float) -> None:
-        """About every so many seconds, let the account that read last wait; until cancelled."""
+        """Give the account that called last a flood wait, about once per interval, until cancelled."""
         last: Fault | None = None
         while True:
             await asyncio.sleep(every * self._chance.uniform(0.7, 1.3))

@@ -1,11 +1,11 @@
-"""Three kinds of messages that are made when asked for.
+"""Three kinds of generated messages.
 
     lifelike    several languages, albums, media, polls, replies, forwards, reactions, service messages; 0.1 ms each
     typical     about 1 KB: 400 Cyrillic characters, 2 entities, 2 reactions, every second one a photo; from a template
     plain       a short text and nothing else; from a template
 
-A template is a message serialised once; its id, date and number in the text are written over at known places. That
-makes a page of a hundred cost a fraction of a millisecond, so that a benchmark measures the client.
+A template is a message that is serialised once; its id, date and number are overwritten at known offsets. A page of a
+hundred messages then costs a fraction of a millisecond, so that a benchmark measures the client.
 """
 
 import struct
@@ -31,7 +31,7 @@ _VARIANTS = 16
 
 
 def maker(kind: Kind, seed: int, channel_id: int) -> Maker:
-    """What makes messages of this kind for this channel."""
+    """Return the maker of this kind of messages for a channel."""
     if kind == "lifelike":
         return Lifelike(seed, channel_id)
     if kind == "typical":
@@ -42,13 +42,13 @@ def maker(kind: Kind, seed: int, channel_id: int) -> Maker:
 
 
 class Templates:
-    """Messages that differ in id, date and the number in their text, and take turns otherwise."""
+    """Messages from templates that differ only in id, date and the number in their text."""
 
     def __init__(self, messages: list[Any]) -> None:
         self._templates = [_template(packed(message)) for message in messages]
 
     def raw(self, message_id: int, date: int) -> bytes:
-        """The template of its turn with its id, date and number."""
+        """Return the message from its template."""
         data, id_at, date_at, number_at = self._templates[message_id % len(self._templates)]
         made = bytearray(data)
         struct.pack_into("<i", made, id_at, message_id)
@@ -57,7 +57,7 @@ class Templates:
         return bytes(made)
 
     def album(self, message_id: int) -> int:
-        """There are no albums among them."""
+        """Return the id itself: there are no albums."""
         return message_id
 
 
@@ -84,7 +84,7 @@ def _typical(seed: int, channel_id: int, variant: int) -> Any:
 
 
 class Lifelike:
-    """What channels that people read look like; all of a message follows from seed, channel and id."""
+    """Messages that look like those of real channels; they depend only on seed, channel and id."""
 
     def __init__(self, seed: int, channel_id: int) -> None:
         self._seed, self._channel_id = seed, channel_id
@@ -93,7 +93,9 @@ class Lifelike:
         self.raw: Callable[[int, int], bytes] = lru_cache(maxsize=500)(self._raw)
 
     def album(self, message_id: int) -> int:
-        """In every fourth block of sixteen ids, two to five messages at its beginning are an album."""
+        """Return the first id of the album: in every fourth block of sixteen ids, the first two to five messages are an
+        album.
+        """
         block, place = divmod(message_id, 16)
         size = number(self._seed, self._channel_id, "album", block) % 16
         return message_id - place if size < 4 and place <= size + 1 and block else message_id

@@ -1,4 +1,4 @@
-"""Stubs of media: everything a client can read about a file, and the bytes of it if it asks."""
+"""Media stubs with all metadata of a file, and with content if a client downloads it."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -13,18 +13,18 @@ _UPLOADED = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def size_of(media_id: int) -> int:
-    """How many bytes a file has; it follows from its id, so that nothing needs to be remembered."""
+    """Return the size of a file in bytes; it depends only on the id."""
     return 2_000 + media_id % 60_000
 
 
 def content(media_id: int, offset: int, limit: int) -> bytes:
-    """A part of a file."""
+    """Return a part of a file."""
     size = min(size_of(media_id) - offset, limit)
     return derived(offset + size, "file", media_id)[offset:] if size > 0 else b""
 
 
 def photo(*parts: object) -> Any:
-    """A photo in two sizes."""
+    """Return a photo in two sizes."""
     media_id = number("photo", *parts)
     sizes = [types.PhotoSize("m", 320, 240, 1_800), types.PhotoSize("x", 800, 600, size_of(media_id))]
     made = types.Photo(media_id, number("hash", media_id), _REFERENCE, _UPLOADED, sizes, DC)
@@ -32,14 +32,14 @@ def photo(*parts: object) -> Any:
 
 
 def document(*parts: object, name: str = "report.pdf", mime: str = "application/pdf") -> Any:
-    """A file with a name."""
+    """Return a file with a name."""
     return types.MessageMediaDocument(
         document=_document(mime, [types.DocumentAttributeFilename(name)], "document", *parts)
     )
 
 
 def video(*parts: object, seconds: float = 17.0) -> Any:
-    """A video of a few seconds."""
+    """Return a short video."""
     shape = types.DocumentAttributeVideo(seconds, 640, 360, supports_streaming=True)
     return types.MessageMediaDocument(
         document=_document("video/mp4", [shape, types.DocumentAttributeFilename("clip.mp4")], "video", *parts),
@@ -48,7 +48,7 @@ def video(*parts: object, seconds: float = 17.0) -> Any:
 
 
 def webpage(url: str, title: str, description: str = "") -> Any:
-    """The preview of a link."""
+    """Return the preview of a link."""
     page = types.WebPage(
         number("page", url), url, url.removeprefix("https://"), 0, type="article", title=title, description=description
     )
@@ -56,7 +56,7 @@ def webpage(url: str, title: str, description: str = "") -> Any:
 
 
 def poll(question: str, answers: list[str], votes: list[int] | None = None) -> Any:
-    """A poll and how it stands."""
+    """Return a poll with its results."""
     options = [types.PollAnswer(_plain(text), bytes([index])) for index, text in enumerate(answers)]
     counts = votes or [0] * len(answers)
     results = [

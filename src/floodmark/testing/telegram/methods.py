@@ -1,4 +1,4 @@
-"""What a client can ask for. Whatever is not here is answered with METHOD_INVALID."""
+"""The supported methods. All others get METHOD_INVALID."""
 
 from collections.abc import Callable, Mapping
 from itertools import islice
@@ -17,7 +17,7 @@ _USERNAME_SIGNS = set("abcdefghijklmnopqrstuvwxyz0123456789_")
 
 
 def answer(asker: Asker, method: str, request: Any) -> Any:
-    """What the protocol answers to this; raises `Refusal`."""
+    """Return the response to a request; raises `Refusal`."""
     found = METHODS.get(method)
     if found is None:
         raise Refusal("METHOD_INVALID")
@@ -26,7 +26,7 @@ def answer(asker: Asker, method: str, request: Any) -> Any:
 
 
 def channel_of(request: Any) -> Any:
-    """What a request names as its channel, None if it names none."""
+    """Return the channel that a request names, or None."""
     for name in ("peer", "channel"):
         named = getattr(request, name, None)
         if isinstance(named, types.InputPeerChannel | types.InputChannel):

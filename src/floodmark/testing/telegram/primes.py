@@ -1,4 +1,4 @@
-"""The numbers behind key exchange and passwords."""
+"""The primes of the key exchange and of passwords."""
 
 # The prime that Telegram publishes for both (https://core.telegram.org/mtproto/auth_key); clients know that it is safe
 # and would need ages to find out about another one.

@@ -1,4 +1,4 @@
-"""Telethon's objects as bytes, both ways. Telethon knows every type of the protocol; nothing is written twice here."""
+"""Conversion between Telethon's objects and bytes. Telethon defines every type of the protocol."""
 
 import struct
 from typing import Any
@@ -11,7 +11,7 @@ _TRUE, _FALSE, _VECTOR = 0x997275B5, 0xBC799737, 0x1CB5C415
 
 
 class Raw:
-    """An object that is bytes already: it can stand wherever Telethon wants one to serialise."""
+    """A serialised object that can be used wherever Telethon serialises one."""
 
     __slots__ = ("data",)
 
@@ -23,7 +23,7 @@ class Raw:
 
 
 def packed(value: Any) -> bytes:
-    """An answer as bytes: an object, a bool, or a list of objects."""
+    """Serialise a response: an object, a bool, or a list of objects."""
     if isinstance(value, bool):
         return struct.pack("<I", _TRUE if value else _FALSE)
     if isinstance(value, list):
@@ -32,22 +32,22 @@ def packed(value: Any) -> bytes:
 
 
 def unpacked(data: bytes) -> Any:
-    """The object these bytes stand for; requests are objects too."""
+    """Deserialise an object; requests are objects too."""
     return BinaryReader(data).tgread_object()
 
 
 def rpc_result(request: int, body: bytes) -> bytes:
-    """The answer to the request with this message id."""
+    """Return the response to the request with this message id."""
     return struct.pack("<Iq", _RPC_RESULT, request) + body
 
 
 def rpc_error(code: int, name: str) -> bytes:
-    """The body of an answer that says no."""
+    """Return the body of an error response."""
     return packed(types.RpcError(code, name))
 
 
 def method_of(request: Any) -> str:
-    """The name of a request as the protocol writes it: `messages.getHistory`."""
+    """Return the protocol name of a request: `messages.getHistory`."""
     kind = type(request)
     name = kind.__name__.removesuffix("Request")
     folder = kind.__module__.rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""The server: listens, answers, makes trouble when told to, and remembers every call."""
+"""The server: it listens, responds, applies faults and records every call."""
 
 import asyncio
 import logging
@@ -49,9 +49,9 @@ class Duplicate:
 
 
 class LoopbackTelegram:
-    """A Telegram on this machine for the unmodified Telethon client. Listens while its context is open.
+    """A local Telegram server for the unmodified Telethon client. It listens while its context is open.
 
-    It answers from `world`. With `forbid_duplicates` it does as the real one does when it sees one session twice:
+    It responds from `world`. With `forbid_duplicates` it behaves like the real server when one session is used twice:
     AUTH_KEY_DUPLICATED for both, and the session is lost. Every method may be called from any thread.
     """
 
@@ -91,7 +91,7 @@ class LoopbackTelegram:
     @classmethod
     @contextmanager
     def thread(cls, world: World, port: int = 0, **options: Any) -> Iterator["LoopbackTelegram"]:
-        """The same in a thread with an event loop of its own, for programs that have none."""
+        """Run the server in a thread with its own event loop, for programs without one."""
         made = cls(world, port, **options)
         is_up, failed = threading.Event(), list[BaseException]()
         stop: list[Callable[[], object]] = []
@@ -125,11 +125,11 @@ class LoopbackTelegram:
     # What to connect with
 
     def session(self, account: str) -> str:
-        """The text of a `StringSession` of this account that leads here."""
+        """Return a `StringSession` of this account for this server, as text."""
         return sessions.session_text(self._secret(account), self.port)
 
     def write_session(self, account: str, path: Path | str) -> None:
-        """The same as a `.session` file."""
+        """Write a `.session` file of this account for this server."""
         sessions.write_session(self._secret(account), self.port, Path(path))
 
     def _secret(self, account: str) -> bytes:
@@ -140,35 +140,35 @@ class LoopbackTelegram:
     def calls(
         self, method: str | None = None, account: str | None = None, channel: Channel | int | None = None
     ) -> list[Call]:
-        """The calls so far, oldest first; of very many only the last ones."""
+        """Return the recorded calls, oldest first; only the last ones if there are very many."""
         wanted = Filter(method=method, account=account, channel=_id(channel))
         with self.world.lock:
             return [call for call in self._calls if wanted.fits(call)]
 
     @property
     def connections(self) -> int:
-        """How many connections there have been."""
+        """Return the number of connections so far."""
         return self._connections
 
     def connected(self, account: str) -> list[int]:
-        """The numbers of the connections that are open with a session of this account, as in `Call.connection`."""
+        """Return the numbers of the open connections with a session of this account, as in `Call.connection`."""
         there = (one for one in tuple(self._open) if one.is_open and one.key is not None)
         return sorted(one.number for one in there if one.key is not None and one.key.account == account)
 
     @property
     def duplicates(self) -> list[Duplicate]:
-        """Each time two connections used one session at the same time."""
+        """Return each time two connections used one session at the same time."""
         with self.world.lock:
             return list(self._duplicates)
 
     @property
     def violations(self) -> list[Call]:
-        """The calls that were made although the account had been told to wait."""
+        """Return the calls that were made during a flood wait."""
         with self.world.lock:
             return list(self._faults.violations)
 
     def forget(self) -> None:
-        """Begin counting anew: no calls, no duplicates, no violations."""
+        """Clear the recorded calls, duplicates and violations."""
         with self.world.lock:
             self._calls.clear()
             self._duplicates.clear()
@@ -178,13 +178,13 @@ class LoopbackTelegram:
     # Trouble
 
     def add(self, fault: Fault) -> Fault:
-        """Any fault of `floodmark.testing.telegram.faults`."""
+        """Add any fault of `floodmark.testing.telegram.faults`."""
         with self.world.lock:
             self._faults.add(fault)
         return fault
 
     def remove(self, fault: Fault) -> None:
-        """Take one fault back."""
+        """Remove a fault."""
         with self.world.lock:
             self._faults.remove(fault)
 
@@ -199,7 +199,7 @@ class LoopbackTelegram:
         times: int | None = 1,
         holds: float | None = None,
     ) -> Flood:
-        """FLOOD_WAIT_`seconds` on the call after `after` others; see `Flood`."""
+        """Respond with FLOOD_WAIT_`seconds` to the call after `after` others; see `Flood`."""
         made = Flood(
             method=method,
             seconds=seconds,
@@ -223,7 +223,7 @@ class LoopbackTelegram:
         after: int = 0,
         times: int | None = 1,
     ) -> Failure:
-        """An error of the protocol, such as CHANNEL_PRIVATE."""
+        """Respond with an error of the protocol, such as CHANNEL_PRIVATE."""
         made = Failure(
             method=method, name=name, code=code, channel=_id(channel), account=account, after=after, times=times
         )
@@ -231,53 +231,53 @@ class LoopbackTelegram:
         return made
 
     def drop(self, *, when: When = "before", method: str | None = None, after: int = 0, times: int | None = 1) -> None:
-        """Break the connection off before the call is looked at, in the middle of the answer, or after it."""
+        """Break the connection before the call is processed, in the middle of the response, or after it."""
         self.add(Drop(when=when, method=method, after=after, times=times))
 
     def hang(self, *, method: str | None = None, after: int = 0, times: int | None = 1) -> None:
-        """Never answer, and leave the connection open."""
+        """Never respond, and leave the connection open."""
         self.add(Hang(method=method, after=after, times=times))
 
     def half_close(self, *, method: str | None = None, after: int = 0, times: int | None = 1) -> None:
-        """Send nothing more on the connection of this call, but go on reading from it."""
+        """Send nothing more on the connection of this call, but keep reading from it."""
         self.add(HalfClose(method=method, after=after, times=times))
 
     def delay(self, seconds: float, *, method: str | None = None) -> None:
-        """Answer so much later."""
+        """Respond after a delay."""
         self.add(Delay(seconds=seconds, method=method))
 
     def accept_and_close(self, times: int | None = None) -> None:
-        """Close new connections as soon as they are there."""
+        """Accept new connections and close them at once."""
         self._closing_at_once = float("inf") if times is None else times
 
     def refuse(self, *, drop: bool = True) -> None:
-        """Be away: nobody listens, and unless told otherwise the connections there are break off."""
+        """Stop listening, and by default break the open connections."""
         self._at_home(lambda: self._shut(drop=drop))
 
     def accept(self) -> None:
-        """Be back, on the same port."""
+        """Listen again on the same port."""
         self._at_home(self._listen)
 
     def disconnect(self, account: str | None = None) -> None:
-        """Break off the connections there are, or those of an account."""
+        """Break all open connections, or those of an account."""
         self._at_home(lambda: self._cut(account))
 
     def revoke(self, account: str, reason: str = "AUTH_KEY_UNREGISTERED") -> None:
-        """End all sessions of an account: every call is answered with the reason."""
+        """Revoke all sessions of an account: every call gets the reason as an error."""
         with self.world.lock:
             for key in self.world.keys.values():
                 if key.account == self.world.get_account(account).name:
                     key.revoked = reason
 
     def restore(self, account: str) -> None:
-        """Let the sessions of an account be good again."""
+        """Make the sessions of an account valid again."""
         with self.world.lock:
             for key in self.world.keys.values():
                 if key.account == account:
                     key.revoked = None
 
     def heal(self) -> None:
-        """Take all trouble back but revoked sessions."""
+        """Remove all faults except revoked sessions."""
         with self.world.lock:
             self._faults.clear()
             self._closing_at_once = 0.0
@@ -286,7 +286,7 @@ class LoopbackTelegram:
     # Listening
 
     def _listen(self) -> None:
-        """Bound at once: who connects from now on is not refused, even if nobody reads yet."""
+        """Bind at once, so that connections are accepted even before the server reads from them."""
         if self._listener.is_open:
             return
         try:
@@ -309,7 +309,7 @@ class LoopbackTelegram:
                 connection.abort()
 
     def _at_home(self, work: Callable[[], T]) -> T | None:
-        """Do it in the loop's own thread."""
+        """Run it in the thread of the event loop."""
         loop = self._loop
         if loop is None:
             return None
@@ -338,19 +338,19 @@ class LoopbackTelegram:
     # What connections ask (`wire.Host`)
 
     def now(self) -> float:
-        """The server's clock."""
+        """Return the time of the server's clock."""
         return self.world.now()
 
     def key(self, key_id: int) -> Key | None:
-        """A key that the world knows."""
+        """Return a key of the world."""
         return self.world.keys.get(key_id)
 
     def exchange(self) -> Callable[[Any], Any]:
-        """One key exchange."""
+        """Return the handler of one key exchange."""
         return Exchange(self.world)
 
     async def joined(self, connection: Connection) -> bool:
-        """Look whether somebody else is there with the same key."""
+        """Check whether another connection uses the same key."""
         if self._rival(connection) is not None:
             await asyncio.sleep(_GOODBYE_SECONDS)
         rival, key = self._rival(connection), connection.key
@@ -369,7 +369,7 @@ class LoopbackTelegram:
         return next((other for other in others if other.key is connection.key), None)
 
     async def handle(self, connection: Connection, request: Request) -> None:
-        """Answer a call, or make the trouble that is due."""
+        """Respond to a call, or apply the fault that is due."""
         call = self._recorded(connection, request)
         with self.world.lock:
             seconds, trouble = self._faults.meet(call)

@@ -1,4 +1,4 @@
-"""Sessions of accounts: the key both sides know, and what a client reads it from."""
+"""Sessions of accounts: the shared key, and the formats from which a client reads it."""
 
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -17,7 +17,7 @@ DC = 2
 
 @dataclass(slots=True)
 class Key:
-    """An authorization key: the secret of one session. `account` is None until somebody has signed in with it."""
+    """An authorization key: the secret of one session. `account` is None until an account has signed in with it."""
 
     secret: bytes
     account: str | None = None
@@ -31,30 +31,32 @@ class Key:
 
 
 def derived(size: int, *parts: object) -> bytes:
-    """Bytes that look random and follow from the parts."""
+    """Return pseudo-random bytes derived from the parts."""
     text = "\0".join(part.hex() if isinstance(part, bytes) else str(part) for part in parts).encode()
     blocks = (sha256(text + index.to_bytes(4, "big")).digest() for index in range(-(-size // 32)))
     return b"".join(blocks)[:size]
 
 
 def number(*parts: object) -> int:
-    """A positive number of 62 bits that looks random and follows from the parts."""
+    """Return a positive pseudo-random number of 62 bits derived from the parts."""
     return int.from_bytes(derived(8, *parts), "big") >> 2 | 1
 
 
 def secret_for(seed: int, account: str) -> bytes:
-    """The secret of an account's first session. The same for the same seed, so that sessions outlive a restart."""
+    """Return the secret of an account's first session. It is the same for the same seed, so that sessions survive a
+    restart.
+    """
     # A leading zero would be lost where a client takes the key for a number.
     return b"\x5a" + derived(255, seed, "key", account)
 
 
 def session_text(secret: bytes, port: int) -> str:
-    """A `StringSession` that leads here."""
+    """Return a `StringSession` for this server."""
     return str(_told(StringSession(), secret, port).save())
 
 
 def write_session(secret: bytes, port: int, path: Path) -> None:
-    """A `.session` file that leads here; nothing that is there is written over."""
+    """Write a `.session` file for this server; an existing file is not overwritten."""
     file = path if path.suffix == ".session" else path.with_name(f"{path.name}.session")
     if file.exists():
         raise Conflict(f"{file} is there already", hint="give another name, or delete it first")

@@ -1,7 +1,7 @@
-"""Signing in by phone and code, and by password where there is one: `auth.*` and `account.getPassword`.
+"""Signing in by phone and code, and by password if there is one: `auth.*` and `account.getPassword`.
 
-The password is never sent: client and server prove to each other that they know it (SRP, as in RFC 2945 with
-SHA-256; https://core.telegram.org/api/srp).
+The password is never sent: client and server prove to each other that they know it (SRP, as in RFC 2945 with SHA-256;
+https://core.telegram.org/api/srp).
 """
 
 from hashlib import sha256
@@ -23,7 +23,7 @@ def send_code(asker: Asker, request: Any) -> Any:
 
 
 def sign_in(asker: Asker, request: Any) -> Any:
-    """`auth.signIn`: with the right code the key is the account's, unless there is a password as well."""
+    """`auth.signIn`: with the right code the key gets the account, unless a password is required too."""
     account = _by_phone(asker, request.phone_number)
     if request.phone_code_hash != _code_hash(asker, account):
         raise Refusal("PHONE_CODE_EXPIRED")
@@ -36,7 +36,7 @@ def sign_in(asker: Asker, request: Any) -> Any:
 
 
 def password(asker: Asker, _request: Any) -> Any:
-    """`account.getPassword`: what a client needs to prove that it knows the password."""
+    """`account.getPassword`: returns the values that a client needs to prove that it knows the password."""
     account = _half_signed_in(asker)
     algo = _algo(asker, account)
     plain = types.account.Password(
@@ -58,7 +58,7 @@ def check_password(asker: Asker, request: Any) -> Any:
 
 
 def log_out(asker: Asker, _request: Any) -> Any:
-    """`auth.logOut`: the key is nobody's from now on."""
+    """`auth.logOut`: the key then has no account."""
     _ = asker.account
     asker.key.account = None
     return types.auth.LoggedOut()

@@ -1,4 +1,4 @@
-"""What happened while a client was away: `updates.*`."""
+"""Updates since a client was last connected: `updates.*`."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def state(asker: Asker, _request: Any) -> Any:
 
 
 def difference(asker: Asker, request: Any) -> Any:
-    """`updates.getDifference`: names the channels that moved since then."""
+    """`updates.getDifference`: returns the channels that changed since then."""
     account, now = asker.account, int(asker.world.now())
     since = int(request.date.timestamp()) if request.date else 0
     moved = [c for c in asker.world.channels.values() if c.has_member(account.name) and c.moved_at >= max(since, 1)]
@@ -53,7 +53,7 @@ def channel_difference(asker: Asker, request: Any) -> Any:
 
 
 def dialog(channel: Channel) -> Any:
-    """A channel in an account's list, and where its count stands."""
+    """Return a dialog of an account for a channel, with its update counter."""
     top = channel.history.ids[-1] if channel.history.ids else 0
     return types.Dialog(channel.peer, top, top, top, 0, 0, 0, 0, types.PeerNotifySettings(), pts=channel.pts)
 

@@ -1,7 +1,7 @@
 """One connection: transports, encryption, sessions, containers and acknowledgements of MTProto 2.0.
 
-Packets are read and written by Telethon's own codecs; they serve both sides. Each request is answered in a task of
-its own, so that a slow answer does not hold up the others or the pings.
+Telethon's own codecs read and write packets; they work for both sides. Each request is handled in its own task, so that
+a slow response does not block others or pings.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _WRAPPERS = (
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A call as it came in. `sent_at` is when the client made it, by the server's clock."""
+    """An incoming call. `sent_at` is when the client sent it, by the server's clock."""
 
     query: Any
     method: str
@@ -48,36 +48,36 @@ class Request:
 
     @property
     def sent_at(self) -> float:
-        """A message id is a time: seconds in the upper half, nanoseconds in the lower."""
+        """Return the time in the message id: seconds in the upper half, nanoseconds in the lower."""
         return (self.message_id >> 32) + ((self.message_id & 0xFFFFFFFF) >> 2) / 1e9
 
 
 class Host(Protocol):
-    """What a connection asks of the server."""
+    """The part of the server that a connection uses."""
 
     def now(self) -> float:
-        """The server's clock."""
+        """Return the time of the server's clock."""
         ...
 
     def key(self, key_id: int) -> Key | None:
-        """A key it knows."""
+        """Return a known key."""
         ...
 
     async def joined(self, connection: "Connection") -> bool:
-        """A key was shown on a connection for the first time. False: answer nothing."""
+        """Handle the first use of a key on a connection. Return False to send no response."""
         ...
 
     async def handle(self, connection: "Connection", request: Request) -> None:
-        """Answer a call."""
+        """Respond to a call."""
         ...
 
     def exchange(self) -> Callable[[Any], Any]:
-        """What answers the unencrypted messages of one key exchange."""
+        """Return the handler of the unencrypted messages of one key exchange."""
         ...
 
 
 class Connection:
-    """A client at the other end of a socket."""
+    """The connection of a client."""
 
     def __init__(self, number: int, host: Host, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.number = number
@@ -94,7 +94,7 @@ class Connection:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
-        """Read until the client leaves; then nothing of this connection is left."""
+        """Read until the client disconnects, then release everything."""
         try:
             source = await self._detect()
             while True:
@@ -108,36 +108,36 @@ class Connection:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def abort(self) -> None:
-        """Break it off."""
+        """Break the connection."""
         self.is_open = False
         transport: Any = self._writer.transport
         transport.abort()
 
     def close(self) -> None:
-        """Break it off once everything written is on its way."""
+        """Break the connection after all written data is sent."""
         self.is_open = False
         self._writer.close()
 
     def half_close(self) -> None:
-        """Say that nothing more will come, and keep to it; what the client sends is still read."""
+        """Close the sending side; data from the client is still read."""
         self._is_mute = True
         if self._writer.can_write_eof():
             self._writer.write_eof()
 
     def send(self, body: bytes, *, portion: float = 1.0) -> None:
-        """Send a message of the session; with a `portion` only the beginning of it."""
+        """Send a message of the session; with a `portion` only its first part."""
         if self.key is None or self._is_mute or not self.is_open:
             return
         data = self._write(self._sealed(self.key, body))
         self._writer.write(data[: int(len(data) * portion)])
 
     async def flush(self) -> None:
-        """Wait until the client takes what was sent."""
+        """Wait until the client has read the sent data."""
         if self.is_open and not self._is_mute:
             await self._writer.drain()
 
     def answer(self, request: Request, body: bytes, *, portion: float = 1.0) -> None:
-        """Answer a call."""
+        """Send the response to a call."""
         self.send(rpc_result(request.message_id, body), portion=portion)
 
     async def _detect(self) -> "Source":
@@ -256,21 +256,21 @@ class Connection:
 
 
 class Source(Protocol):
-    """Where packets are read from."""
+    """A source of packets."""
 
     async def readexactly(self, n: int) -> bytes:
-        """So many bytes."""
+        """Read this number of bytes."""
         ...
 
 
 class Ahead:
-    """A reader whose first bytes were read already."""
+    """A reader whose first bytes have already been read."""
 
     def __init__(self, reader: asyncio.StreamReader, head: bytes) -> None:
         self._reader, self._head = reader, head
 
     async def readexactly(self, n: int) -> bytes:
-        """First what was read ahead."""
+        """Read this number of bytes, first those that were read ahead."""
         head, self._head = self._head[:n], self._head[n:]
         return head if len(head) == n else head + await self._reader.readexactly(n - len(head))
 
@@ -282,12 +282,12 @@ class Decrypted:
         self._reader, self._decrypt = reader, decrypt
 
     async def readexactly(self, n: int) -> bytes:
-        """In clear."""
+        """Read and decrypt this number of bytes."""
         return self._decrypt(await self._reader.readexactly(n))
 
 
 class _Refused(Exception):
-    """What came is not what a client sends."""
+    """Raised if the data is not from a valid client."""
 
 
 def _opened(key: Key, packet: bytes) -> bytes:

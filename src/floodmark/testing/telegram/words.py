@@ -1,4 +1,6 @@
-"""Text that looks like what channels post: several scripts, both directions, emoji. The same for the same chance."""
+"""Texts that look like posts of channels: several scripts, both directions, emoji. The same random state gives the same
+text.
+"""
 
 from random import Random
 
@@ -39,7 +41,7 @@ _EMOJI = ("⚓", "🌊", "🚢", "❗️", "🔥", "👨‍👩‍👧", "🇳�
 
 
 def sentence(chance: Random, language: int | None = None) -> str:
-    """One sentence, perhaps with a remark."""
+    """Return a sentence, sometimes with a remark."""
     words = _LANGUAGES[chance.randrange(len(_LANGUAGES)) if language is None else language]
     who, does, where, remark = (chance.choice(group) for group in words)
     said = f"{who}{does}{where}。" if words is _LANGUAGES[-1] else f"{who} {does} {where}."
@@ -47,7 +49,7 @@ def sentence(chance: Random, language: int | None = None) -> str:
 
 
 def post(chance: Random) -> str:
-    """The text of a post: one to six sentences in one language, now and then an emoji and a number."""
+    """Return the text of a post: one to six sentences in one language, sometimes with an emoji and a number."""
     # Most posts are short; squaring the draw keeps the long ones rare.
     language = chance.randrange(len(_LANGUAGES))
     lines = [sentence(chance, language) for _ in range(1 + int(chance.random() ** 2 * 6))]
@@ -59,7 +61,7 @@ def post(chance: Random) -> str:
 
 
 def cyrillic(chance: Random, length: int) -> str:
-    """Exactly so many characters of Russian text."""
+    """Return this number of characters of Russian text."""
     text = ""
     while len(text) < length:
         text += sentence(chance, 1) + " "

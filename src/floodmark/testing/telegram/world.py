@@ -1,6 +1,6 @@
-"""What there is to read: accounts, channels, their messages, and what happened to them.
+"""The data of the server: accounts, channels, their messages and changes.
 
-Everything may be used from any thread: one lock holds for the whole world.
+Everything may be used from any thread: one lock protects the whole world.
 """
 
 import threading
@@ -29,7 +29,7 @@ _FIRST_CHANNEL, _FIRST_USER = 1_500_000_001, 700_000_001
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Somebody who can sign in."""
+    """An account that can sign in."""
 
     name: str
     user_id: int
@@ -40,7 +40,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that happened to a channel: where its count stands after it, and the update that says it."""
+    """A change of a channel: the update counter after it, and the update that describes it."""
 
     pts: int
     pts_count: int
@@ -51,7 +51,7 @@ class Change:
 class World:
     """Accounts and channels. The same seed gives the same keys, ids and texts.
 
-    `skew` sets the server's clock apart from ours.
+    `skew` is the offset of the server's clock.
     """
 
     def __init__(self, seed: int = 7, *, skew: timedelta = timedelta()) -> None:
@@ -65,13 +65,13 @@ class World:
         self.listeners: list[Callable[[Channel, Any], None]] = []
 
     def now(self) -> float:
-        """The server's clock: seconds since 1970."""
+        """Return the server's time in seconds since 1970."""
         return time.time() + self.skew.total_seconds()
 
     def account(
         self, name: str, *, phone: str | None = None, code: str = "12345", password: str | None = None
     ) -> Account:
-        """An account with a session of its own, which `LoopbackTelegram.session` hands out."""
+        """Add an account with a session, which `LoopbackTelegram.session` returns."""
         with self.lock:
             if name in self.accounts:
                 raise Conflict(f"there is an account {name} already", hint="give it another name")
@@ -89,7 +89,7 @@ class World:
         about: str = "",
         members: Iterable[str] | None = None,
     ) -> "Channel":
-        """A channel. Without a username it is private: only `members` (None: every account) can see it."""
+        """Add a channel. Without a username it is private: only `members` (None: every account) can see it."""
         with self.lock:
             if username is not None and self.named(username) is not None:
                 raise Conflict(f"there is a channel {username} already", hint="give it another name")
@@ -100,33 +100,33 @@ class World:
             return made
 
     def named(self, username: str) -> "Channel | None":
-        """The channel with this username, in whatever case it is written."""
+        """Return the channel with this username, ignoring case."""
         wanted = username.lower().removeprefix("@")
         return next((c for c in self.channels.values() if c.username and c.username.lower() == wanted), None)
 
     def get_account(self, name: str) -> Account:
-        """The account with this name."""
+        """Return the account with this name."""
         if name not in self.accounts:
             raise NotFound(f"no account {name} in this world", hint=f"there are: {', '.join(self.accounts) or 'none'}")
         return self.accounts[name]
 
     def remember(self, key: Key) -> Key:
-        """Know a key from now on."""
+        """Add a key."""
         self.keys[key.key_id] = key
         return key
 
     def access_hash(self, account: str, channel_id: int) -> int:
-        """What an account must show with a channel's id; each account has another."""
+        """Return the access hash of a channel for an account; it differs between accounts."""
         return number(self.seed, "access", account, channel_id)
 
     def tell(self, channel: "Channel", update: Any) -> None:
-        """Let everybody who listens know what happened."""
+        """Notify all listeners of a change."""
         for listener in tuple(self.listeners):
             listener(channel, update)
 
 
 class Channel:
-    """A channel and its history. Made by `World.channel`."""
+    """A channel and its history. Created by `World.channel`."""
 
     def __init__(self, world: World, channel_id: int, username: str | None, title: str) -> None:
         self.world, self.channel_id = world, channel_id
@@ -143,15 +143,15 @@ class Channel:
 
     @property
     def peer(self) -> Any:
-        """The channel as messages name it."""
+        """Return the channel as a peer object."""
         return types.PeerChannel(self.channel_id)
 
     def is_open_to(self, account: str) -> bool:
-        """Whether an account can read it."""
+        """Return whether an account can read it."""
         return self.username is not None or self.members is None or account in self.members
 
     def has_member(self, account: str) -> bool:
-        """Whether an account has it among its dialogs and is told what happens in it."""
+        """Return whether an account has it among its dialogs and gets its updates."""
         return self.members is None or account in self.members
 
     def fill(
@@ -163,30 +163,30 @@ class Channel:
         kind: Kind = "lifelike",
         gaps: float = 0.0,
     ) -> None:
-        """Append so many messages that were always there: nobody is told of them.
+        """Append messages to the history without updates to clients.
 
-        They are made when asked for, so a hundred thousand cost little. `gaps` is the share of ids that were deleted.
+        They are generated on demand, so a hundred thousand cost little. `gaps` is the share of deleted ids.
         """
         step = every.total_seconds()
         begin = start.timestamp() if start is not None else self.world.now() - step * count
         self.fill_at([int(begin + step * index) for index in range(count)], kind=kind, gaps=gaps)
 
     def fill_at(self, dates: Sequence[int], *, kind: Kind = "lifelike", gaps: float = 0.0) -> None:
-        """The same with the date of each message, in seconds since 1970."""
+        """Append messages with these dates, in seconds since 1970."""
         with self.world.lock:
             skipped = [self._chance.random() < gaps for _ in dates] if gaps else ()
             self.history.fill(dates, maker(kind, self.world.seed, self.channel_id), skipped)
             self.pts += len(dates)
 
     def post(self, text: str, *, date: datetime | None = None, **fields: Any) -> int:
-        """Post a message now; `fields` are those of Telethon's `Message`. Its id."""
+        """Post a message now and return its id; `fields` are those of Telethon's `Message`."""
         with self.world.lock:
             told = {"post": True, "views": 1, "forwards": 0, **fields}
             message = types.Message(self.history.top + 1, self.peer, self._seconds(date), text, **told)
             return self._append(message)
 
     def grow(self, *, date: datetime | None = None) -> int:
-        """Post one more lifelike message now. Its id."""
+        """Post one more lifelike message now and return its id."""
         with self.world.lock:
             if not self.history.has_maker:
                 self.fill_at([])
@@ -195,7 +195,7 @@ class Channel:
             return message_id
 
     def album(self, texts: Sequence[str], *, date: datetime | None = None, **fields: Any) -> list[int]:
-        """Post several photos as one album, each with its text. Their ids."""
+        """Post several photos as one album, each with its text, and return their ids."""
         with self.world.lock:
             group = number(self.world.seed, self.channel_id, "posted", self.history.top + 1)
             moment = date or self._now()
@@ -204,7 +204,7 @@ class Channel:
             ]
 
     def service(self, text: str, *, date: datetime | None = None, action: Any = None) -> int:
-        """Post a service message: a line about the channel rather than in it. Its id."""
+        """Post a service message and return its id."""
         with self.world.lock:
             told = action if action is not None else types.MessageActionCustomAction(text)
             return self._append(
@@ -212,7 +212,7 @@ class Channel:
             )
 
     def edit(self, message_id: int, text: str | None = None, *, date: datetime | None = None, **fields: Any) -> None:
-        """Change the text or other fields of a message; its edit date is now unless told otherwise."""
+        """Change the text or other fields of a message; its edit date is now by default."""
         with self.world.lock:
             message = self._existing(message_id)
             changes = {"edit_date": self._seconds(date), **fields} | ({} if text is None else {"message": text})
@@ -233,7 +233,7 @@ class Channel:
             self._moved(lambda pts: types.UpdateDeleteChannelMessages(self.channel_id, gone, pts, len(gone)), len(gone))
 
     def rename(self, username: str | None) -> None:
-        """Give it another username; the old one is free for others at once."""
+        """Change its username; the old one is free for others at once."""
         with self.world.lock:
             if username is not None and self.world.named(username) not in (None, self):
                 raise Conflict(f"there is a channel {username} already", hint="give it another name")
@@ -241,17 +241,17 @@ class Channel:
             self.world.tell(self, types.UpdateChannel(self.channel_id))
 
     def make_private(self, members: Iterable[str] = ()) -> None:
-        """Take its username away and shut everybody out but these accounts: others get CHANNEL_PRIVATE."""
+        """Remove its username and exclude all accounts except these: others get CHANNEL_PRIVATE."""
         with self.world.lock:
             self.username, self.members = None, set(members)
 
     def ids(self) -> list[int]:
-        """The ids of the messages there are, ascending."""
+        """Return the ids of the existing messages, ascending."""
         with self.world.lock:
             return list(self.history.ids)
 
     def message(self, message_id: int) -> Any | None:
-        """Telethon's object for a message, or None if it is deleted or never was."""
+        """Return a message as a Telethon object, or None if it is deleted or never existed."""
         with self.world.lock:
             return self.history.message(message_id)
 

@@ -1,4 +1,4 @@
-"""Answers that are not just a page: what misconfigured, broken, overloaded and hostile servers do."""
+"""Special responses: what misconfigured, broken, overloaded and malicious servers do."""
 
 import asyncio
 import gzip
@@ -16,7 +16,7 @@ _MEGABYTE = 1024 * 1024
 
 
 def status(code: int, *, retry_after: str | None = None, text: str = "") -> Behaviour:
-    """An answer with this status, and a Retry-After (seconds or an HTTP date) if one is given."""
+    """Respond with this status, and with a Retry-After (seconds or an HTTP date) if one is given."""
     headers = {} if retry_after is None else {"Retry-After": retry_after}
 
     async def answer(_: web.Request) -> web.StreamResponse:
@@ -26,7 +26,7 @@ def status(code: int, *, retry_after: str | None = None, text: str = "") -> Beha
 
 
 def redirect(to: str, code: int = 302) -> Behaviour:
-    """A redirect; `{n}` in `to` is the number of this request, so that a chain need not end."""
+    """Redirect; `{n}` in `to` is the number of this request, so that a chain can be endless."""
     count = 0
 
     async def answer(_: web.Request) -> web.StreamResponse:
@@ -38,7 +38,7 @@ def redirect(to: str, code: int = 302) -> Behaviour:
 
 
 def slow(seconds: float, then: Behaviour) -> Behaviour:
-    """The same, later."""
+    """Respond after a delay."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         await asyncio.sleep(seconds)
@@ -48,7 +48,7 @@ def slow(seconds: float, then: Behaviour) -> Behaviour:
 
 
 def no_answer() -> Behaviour:
-    """Takes the request and says nothing."""
+    """Accept the request and never respond."""
 
     async def answer(_: web.Request) -> web.StreamResponse:
         await asyncio.Event().wait()
@@ -58,7 +58,7 @@ def no_answer() -> Behaviour:
 
 
 def drip(pause: float = 0.02, part: bytes = b" ") -> Behaviour:
-    """A few bytes now and then: never silent for long, and never done."""
+    """Send a few bytes from time to time, and never finish."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/html"})
@@ -71,7 +71,7 @@ def drip(pause: float = 0.02, part: bytes = b" ") -> Behaviour:
 
 
 def endless() -> Behaviour:
-    """Does not say how long it is, and has no end."""
+    """Send an endless body without a length."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/html"})
@@ -83,7 +83,7 @@ def endless() -> Behaviour:
 
 
 def bomb(encoding: Literal["gzip", "deflate", "nested"] = "gzip", megabytes: int = 64) -> Behaviour:
-    """A few kilobytes that unpack to very much more; `nested`: packed twice, and said so."""
+    """Send a few kilobytes that decompress to very much more; `nested`: compressed twice."""
     packed = _packed(encoding, megabytes)
     said = {"nested": "gzip, gzip"}.get(encoding, encoding)
 
@@ -94,25 +94,25 @@ def bomb(encoding: Literal["gzip", "deflate", "nested"] = "gzip", megabytes: int
 
 
 def header_flood(count: int, size: int) -> Behaviour:
-    """So many headers of such a size."""
+    """Send this number of headers of this size."""
     lines = "".join(f"X-{number}: {'x' * size}\r\n" for number in range(count))
     return raw(f"HTTP/1.1 200 OK\r\n{lines}Content-Length: 2\r\n\r\nok".encode())
 
 
 def wrong_length(by: int, body: bytes = b"<p>some text</p>") -> Behaviour:
-    """Announces a body that is so much longer, or shorter, than what it sends."""
+    """Announce a body that is longer or shorter than the sent one."""
     head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(body) + by}\r\n\r\n"
     return raw(head.encode() + body)
 
 
 def cut(body: bytes = b"<p>some te") -> Behaviour:
-    """A body in pieces, of which the last ones are missing."""
+    """Send a chunked body without its last chunks."""
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n"
     return raw(head + f"{len(body):x}\r\n".encode() + body + b"\r\n")
 
 
 def raw(text: bytes, *, keep_open: bool = False) -> Behaviour:
-    """Exactly these bytes instead of an answer; then the connection is closed, unless it is to be kept open."""
+    """Send exactly these bytes instead of a response; then close the connection, unless it should stay open."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
@@ -126,7 +126,7 @@ def raw(text: bytes, *, keep_open: bool = False) -> Behaviour:
 
 
 def reset() -> Behaviour:
-    """The connection is reset."""
+    """Reset the connection."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None

@@ -1,4 +1,4 @@
-"""An aiohttp application on loopback that leaves no connection open when it closes."""
+"""An aiohttp application on loopback that leaves no open connection when it closes."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The server: pages by host and path, trouble on demand, and everything that was asked for written down."""
+"""The server: pages by host and path, special behaviours, and a record of all requests."""
 
 import asyncio
 import gzip
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Page(Struct, kw_only=True):
-    """What is at a path. May be changed at any time: the next request sees it."""
+    """The content of a path. It may be changed at any time: the next request gets the new content."""
 
     body: bytes
     content_type: str | None = HTML
@@ -43,12 +43,14 @@ class Page(Struct, kw_only=True):
 
     @property
     def etag(self) -> str:
-        """What its ETag is, if it has one."""
+        """Return its ETag, if it has one."""
         return f'"{hashlib.blake2b(self.body, digest_size=8).hexdigest()}"'
 
 
 class Seen(Struct, frozen=True, kw_only=True):
-    """A request as it arrived. `at`: by the clock of the loop, `inside`: how many were under way, it included."""
+    """A recorded request. `at` is the time of the event loop, `inside` the number of running requests, including this
+    one.
+    """
 
     method: str
     host: str
@@ -61,9 +63,9 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 
 class Site:
-    """`async with Site() as site`: then it listens on 127.0.0.1, for every host name.
+    """A local web site: `async with Site() as site` listens on 127.0.0.1 for every host name.
 
-    Paths hold for all hosts, unless a host is given: then for that one only.
+    Paths apply to all hosts, unless a host is given.
     """
 
     def __init__(self, *, port: int = 0, tls: ssl.SSLContext | None = None, remembered: int | None = None) -> None:
@@ -104,16 +106,16 @@ class Site:
 
     @property
     def url(self) -> str:
-        """Its address, without a path."""
+        """Return its URL without a path."""
         return self.at("127.0.0.1")
 
     def at(self, host: str, path: str = "") -> str:
-        """The address of a path under a name, which HTTP_RESOLVE has to lead here."""
+        """Return the URL of a path under a host name, which HTTP_RESOLVE must map to this site."""
         return f"{'https' if self._tls else 'http'}://{host}:{self.port}{path}"
 
     @staticmethod
     def settings(*hosts: str) -> dict[str, str]:
-        """The settings with which these hosts lead here and may be asked; without any, 127.0.0.1 may."""
+        """Return the settings that map and allow these hosts; without hosts, the settings that allow 127.0.0.1."""
         if not hosts:
             return {"http_allow_hosts": "127.0.0.1"}
         return {
@@ -136,12 +138,12 @@ class Site:
         host: str | None = None,
         **options: Any,
     ) -> Page:
-        """Put an HTML page at a path, in place of what was there. `options` are fields of `Page`."""
+        """Put an HTML page at a path and replace its content. `options` are fields of `Page`."""
         made = document(title or f"Page {path}", text, links, head=head, body=body, language=language)
         return self.put(path, made, host=host, **options)
 
     def put(self, path: str, body: str | bytes, *, host: str | None = None, **options: Any) -> Page:
-        """Put anything at a path. `options` are fields of `Page`."""
+        """Put any content at a path. `options` are fields of `Page`."""
         page = Page(body=body.encode() if isinstance(body, str) else body, **options)
         self._behaviours.pop((host, path), None)
         self.pages[host, path] = page
@@ -152,42 +154,42 @@ class Site:
         return self.put("/robots.txt", text, host=host, content_type="text/plain")
 
     def xml(self, path: str, text: str, *, host: str | None = None, **options: Any) -> Page:
-        """Put a sitemap or a feed; a path that ends in .gz is packed as a file."""
+        """Put a sitemap or a feed; content at a path that ends in .gz is compressed."""
         if path.endswith(".gz"):
             packed = gzip.compress(text.encode(), mtime=0)
             return self.put(path, packed, host=host, content_type="application/gzip", **options)
         return self.put(path, text, host=host, **{"content_type": "application/xml", **options})
 
     def remove(self, path: str, *, host: str | None = None) -> None:
-        """From now on there is nothing at this path."""
+        """Remove the content of a path."""
         self.pages.pop((host, path), None)
         self._behaviours.pop((host, path), None)
 
     def always(self, path: str, behaviour: Behaviour, *, host: str | None = None) -> None:
-        """Behave so at this path, from now on. A path that ends in `*` stands for all that begin like it."""
+        """Use this behaviour at this path from now on. A path that ends in `*` matches all paths with that prefix."""
         self._behaviours[host, path] = behaviour
 
     def trouble(self, path: str, *behaviours: Behaviour, times: float = 1, host: str | None = None) -> None:
-        """Behave so for the next requests, each so many times, and then as before. `*` as in `always`."""
+        """Use these behaviours for the next requests, each this number of times. `*` as in `always`."""
         self._troubles.setdefault((host, path), deque()).extend((each, times) for each in behaviours)
 
     def calm(self) -> None:
-        """Forget all trouble that has not happened yet."""
+        """Remove all remaining behaviours of `trouble`."""
         self._troubles.clear()
 
     # Who asked
 
     def paths(self, *, host: str | None = None) -> list[str]:
-        """What was asked for, in this order."""
+        """Return the requested paths in order."""
         return [seen.path for seen in self.seen if host is None or seen.host == host]
 
     @property
     def most_at_once(self) -> int:
-        """How many requests were under way at the same time, at most."""
+        """Return the maximum number of parallel requests."""
         return max((seen.inside for seen in self.seen), default=0)
 
     def forget(self) -> None:
-        """Begin a new list."""
+        """Clear the recorded requests."""
         self.seen = []
 
     # Answering

@@ -1,6 +1,6 @@
-"""A whole site of many pages, for trying a crawl: articles that change now and then, and the oddities of real sites.
+"""A site of many pages to try a crawl: articles that change over time, and unusual pages of real sites.
 
-The same plan makes the same site. What becomes of it while it is served is drawn from the same seed.
+The same plan gives the same site. Its changes are random with the same seed.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _IN_FEED = 20
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What the site is like. `change_every`: seconds from one changed article to the next, None for never."""
+    """The parameters of the site. `change_every` is the time in seconds between two changes, None for never."""
 
     pages: int = 200
     change_every: float | None = 10.0
@@ -46,7 +46,7 @@ class _Article(Struct):
 
 
 class Town:
-    """Fills a site by a plan; `go_on` lets it live."""
+    """Fills a site according to a plan; `go_on` changes it over time."""
 
     def __init__(self, site: Site, plan: Plan) -> None:
         self.site, self.plan = site, plan
@@ -55,14 +55,14 @@ class Town:
         self._articles = [self._article(number) for number in range(1, plan.pages + 1)]
 
     def build(self) -> None:
-        """Put everything in its place. The site must be listening: some of its links tell its port."""
+        """Create all pages. The site must be listening, because some links contain its port."""
         for article in self._articles:
             self._show(article)
         self._show_lists()
         self._put_oddities()
 
     async def go_on(self) -> None:
-        """Change an article now and then, and be busy now and then, until cancelled."""
+        """Change articles and respond with 429 from time to time, until cancelled."""
         tasks = []
         if self.plan.change_every is not None:
             tasks.append(asyncio.create_task(_every(self.plan.change_every, self.change)))
@@ -76,7 +76,7 @@ class Town:
                 task.cancel()
 
     def change(self) -> None:
-        """Change one article: most get another paragraph, a few are taken away."""
+        """Change one article: most get another paragraph, a few are removed."""
         there = [article for article in self._articles if not article.is_gone]
         if not there:
             return
@@ -92,7 +92,7 @@ class Town:
         self.changes += 1
 
     def be_busy(self) -> None:
-        """Answer the next request with 429."""
+        """Respond to the next request with 429."""
         self.told_to_wait += 1
         self.site.trouble("/articles/*", status(429, retry_after=str(self._chance.randrange(4, 15))))
 
@@ -232,7 +232,7 @@ class Town:
 
 
 async def _calendar(request: web.Request) -> web.StreamResponse:
-    """Every month leads to the next one, for ever."""
+    """Link every month to the next one, endlessly."""
     year, month = (int(part) if part.isdigit() else 1 for part in request.path.split("/")[3:5])
     after = f"/oddities/calendar/{year + month // 12}/{month % 12 + 1}"
     made = document(f"{year}-{month:02}", "Nothing is planned for this month.", [after])

@@ -1,4 +1,4 @@
-"""Documents, sitemaps and feeds as text."""
+"""HTML documents, sitemaps and feeds as text."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -30,7 +30,7 @@ def document(
     body: str = "",
     language: str = "en",
 ) -> str:
-    """An HTML page: `text` becomes paragraphs, `links` a list, `head` and `body` go in as they are."""
+    """Return an HTML page: `text` becomes paragraphs, `links` a list, `head` and `body` are inserted unchanged."""
     paragraphs = "\n".join(f"<p>{escape(part)}</p>" for part in text.split("\n\n") if part.strip())
     listed = "\n".join(f"<li><a href={quoteattr(link)}>{escape(link)}</a></li>" for link in links)
     return (
@@ -41,7 +41,7 @@ def document(
 
 
 def sitemap(pages: Iterable[str] | Mapping[str, datetime]) -> str:
-    """A sitemap of these addresses; of a mapping, with when each last changed."""
+    """Return a sitemap of these URLs; a mapping contains the last change of each URL."""
     changed = pages if isinstance(pages, Mapping) else {}
     rows = "".join(
         f"<url><loc>{escape(page)}</loc>"
@@ -53,13 +53,13 @@ def sitemap(pages: Iterable[str] | Mapping[str, datetime]) -> str:
 
 
 def sitemap_index(sitemaps: Iterable[str]) -> str:
-    """A sitemap of sitemaps."""
+    """Return a sitemap index."""
     rows = "".join(f"<sitemap><loc>{escape(address)}</loc></sitemap>\n" for address in sitemaps)
     return f'{_XML}<sitemapindex xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n{rows}</sitemapindex>\n'
 
 
 def rss(entries: Iterable[Entry], *, title: str = "News", link: str = "/") -> str:
-    """An RSS 2.0 feed."""
+    """Return an RSS 2.0 feed."""
     items = "".join(
         f'<item><guid isPermaLink="false">{escape(entry.id)}</guid><link>{escape(entry.link)}</link>'
         f"<title>{escape(entry.title)}</title><description>{escape(entry.text)}</description>"
@@ -73,7 +73,7 @@ def rss(entries: Iterable[Entry], *, title: str = "News", link: str = "/") -> st
 
 
 def atom(entries: Iterable[Entry], *, title: str = "News", link: str = "/") -> str:
-    """An Atom feed."""
+    """Return an Atom feed."""
     items = "".join(
         f"<entry><id>{escape(entry.id)}</id><link href={quoteattr(entry.link)}/>"
         f"<title>{escape(entry.title)}</title><content>{escape(entry.text)}</content>"
