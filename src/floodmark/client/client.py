@@ -16,6 +16,7 @@ from floodmark.inbound.triggers import Kind as TriggerKind
 from floodmark.inbound.triggers import NewTrigger, TriggersStatus, TriggerStatus
 from floodmark.model.execution import Execution, State
 from floodmark.model.job import Job
+from floodmark.model.job_fields import POLICY_COLUMNS, columns_of
 from floodmark.operations.doctor import Finding
 from floodmark.operations.overview import Overview
 from floodmark.operations.port import Asked, JobFilter, Letters, NewAccount, Tested
@@ -31,12 +32,11 @@ from floodmark.store.audit import AuditRow
 from floodmark.store.dead_letters import Group
 from floodmark.store.events import ItemHistory, StoredItem
 from floodmark.store.fleet import WorkerInfo
-from floodmark.store.job_fields import columns_of
 from floodmark.store.port import Event
 from floodmark.store.watermarks import StreamState
 from floodmark.sync.report import Report, SyncStatus
 
-from .decoding import POLICY_COLUMNS, decoded, event_of, job_of
+from .decoding import decoded, event_of, job_of
 from .transport import Transport
 
 T = TypeVar("T")

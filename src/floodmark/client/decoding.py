@@ -1,28 +1,17 @@
 """JSON back into the values that `shapes.py` wrote it from."""
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import msgspec
 
 from floodmark.errors import InvalidInput, Unavailable
-from floodmark.model.job import NEVER, Job, When
+from floodmark.model.job import NEVER, Job
+from floodmark.model.shapes import job_from_shape
 from floodmark.store.port import Event
 from floodmark.triggers import instants, trigger_of
 
 T = TypeVar("T")
-
-_WHEN = frozenset(When.__struct_fields__)
-_SECONDS = {"timeout_seconds": "timeout"}
-POLICY_COLUMNS = {
-    "overlap": "overlap",
-    "max_instances": "max_instances",
-    "coalesce": "coalesce",
-    "misfire_grace_seconds": "misfire_grace",
-    "catch_up": "catch_up",
-    "jitter_seconds": "jitter",
-}
 
 
 def decoded(body: bytes, kind: type[T]) -> T:
@@ -52,16 +41,9 @@ def not_understood(error: Exception) -> Unavailable:
 def job_of(shape: Mapping[str, Any]) -> Job:
     """A job from what `job_shape` made of it."""
     try:
-        when = {name: shape[name] for name in _WHEN}
-        policy = {field: _length(name, shape[name]) for name, field in POLICY_COLUMNS.items()}
-        rest = {
-            _SECONDS.get(name, name): _length(name, value)
-            for name, value in shape.items()
-            if name not in _WHEN and name not in POLICY_COLUMNS
-        }
-    except KeyError as error:
-        raise not_understood(KeyError(f"a job without {error}")) from error
-    job = converted({**rest, "when": when, "policy": policy}, Job)
+        job = job_from_shape(shape)
+    except (msgspec.MsgspecError, OverflowError) as error:
+        raise not_understood(error) from error
     return msgspec.structs.replace(job, next_run=NEVER) if _is_over(job) else job
 
 
@@ -70,10 +52,6 @@ def event_of(body: bytes) -> Event:
     shape = decoded(body, dict[str, msgspec.Raw])
     data = bytes(shape.pop("data", msgspec.Raw(b"null"))).decode()
     return converted({**{name: decoded(bytes(value), Any) for name, value in shape.items()}, "data": data}, Event)
-
-
-def _length(name: str, value: Any) -> Any:
-    return timedelta(seconds=value) if name.endswith("_seconds") else value
 
 
 def _is_over(job: Job) -> bool:

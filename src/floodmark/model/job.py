@@ -1,11 +1,18 @@
-"""A job: which target of which source is collected, when, and under which policy."""
+"""A job: which target of which source is collected, when, and under which policy.
+
+Every field is declared here once. Its `Field` tells what it means and what may be set; the columns of the table, the
+mapping of rows, the JSON, the API, the command line and docs/reference/jobs.md follow from it (`job_fields.py`).
+A duration named `timeout` here is the number `timeout_seconds` everywhere else.
+"""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
+
+from .field import NAME, POSITIVE_SECONDS, SECONDS, TEXT, Field, Option
 
 # A job that will not fire again has its `next_run` here; an empty `next_run` means "not planned yet".
 NEVER = datetime(9999, 12, 31, tzinfo=UTC)
@@ -59,30 +66,234 @@ class CatchUp(StrEnum):
     ALL = "all"
 
 
-class When(Struct, frozen=True, kw_only=True):
-    """The when-columns of a job, as they are stored."""
+_WHEN, _HOW, _WHOSE = "When", "How", "Whose"
 
-    schedule_type: ScheduleType
-    cron_expression: str | None = None
-    interval_seconds: float | None = None
-    frequency: Frequency | None = None
-    time_config: Mapping[str, Any] | None = None
-    timezone: str = "UTC"
+
+class When(Struct, frozen=True, kw_only=True):
+    """The schedule of a job, as it is stored."""
+
+    schedule_type: Annotated[
+        ScheduleType,
+        Field(
+            "Kind of schedule: `cron` needs cron_expression, `interval` needs interval_seconds, `calendar` needs "
+            "frequency and time_config; `immediate` runs once, `event` only when it is triggered.",
+            example="interval",
+            unset="derived from the other schedule fields; `event` if there are none",
+        ),
+    ]
+    cron_expression: Annotated[
+        str | None,
+        Field("Five fields: minute, hour, day, month, weekday.", bounds=TEXT, example="*/15 8-18 * * MON-FRI"),
+    ] = None
+    interval_seconds: Annotated[float | None, Field("Seconds between two runs.", example=300)] = None
+    frequency: Annotated[Frequency | None, Field("How often a calendar job runs.", example="weekly")] = None
+    time_config: Annotated[
+        Mapping[str, Any] | None,
+        Field("When a calendar job runs: day, hour, minute.", example={"day": "monday", "hour": 2, "minute": 0}),
+    ] = None
+    timezone: Annotated[
+        str, Field("IANA time zone of the schedule, such as Europe/Berlin.", bounds=TEXT, example="Europe/Berlin")
+    ] = "UTC"
 
 
 class Policy(Struct, frozen=True, kw_only=True):
     """How a job behaves around its instants."""
 
-    overlap: Overlap = Overlap.SKIP
-    max_instances: int = 1
-    coalesce: bool = True
-    misfire_grace: timedelta = timedelta(seconds=300)
-    catch_up: CatchUp = CatchUp.ONE
-    jitter: timedelta = timedelta()
+    overlap: Annotated[
+        Overlap,
+        Field(
+            "What to do with a run that is due while the last one is unfinished.",
+            example="skip",
+            unset="the setting JOB_OVERLAP",
+            option=Option("--overlap", _HOW),
+        ),
+    ] = Overlap.SKIP
+    max_instances: Annotated[
+        int,
+        Field(
+            "Unfinished runs at the same time.",
+            bounds=Meta(ge=1, le=1000),
+            example=1,
+            unset="the setting JOB_MAX_INSTANCES",
+        ),
+    ] = 1
+    coalesce: Annotated[
+        bool, Field("Merge several runs that are due at once into one.", unset="the setting JOB_COALESCE")
+    ] = True
+    misfire_grace: Annotated[
+        timedelta,
+        Field(
+            "A run that is late by more than this is a misfire.",
+            bounds=SECONDS,
+            example=300,
+            unset="the setting JOB_MISFIRE_GRACE_TIME",
+        ),
+    ] = timedelta(seconds=300)
+    catch_up: Annotated[
+        CatchUp,
+        Field(
+            "Which misfires still run.",
+            example="one",
+            unset="the setting JOB_CATCH_UP",
+            option=Option("--catch-up", _HOW),
+        ),
+    ] = CatchUp.ONE
+    jitter: Annotated[
+        timedelta,
+        Field("Spread each run over this time.", bounds=SECONDS, example=0, option=Option("--jitter", _WHEN, "TIME")),
+    ] = timedelta()
+
+
+class JobFields(Struct, frozen=True, kw_only=True, gc=False):
+    """The fields that a person can set. A job has them, and so has the spec it is made from."""
+
+    source: Annotated[
+        str,
+        Field(
+            "Kind of source: `telegram`, `web`, `feed`, `cookies`, `python`, or one that a package provides.",
+            bounds=NAME,
+            example="telegram",
+        ),
+    ]
+    target: Annotated[
+        str,
+        Field(
+            "What to collect from the source: a channel, a URL, a domain, a function.",
+            bounds=TEXT,
+            example="@example_news",
+        ),
+    ]
+    stream: Annotated[
+        str | None,
+        Field(
+            "Where its items go. Jobs that share a stream share its watermark.",
+            bounds=TEXT,
+            example="telegram:@example_news",
+            unset="`source:target`",
+            option=Option("--stream", _WHOSE, help="Where its items go (default: KIND:TARGET)."),
+        ),
+    ] = None
+    params: Annotated[Mapping[str, Any], Field("Parameters for the source.", example={"history": 500})] = field(
+        default_factory=dict
+    )
+    tags: Annotated[
+        tuple[str, ...],
+        Field("Words to find it by.", bounds=NAME, example=["news"], option=Option("--tag", _WHOSE)),
+    ] = ()
+    when: When
+    schedule_enabled: Annotated[bool, Field("Whether its schedule is on. If not, it only runs on request.")] = True
+    priority: Annotated[
+        Priority,
+        Field(
+            "Priority in the queue: 1 is high, 2 is normal, 3 is low.",
+            example=2,
+            option=Option("--priority", _HOW, help="high, normal or low (normal)."),
+        ),
+    ] = Priority.NORMAL
+    timeout: Annotated[
+        timedelta,
+        Field(
+            "How long a run may take.",
+            bounds=POSITIVE_SECONDS,
+            example=600,
+            unset="the setting SCHEDULER_JOB_TIMEOUT",
+            option=Option("--timeout", _HOW, "TIME"),
+        ),
+    ] = timedelta(hours=1)
+    retry_max: Annotated[
+        int,
+        Field(
+            "How often a failed run is retried.",
+            bounds=Meta(ge=0, le=1000),
+            example=3,
+            unset="the setting PARSER_RETRY_MAX",
+            option=Option("--retries", _HOW, "N"),
+        ),
+    ] = 3
+    policy: Policy = Policy()
+    depends_on: Annotated[
+        tuple[str, ...],
+        Field(
+            "Names of the jobs that have to succeed before it runs.",
+            bounds=NAME,
+            example=["first"],
+            is_column=False,
+            option=Option("--depends-on", _HOW, "JOB", "Wait until this job has succeeded"),
+        ),
+    ] = ()
+    limit_key: Annotated[
+        str | None,
+        Field(
+            "Rate limit that it shares with other jobs.",
+            bounds=TEXT,
+            example="host:example.org",
+            option=Option("--limit-key", _HOW, "KEY"),
+        ),
+    ] = None
+    account: Annotated[
+        str | None, Field("Account that it reads with.", bounds=TEXT, example="main", unset="any account")
+    ] = None
+    domain: Annotated[str | None, Field("Domain that it scans.", bounds=TEXT, example="example.org")] = None
+    domain_config_id: Annotated[str | None, Field("An id of yours.", bounds=TEXT, example="cfg-17")] = None
+    profile_id: Annotated[
+        str | None, Field("Scan profile whose params apply to a cookie scan, or an id of yours.", bounds=TEXT)
+    ] = None
+    source_id: Annotated[str | None, Field("An id of yours.", bounds=TEXT, example="src-4")] = None
+    url: Annotated[
+        str | None,
+        Field("Start address. A job without source and target collects it with `web`.", bounds=TEXT),
+    ] = None
+    tenant_id: Annotated[
+        str | None, Field("Tenant that the items belong to.", bounds=TEXT, option=Option("--tenant", _WHOSE))
+    ] = None
+    user_id: Annotated[
+        str | None, Field("User that the items belong to.", bounds=TEXT, option=Option("--user", _WHOSE))
+    ] = None
+    trigger_webhook: Annotated[
+        str | None, Field("Path of the webhook that triggers it.", bounds=TEXT, example="/sources/*/crawl")
+    ] = None
+    trigger_channel: Annotated[
+        str | None, Field("Redis channel that triggers it.", bounds=TEXT, example="content:new")
+    ] = None
+
+
+class Job(JobFields, frozen=True, kw_only=True, gc=False):
+    """One row of `jobs`."""
+
+    job_id: Annotated[str, Field("Id of the job. It never changes.")]
+    name: Annotated[
+        str,
+        Field(
+            "Unique name.",
+            bounds=NAME,
+            example="news",
+            unset="derived from source and target",
+            option=Option("--name", help="Name of the job (default: derived from what it collects)."),
+        ),
+    ]
+    stream: str
+    paused: Annotated[bool, Field("Whether a person has paused it. Use pause and resume to change it.")] = False
+    pause_reason: Annotated[str | None, Field("Reason given for the pause.")] = None
+    invalid_reason: Annotated[str | None, Field("Why its schedule cannot be planned.")] = None
+    scheduler_version: Annotated[
+        int,
+        Field("2 for this scheduler, 1 for jobs that still belong to an older one.", bounds=Meta(ge=1, le=2)),
+    ] = SCHEDULER_VERSION
+    next_run: Annotated[datetime | None, Field("Next run; null if it is not planned yet or never runs again.")] = None
+    planned_until: Annotated[
+        datetime | None, Field("Every instant up to here has become an execution or was passed over.")
+    ] = None
+    last_run: Annotated[datetime | None, Field("When its last execution started.")] = None
+    last_success: Annotated[datetime | None, Field("When an execution last succeeded.")] = None
+    last_status: Annotated[str | None, Field("State of its last execution.")] = None
+    version: Annotated[int, Field("Counts the changes, from 1. It is also the ETag.")] = 1
+    created_at: Annotated[datetime, Field("When it was created.")] = LONG_AGO
+    updated_at: Annotated[datetime, Field("When it was last changed.")] = LONG_AGO
+    unreadable: str | None = None  # what is wrong with its row, if someone has edited it by hand
 
 
 class Work(Struct, frozen=True, kw_only=True, gc=False):
-    """The part of a job that a worker needs: what to collect, and within which bounds."""
+    """The fields of a job that a worker needs: what to collect, and within which bounds."""
 
     job_id: str
     name: str
@@ -99,11 +310,11 @@ class Work(Struct, frozen=True, kw_only=True, gc=False):
     url: str | None = None
     tenant_id: str | None = None
     user_id: str | None = None
-    unreadable: str | None = None  # what is wrong with its row, where someone has typed nonsense into it
+    unreadable: str | None = None
 
 
 class DueJob(Struct, frozen=True, kw_only=True, gc=False):
-    """The part of a job that the scheduler needs: when it runs, and what is under way of it."""
+    """The fields of a job that the scheduler needs: when it runs, and what is unfinished."""
 
     job_id: str
     name: str
@@ -116,30 +327,3 @@ class DueJob(Struct, frozen=True, kw_only=True, gc=False):
     created_at: datetime = LONG_AGO
     active: int = 0  # its unfinished executions
     waits_for: tuple[str, ...] = ()  # the jobs it depends on that have not succeeded since its own last run
-
-
-class Job(Work, frozen=True, kw_only=True, gc=False):
-    """One row of `jobs`."""
-
-    when: When
-    policy: Policy = Policy()
-    tags: tuple[str, ...] = ()
-    depends_on: tuple[str, ...] = ()
-    schedule_enabled: bool = True
-    paused: bool = False
-    pause_reason: str | None = None
-    invalid_reason: str | None = None
-    scheduler_version: int = SCHEDULER_VERSION
-    next_run: datetime | None = None
-    planned_until: datetime | None = None
-    last_run: datetime | None = None
-    last_success: datetime | None = None
-    last_status: str | None = None
-    domain: str | None = None
-    domain_config_id: str | None = None
-    profile_id: str | None = None
-    trigger_webhook: str | None = None
-    trigger_channel: str | None = None
-    version: int = 1
-    created_at: datetime = LONG_AGO
-    updated_at: datetime = LONG_AGO

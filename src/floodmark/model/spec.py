@@ -2,49 +2,28 @@
 
 import hashlib
 import unicodedata
-from collections.abc import Mapping
-from datetime import timedelta
-from typing import Any
 
 import msgspec
-from msgspec import Struct, field
-from msgspec.structs import replace
 
-from .job import Policy, Priority, When
+from .job import JobFields
 
 _SLUG_LENGTH = 80
+# The fields that make up the mark of a declaration, in this order. A later field counts only if it is set: it must
+# not make every declaration look changed. Never change this list.
+_MARKED = (
+    "source", "target", "when", "name", "stream", "policy", "params", "tags", "priority", "timeout", "retry_max",
+    "limit_key", "account", "depends_on", "schedule_enabled", "domain", "domain_config_id", "profile_id", "source_id",
+    "url", "tenant_id", "user_id", "trigger_webhook", "trigger_channel",
+)  # fmt: skip
 
 
-class JobSpec(Struct, frozen=True, kw_only=True):
+class JobSpec(JobFields, frozen=True, kw_only=True):
     """A job to be made. Without a name it gets one from its source and target, without a stream its own.
 
     `depends_on` names other jobs, by name or id. `declared` is the mark of a declaration in code.
     """
 
-    source: str
-    target: str
-    when: When
     name: str | None = None
-    stream: str | None = None
-    policy: Policy = Policy()
-    params: Mapping[str, Any] = field(default_factory=dict)
-    tags: tuple[str, ...] = ()
-    priority: Priority = Priority.NORMAL
-    timeout: timedelta = timedelta(hours=1)
-    retry_max: int = 3
-    limit_key: str | None = None
-    account: str | None = None
-    depends_on: tuple[str, ...] = ()
-    schedule_enabled: bool = True
-    domain: str | None = None
-    domain_config_id: str | None = None
-    profile_id: str | None = None
-    source_id: str | None = None
-    url: str | None = None
-    tenant_id: str | None = None
-    user_id: str | None = None
-    trigger_webhook: str | None = None
-    trigger_channel: str | None = None
     declared: str | None = None
 
 
@@ -58,6 +37,16 @@ def slug(spec: JobSpec) -> str:
 
 
 def declaration(spec: JobSpec) -> str:
-    """The mark of a declaration: the same for as long as the code says the same."""
-    said = msgspec.json.encode(replace(spec, declared=None), order="deterministic")
-    return spec.declared or hashlib.blake2b(said, digest_size=16).hexdigest()
+    """Return the mark of a declaration: the same for as long as the code says the same."""
+    later = [
+        field.name
+        for field in msgspec.structs.fields(JobSpec)
+        if field.name not in (*_MARKED, "declared") and getattr(spec, field.name) != field.default
+    ]
+    parts = [f'"{name}":{_json(getattr(spec, name))}' for name in (*_MARKED, *later)]
+    said = f'{{{",".join(parts)},"declared":null}}'
+    return spec.declared or hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value, order="deterministic").decode()

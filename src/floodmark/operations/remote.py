@@ -8,6 +8,7 @@ from floodmark.client import Client, Page
 from floodmark.errors import NotFound
 from floodmark.model.execution import Execution, State
 from floodmark.model.job import Job
+from floodmark.model.job_fields import columns_of
 from floodmark.model.spec import JobSpec
 from floodmark.outbound.breakers import BreakerRow
 from floodmark.outbound.limits import LimitRow
@@ -17,7 +18,6 @@ from floodmark.store.audit import AuditRow
 from floodmark.store.dead_letters import Group
 from floodmark.store.events import ItemHistory, StoredItem
 from floodmark.store.fleet import WorkerInfo
-from floodmark.store.job_fields import columns_of
 from floodmark.store.port import Event
 from floodmark.store.watermarks import StreamState
 

@@ -71,7 +71,7 @@ class Validation:
         source = None if self._sources is None else self._sources.get(kind)
         return getattr(source, "one_job_per_target", False)
 
-    def run(self, job: Work, params: Mapping[str, Any]) -> None:
+    def run(self, job: Job | Work, params: Mapping[str, Any]) -> None:
         """Refuse params for one run that its source cannot work with, or does not know.
 
         A source that only workers have is not asked here; they ask it.
@@ -79,11 +79,11 @@ class Validation:
         restore_masked(params)
         self._params(job, params, names=params)
 
-    def arrive(self, job: Work, params: Mapping[str, Any]) -> None:
+    def arrive(self, job: Job | Work, params: Mapping[str, Any]) -> None:
         """The same for what a message or webhook carries: fields that are no params of the source are ignored."""
         self._params(job, params, names=())
 
-    def _params(self, job: Work, params: Mapping[str, Any], *, names: Iterable[str]) -> None:
+    def _params(self, job: Job | Work, params: Mapping[str, Any], *, names: Iterable[str]) -> None:
         source = None if self._sources is None else self._sources.get(job.source)
         if source is not None and params:
             _check(source, job.target, {**job.params, **params}, names=names)

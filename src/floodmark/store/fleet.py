@@ -10,7 +10,7 @@ from floodmark.model.clock import Clock
 
 from .database import Database
 from .dialects import insert_into, present, present_moment
-from .job_fields import checked_json
+from .job_checks import check_json
 from .tables import facts, workers
 
 _DRAIN, _TICK, _INSTALLATION = "drain", "scheduler_tick", "installation"
@@ -98,7 +98,7 @@ class Fleet:
 
     async def set_fact(self, name: str, value: Any) -> None:
         """Keep a JSON value under a name; None forgets it."""
-        wanted = checked_json(name, value, hint="use text, numbers, lists and objects")
+        wanted = check_json(name, value, hint="use text, numbers, lists and objects")
         now = present(self._database, self._clock)
         statement = insert_into(self._database, facts).values(name=name, value=wanted, updated_at=now)
         upsert = statement.on_conflict_do_update(index_elements=["name"], set_={"value": wanted, "updated_at": now})

@@ -22,6 +22,7 @@ from floodmark.model.clock import Clock
 from floodmark.model.execution import Execution, Hold, Queued, State
 from floodmark.model.ids import new_id
 from floodmark.model.job import SCHEDULER_VERSION, Job, Priority
+from floodmark.model.job_fields import columns_of
 from floodmark.model.spec import JobSpec, declaration, slug
 from floodmark.rules.holding import wait_for_execution
 from floodmark.rules.starting import FORCED, JOB_DELETED
@@ -30,7 +31,7 @@ from .database import Database
 from .dependencies import dependency_names, set_all_dependencies, set_dependencies
 from .dialects import insert_into, json_has, present, raw
 from .execution_rows import SELECT_EXECUTION, execution_from_row, find_under_way
-from .job_fields import FIELDS, check, checked_json, columns_of, converted
+from .job_checks import SETTABLE_COLUMNS, check_columns, check_job, check_json
 from .name_search import find_job, find_jobs
 from .rows import JOB_COLUMNS, job_from_row
 from .tables import WHEN_COLUMNS, job_executions, jobs
@@ -231,12 +232,12 @@ class Jobs:
         on = wanted.pop("depends_on", None)
         if on is not None and (isinstance(on, str) or not all(isinstance(name, str) for name in on)):
             raise InvalidInput("depends_on is not a list of names", hint='for example ["first-job", "second-job"]')
-        columns = converted(wanted)
+        columns = check_columns(wanted)
         async with self._database.writing() as connection:
             current = await _current(connection, job.job_id, job.name)
             if expected_version is not None and current["version"] != expected_version:
                 raise _changed(current, expected_version)
-            check({**current, **columns}, now=self._clock.now())
+            check_job({**current, **columns}, now=self._clock.now())
             await self._write(connection, job.job_id, columns, on)
             return await _read(connection, job.job_id)
 
@@ -275,7 +276,7 @@ class Jobs:
         While another execution of the job is under way it waits for that one. One that is itself held, by a
         pause or a dependency, is not waited for: it may be held for ever.
         """
-        given = None if params is None else checked_json("params", dict(params), hint='for example {"depth": 2}')
+        given = None if params is None else check_json("params", dict(params), hint='for example {"depth": 2}')
         async with self._database.writing() as connection:
             # Locked, so that of two forced at once the second sees the first.
             current = await _current(connection, job.job_id, job.name)
@@ -333,8 +334,8 @@ class Jobs:
 
     def _checked(self, spec: JobSpec) -> dict[str, Any]:
         given = columns_of(spec)
-        columns = converted({**given, "name": slug(spec)} if spec.name is None else given)
-        check(columns, now=self._clock.now())
+        columns = check_columns({**given, "name": slug(spec)} if spec.name is None else given)
+        check_job(columns, now=self._clock.now())
         return columns
 
     async def _insert(self, connection: AsyncConnection, columns: Mapping[str, Any]) -> str | None:
@@ -413,7 +414,7 @@ class Jobs:
 
 async def _current(connection: AsyncConnection, job_id: str, name: str = "it") -> dict[str, Any]:
     """The columns a person may change, and their version; locked until the transaction ends."""
-    wanted = [*FIELDS, "paused", "pause_reason", "declared", "version"]
+    wanted = [*SETTABLE_COLUMNS, "paused", "pause_reason", "declared", "version"]
     query = select(*(jobs.c[column] for column in wanted)).where(jobs.c.job_id == job_id)
     # The weaker lock (key_share): others may still point at this job with a dependency of theirs.
     row = (await connection.execute(query.with_for_update(key_share=True))).mappings().first()
@@ -424,7 +425,7 @@ async def _current(connection: AsyncConnection, job_id: str, name: str = "it") -
 
 async def _all_current(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The same of several jobs, by id; locked in order of name."""
-    wanted = [*FIELDS, "paused", "pause_reason", "declared", "version"]
+    wanted = [*SETTABLE_COLUMNS, "paused", "pause_reason", "declared", "version"]
     query = select(jobs.c.job_id, *(jobs.c[column] for column in wanted)).where(jobs.c.job_id.in_(job_ids))
     rows = await connection.execute(query.order_by(jobs.c.name).with_for_update(key_share=True))
     return {row["job_id"]: dict(row) for row in rows.mappings()}

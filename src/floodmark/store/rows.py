@@ -1,128 +1,35 @@
-"""From rows to values: the columns of a job in one fixed order, whichever database they come from."""
+"""Rows of `jobs` as values. Columns and conversions follow from the field table (`floodmark.model.job_fields`).
 
-from collections.abc import Callable, Sequence
+Leasing and firing read many rows: the function that reads one is compiled once, and is as fast as one written by hand.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from floodmark.model.job import (
-    LONG_AGO,
-    CatchUp,
-    DueJob,
-    Frequency,
-    Job,
-    Overlap,
-    Policy,
-    Priority,
-    ScheduleType,
-    When,
-    Work,
-)
+from floodmark.model.field import TEN_YEARS
+from floodmark.model.job import LONG_AGO, DueJob, Job, Policy, ScheduleType, When, Work
+from floodmark.model.job_fields import COLUMNS, JobField
 from floodmark.model.strict_json import STORED_DEPTH, read_json
 from floodmark.rules.streams import stream_name
 
 from .types import from_text
 
-# The order in which `_when` and `_policy` expect them.
-_WHEN = (
-    "schedule_type",
-    "cron_expression",
-    "interval_seconds",
-    "frequency",
-    "time_config",
-    "timezone",
-)
-_POLICY = (
-    "overlap",
-    "max_instances",
-    "coalesce",
-    "misfire_grace_seconds",
-    "catch_up",
-    "jitter_seconds",
-)
-# The order in which `job_from_row` expects them.
-JOB_COLUMNS = (
-    "job_id",
-    "name",
-    "source",
-    "target",
-    "stream",
-    "params",
-    "tags",
-    *_WHEN,
-    "schedule_enabled",
-    "paused",
-    "pause_reason",
-    "invalid_reason",
-    "scheduler_version",
-    "priority",
-    "timeout_seconds",
-    "retry_max",
-    *_POLICY,
-    "limit_key",
-    "account",
-    "next_run",
-    "planned_until",
-    "last_run",
-    "last_success",
-    "last_status",
-    "domain",
-    "domain_config_id",
-    "profile_id",
-    "source_id",
-    "url",
-    "tenant_id",
-    "user_id",
-    "trigger_webhook",
-    "trigger_channel",
-    "version",
-    "created_at",
-    "updated_at",
-)
-# The order in which `work_from_row` expects them.
-WORK_COLUMNS = (
-    "job_id",
-    "name",
-    "source",
-    "target",
-    "stream",
-    "params",
-    "priority",
-    "timeout_seconds",
-    "retry_max",
-    "limit_key",
-    "account",
-    "source_id",
-    "url",
-    "tenant_id",
-    "user_id",
-)
-# The order in which `due_job_from_row` expects them; behind them, how many are active and what it waits for.
-DUE_COLUMNS = (
-    "job_id",
-    "name",
-    "source",
-    *_WHEN,
-    *_POLICY,
-    "priority",
-    "planned_until",
-    "created_at",
-)
-WORK_SELECT = ", ".join(f"j.{column}" for column in WORK_COLUMNS)
-DUE_SELECT = ", ".join(f"j.{column}" for column in DUE_COLUMNS)
-
-_SCHEDULE_TYPES = {kind.value: kind for kind in ScheduleType}
-_FREQUENCIES: dict[str | None, Frequency | None] = {None: None, **{f.value: f for f in Frequency}}
-_PRIORITIES = {p.value: p for p in Priority}
-_OVERLAPS = {o.value: o for o in Overlap}
-_CATCH_UPS = {c.value: c for c in CatchUp}
-
-
-# What a value of the wrong kind makes of the attempt to read it.
+# Raised by attempts to read a value of the wrong kind.
 _UNREADABLE = (KeyError, TypeError, ValueError)
-_TEN_YEARS = 315_360_000.0
+
+# How a value is read, by the type of its field; $ is the column.
+_READERS: Mapping[Any, str] = {
+    bool: "bool($)",
+    timedelta: "seconds($)",
+    datetime: "moment($)",
+    Mapping: "{} if $ == '{}' else decoded($)",
+    tuple: "tuple(decoded($))",
+}
 
 
 def moment(value: datetime | str | None) -> datetime | None:
@@ -138,139 +45,107 @@ def decoded(value: Any) -> Any:
 @lru_cache(maxsize=1024)
 def seconds(value: float) -> timedelta:
     """A duration typed by hand may be absurd, but must not stop everyone else: it is cut at ten years."""
-    return timedelta(seconds=min(max(value, 0.0), _TEN_YEARS))
+    return timedelta(seconds=min(max(value, 0.0), TEN_YEARS))
 
 
-# Jobs have much in common, and reading it again for each of a thousand takes longer than all the rest.
-@lru_cache(maxsize=1024)
-def _when(columns: tuple[Any, ...]) -> When:
-    schedule_type, cron_expression, interval_seconds, frequency, time_config, timezone = columns
-    return When(
-        schedule_type=_SCHEDULE_TYPES[schedule_type],
-        cron_expression=cron_expression,
-        interval_seconds=interval_seconds,
+def _expression(field: JobField) -> str:
+    """Return the Python expression that reads a column."""
+    if field.name == "stream":
+        return "stream_name(stream, source, target)"
+    read = _READERS.get(field.kind, "$")
+    if field.is_enum:
         # A frequency typed by hand may be wrong; the trigger says so when the job is planned.
-        frequency=_FREQUENCIES.get(frequency, frequency),
-        time_config=decoded(time_config),
-        timezone=timezone,
-    )
+        read = f"{field.kind.__name__}.get($, $)" if field.is_optional else f"{field.kind.__name__}[$]"
+    elif field.kind is datetime and not field.is_optional:
+        read += " or LONG_AGO"
+    return read.replace("$", field.name)
 
 
-@lru_cache(maxsize=1024)
-def _policy(columns: tuple[Any, ...]) -> Policy:
-    overlap, max_instances, coalesce, grace, catch_up, jitter = columns
-    return Policy(
-        overlap=_OVERLAPS[overlap],
-        max_instances=max_instances,
-        coalesce=bool(coalesce),
-        misfire_grace=seconds(grace),
-        catch_up=_CATCH_UPS[catch_up],
-        jitter=seconds(jitter),
-    )
+def _compile(struct: type[Struct], fields: Sequence[JobField], *more: str) -> Callable[..., Any]:
+    """Return a function that takes a row of these fields, and `more` values as they are, and returns a struct."""
+    values = {field.attribute: _expression(field) for field in fields if field.part is None}
+    for part in dict.fromkeys(field.part for field in fields if field.part is not None):
+        values[part] = f"{part}(({', '.join(field.name for field in fields if field.part == part)}))"
+    values |= {name: name for name in more}
+    source = f"""def read({", ".join(["row", *more])}):
+        ({", ".join(field.name for field in fields)}) = row
+        return struct({", ".join(f"{name}={value}" for name, value in values.items())})"""
+    names = {**_NAMES, "struct": struct}
+    exec(source, names)  # noqa: S102 - made of the names in our own table
+    compiled: Callable[..., Any] = names["read"]
+    return compiled
 
 
-_READERS: dict[str, Callable[[Any], object]] = {
-    **dict.fromkeys(("params", "tags", "time_config"), decoded),
-    **dict.fromkeys(("timeout_seconds", "misfire_grace_seconds", "jitter_seconds"), seconds),
-    **dict.fromkeys(("next_run", "planned_until", "last_run", "last_success", "created_at", "updated_at"), moment),
-    "schedule_type": _SCHEDULE_TYPES.__getitem__,
-    "priority": _PRIORITIES.__getitem__,
-    "overlap": _OVERLAPS.__getitem__,
-    "catch_up": _CATCH_UPS.__getitem__,
-}
+def _compile_part(struct: type[Struct], part: str) -> Callable[..., Any]:
+    """The same for a part of a job, which many jobs have in common: reading it again takes longer than the rest."""
+    compiled = _compile(struct, [replace(field, part=None) for field in COLUMNS if field.part == part])
+    return lru_cache(maxsize=1024)(compiled)
+
+
+def _fields_of(struct: type[Struct], *without: str) -> tuple[JobField, ...]:
+    """Return the fields of a struct that are columns."""
+    names = set(struct.__struct_fields__).difference(without)
+    return tuple(field for field in COLUMNS if (field.part or field.attribute) in names)
+
+
+# What the expressions use. The name of an Enum stands for a mapping from its values to its members.
+_NAMES: dict[str, Any] = {"seconds": seconds, "moment": moment, "decoded": decoded, "LONG_AGO": LONG_AGO}
+_NAMES["stream_name"] = stream_name
+_NAMES |= {field.kind.__name__: {word.value: word for word in field.kind} for field in COLUMNS if field.is_enum}
+_NAMES |= {"when": _compile_part(When, "when"), "policy": _compile_part(Policy, "policy")}
+
+_JOB, _WORK = _fields_of(Job), _fields_of(Work)
+# A job whose schedule is invalid is never due.
+_DUE = _fields_of(DueJob, "invalid_reason")
+_read_job, _read_work, _read_due_job = (
+    _compile(Job, _JOB),
+    _compile(Work, _WORK),
+    _compile(DueJob, _DUE, "active", "waits_for"),
+)
+
+
+def _names_of(fields: Iterable[JobField]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields)
+
+
+# The order in which the functions below expect their columns.
+JOB_COLUMNS, WORK_COLUMNS, DUE_COLUMNS = _names_of(_JOB), _names_of(_WORK), _names_of(_DUE)
+WORK_SELECT = ", ".join(f"j.{column}" for column in WORK_COLUMNS)
+DUE_SELECT = ", ".join(f"j.{column}" for column in DUE_COLUMNS)
 
 
 def job_from_row(row: Sequence[Any]) -> Job:
-    """A job from its columns, in the order of `JOB_COLUMNS`; one that cannot be read has the reason within it."""
+    """Return a job from columns in the order of `JOB_COLUMNS`; one that cannot be read has the reason within it."""
     try:
-        return _job(row)
+        job: Job = _read_job(row)
     except _UNREADABLE as error:
-        when, reason = When(schedule_type=ScheduleType.EVENT), _told(JOB_COLUMNS, row, error)
-        return Job(**_what(row), when=when, invalid_reason=reason, unreadable=reason)
-
-
-def _job(row: Sequence[Any]) -> Job:
-    (
-        job_id, name, source, target, stream, params, tags, schedule_type, cron_expression, interval_seconds,
-        frequency, time_config, timezone, schedule_enabled, paused, pause_reason, invalid_reason,
-        scheduler_version, priority, timeout_seconds, retry_max, overlap, max_instances, coalesce,
-        misfire_grace_seconds, catch_up, jitter_seconds, limit_key, account, next_run, planned_until, last_run,
-        last_success, last_status, domain, domain_config_id, profile_id, source_id, url, tenant_id, user_id,
-        trigger_webhook, trigger_channel, version, created_at, updated_at,
-    ) = row  # fmt: skip
-    return Job(
-        job_id=job_id,
-        name=name,
-        source=source,
-        target=target,
-        stream=stream_name(stream, source, target),
-        when=_when((schedule_type, cron_expression, interval_seconds, frequency, time_config, timezone)),
-        policy=_policy((overlap, max_instances, coalesce, misfire_grace_seconds, catch_up, jitter_seconds)),
-        params=decoded(params),
-        tags=tuple(decoded(tags)),
-        priority=_PRIORITIES[priority],
-        timeout=seconds(timeout_seconds),
-        retry_max=retry_max,
-        limit_key=limit_key,
-        account=account,
-        schedule_enabled=bool(schedule_enabled),
-        paused=bool(paused),
-        pause_reason=pause_reason,
-        invalid_reason=invalid_reason,
-        scheduler_version=scheduler_version,
-        next_run=moment(next_run),
-        planned_until=moment(planned_until),
-        last_run=moment(last_run),
-        last_success=moment(last_success),
-        last_status=last_status,
-        domain=domain,
-        domain_config_id=domain_config_id,
-        profile_id=profile_id,
-        source_id=source_id,
-        url=url,
-        tenant_id=tenant_id,
-        user_id=user_id,
-        trigger_webhook=trigger_webhook,
-        trigger_channel=trigger_channel,
-        version=version,
-        created_at=moment(created_at) or LONG_AGO,
-        updated_at=moment(updated_at) or LONG_AGO,
-    )
+        when, reason = When(schedule_type=ScheduleType.EVENT), _explain(_JOB, row, error)
+        return Job(**_identity(_JOB, row), when=when, invalid_reason=reason, unreadable=reason)
+    return job
 
 
 def work_from_row(row: Sequence[Any]) -> Work:
-    """What a worker needs of a job, from columns in the order of `WORK_COLUMNS`.
+    """Return what a worker needs of a job, from columns in the order of `WORK_COLUMNS`.
 
     One that cannot be read has the reason within it: those that were claimed with it must not suffer.
     """
     try:
-        return _work(row)
+        work: Work = _read_work(row)
     except _UNREADABLE as error:
-        return Work(**_what(row), unreadable=_told(WORK_COLUMNS, row, error))
+        return Work(**_identity(_WORK, row), unreadable=_explain(_WORK, row, error))
+    return work
 
 
-def _work(row: Sequence[Any]) -> Work:
-    (
-        job_id, name, source, target, stream, params, priority, timeout_seconds, retry_max, limit_key, account,
-        source_id, url, tenant_id, user_id,
-    ) = row  # fmt: skip
-    return Work(
-        job_id=job_id,
-        name=name,
-        source=source,
-        target=target,
-        stream=stream_name(stream, source, target),
-        params={} if params == "{}" else decoded(params),
-        priority=_PRIORITIES[priority],
-        timeout=seconds(timeout_seconds),
-        retry_max=retry_max,
-        limit_key=limit_key,
-        account=account,
-        source_id=source_id,
-        url=url,
-        tenant_id=tenant_id,
-        user_id=user_id,
-    )
+def due_job_from_row(row: Sequence[Any], active: int, waits_for: Sequence[str]) -> DueJob:
+    """Return what the scheduler needs of a job, from columns in the order of `DUE_COLUMNS`."""
+    try:
+        due: DueJob = _read_due_job(row, active, tuple(waits_for))
+    except _UNREADABLE as error:
+        when = When(schedule_type=ScheduleType.EVENT)
+        # A change of the schedule makes the scheduler plan the job again; so does resuming it, whatever was changed.
+        reason = f"{_explain(_DUE, row, error)}; correct it, then pause and resume the job"
+        return DueJob(**_identity(_DUE, row), when=when, invalid_reason=reason)
+    return due
 
 
 def of_execution(work: Work, *columns: Any) -> tuple[Any, ...]:
@@ -282,49 +157,20 @@ def of_execution(work: Work, *columns: Any) -> tuple[Any, ...]:
         return replace(work, unreadable=work.unreadable or reason), *(None for _ in columns)
 
 
-def due_job_from_row(row: Sequence[Any], active: int, waits_for: Sequence[str]) -> DueJob:
-    """What the scheduler needs of a job, from columns in the order of `DUE_COLUMNS`."""
-    try:
-        return _due_job(row, active, tuple(waits_for))
-    except _UNREADABLE as error:
-        job_id, name, source = row[:3]
-        when = When(schedule_type=ScheduleType.EVENT)
-        # A change of the schedule has it planned anew; so does resuming it, whatever was changed.
-        reason = f"{_told(DUE_COLUMNS, row, error)}; correct it, then pause and resume the job"
-        return DueJob(job_id=job_id, name=name, source=source, when=when, invalid_reason=reason)
+def _identity(fields: Sequence[JobField], row: Sequence[Any]) -> dict[str, Any]:
+    """Return the fields that are text, whatever was typed into them."""
+    columns = dict(zip(_names_of(fields), row, strict=True))
+    if "stream" in columns:
+        columns["stream"] = stream_name(columns["stream"], columns["source"], columns["target"])
+    return {name: columns[name] for name in ("job_id", "name", "source", "target", "stream") if name in columns}
 
 
-def _due_job(row: Sequence[Any], active: int, waits_for: tuple[str, ...]) -> DueJob:
-    (
-        job_id, name, source, schedule_type, cron_expression, interval_seconds, frequency, time_config, timezone,
-        overlap, max_instances, coalesce, misfire_grace_seconds, catch_up, jitter_seconds, priority, planned_until,
-        created_at,
-    ) = row  # fmt: skip
-    return DueJob(
-        job_id=job_id,
-        name=name,
-        source=source,
-        when=_when((schedule_type, cron_expression, interval_seconds, frequency, time_config, timezone)),
-        policy=_policy((overlap, max_instances, coalesce, misfire_grace_seconds, catch_up, jitter_seconds)),
-        priority=_PRIORITIES[priority],
-        planned_until=moment(planned_until),
-        created_at=moment(created_at) or LONG_AGO,
-        active=active,
-        waits_for=waits_for,
-    )
-
-
-def _what(row: Sequence[Any]) -> dict[str, Any]:
-    """The first columns of a job, which are text whatever was typed."""
-    job_id, name, source, target, stream = row[:5]
-    stream = stream_name(stream, source, target)
-    return {"job_id": job_id, "name": name, "source": source, "target": target, "stream": stream}
-
-
-def _told(columns: Sequence[str], row: Sequence[Any], error: Exception) -> str:
-    for name, value in zip(columns, row, strict=True):
+def _explain(fields: Sequence[JobField], row: Sequence[Any], error: Exception) -> str:
+    """Say which column of a row cannot be read."""
+    columns = dict(zip(_names_of(fields), row, strict=True))
+    for field in fields:
         try:
-            _READERS.get(name, str)(value)
+            eval(_expression(field), {**_NAMES, **columns})  # noqa: S307 - as in `_compile`
         except _UNREADABLE:
-            return f"{name} has a value of the wrong kind, {str(value)[:60]!r}"
+            return f"{field.name} has a value of the wrong kind, {str(columns[field.name])[:60]!r}"
     return f"a column has a value of the wrong kind: {type(error).__name__}: {error}"

@@ -1,11 +1,17 @@
 """The tables of the core: one definition for SQLite and PostgreSQL. Sources and services have their own `tables.py`.
 
+The columns of `jobs` follow from the fields of a job (`floodmark.model.job_fields`).
 Every column a person may leave out when typing SQL by hand has a default in the database.
 Views stand in migrations only: `posts` over the items of Telegram channels, `schedules` and `job_executions` under the
 names and columns of other schedulers.
 `jobs.next_run` is cleared by a database trigger whenever a when-column changes (see `WHEN_COLUMNS`).
 """
 
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import NODEFAULT
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -29,86 +35,70 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import conv
 
+from floodmark.model.job import ScheduleType, When
+from floodmark.model.job_fields import COLUMNS, JobField
+
 from .schema import metadata, partial_index
 from .types import Json, Serial, UtcTime, new_id, now_text
 
 STATES = ("queued", "waiting", "running", "done", "dead", "cancelled", "skipped")
 
-# A change of one of these, by whatever means, makes the scheduler plan the job anew.
-WHEN_COLUMNS = (
-    "schedule_type",
-    "cron_expression",
-    "interval_seconds",
-    "frequency",
-    "time_config",
-    "timezone",
-    "schedule_enabled",
-    "paused",
-    "scheduler_version",
-)
+# A change of one of these, by whatever means, makes the scheduler plan the job again.
+WHEN_COLUMNS = (*When.__struct_fields__, "schedule_enabled", "paused", "scheduler_version")
+
+# The type of a column, by the type of its field.
+_SQL_TYPES: Mapping[Any, Any] = {
+    str: Text,
+    bool: Boolean,
+    int: Integer,
+    float: Float,
+    timedelta: Float,
+    datetime: UtcTime,
+    Mapping: Json,
+    tuple: Json,
+}
+# What only the database knows of a column.
+_OWN_COLUMNS: Mapping[str, Mapping[str, Any]] = {
+    "job_id": {"type_": String(36), "primary_key": True, "server_default": new_id()},
+    "name": {"unique": True},
+    "source": {"server_default": "python"},
+    "schedule_type": {"server_default": ScheduleType.INTERVAL.value},
+    "scheduler_version": {"type_": SmallInteger},
+    "created_at": {"server_default": now_text()},
+    "updated_at": {"server_default": now_text()},
+}
+
+
+def _job_column(field: JobField) -> Column[Any]:
+    kind = (SmallInteger if issubclass(field.kind, int) else Text) if field.is_enum else _SQL_TYPES[field.kind]
+    known = {"type_": kind, "nullable": field.is_optional, "server_default": _server_default(field)}
+    return Column(field.name, **{**known, **_OWN_COLUMNS.get(field.name, {})})
+
+
+def _server_default(field: JobField) -> Any:
+    if field.default is NODEFAULT or field.default is None:
+        return None
+    if field.kind is bool:
+        return true() if field.default else false()
+    if field.kind in (Mapping, tuple):
+        return text("'{}'" if field.kind is Mapping else "'[]'")
+    return f"{field.default.total_seconds():g}" if field.kind is timedelta else str(field.default)
+
+
+def _check_words(field: JobField) -> CheckConstraint:
+    words = ", ".join(str(word.value) if issubclass(field.kind, int) else f"'{word.value}'" for word in field.kind)
+    return CheckConstraint(f"{field.name} IN ({words})", name=field.name)
 
 
 jobs = Table(
     "jobs",
     metadata,
-    Column("job_id", String(36), primary_key=True, server_default=new_id()),
-    Column("name", Text, nullable=False, unique=True),
-    Column("source", Text, nullable=False, server_default="python"),
-    Column("target", Text, nullable=False),
-    Column("stream", Text),
-    Column("params", Json, nullable=False, server_default=text("'{}'")),
-    Column("tags", Json, nullable=False, server_default=text("'[]'")),
-    # when
-    Column("schedule_type", Text, nullable=False, server_default="interval"),
-    Column("cron_expression", Text),
-    Column("interval_seconds", Float),
-    Column("frequency", Text),
-    Column("time_config", Json),
-    Column("timezone", Text, nullable=False, server_default="UTC"),
-    Column("schedule_enabled", Boolean, nullable=False, server_default=true()),
-    Column("paused", Boolean, nullable=False, server_default=false()),
-    Column("pause_reason", Text),
-    Column("invalid_reason", Text),
-    Column("scheduler_version", SmallInteger, nullable=False, server_default="2"),
-    # policy
-    Column("priority", SmallInteger, nullable=False, server_default="2"),
-    Column("timeout_seconds", Float, nullable=False, server_default="3600"),
-    Column("retry_max", Integer, nullable=False, server_default="3"),
-    Column("overlap", Text, nullable=False, server_default="skip"),
-    Column("max_instances", Integer, nullable=False, server_default="1"),
-    Column("coalesce", Boolean, nullable=False, server_default=true()),
-    Column("misfire_grace_seconds", Float, nullable=False, server_default="300"),
-    Column("catch_up", Text, nullable=False, server_default="one"),
-    Column("jitter_seconds", Float, nullable=False, server_default="0"),
-    Column("limit_key", Text),
-    Column("account", Text),
-    # where it stands
-    Column("next_run", UtcTime),
-    Column("planned_until", UtcTime),
-    Column("last_run", UtcTime),
-    Column("last_success", UtcTime),
-    Column("last_status", Text),
-    # whose it is
-    Column("domain", Text),
-    Column("domain_config_id", Text),
-    Column("profile_id", Text),
-    Column("source_id", Text),
-    Column("url", Text),
-    Column("tenant_id", Text),
-    Column("user_id", Text),
-    Column("trigger_webhook", Text),
-    Column("trigger_channel", Text),
+    *map(_job_column, COLUMNS),
     # The declaration in code that this row was made from: an operator's change holds until the code changes.
     Column("declared", Text),
-    Column("version", Integer, nullable=False, server_default="1"),
-    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
-    Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
     # The name of `job_id` in other schedulers, for SQL that was written for them.
     Column("id", String(36), Computed("job_id")),
-    CheckConstraint("schedule_type IN ('cron', 'interval', 'calendar', 'immediate', 'event')", name="schedule_type"),
-    CheckConstraint("priority IN (1, 2, 3)", name="priority"),
-    CheckConstraint("overlap IN ('skip', 'queue', 'replace')", name="overlap"),
-    CheckConstraint("catch_up IN ('none', 'one', 'all')", name="catch_up"),
+    *(_check_words(field) for field in COLUMNS if field.is_enum and not field.is_optional),
 )
 
 _PLANNABLE = "schedule_enabled AND NOT paused AND invalid_reason IS NULL AND scheduler_version = 2"

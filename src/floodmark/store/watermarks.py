@@ -14,7 +14,7 @@ from floodmark.model.clock import Clock
 
 from .database import Database
 from .dialects import insert_into, present
-from .job_fields import checked_json
+from .job_checks import check_json
 from .name_search import no_such_stream
 from .rule_sql import stream_of
 from .tables import jobs, watermarks
@@ -76,7 +76,7 @@ class Watermarks:
         """Go on from `value`, which only the stream's source understands. The stream must be known, or a job's."""
         if not isinstance(value, Mapping):
             raise InvalidInput(f"a watermark is an object, not {value!r:.60}", hint=_EXAMPLE)
-        wanted = checked_json("the watermark", dict(value), hint=_EXAMPLE)
+        wanted = check_json("the watermark", dict(value), hint=_EXAMPLE)
         return await self._move(stream, {"value": wanted, "moved_at": present(self._database, self._clock)})
 
     async def reset(self, stream: str) -> StreamState:

@@ -18,6 +18,7 @@ from floodmark.coordination.signals.port import Signals, Topic
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput
 from floodmark.model.clock import Clock
 from floodmark.model.job import ScheduleType, When
+from floodmark.model.job_fields import columns_of
 from floodmark.model.spec import JobSpec
 from floodmark.observability.events import Events, SchedulesSynced, StepFailed, SyncFieldsIgnored
 from floodmark.outbound.client import Http
@@ -25,7 +26,7 @@ from floodmark.security.masking import mask_text
 from floodmark.settings import Settings
 from floodmark.sources.validation import Validation
 from floodmark.store.audit import Actor
-from floodmark.store.job_fields import columns_of, converted
+from floodmark.store.job_checks import check_columns
 from floodmark.wiring.resources import Resources
 
 from .difference import SOURCE, Difference, Known, difference, differing, long_name, short_name, too_much
@@ -294,7 +295,7 @@ def _usual(settings: Settings) -> dict[str, Any]:
         timeout=settings.scheduler_job_timeout,
         retry_max=settings.parser_retry_max,
     )
-    return converted(columns_of(spec))
+    return check_columns(columns_of(spec))
 
 
 def _report(found: Difference, **more: Any) -> Report:

@@ -30,11 +30,11 @@ from floodmark.api.repeating import IdempotencyKey, once
 from floodmark.api.routing import answer, router
 from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.model.job import Job, Priority
+from floodmark.model.job_fields import columns_of
 from floodmark.model.shapes import job_shape
 from floodmark.operations.local import LocalOffice
 from floodmark.operations.port import JobFilter
 from floodmark.sources.validation import unmask_changes
-from floodmark.store.job_fields import columns_of
 from floodmark.triggers import instants
 from floodmark.triggers.cron import cron as cron_trigger
 from floodmark.triggers.upcoming import runs_shape, upcoming

@@ -1,0 +1,103 @@
+"""Checks of what people set in a job: each column by itself, then all of them together."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+from floodmark.errors import InvalidInput
+from floodmark.model.job import When
+from floodmark.model.job_fields import COLUMNS
+from floodmark.model.strict_json import TooDeep, read_json
+from floodmark.rules.streams import stream_name
+from floodmark.triggers import trigger_of
+from floodmark.triggers.matching import path_pattern
+
+from .database import encode_json
+
+# Half of what PostgreSQL takes into an index row: the other half is for the keys of the items.
+_STREAM_BYTES = 1000
+
+# Moving jobs over from an older scheduler sets its version.
+_SETTABLE = {field.name: field for field in COLUMNS if field.is_settable or field.name == "scheduler_version"}
+SETTABLE_COLUMNS = tuple(_SETTABLE)
+
+_ELSEWHERE = {
+    "paused": "use pause and resume",
+    "pause_reason": "use pause with a reason",
+    "declared": "only a declaration in code sets it",
+    "job_id": "it never changes",
+}
+
+
+def check_columns(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns as the database takes them; refuse unknown names and values of the wrong kind."""
+    return {name: _check_column(name, value) for name, value in changes.items()}
+
+
+def check_job(columns: Mapping[str, Any], *, now: datetime) -> None:
+    """Refuse a job whose columns, each good by itself, do not make sense together."""
+    stream = stream_name(columns["stream"], columns["source"], columns["target"])
+    if len(stream.encode()) > _STREAM_BYTES:
+        hint = f"give the job a shorter stream: at most {_STREAM_BYTES} bytes"
+        raise InvalidInput(f"the stream {stream[:40]!r}... is too long", hint=hint)
+    if columns["trigger_webhook"] is not None:
+        path_pattern(columns["trigger_webhook"])
+    trigger_of(msgspec.convert({name: columns[name] for name in When.__struct_fields__}, When), anchor=now)
+
+
+def check_json(name: str, value: Any, *, hint: str) -> Any:
+    """Return the value as it will come back from the database; refuse what JSON or PostgreSQL cannot hold."""
+    try:
+        text = encode_json(value)
+        stored = read_json(text)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} cannot be stored as JSON: {error}", hint=hint) from None
+    except RecursionError:
+        raise InvalidInput(f"{name} is {TooDeep()}", hint=hint) from None
+    if "\\u0000" in text:
+        raise InvalidInput(f"{name} holds a NUL character", hint="remove it: databases cannot store it")
+    return stored
+
+
+def _check_column(name: str, value: Any) -> Any:
+    field = _SETTABLE.get(name)
+    if field is None:
+        raise InvalidInput(f"a job has no field {name[:60]!r} that can be set", hint=_hint_for_unknown(name))
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    try:
+        good = msgspec.convert(value, field.checked_type)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"{name} is {_show(value)}: {_lower_first(error)}", hint=field.hint) from None
+    if isinstance(good, float) and good != good:  # noqa: PLR0124 - only NaN differs from itself
+        raise InvalidInput(f"{name} is not a number", hint=field.hint)
+    return _plain(name, good, field.hint)
+
+
+def _plain(name: str, value: Any, hint: str) -> Any:
+    if isinstance(value, dict | list):
+        return check_json(name, list(dict.fromkeys(value)) if name == "tags" else value, hint=hint)
+    if isinstance(value, str) and not value.isprintable():
+        raise InvalidInput(f"{name} is {_show(value)}: it holds characters that cannot be shown", hint=hint)
+    if isinstance(value, str) and value != value.strip():
+        raise InvalidInput(f"{name} is {_show(value)}: it begins or ends with a space", hint=hint)
+    return getattr(value, "value", value)
+
+
+def _hint_for_unknown(name: str) -> str:
+    if name in _ELSEWHERE:
+        return _ELSEWHERE[name]
+    close = get_close_matches(name.lower(), _SETTABLE, n=3)
+    return f"did you mean {', '.join(close)}?" if close else f"the fields are {', '.join(_SETTABLE)}"
+
+
+def _show(value: object) -> str:
+    return repr(value)[:60]
+
+
+def _lower_first(error: Exception) -> str:
+    text = str(error).replace("`", "")
+    return text[:1].lower() + text[1:]
