@@ -1,36 +1,17 @@
 """From the columns of a request to a job that can be made."""
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 from floodmark.errors import Conflict, InvalidInput
-from floodmark.model.job import CatchUp, Frequency, Overlap, Policy, Priority, ScheduleType, When
+from floodmark.model.job import ScheduleType, When
+from floodmark.model.job_fields import FIELDS, spec_from
 from floodmark.model.spec import JobSpec
 from floodmark.operations.local import LocalOffice
 from floodmark.operations.port import JobFilter
 from floodmark.rules.streams import stream_name
 from floodmark.settings import Settings
 
-# What is the same in a request and in a spec.
-_PLAIN = (
-    "name",
-    "stream",
-    "params",
-    "retry_max",
-    "limit_key",
-    "account",
-    "schedule_enabled",
-    "domain",
-    "domain_config_id",
-    "profile_id",
-    "source_id",
-    "url",
-    "tenant_id",
-    "user_id",
-    "trigger_webhook",
-    "trigger_channel",
-)
 # Which column says how a job says when.
 _TELLING = {
     "cron_expression": ScheduleType.CRON,
@@ -40,20 +21,11 @@ _TELLING = {
 
 
 def spec_of(given: Mapping[str, Any], settings: Settings) -> JobSpec:
-    """The job that these columns describe, the rest as the settings have it."""
+    """Return the job that these columns describe, the rest as the settings have it."""
     source, target = _where(given)
-    plain = {name: given[name] for name in _PLAIN if name in given}
-    return JobSpec(
-        source=source,
-        target=target,
-        when=when_of_columns(given),
-        policy=_policy(given, settings),
-        tags=tuple(given.get("tags", ())),
-        priority=Priority(given.get("priority", Priority.NORMAL)),
-        timeout=_seconds(given, "timeout_seconds", settings.scheduler_job_timeout),
-        depends_on=tuple(given.get("depends_on", ())),
-        **{"retry_max": settings.parser_retry_max, **plain},
-    )
+    usual = {"timeout_seconds": settings.scheduler_job_timeout, "retry_max": settings.parser_retry_max}
+    columns = {**usual, **given, "source": source, "target": target}
+    return spec_from(columns, when=when_of_columns(given), policy=settings.default_policy())
 
 
 async def fitted(spec: JobSpec, office: LocalOffice) -> JobSpec:
@@ -65,34 +37,14 @@ async def fitted(spec: JobSpec, office: LocalOffice) -> JobSpec:
 
 
 def when_of_columns(given: Mapping[str, Any]) -> When:
-    """The when-columns; how it says when follows from them, unless it is said."""
-    columns = {name: given[name] for name in When.__struct_fields__ if name in given}
-    if columns.get("frequency") is not None:
-        columns["frequency"] = Frequency(columns["frequency"])
-    said = [kind for name, kind in _TELLING.items() if given.get(name) is not None]
+    """Return the schedule; its type follows from the other columns, unless it is given."""
+    columns = {name: FIELDS[name].value_from(given[name]) for name in When.__struct_fields__ if name in given}
     if "schedule_type" in columns:
-        columns["schedule_type"] = ScheduleType(columns["schedule_type"])
-    elif len(said) > 1:
+        return When(**columns)
+    said = [kind for name, kind in _TELLING.items() if given.get(name) is not None]
+    if len(said) > 1:
         raise InvalidInput(f"it cannot be told whether it is {' or '.join(said)}", hint="say which with schedule_type")
-    else:
-        columns["schedule_type"] = said[0] if said else ScheduleType.EVENT
-    return When(**columns)
-
-
-def _policy(given: Mapping[str, Any], settings: Settings) -> Policy:
-    usual = settings.default_policy()
-    return Policy(
-        overlap=Overlap(given.get("overlap", usual.overlap)),
-        max_instances=given.get("max_instances", usual.max_instances),
-        coalesce=given.get("coalesce", usual.coalesce),
-        misfire_grace=_seconds(given, "misfire_grace_seconds", usual.misfire_grace),
-        catch_up=CatchUp(given.get("catch_up", usual.catch_up)),
-        jitter=_seconds(given, "jitter_seconds", usual.jitter),
-    )
-
-
-def _seconds(given: Mapping[str, Any], name: str, usual: timedelta) -> timedelta:
-    return timedelta(seconds=given[name]) if name in given else usual
+    return When(**columns, schedule_type=said[0] if said else ScheduleType.EVENT)
 
 
 def _where(given: Mapping[str, Any]) -> tuple[str, str]:

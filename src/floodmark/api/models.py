@@ -5,7 +5,7 @@ where there is one, so that they cannot say anything else.
 """
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Struct
@@ -13,9 +13,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
 from floodmark.model.execution import Execution
+from floodmark.model.job_fields import FIELDS, SETTABLE, JobField
 from floodmark.store.audit import AuditRow
-
-_TEN_YEARS = 315_360_000
 
 
 def _number(value: object) -> object:
@@ -32,15 +31,6 @@ def whole(value: object) -> object:
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
-Seconds = Annotated[float, Field(ge=0, le=_TEN_YEARS)]
-SomeSeconds = Annotated[float, Field(gt=0, le=_TEN_YEARS)]
-ScheduleWord = Literal["cron", "interval", "calendar", "immediate", "event"]
-FrequencyWord = Literal["hourly", "daily", "weekly", "monthly"]
-PriorityNumber = Literal[1, 2, 3]
-PriorityGiven = Annotated[PriorityNumber, BeforeValidator(_number)]
-OverlapWord = Literal["skip", "queue", "replace"]
-CatchUpWord = Literal["none", "one", "all"]
-
 _EXAMPLE_JOB: dict[str, Any] = {
     "name": "news",
     "source": "telegram",
@@ -67,65 +57,58 @@ def _may(description: str, *examples: Any) -> Any:
     return Field(default=None, description=description, examples=list(examples) or None, json_schema_extra=_left_out)
 
 
-class JobFields(Given):
-    """The columns of a job that can be set."""
-
-    name: Name = _may("What it is called; unique. Made from source and target, if left out.", "news")
-    source: Name = _may("The kind of source: `telegram`, `python`, `web`, or one that a package brings.", "telegram")
-    target: Text = _may("What to collect of it: a channel, a function, a URL.", "@example_news")
-    stream: Text | None = _may("Where its items go; `source:target` if left out.")
-    params: dict[str, Any] = _may("Given to the source.", {"history": 500})
-    tags: list[Name] = _may("Words to find it by.", ["news"])
-    schedule_type: ScheduleWord = _may(
-        "How it says when: `cron` needs cron_expression, `interval` interval_seconds, `calendar` frequency and "
-        "time_config; `immediate` runs once, `event` when it is told to. Follows from those fields, if left out.",
-        "interval",
-    )
-    cron_expression: Text | None = _may("Five fields: minute, hour, day, month, weekday.", "*/15 8-18 * * MON-FRI")
-    interval_seconds: float | None = _may("Seconds between two runs.", 300)
-    frequency: FrequencyWord | None = _may("How often a calendar job runs.", "weekly")
-    time_config: dict[str, Any] | None = _may(
-        "At which time of that: day, hour, minute.", {"day": "monday", "hour": 2, "minute": 0}
-    )
-    timezone: Text = _may("The clock it runs by.", "Europe/Berlin")
-    schedule_enabled: bool = _may("Off: it only runs when it is told to.")
-    priority: PriorityGiven = _may("1 is high, 2 normal, 3 low.", 2)
-    timeout_seconds: SomeSeconds = _may("How long a run may take.", 600)
-    retry_max: Annotated[int, BeforeValidator(whole), Field(ge=0, le=1000)] = _may(
-        "How often a failed run is tried again.", 3
-    )
-    overlap: OverlapWord = _may("What becomes of a run that is due while the last one is unfinished.", "skip")
-    max_instances: Annotated[int, BeforeValidator(whole), Field(ge=1, le=1000)] = _may(
-        "Unfinished runs at the same time.", 1
-    )
-    coalesce: bool = _may("Several runs due at once become one.")
-    misfire_grace_seconds: Seconds = _may("A run missed by more than this is a misfire.", 300)
-    catch_up: CatchUpWord = _may("Which misfires still run.", "one")
-    jitter_seconds: Seconds = _may("Each run is spread over this time.", 0)
-    depends_on: list[Name] = _may("The jobs, by name or id, that have to succeed before it runs.", ["first"])
-    limit_key: Text | None = _may("The limit it shares with others.", "host:example.org")
-    account: Text | None = _may("The account it reads with; any, if left out.")
-    domain: Text | None = _may("The domain it scans.", "example.org")
-    domain_config_id: Text | None = _may("An id of yours.", "cfg-17")
-    profile_id: Text | None = _may("An id of yours.")
-    source_id: Text | None = _may("An id of yours.", "src-4")
-    url: Text | None = _may("Where it starts. A job without source and target collects this with `web`.")
-    tenant_id: Text | None = _may("Whose items these are.")
-    user_id: Text | None = _may("Whose items these are.")
-    trigger_webhook: Text | None = _may("The path that fires it.", "/sources/*/crawl")
-    trigger_channel: Text | None = _may("The Redis channel that fires it.", "content:new")
+def _plain_type(field: JobField) -> Any:
+    """Return the type of a field in JSON."""
+    if field.is_enum:
+        return Literal[*(word.value for word in field.kind)]
+    return {timedelta: float, Mapping: dict[str, Any], tuple: list[str]}.get(field.kind, field.kind)
 
 
-class JobIn(JobFields):
-    """A job to be made, or what a job is to be from now on. What is left out gets its default."""
+def _request_type(field: JobField) -> Any:
+    """Return the type of a field in a request, bounds included."""
+    bounds, kind = _bounds_of(field), _plain_type(field)
+    if field.kind is tuple:
+        kind = list[Annotated[str, bounds]]
+    elif field.is_enum and issubclass(field.kind, int):
+        kind = Annotated[kind, BeforeValidator(_number)]
+    elif field.kind is int:
+        kind = Annotated[int, bounds, BeforeValidator(whole)]
+    elif field.declared.bounds is not None:
+        kind = Annotated[kind, bounds]
+    return kind | None if field.is_optional else kind
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE_JOB]})
+
+def _bounds_of(field: JobField) -> Any:
+    names = ("gt", "ge", "le", "min_length", "max_length")
+    found = {name: getattr(field.declared.bounds, name, None) for name in names}
+    return Field(**{name: value for name, value in found.items() if value is not None})
 
 
-class JobPatch(JobFields):
-    """What to change of a job. What is left out stays."""
+def _job_request(name: str, doc: str, example: Any, *, are_defaults_named: bool) -> Any:
+    fields: dict[str, Any] = {}
+    for field in SETTABLE:
+        description = field.declared.description
+        if are_defaults_named and field.default_words is not None:
+            description += f" Default: {field.default_words}."
+        examples = [] if field.declared.example is None else [field.declared.example]
+        fields[field.name] = (_request_type(field), _may(description, *examples))
+    made = create_model(name, __base__=Given, __doc__=doc, **fields)
+    made.model_config["json_schema_extra"] = {"examples": [example]}
+    return made
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"priority": 1, "tags": ["news", "daily"]}]})
+
+JobIn = _job_request(
+    "JobIn",
+    "A job to be made, or what a job is to be from now on. What is left out gets its default.",
+    _EXAMPLE_JOB,
+    are_defaults_named=True,
+)
+JobPatch = _job_request(
+    "JobPatch",
+    "What to change of a job. What is left out stays.",
+    {"priority": 1, "tags": ["news", "daily"]},
+    are_defaults_named=False,
+)
 
 
 class PauseIn(Given):
@@ -140,60 +123,15 @@ class RunIn(Given):
     params: dict[str, Any] = _may("Params for this run only, over those of the job.", {"history": 50})
 
 
-_Time = datetime | None
-_Text = str | None
+def _job_answer() -> Any:
+    fields: dict[str, Any] = {}
+    for field in FIELDS.values():
+        kind = _plain_type(field) | None if field.is_nullable else _plain_type(field)
+        fields[field.name] = (kind, Field(description=field.declared.description))
+    return create_model("JobOut", __doc__="A job. Times are UTC, durations are seconds.", **fields)
 
 
-class JobOut(BaseModel):
-    """A job. Times are UTC, durations are seconds."""
-
-    job_id: str
-    name: str
-    source: str = Field(description="The kind of source.")
-    target: str = Field(description="What is collected of it.")
-    stream: str = Field(description="Where its items go.")
-    params: dict[str, Any]
-    tags: list[str]
-    schedule_type: ScheduleWord
-    cron_expression: _Text
-    interval_seconds: float | None
-    frequency: FrequencyWord | None
-    time_config: dict[str, Any] | None
-    timezone: str
-    next_run: _Time = Field(description="null: not planned yet, or never again.")
-    planned_until: _Time = Field(description="Every instant up to here has become an execution, or was passed over.")
-    last_run: _Time
-    last_success: _Time
-    last_status: _Text
-    schedule_enabled: bool
-    paused: bool
-    pause_reason: _Text
-    invalid_reason: _Text = Field(description="Why its schedule makes no sense, if it does not.")
-    priority: PriorityNumber
-    timeout_seconds: float
-    retry_max: int
-    overlap: OverlapWord
-    max_instances: int
-    coalesce: bool
-    misfire_grace_seconds: float
-    catch_up: CatchUpWord
-    jitter_seconds: float
-    depends_on: list[str] = Field(description="Names of the jobs it waits for.")
-    limit_key: _Text
-    account: _Text
-    domain: _Text
-    domain_config_id: _Text
-    profile_id: _Text
-    source_id: _Text
-    url: _Text
-    tenant_id: _Text
-    user_id: _Text
-    trigger_webhook: _Text
-    trigger_channel: _Text
-    scheduler_version: int = Field(description="2; 1 for jobs that still belong to an older scheduler.")
-    version: int = Field(description="Counts the changes; it is also the ETag.")
-    created_at: datetime
-    updated_at: datetime
+JobOut = _job_answer()
 
 
 class CancelledOut(BaseModel):
