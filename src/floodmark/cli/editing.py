@@ -7,12 +7,13 @@ import typer
 
 from floodmark.errors import InvalidInput
 from floodmark.model.job import Job, When
+from floodmark.model.job_fields import FIELDS
 from floodmark.model.shapes import job_shape
-from floodmark.triggers.parsing import priority_of, words_of
+from floodmark.triggers.parsing import words_of
 
-from .adding.options import JobOptions
+from .adding.options import OPTION_FIELDS, JobOptions
 from .grouping import grouped
-from .parsing import duration, params_of
+from .parsing import params_of
 from .root import AsJson, Desk, DryRun, JobName
 from .showing import facts, json_line, plain, print_json
 
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
 
 # Columns that follow from others, or that every change moves.
 _DERIVED = ("version", "updated_at", "next_run", "planned_until", "invalid_reason")
-_CLEARABLE = {"limit-key": "limit_key", "tags": "tags", "depends-on": "depends_on", "params": "params"}
-_EMPTY: Mapping[str, Any] = {"tags": [], "depends_on": [], "params": {}}
+# What can be empty, by the words of `--clear`.
+_CLEARABLE: Mapping[str, Any] = {
+    field.name.replace("_", "-"): field
+    for field in (*OPTION_FIELDS, FIELDS["params"], FIELDS["account"])
+    if field.is_optional or field.kind in (tuple, Mapping)
+}
 
 
 @grouped
@@ -95,25 +100,7 @@ def _switch(desk: Desk, job: str, *, is_on: bool, as_json: bool) -> None:
 def _changes(
     before: Job, options: JobOptions, *, target: str | None, account: str | None, clear: "list[str] | tuple[()]"
 ) -> dict[str, Any]:
-    named: dict[str, Any] = {
-        "name": options.name,
-        "target": target,
-        "account": account,
-        "stream": options.stream,
-        "priority": None if options.priority is None else priority_of(options.priority),
-        "timeout_seconds": duration(options.timeout),
-        "retry_max": options.retries,
-        "overlap": options.overlap,
-        "catch_up": options.catch_up,
-        "jitter_seconds": duration(options.jitter),
-        "depends_on": options.depends_on,
-        "limit_key": options.limit_key,
-        "tags": options.tag,
-        "tenant_id": options.tenant,
-        "user_id": options.user,
-        "schedule_enabled": False if options.disabled else None,
-        "params": _params(before, options),
-    }
+    named = {"target": target, "account": account, "params": _params(before, options), **options.columns()}
     changes = {name: value for name, value in named.items() if value is not None}
     return changes | _when(before, options) | _cleared(clear, changes)
 
@@ -134,13 +121,15 @@ def _params(before: Job, options: JobOptions) -> dict[str, Any] | None:
 
 
 def _cleared(fields: "list[str] | tuple[()]", changes: Mapping[str, Any]) -> dict[str, Any]:
-    columns = [_CLEARABLE.get(field) for field in fields]
-    for field, column in zip(fields, columns, strict=True):
-        if column is None:
-            raise InvalidInput(f"--clear {field[:60]!r} is no field that can be empty", hint=", ".join(_CLEARABLE))
-        if column in changes:
-            raise InvalidInput(f"--clear {field} contradicts the new value", hint="say only one of them")
-    return {column: _EMPTY.get(column) for column in columns if column is not None}
+    empty: dict[str, Any] = {}
+    for word in fields:
+        field = _CLEARABLE.get(word)
+        if field is None:
+            raise InvalidInput(f"--clear {word[:60]!r} is no field that can be empty", hint=", ".join(_CLEARABLE))
+        if field.name in changes:
+            raise InvalidInput(f"--clear {word} contradicts the new value", hint="say only one of them")
+        empty[field.name] = None if field.is_optional else field.default
+    return empty
 
 
 def _show(desk: Desk, before: Job, after: Job) -> None:

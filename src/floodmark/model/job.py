@@ -66,7 +66,7 @@ class CatchUp(StrEnum):
     ALL = "all"
 
 
-_WHEN, _HOW, _WHOSE = "When", "How", "Whose"
+_SCHEDULE, _POLICY, _ITEMS = "Schedule", "Policy", "Items"  # groups of options in `floodmark add --help`
 
 
 class When(Struct, frozen=True, kw_only=True):
@@ -102,10 +102,10 @@ class Policy(Struct, frozen=True, kw_only=True):
     overlap: Annotated[
         Overlap,
         Field(
-            "What to do with a run that is due while the last one is unfinished.",
+            "What to do if a run is due and the last one is unfinished.",
             example="skip",
             unset="the setting JOB_OVERLAP",
-            option=Option("--overlap", _HOW),
+            option=Option("--overlap", _POLICY),
         ),
     ] = Overlap.SKIP
     max_instances: Annotated[
@@ -132,15 +132,20 @@ class Policy(Struct, frozen=True, kw_only=True):
     catch_up: Annotated[
         CatchUp,
         Field(
-            "Which misfires still run.",
+            "Which missed runs to run.",
             example="one",
             unset="the setting JOB_CATCH_UP",
-            option=Option("--catch-up", _HOW),
+            option=Option("--catch-up", _POLICY),
         ),
     ] = CatchUp.ONE
     jitter: Annotated[
         timedelta,
-        Field("Spread each run over this time.", bounds=SECONDS, example=0, option=Option("--jitter", _WHEN, "TIME")),
+        Field(
+            "Delay each run by a random time up to this.",
+            bounds=SECONDS,
+            example=0,
+            option=Option("--jitter", _SCHEDULE, "TIME"),
+        ),
     ] = timedelta()
 
 
@@ -166,11 +171,11 @@ class JobFields(Struct, frozen=True, kw_only=True, gc=False):
     stream: Annotated[
         str | None,
         Field(
-            "Where its items go. Jobs that share a stream share its watermark.",
+            "Stream of its items. Jobs that share a stream share its watermark.",
             bounds=TEXT,
             example="telegram:@example_news",
             unset="`source:target`",
-            option=Option("--stream", _WHOSE, help="Where its items go (default: KIND:TARGET)."),
+            option=Option("--stream", _ITEMS, help="Stream of its items (default: KIND:TARGET)."),
         ),
     ] = None
     params: Annotated[Mapping[str, Any], Field("Parameters for the source.", example={"history": 500})] = field(
@@ -178,7 +183,7 @@ class JobFields(Struct, frozen=True, kw_only=True, gc=False):
     )
     tags: Annotated[
         tuple[str, ...],
-        Field("Words to find it by.", bounds=NAME, example=["news"], option=Option("--tag", _WHOSE)),
+        Field("Tags to find it by.", bounds=NAME, example=["news"], option=Option("--tag", _ITEMS, help="Tag")),
     ] = ()
     when: When
     schedule_enabled: Annotated[bool, Field("Whether its schedule is on. If not, it only runs on request.")] = True
@@ -187,27 +192,27 @@ class JobFields(Struct, frozen=True, kw_only=True, gc=False):
         Field(
             "Priority in the queue: 1 is high, 2 is normal, 3 is low.",
             example=2,
-            option=Option("--priority", _HOW, help="high, normal or low (normal)."),
+            option=Option("--priority", _POLICY, help="high, normal or low (normal)."),
         ),
     ] = Priority.NORMAL
     timeout: Annotated[
         timedelta,
         Field(
-            "How long a run may take.",
+            "Time-out of a run.",
             bounds=POSITIVE_SECONDS,
             example=600,
             unset="the setting SCHEDULER_JOB_TIMEOUT",
-            option=Option("--timeout", _HOW, "TIME"),
+            option=Option("--timeout", _POLICY, "TIME"),
         ),
     ] = timedelta(hours=1)
     retry_max: Annotated[
         int,
         Field(
-            "How often a failed run is retried.",
+            "Number of retries of a failed run.",
             bounds=Meta(ge=0, le=1000),
             example=3,
             unset="the setting PARSER_RETRY_MAX",
-            option=Option("--retries", _HOW, "N"),
+            option=Option("--retries", _POLICY, "N"),
         ),
     ] = 3
     policy: Policy = Policy()
@@ -218,16 +223,16 @@ class JobFields(Struct, frozen=True, kw_only=True, gc=False):
             bounds=NAME,
             example=["first"],
             is_column=False,
-            option=Option("--depends-on", _HOW, "JOB", "Wait until this job has succeeded"),
+            option=Option("--depends-on", _POLICY, "JOB", "Wait until this job has succeeded"),
         ),
     ] = ()
     limit_key: Annotated[
         str | None,
         Field(
-            "Rate limit that it shares with other jobs.",
+            "Key of a rate limit that it shares with other jobs.",
             bounds=TEXT,
             example="host:example.org",
-            option=Option("--limit-key", _HOW, "KEY"),
+            option=Option("--limit-key", _POLICY, "KEY"),
         ),
     ] = None
     account: Annotated[
@@ -244,11 +249,11 @@ class JobFields(Struct, frozen=True, kw_only=True, gc=False):
         Field("Start address. A job without source and target collects it with `web`.", bounds=TEXT),
     ] = None
     tenant_id: Annotated[
-        str | None, Field("Tenant that the items belong to.", bounds=TEXT, option=Option("--tenant", _WHOSE))
+        str | None, Field("Tenant that owns the items.", bounds=TEXT, option=Option("--tenant", _ITEMS))
     ] = None
-    user_id: Annotated[
-        str | None, Field("User that the items belong to.", bounds=TEXT, option=Option("--user", _WHOSE))
-    ] = None
+    user_id: Annotated[str | None, Field("User who owns the items.", bounds=TEXT, option=Option("--user", _ITEMS))] = (
+        None
+    )
     trigger_webhook: Annotated[
         str | None, Field("Path of the webhook that triggers it.", bounds=TEXT, example="/sources/*/crawl")
     ] = None
@@ -268,7 +273,7 @@ class Job(JobFields, frozen=True, kw_only=True, gc=False):
             bounds=NAME,
             example="news",
             unset="derived from source and target",
-            option=Option("--name", help="Name of the job (default: derived from what it collects)."),
+            option=Option("--name", help="Name of the job (default: made from its target)."),
         ),
     ]
     stream: str

@@ -1,21 +1,22 @@
 """From the options of an `add` command to a job that is known to work."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from floodmark.cli.parsing import duration, params_of
+from floodmark.cli.parsing import params_of
 from floodmark.cli.root import Desk
 from floodmark.cli.showing import facts, plain, print_json
 from floodmark.cli.times import due, upcoming
 from floodmark.errors import FloodmarkError, InvalidInput
 from floodmark.model.job import Job, When
+from floodmark.model.job_fields import POLICY_COLUMNS, spec_from
 from floodmark.model.shapes import job_shape
 from floodmark.model.spec import JobSpec
 from floodmark.triggers import zone_of
-from floodmark.triggers.parsing import priority_of, words_of
+from floodmark.triggers.parsing import words_of
 
 from .options import JobOptions
 
@@ -72,26 +73,17 @@ def _spec(
     params: Mapping[str, Any],
     account: str | None,
 ) -> JobSpec:
-    settings, jitter = application.settings, duration(options.jitter) or timedelta()
-    return JobSpec(
-        source=kind,
-        target=target,
-        when=options.when(),
-        name=options.name,
-        stream=options.stream,
-        policy=application.policy(overlap=options.overlap, catch_up=options.catch_up, jitter=jitter),
-        params=params_of(options.param or ()) | {name: value for name, value in params.items() if value is not None},
-        tags=tuple(options.tag or ()),
-        priority=priority_of(options.priority or "normal"),
-        timeout=duration(options.timeout) or settings.scheduler_job_timeout,
-        retry_max=settings.parser_retry_max if options.retries is None else options.retries,
-        limit_key=options.limit_key,
-        account=account,
-        depends_on=tuple(options.depends_on or ()),
-        schedule_enabled=not options.disabled,
-        tenant_id=options.tenant,
-        user_id=options.user,
-    )
+    settings, given = application.settings, {name: value for name, value in params.items() if value is not None}
+    columns = {
+        "timeout_seconds": settings.scheduler_job_timeout,
+        "retry_max": settings.parser_retry_max,
+        **options.columns(),
+        "source": kind,
+        "target": target,
+        "params": params_of(options.param or ()) | given,
+        "account": account,
+    }
+    return spec_from(columns, when=options.when(), policy=settings.default_policy())
 
 
 async def _added(office: "Office", spec: JobSpec, options: JobOptions, when: When | None) -> Job:
@@ -100,14 +92,8 @@ async def _added(office: "Office", spec: JobSpec, options: JobOptions, when: Whe
 
     if not isinstance(office, RemoteOffice):
         return await office.add_job(spec)
-    said = {
-        "timeout_seconds": options.timeout,
-        "retry_max": options.retries,
-        "overlap": options.overlap,
-        "catch_up": options.catch_up,
-        "schedule_type": when,
-    }
-    unsaid = {"max_instances", "coalesce", "misfire_grace_seconds"} | {name for name, v in said.items() if v is None}
+    said = {*options.columns(), *(["schedule_type"] if when is not None else [])}
+    unsaid = {"timeout_seconds", "retry_max", "schedule_type", *POLICY_COLUMNS} - said
     if "schedule_type" in unsaid:
         unsaid.add("interval_seconds")
     return await office.add_job(spec, unsaid=unsaid)

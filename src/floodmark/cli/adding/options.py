@@ -1,86 +1,95 @@
-"""The options that every job has, whatever it collects."""
+"""The options that every job has, whatever it collects. Those of plain fields follow from the field table."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from datetime import timedelta
+from inspect import Parameter
+from typing import Annotated, Any
 
 import typer
 
+from floodmark.cli.grouping import Options
 from floodmark.cli.root import AppOption, AsJson
-from floodmark.model.job import CatchUp, Overlap, When
-from floodmark.triggers.parsing import when_of
+from floodmark.model.durations import parse_every
+from floodmark.model.job import Priority, When
+from floodmark.model.job_fields import SETTABLE, JobField
+from floodmark.triggers.parsing import priority_of, when_of
 
-_WHEN, _HOW, _WHOSE = "Schedule", "Policy", "Items"
+_SCHEDULE, _POLICY = "Schedule", "Policy"
+# How people type what the command line has no type for.
+_PARSERS: Mapping[Any, Callable[[str], Any]] = {timedelta: parse_every, Priority: priority_of}
+
+OPTION_FIELDS = tuple(field for field in SETTABLE if field.declared.option is not None)
+
+
+def _parameter(field: JobField) -> Parameter:
+    """Return the option that sets a field; None is what was not given."""
+    option = field.declared.option
+    assert option is not None
+    kind: Any = str if field.kind in _PARSERS else list[str] if field.kind is tuple else field.kind
+    words = option.help or field.declared.description
+    info = typer.Option(
+        option.name,
+        metavar=option.metavar,
+        help=f"{words.removesuffix('.')}; can be repeated." if field.kind is tuple else words,
+        rich_help_panel=option.panel,
+    )
+    return Parameter(field.attribute, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info])
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobOptions:
     """What can be said of any job; None is what was not said."""
 
-    name: Annotated[str | None, typer.Option(help="Name of the job (default: made from its target).")] = None
     every: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Interval, as in 90s, 15m, 1h30m, 2d.", rich_help_panel=_WHEN)
+        str | None, typer.Option(metavar="TIME", help="Interval, as in 90s, 15m, 1h30m, 2d.", rich_help_panel=_SCHEDULE)
     ] = None
     cron: Annotated[
         str | None,
-        typer.Option(metavar="EXPR", help="Cron expression, as in '*/15 8-18 * * MON-FRI'.", rich_help_panel=_WHEN),
+        typer.Option(metavar="EXPR", help="Cron expression, as in '*/15 8-18 * * MON-FRI'.", rich_help_panel=_SCHEDULE),
     ] = None
     hourly: Annotated[
-        str | None, typer.Option(metavar="MM", help="Minute of each hour, as in 15.", rich_help_panel=_WHEN)
+        str | None, typer.Option(metavar="MM", help="Minute of each hour, as in 15.", rich_help_panel=_SCHEDULE)
     ] = None
     daily: Annotated[
-        str | None, typer.Option(metavar="HH:MM", help="Time of each day, as in 02:00.", rich_help_panel=_WHEN)
+        str | None, typer.Option(metavar="HH:MM", help="Time of each day, as in 02:00.", rich_help_panel=_SCHEDULE)
     ] = None
     weekly: Annotated[
         str | None,
         typer.Option(
-            metavar="'DAY HH:MM'", help="Day and time of each week, as in 'monday 02:00'.", rich_help_panel=_WHEN
+            metavar="'DAY HH:MM'", help="Day and time of each week, as in 'monday 02:00'.", rich_help_panel=_SCHEDULE
         ),
     ] = None
     monthly: Annotated[
         str | None,
-        typer.Option(metavar="'D HH:MM'", help="Day and time of each month, as in '1 02:00'.", rich_help_panel=_WHEN),
+        typer.Option(
+            metavar="'D HH:MM'", help="Day and time of each month, as in '1 02:00'.", rich_help_panel=_SCHEDULE
+        ),
     ] = None
-    once: Annotated[bool, typer.Option("--once", help="Run once, now.", rich_help_panel=_WHEN)] = False
+    once: Annotated[bool, typer.Option("--once", help="Run once, now.", rich_help_panel=_SCHEDULE)] = False
     tz: Annotated[
         str | None,
-        typer.Option(metavar="ZONE", help="Time zone, as in Europe/Berlin (default: UTC).", rich_help_panel=_WHEN),
-    ] = None
-    jitter: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Delay each run by a random time up to this.", rich_help_panel=_WHEN),
+        typer.Option(metavar="ZONE", help="Time zone, as in Europe/Berlin (default: UTC).", rich_help_panel=_SCHEDULE),
     ] = None
     disabled: Annotated[
-        bool, typer.Option("--disabled", help="Create it with its schedule disabled.", rich_help_panel=_WHEN)
+        bool, typer.Option("--disabled", help="Create it with its schedule disabled.", rich_help_panel=_SCHEDULE)
     ] = False
-    priority: Annotated[str | None, typer.Option(help="high, normal or low (normal).", rich_help_panel=_HOW)] = None
-    timeout: Annotated[str | None, typer.Option(metavar="TIME", help="Time-out of a run.", rich_help_panel=_HOW)] = None
-    retries: Annotated[
-        int | None, typer.Option(metavar="N", help="Number of retries of a failed run.", rich_help_panel=_HOW)
-    ] = None
-    overlap: Annotated[
-        Overlap | None, typer.Option(help="What to do if the last run is unfinished.", rich_help_panel=_HOW)
-    ] = None
-    catch_up: Annotated[CatchUp | None, typer.Option(help="Which missed runs to run.", rich_help_panel=_HOW)] = None
-    depends_on: Annotated[
-        list[str] | None,
-        typer.Option(metavar="JOB", help="Wait until this job has succeeded; can be repeated.", rich_help_panel=_HOW),
-    ] = None
     param: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Parameter of the source; can be repeated.", rich_help_panel=_HOW),
+        typer.Option(metavar="NAME=VALUE", help="Parameter of the source; can be repeated.", rich_help_panel=_POLICY),
     ] = None
-    limit_key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Key of a rate limit that it shares with other jobs.", rich_help_panel=_HOW),
-    ] = None
-    stream: Annotated[
-        str | None, typer.Option(help="Stream of its items (default: KIND:TARGET).", rich_help_panel=_WHOSE)
-    ] = None
-    tag: Annotated[list[str] | None, typer.Option(help="Tag; can be repeated.", rich_help_panel=_WHOSE)] = None
-    tenant: Annotated[str | None, typer.Option(help="Tenant that owns the items.", rich_help_panel=_WHOSE)] = None
-    user: Annotated[str | None, typer.Option(help="User who owns the items.", rich_help_panel=_WHOSE)] = None
+    fields: Annotated[Mapping[str, Any], Options({field.name: _parameter(field) for field in OPTION_FIELDS})]
     app: AppOption = None
     as_json: AsJson = False
+
+    def columns(self) -> dict[str, Any]:
+        """Return the plain fields that were given, by their columns."""
+        given: dict[str, Any] = {"schedule_enabled": False} if self.disabled else {}
+        for field in OPTION_FIELDS:
+            value = self.fields[field.attribute]
+            if value is not None:
+                given[field.name] = _PARSERS[field.kind](value) if field.kind in _PARSERS else value
+        return given
 
     @property
     def says_when(self) -> bool:
