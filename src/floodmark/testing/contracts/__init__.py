@@ -1,6 +1,6 @@
-"""What the ports promise, as tests. Subclass a contract in your own tests and run it on your adapter.
+"""The guarantees of the ports, as tests. Subclass a contract in your own tests and run it on your adapter.
 
-They need pytest with pytest-asyncio in its `auto` mode; the sink's also needs hypothesis.
+They need pytest with pytest-asyncio in `auto` mode; the contract of sinks also needs hypothesis.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""What every event sink promises."""
+"""The guarantees of every event sink."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -27,9 +27,9 @@ Delivered = Callable[[], Awaitable[Sequence[str]]]
 
 
 class EventSinkContract:
-    """What every event sink promises. Subclass it and provide `sink` and `delivered`.
+    """The guarantees of every event sink. Subclass it and provide `sink` and `delivered`.
 
-    `parts` is an installation on SQLite; replace it for a sink that needs another. A sink that takes only some events
+    `parts` is an installation on SQLite; replace it for a sink that needs another. A sink that accepts only some events
     replaces `stream` and `an_item`.
     """
 
@@ -41,7 +41,7 @@ class EventSinkContract:
 
     @pytest.fixture
     async def parts(self, tmp_path: Path) -> AsyncIterator[Resources]:
-        """One process."""
+        """The resources of one process."""
         settings = Settings(database_url=f"sqlite:///{tmp_path}/floodmark.db", floodmark_home=tmp_path)
         async with open_resources(settings) as parts:
             yield parts
@@ -54,7 +54,7 @@ class EventSinkContract:
         return leader
 
     async def collect(self, parts: Resources, *numbers: int) -> None:
-        """Keep these items, and number their events."""
+        """Store these items and number their events."""
         lease = await given_lease(parts, ttl=4 * TTL)
         await parts.keeping.keep(lease, Batch([self.an_item(number) for number in numbers], stream=self.stream))
         await settle(parts, lease, Done())
@@ -66,7 +66,7 @@ class EventSinkContract:
     async def test_events_arrive_in_order(
         self, parts: Resources, leader: Leader, sink: EventSink, delivered: Delivered
     ) -> None:
-        """Those of one stream, each at least once."""
+        """The events of one stream arrive in order, each at least once."""
         await self.collect(parts, *range(1, 21))
         await deliver(parts, leader, sink)
         assert each_once(await delivered()) == [self.an_item(number).key for number in range(1, 21)]
@@ -74,7 +74,7 @@ class EventSinkContract:
     async def test_delivery_goes_on_from_the_stored_position(
         self, parts: Resources, leader: Leader, sink: EventSink, delivered: Delivered
     ) -> None:
-        """By another leader, who has nothing but the database."""
+        """Another leader continues with nothing but the database."""
         await self.collect(parts, 1, 2)
         await deliver(parts, leader, sink)
         before = len(await delivered())
@@ -88,7 +88,7 @@ class EventSinkContract:
     async def test_events_that_failed_are_delivered_again(
         self, parts: Resources, leader: Leader, sink: EventSink, delivered: Delivered
     ) -> None:
-        """Nothing is skipped, and what comes later does not overtake them."""
+        """No event is skipped, and later events do not overtake it."""
         await deliver(parts, leader, sink)
         await self.collect(parts, 1, 2)
         with pytest.raises(Transient):
@@ -100,7 +100,7 @@ class EventSinkContract:
     async def test_events_may_be_delivered_twice(
         self, parts: Resources, leader: Leader, sink: EventSink, delivered: Delivered
     ) -> None:
-        """After a crash the last events come again: the sink takes them."""
+        """After a crash the last events are sent again, and the sink accepts them."""
         await self.collect(parts, 1, 2)
         events = await EventLog(parts.database, parts.clock).after(0)
         async with AsyncExitStack() as stack:
@@ -112,27 +112,27 @@ class EventSinkContract:
     async def test_only_the_leader_delivers(
         self, parts: Resources, leader: Leader, sink: EventSink, delivered: Delivered
     ) -> None:
-        """A process that lost the lead sends nothing."""
+        """A process that is no longer the leader sends nothing."""
         await self.collect(parts, 1)
         await leader.resign()
         await deliver(parts, leader, sink)
         assert list(await delivered()) == []
 
     async def test_the_place_has_no_secret(self, sink: EventSink) -> None:
-        """It is stored and shown as it is."""
+        """The place is stored and shown without masking."""
         assert sink.place
         assert "@" not in sink.place.partition("://")[2].partition("/")[0]
 
 
 class Recording:
-    """A sink that remembers what it was sent, and fails if told to."""
+    """A sink that records events, and fails on request."""
 
     def __init__(self, sink: EventSink, *, fails: bool = False) -> None:
         self._sink, self._fails = sink, fails
         self.place, self.sent = sink.place, list[Event]()
 
     async def send(self, events: Sequence[Event]) -> int | None:
-        """Send on."""
+        """Record the events and forward them."""
         if self._fails:
             raise Transient("the other side cannot be reached")
         self.sent += events
@@ -148,7 +148,7 @@ async def enter(sink: EventSink, stack: AsyncExitStack) -> None:
 
 
 async def deliver(parts: Resources, leader: Leader, sink: EventSink) -> None:
-    """Deliver everything that waits, as the leader does."""
+    """Deliver all waiting events, as the leader does."""
     log, fleet = EventLog(parts.database, parts.clock), Fleet(parts.database, parts.clock)
     delivery = Delivery("contract", sink, log, fleet, leader)
     try:

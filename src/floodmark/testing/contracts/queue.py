@@ -1,4 +1,4 @@
-"""What every queue promises."""
+"""The guarantees of every queue."""
 
 import asyncio
 import time
@@ -46,28 +46,28 @@ MINUTE = timedelta(minutes=1)
 
 
 class QueueContract:
-    """What every queue promises. Subclass it and provide `opened`, which opens parts with your queue in them."""
+    """The guarantees of every queue. Subclass it and provide `opened`, which opens parts with your queue."""
 
     @pytest.fixture
     async def parts(self, opened: Opened) -> AsyncIterator[Resources]:
-        """One process."""
+        """The resources of one process."""
         async with opened() as parts:
             yield parts
 
     @pytest.fixture
     async def other(self, opened: Opened) -> AsyncIterator[Resources]:
-        """Another process on the same stores."""
+        """The resources of another process on the same stores."""
         async with opened() as parts:
             yield parts
 
     # Handing out
 
     async def test_nothing_waiting_is_an_empty_list(self, parts: Resources) -> None:
-        """Not an error, and not None."""
+        """An empty queue returns an empty list, not an error or None."""
         assert await take(parts) == []
 
     async def test_each_execution_is_handed_out_once(self, parts: Resources) -> None:
-        """And with everything that is needed to run it."""
+        """The lease contains everything that is needed to run the execution."""
         ids = await given_queued(parts, 3, params={"depth": 2}, timeout_seconds=5)
 
         leases = await take(parts, worker="me")
@@ -82,7 +82,7 @@ class QueueContract:
         assert row["lease_until"] - row["started_at"] == pytest.approx(TTL, abs=timedelta(seconds=1))
 
     async def test_putting_twice_changes_nothing(self, parts: Resources) -> None:
-        """The requeuer puts everything again and again."""
+        """The requeuer puts executions repeatedly."""
         await given_queued(parts, 2)
         await requeue(parts)
         await requeue(parts)
@@ -92,7 +92,7 @@ class QueueContract:
         assert await take(parts) == []
 
     async def test_putting_what_is_running_changes_nothing(self, parts: Resources) -> None:
-        """A put may be late, and is then about something that is in hands already."""
+        """A late put may name an execution that is already leased."""
         await given_queued(parts)
         late = await requeue(parts)
         [lease] = await take(parts)
@@ -104,12 +104,12 @@ class QueueContract:
         assert await state_of(parts, lease) is State.DONE
 
     async def test_putting_nothing_is_fine(self, parts: Resources) -> None:
-        """Most steps of most loops find nothing."""
+        """Most steps of most services find nothing to do."""
         await parts.queue.put([])
         assert await take(parts) == []
 
     async def test_no_more_than_the_limit_is_handed_out(self, parts: Resources) -> None:
-        """The worker knows how much room it has; priorities do not add up to more."""
+        """The worker knows its free slots; several priorities together do not exceed the limit."""
         for priority in Priority:
             await given_queued(parts, 4, priority=priority)
 
@@ -117,7 +117,7 @@ class QueueContract:
 
     @pytest.mark.spec("V2")
     async def test_the_most_urgent_goes_first(self, parts: Resources) -> None:
-        """Whatever the order in which they came."""
+        """The order of puts does not matter."""
         [low] = await given_queued(parts, priority=LOW)
         [normal] = await given_queued(parts, priority=NORMAL)
         [high] = await given_queued(parts, priority=HIGH)
@@ -126,7 +126,7 @@ class QueueContract:
 
     @pytest.mark.spec("V2")
     async def test_a_batch_is_in_order_of_urgency(self, parts: Resources) -> None:
-        """A worker starts what it holds from the front."""
+        """A worker starts the first lease of a batch first."""
         for priority in (LOW, NORMAL, HIGH):
             await given_queued(parts, priority=priority)
 
@@ -134,14 +134,14 @@ class QueueContract:
 
     @pytest.mark.spec("V2")
     async def test_equally_urgent_ones_go_in_the_order_they_came(self, parts: Resources) -> None:
-        """First come, first served."""
+        """Equal priorities are first come, first served."""
         ids = [(await given_queued(parts))[0] for _ in range(4)]
 
         assert [(await take(parts, 1))[0].execution_id for _ in range(4)] == ids
 
     @pytest.mark.spec("V2")
     async def test_low_is_not_starved(self, opened: Opened) -> None:
-        """What has waited for two steps of patience goes before what is urgent but new."""
+        """An execution that has waited for two steps of patience goes before a new one with high priority."""
         async with opened(queue_patience=timedelta(milliseconds=20)) as parts:
             [low] = await given_queued(parts, priority=LOW)
             came = time.monotonic()
@@ -154,7 +154,7 @@ class QueueContract:
 
     @pytest.mark.spec("V2", "G6")
     async def test_depth_counts_what_waits_by_priority(self, parts: Resources) -> None:
-        """What is in hands does not wait any more."""
+        """Leased executions do not count."""
         assert await parts.queue.depth() == {HIGH: 0, NORMAL: 0, LOW: 0}
         await given_queued(parts, 2, priority=HIGH)
         await given_queued(parts, 3, priority=LOW)
@@ -168,7 +168,7 @@ class QueueContract:
 
     @pytest.mark.spec("E1", "G1")
     async def test_workers_that_ask_at_once_never_share(self, parts: Resources, other: Resources) -> None:
-        """Two processes, several requests each at the same moment: each execution goes to one of them."""
+        """Two processes make several requests at once: each execution goes to one of them."""
         ids = await given_queued(parts, 40)
         requests = [take(p, 4, worker=f"w{n}") for n in range(6) for p in (parts, other)]
 
@@ -178,7 +178,7 @@ class QueueContract:
         assert Counter(lease.execution_id for lease in leases) == Counter(ids)
 
     async def test_waiting_ends_as_soon_as_something_is_put(self, parts: Resources) -> None:
-        """Not after the full wait, and not at the next look."""
+        """The wait does not last until its time-out or the next poll."""
         waiting = asyncio.create_task(
             parts.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=3)), name="waiting"
         )
@@ -192,7 +192,7 @@ class QueueContract:
         assert time.monotonic() - put_at < 0.9
 
     async def test_what_another_process_puts_is_handed_out(self, parts: Resources, other: Resources) -> None:
-        """The scheduler and the worker need not share a process."""
+        """The scheduler and the worker may be different processes."""
         waiting = asyncio.create_task(
             parts.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=3)), name="waiting"
         )
@@ -203,7 +203,7 @@ class QueueContract:
         assert [lease.execution_id for lease in leases] == [execution_id]
 
     async def test_waiting_ends_without_anything(self, parts: Resources) -> None:
-        """After about the time that was asked for."""
+        """The wait ends after about the requested time."""
         began = time.monotonic()
         assert await parts.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(milliseconds=30)) == []
         assert time.monotonic() - began < 2
@@ -212,7 +212,7 @@ class QueueContract:
 
     @pytest.mark.spec("E1", "G3")
     async def test_a_lost_lease_cannot_settle(self, parts: Resources, other: Resources) -> None:
-        """A worker that went silent may wake up, but its word no longer counts."""
+        """A worker that stopped responding may continue, but its outcome no longer counts."""
         first = await given_lease(parts, worker="a")
         await expire(parts, first)
         assert len(await rescue(other)) == 1
@@ -225,7 +225,7 @@ class QueueContract:
         assert (await execution_of(parts, first))["items_new"] == 5
 
     async def test_an_outcome_counts_once(self, parts: Resources) -> None:
-        """Settling again, because the answer was lost, changes nothing."""
+        """A second settlement, after a lost response, changes nothing."""
         lease = await given_lease(parts)
 
         assert await settle(parts, lease, Done(kept=Kept(new=3)))
@@ -234,7 +234,7 @@ class QueueContract:
         assert (row["state"], row["items_new"], row["error_message"]) == ("done", 3, None)
 
     async def test_many_are_settled_at_once(self, parts: Resources, other: Resources) -> None:
-        """Each with its own answer, in the order they were given."""
+        """Each settlement has its own result, in the given order."""
         await given_queued(parts, 4)
         leases = await take(parts)
         await expire(parts, leases[1])
@@ -250,7 +250,7 @@ class QueueContract:
 
     @pytest.mark.spec("E1")
     async def test_a_long_run_keeps_its_lease(self, parts: Resources, other: Resources) -> None:
-        """However much longer it takes than the lease is: the heartbeat renews it."""
+        """The heartbeat renews the lease of a run that takes longer than the lease."""
         lease = await given_lease(parts, ttl=timedelta(microseconds=1))
 
         extended = await parts.queue.extend([lease], ttl=TTL)
@@ -262,7 +262,7 @@ class QueueContract:
 
     @pytest.mark.spec("E1")
     async def test_a_heartbeat_tells_which_leases_are_lost(self, parts: Resources, other: Resources) -> None:
-        """So that the work on them can be ended."""
+        """The worker can then stop these executions."""
         await given_queued(parts, 3)
         kept, silent, ended = await take(parts)
         await expire(parts, silent)
@@ -276,7 +276,7 @@ class QueueContract:
 
     @pytest.mark.spec("E1")
     async def test_a_late_heartbeat_does_not_lock_the_target_again(self, parts: Resources, other: Resources) -> None:
-        """Neither of what has ended meanwhile nor of what was taken back."""
+        """This holds for ended and for rescued executions."""
         ended, silent = await given_lease(parts), await given_lease(parts)
         await settle(parts, ended, Done())
         await expire(parts, silent)
@@ -290,7 +290,7 @@ class QueueContract:
 
     @pytest.mark.spec("V8")
     async def test_a_heartbeat_tells_what_is_to_be_cancelled(self, parts: Resources) -> None:
-        """By a person, by a replacement, or because the job is gone."""
+        """A person, a replacement or the deletion of the job may cancel an execution."""
         await given_queued(parts, 3)
         kept, unwanted, orphaned = await take(parts)
         await change_executions(parts, [unwanted.execution_id], cancel_requested="cancelled by operator")
@@ -307,7 +307,7 @@ class QueueContract:
     async def test_what_was_rescued_can_be_settled_only_by_its_new_holder(
         self, parts: Resources, other: Resources
     ) -> None:
-        """Also while nobody has taken it yet."""
+        """This also holds while no worker has leased it again."""
         lease = await given_lease(parts)
         await expire(parts, lease)
         await rescue(other)
@@ -320,7 +320,7 @@ class QueueContract:
 
     @pytest.mark.spec("E5", "T3")
     async def test_done_ends_it(self, parts: Resources) -> None:
-        """With what it kept and how long it took; its job knows of the success."""
+        """The execution has its counts and its duration; the job records the success."""
         lease = await given_lease(parts)
 
         assert await settle(parts, lease, Done(kept=Kept(3, 2, 1), result={"pages": 4}), duration=2.5)
@@ -340,7 +340,7 @@ class QueueContract:
 
     @pytest.mark.spec("T3")
     async def test_done_without_items_was_a_check_and_no_more(self, parts: Resources) -> None:
-        """`last_parsed_at` moves only when something was collected."""
+        """`last_parsed_at` moves only when items were collected."""
         lease = await given_lease(parts)
         await settle(parts, lease, Done(kept=Kept(known=7)))
 
@@ -350,7 +350,7 @@ class QueueContract:
 
     @pytest.mark.spec("T4", "E5")
     async def test_a_retry_waits_and_costs_an_attempt(self, parts: Resources) -> None:
-        """The error is shown, and every attempt is remembered."""
+        """The error is shown, and every attempt is recorded."""
         lease = await given_lease(parts)
 
         assert await settle(parts, lease, Retry(after=MINUTE, error="no route", details={"type": "OSError"}))
@@ -374,7 +374,7 @@ class QueueContract:
 
     @pytest.mark.spec("G5", "T4")
     async def test_a_snooze_waits_and_costs_none(self, parts: Resources) -> None:
-        """The source named its price; that was no failure."""
+        """A rate limit is not a failure."""
         lease = await given_lease(parts)
 
         assert await settle(parts, lease, Snooze(after=MINUTE, reason="flood wait", kept=Kept(new=2)))
@@ -388,7 +388,7 @@ class QueueContract:
         assert again.attempt == 1
 
     async def test_counts_of_all_attempts_add_up(self, parts: Resources) -> None:
-        """A run that was put off half-way has collected, reported and taken the sum of its parts."""
+        """Counts, notes and durations of an interrupted run are the sum of its parts."""
         lease = await given_lease(parts)
         told = {"notes": ["half of it"]}
         await settle(parts, lease, Snooze(after=AT_ONCE, reason="wait", kept=Kept(2, 1, 0), result=told), duration=1.5)
@@ -403,7 +403,7 @@ class QueueContract:
 
     @pytest.mark.spec("G5")
     async def test_a_limit_holds_for_everything_under_its_key(self, parts: Resources, other: Resources) -> None:
-        """Others with the same limit are put off when they come to the front, without being tried."""
+        """Other executions with the same limit key are put off before they start."""
         lease = await given_lease(parts, limit_key="account:1")
         [same] = await given_queued(parts, limit_key="account:1")
         [free] = await given_queued(parts, limit_key="account:2")
@@ -420,7 +420,7 @@ class QueueContract:
 
     @pytest.mark.spec("G5")
     async def test_a_limit_is_only_ever_made_longer(self, parts: Resources) -> None:
-        """A second, shorter word does not undo the first."""
+        """A later, shorter limit does not replace the first."""
         for after in (MINUTE * 10, MINUTE):
             lease = await given_lease(parts)
             await settle(parts, lease, Snooze(after=after, reason=f"{after}", key="k"))
@@ -431,7 +431,7 @@ class QueueContract:
 
     @pytest.mark.spec("G5")
     async def test_a_limit_counts_even_if_the_lease_was_lost(self, parts: Resources, other: Resources) -> None:
-        """Whoever was told to wait: it holds."""
+        """A rate limit applies even if its worker was replaced."""
         lease = await given_lease(parts)
         await expire(parts, lease)
         await rescue(other)
@@ -441,7 +441,7 @@ class QueueContract:
 
     @pytest.mark.spec("T13")
     async def test_dead_is_for_good(self, parts: Resources) -> None:
-        """It stays in the history with its error; the job goes on."""
+        """The execution stays in the history with its error; the job continues."""
         lease = await given_lease(parts)
 
         assert await settle(parts, lease, Dead(error="no such page", kept=Kept(new=1)))
@@ -454,7 +454,7 @@ class QueueContract:
 
     @pytest.mark.spec("T13")
     async def test_dead_can_pause_its_job(self, parts: Resources) -> None:
-        """A target that is gone is not asked again until someone has looked."""
+        """A target that no longer exists is not requested again until a person has resumed the job."""
         lease = await given_lease(parts)
         await settle(parts, lease, Dead(error="channel deleted", pause=True))
 
@@ -463,7 +463,7 @@ class QueueContract:
 
     @pytest.mark.spec("T13")
     async def test_dead_can_pause_its_job_after_some_in_a_row(self, parts: Resources) -> None:
-        """Runs that end well in between begin the count again."""
+        """A successful run in between resets the count."""
         job_id = await given_job(parts)
         refused, paused = Dead(error="refused", pause=True, in_a_row=3), []
         for outcome in (refused, refused, Done(), refused, refused, refused):
@@ -474,7 +474,7 @@ class QueueContract:
         assert paused == [False, False, False, False, False, True]
 
     async def test_a_lost_lease_pauses_nothing(self, parts: Resources, other: Resources) -> None:
-        """Its word no longer counts, here too."""
+        """The outcome of a replaced worker does not count here either."""
         lease = await given_lease(parts)
         await expire(parts, lease)
         await rescue(other)
@@ -484,7 +484,7 @@ class QueueContract:
 
     @pytest.mark.spec("V8")
     async def test_cancelled_ends_it(self, parts: Resources) -> None:
-        """What was kept until then counts."""
+        """Items that were stored before count."""
         lease = await given_lease(parts)
         assert await settle(parts, lease, Cancelled(reason="cancelled by operator", kept=Kept(new=4)))
 
@@ -495,7 +495,7 @@ class QueueContract:
 
     @pytest.mark.spec("G7")
     async def test_released_can_be_taken_by_another_at_once(self, parts: Resources, other: Resources) -> None:
-        """And has cost no attempt."""
+        """A release costs no attempt."""
         lease = await given_lease(parts, worker="a")
 
         assert await settle(parts, lease, Released(kept=Kept(new=1)))
@@ -505,7 +505,7 @@ class QueueContract:
         assert (await execution_of(parts, lease))["items_new"] == 1
 
     async def test_an_error_text_of_any_kind_can_be_written(self, parts: Resources) -> None:
-        """Sources raise what they read: NUL bytes and broken surrogates included. None of it may block the others."""
+        """Errors may contain NUL bytes and lone surrogates of the source. They must not block other settlements."""
         nasty = "bad \x00 byte \ud800 and \U0001f4a5 \u202e"
         await given_queued(parts, 3)
         first, second, third = await take(parts)
@@ -550,7 +550,7 @@ class QueueContract:
 
     @pytest.mark.spec("E1", "G3")
     async def test_two_executions_of_one_stream_are_never_leased_at_once(self, parts: Resources) -> None:
-        """Whether they belong to one job or to two; the second waits until the first has ended."""
+        """The second waits until the first has ended, for executions of one job or of two."""
         ids = await given_queued(parts, 2, stream="shared")
 
         [lease] = await take(parts)
@@ -566,7 +566,7 @@ class QueueContract:
 
     @pytest.mark.spec("E1", "G3")
     async def test_a_stream_has_one_holder_whoever_asks(self, parts: Resources, other: Resources) -> None:
-        """Several processes at the same moment, several executions of the same target."""
+        """Several processes ask at once for several executions of the same target."""
         await given_queued(parts, 12, stream="shared")
         requests = [take(p, 1, worker=f"w{n}") for n in range(6) for p in (parts, other)]
 
@@ -575,7 +575,7 @@ class QueueContract:
         assert len(leases) == 1
 
     async def test_a_lease_carries_the_watermark(self, parts: Resources) -> None:
-        """Where the one before it has left it."""
+        """The watermark is the one that the previous execution stored."""
         job_id = await given_job(parts)
         await given_executions(parts, [job_id])
         [first] = await take(parts)
@@ -591,7 +591,7 @@ class QueueContract:
 
     @pytest.mark.spec("V8")
     async def test_the_execution_of_a_paused_job_is_parked(self, parts: Resources) -> None:
-        """It goes on when the job does; one that a person asked for runs all the same."""
+        """It continues when the job is resumed; a manual run starts in spite of the pause."""
         job_id, forced = await given_job(parts), await given_job(parts)
         [parked] = await given_executions(parts, [job_id])
         [manual] = await given_executions(parts, [forced], trigger="manual")
@@ -607,7 +607,7 @@ class QueueContract:
 
     @pytest.mark.spec("V8")
     async def test_the_execution_of_a_deleted_job_is_cancelled(self, parts: Resources) -> None:
-        """There is nothing left to run."""
+        """There is no job to run."""
         job_id = await given_job(parts)
         [execution_id] = await given_executions(parts, [job_id])
         await _delete_job(parts, job_id)
@@ -618,7 +618,7 @@ class QueueContract:
         assert row["completed_at"] is not None
 
     async def test_what_cannot_start_does_not_hold_up_the_rest(self, parts: Resources) -> None:
-        """It is parked, so it is out of the way the second time."""
+        """It is parked, so the next request does not see it."""
         for _ in range(3):
             await given_queued(parts, 2, stream="shared", priority=HIGH)
         [free] = await given_queued(parts, priority=LOW)
@@ -632,14 +632,14 @@ class QueueContract:
 
     @pytest.mark.spec("G2")
     async def test_a_put_that_never_happened_is_made_up_for(self, parts: Resources) -> None:
-        """The scheduler may die between writing an execution down and putting it on the queue."""
+        """The scheduler may die between storing an execution and putting it on the queue."""
         ids = await given_queued(parts, 3, put=False)
 
         assert {queued.execution_id for queued in await requeue(parts)} == set(ids)
         assert {lease.execution_id for lease in await take(parts)} == set(ids)
 
     async def test_what_is_settled_stays_settled(self, parts: Resources) -> None:
-        """A late put, as of a requeuer that read its page a moment ago, brings nothing back."""
+        """A late put of the requeuer does not make a settled execution available again."""
         await given_queued(parts)
         late = await requeue(parts)
         [lease] = await take(parts)
@@ -653,7 +653,7 @@ class QueueContract:
 
     @pytest.mark.spec("G7")
     async def test_a_worker_can_leave(self, parts: Resources, other: Resources) -> None:
-        """What it still holds is taken back when its lease ends."""
+        """Its remaining executions are rescued when their leases end."""
         lease = await given_lease(parts, worker="a")
         await parts.queue.leave("a")
         await parts.queue.leave("never came")
@@ -665,7 +665,7 @@ class QueueContract:
         assert again.execution_id == lease.execution_id
 
     async def _woken(self, parts: Resources, execution_id: str) -> Lease:
-        """Let the time of a waiting execution come, wake it, and lease it."""
+        """Make a waiting execution due, wake it, and lease it."""
         if (await execution_of(parts, execution_id))["hold"] is None:
             await change_executions(parts, [execution_id], not_before=LONG_AGO)
         woken = await parts.upkeep.wake(limit=10)

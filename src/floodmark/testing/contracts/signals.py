@@ -1,4 +1,4 @@
-"""What signals promise."""
+"""The guarantees of signals."""
 
 import asyncio
 import time
@@ -12,13 +12,13 @@ SOON, LATER = timedelta(milliseconds=20), timedelta(seconds=5)
 
 
 class SignalsContract:
-    """What every kind of signal promises. Subclass it and provide `signals` and `tell`.
+    """The guarantees of every kind of signal. Subclass it and provide `signals` and `tell`.
 
-    `signals` has been started; `tell` is what another process does to be heard under a topic.
+    `signals` has been started; `tell` sends a signal for a topic from another process.
     """
 
     async def test_a_bell_rings_when_told(self, signals: Signals) -> None:
-        """Within the process it is immediate."""
+        """Within a process a signal arrives at once."""
         bell = await quiet(signals.bell(Topic.QUEUE))
         waiting = asyncio.create_task(bell.wait(LATER), name="waiting")
         await signals.notify(Topic.QUEUE)
@@ -26,7 +26,7 @@ class SignalsContract:
         assert await waiting
 
     async def test_a_bell_rings_when_another_process_tells(self, signals: Signals, tell: Tell) -> None:
-        """That is what signals are for."""
+        """A signal of another process arrives."""
         bell = await quiet(signals.bell(Topic.QUEUE))
         waiting = asyncio.create_task(bell.wait(LATER), name="waiting")
         await tell(Topic.QUEUE)
@@ -34,7 +34,7 @@ class SignalsContract:
         assert await waiting
 
     async def test_a_signal_before_the_wait_is_remembered(self, signals: Signals) -> None:
-        """Otherwise it could fall between looking and waiting."""
+        """A signal between a check and the wait must not be lost."""
         bell = await quiet(signals.bell(Topic.JOBS))
         await signals.notify(Topic.JOBS)
         await signals.notify(Topic.JOBS)
@@ -42,7 +42,7 @@ class SignalsContract:
         assert await bell.wait(SOON)
 
     async def test_a_bell_rings_once_for_many_signals(self, signals: Signals, tell: Tell) -> None:
-        """Looking once is enough for all of them."""
+        """One check is enough for all of them."""
         bell = await quiet(signals.bell(Topic.JOBS))
         for _ in range(5):
             await signals.notify(Topic.JOBS)
@@ -52,7 +52,7 @@ class SignalsContract:
         assert not await bell.wait(SOON)
 
     async def test_waiting_ends_without_a_signal(self, signals: Signals) -> None:
-        """And says so."""
+        """The result says that there was no signal."""
         bell = await quiet(signals.bell(Topic.QUEUE))
         began = time.monotonic()
 
@@ -60,7 +60,7 @@ class SignalsContract:
         assert time.monotonic() - began >= SOON.total_seconds() * 0.9
 
     async def test_all_who_wait_are_woken(self, signals: Signals, tell: Tell) -> None:
-        """Each bell on its own, so that nobody takes another's signal."""
+        """Each waiter has its own bell, so that no waiter consumes the signal of another."""
         bells = [await quiet(signals.bell(Topic.CANCEL)) for _ in range(3)]
         waiting = [asyncio.create_task(bell.wait(LATER), name="waiting") for bell in bells]
         await tell(Topic.CANCEL)
@@ -68,7 +68,7 @@ class SignalsContract:
         assert all(await asyncio.gather(*waiting))
 
     async def test_a_topic_wakes_only_those_who_wait_for_it(self, signals: Signals) -> None:
-        """Mostly: a spurious ring does no harm, but a habit of it would cost."""
+        """A rare spurious wake-up is harmless, but frequent ones would cost time."""
         bell = await quiet(signals.bell(Topic.CANCEL))
         await signals.notify(Topic.QUEUE)
 
@@ -76,7 +76,7 @@ class SignalsContract:
 
 
 async def quiet(bell: Bell) -> Bell:
-    """The bell, once it has fallen silent: it may ring at the start, as something may have been missed."""
+    """Return the bell after it has stopped ringing: it may ring at the start, because a signal may have been missed."""
     while await bell.wait(SOON):
         pass
     return bell

@@ -1,4 +1,4 @@
-"""What every sink in a store promises, and the relay that empties its outbox."""
+"""The guarantees of every sink in a store, and of the relay that empties its outbox."""
 
 import asyncio
 import hashlib
@@ -43,30 +43,30 @@ POSTS: st.SearchStrategy[Posts] = st.lists(st.tuples(st.sampled_from("abcd"), st
 
 
 class SinkContract:
-    """What every sink in a store promises. Subclass it and provide `opened`, which opens parts on your store."""
+    """The guarantees of every sink in a store. Subclass it and provide `opened`, which opens parts on your store."""
 
     @pytest.fixture
     async def parts(self, opened: Opened) -> AsyncIterator[Resources]:
-        """One process."""
+        """The resources of one process."""
         async with opened() as parts:
             yield parts
 
     @pytest.fixture
     async def other(self, opened: Opened) -> AsyncIterator[Resources]:
-        """Another process on the same store."""
+        """The resources of another process on the same store."""
         async with opened() as parts:
             yield parts
 
     @pytest.fixture
     def sink(self, parts: Resources) -> SqlSink:
-        """The sink as an executor has it."""
+        """The sink as the executor gets it."""
         return SqlSink(parts.keeping, parts.events)
 
     # Keeping
 
     @pytest.mark.spec("G3", "T7")
     async def test_items_watermark_and_events_are_kept_together(self, parts: Resources, sink: SqlSink) -> None:
-        """With everything a reader needs to know about them."""
+        """They have all the fields that readers need."""
         lease = await given_lease(parts, tenant_id="t1", user_id="u1")
 
         kept = await sink.keep(lease, Batch([Item("1", {"text": "one"}, NOON), Item("2", {"text": "two"})], {"id": 2}))
@@ -87,7 +87,7 @@ class SinkContract:
 
     @pytest.mark.spec("G3", "T7")
     async def test_the_same_batch_again_changes_nothing(self, parts: Resources, sink: SqlSink) -> None:
-        """A repeated collection tells nobody anything."""
+        """A repeated batch makes no events."""
         lease = await given_lease(parts)
         batch = Batch([Item("1", {"b": 1, "a": [2]}), Item("2", "two")], {"id": 2})
         await sink.keep(lease, batch)
@@ -101,7 +101,7 @@ class SinkContract:
 
     @pytest.mark.spec("G3")
     async def test_a_changed_item_is_a_new_revision(self, parts: Resources, sink: SqlSink) -> None:
-        """The old one is archived, and the change is told."""
+        """The old revision is archived, and the change makes an event."""
         lease = await given_lease(parts)
         await sink.keep(lease, Batch([Item("1", {"text": "one"}, NOON), Item("2", {})]))
 
@@ -114,7 +114,7 @@ class SinkContract:
         assert [(row["key"], row["revision"]) for row in await rows_of(parts, outbox)] == [("1", 1), ("2", 1), ("1", 2)]
 
     async def test_a_fingerprint_decides_what_is_a_change(self, parts: Resources, sink: SqlSink) -> None:
-        """A counter that moves all the time is not news."""
+        """A counter that changes all the time makes no revision."""
         lease = await given_lease(parts)
         await sink.keep(lease, Batch([Item("1", {"text": "one", "views": 1}, fingerprint="one")]))
 
@@ -126,7 +126,7 @@ class SinkContract:
         )
 
     async def test_a_tombstone_is_a_change_and_loses_nothing(self, parts: Resources, sink: SqlSink) -> None:
-        """What was kept of it stays; it may come back."""
+        """The stored content stays, and the item may return."""
         lease = await given_lease(parts)
         await sink.keep(lease, Batch([Item("1", {"text": "one"})]))
         gone = Batch([Item("1", {"text": "one"}, deleted=True)])
@@ -139,7 +139,7 @@ class SinkContract:
         assert (item["deleted"], item["revision"]) == (False, 3)
 
     async def test_of_duplicates_in_one_batch_the_last_counts(self, parts: Resources, sink: SqlSink) -> None:
-        """Once."""
+        """The item is stored once."""
         lease = await given_lease(parts)
 
         kept = await sink.keep(lease, Batch([Item("1", "old"), Item("2", "two"), Item("1", "new")], {"id": 2}))
@@ -152,13 +152,13 @@ class SinkContract:
         assert await count_of(parts, outbox) == 2
 
     async def test_an_empty_batch_moves_the_watermark(self, parts: Resources, sink: SqlSink) -> None:
-        """There may be nothing new up to a further point."""
+        """A source may find nothing new up to a later point."""
         lease = await given_lease(parts)
         assert await sink.keep(lease, Batch([], {"id": 7})) == Kept()
         assert (await watermark_of(parts, lease))["value"] == {"id": 7}
 
     async def test_a_batch_without_a_watermark_leaves_it(self, parts: Resources, sink: SqlSink) -> None:
-        """Not every batch ends at a place to go on from."""
+        """Not every batch ends at a point from which a run can continue."""
         lease = await given_lease(parts)
         await sink.keep(lease, Batch([Item("1", 1)], {"id": 1}))
         await sink.keep(lease, Batch([Item("2", 2)]))
@@ -166,7 +166,7 @@ class SinkContract:
 
     @pytest.mark.spec("T3")
     async def test_the_high_water_mark_lasts_until_success(self, parts: Resources, sink: SqlSink) -> None:
-        """It shows how far a run has come that did not end well."""
+        """It shows the progress of an unfinished run."""
         lease = await given_lease(parts)
         await sink.keep(lease, Batch([Item("1", 1, NOON), Item("2", 2, NOON)], {"id": 2}))
         await settle(parts, lease, Snooze(after=AT_ONCE, reason="wait", kept=Kept(new=2)))
@@ -189,7 +189,7 @@ class SinkContract:
 
     @pytest.mark.spec("T7")
     async def test_what_two_targets_share_is_kept_once(self, parts: Resources, sink: SqlSink, other: Resources) -> None:
-        """Items go where the batch says; the watermark and the fence stay those of the target."""
+        """Items go to the stream of the batch; the watermark and the fence remain those of the target."""
         one, two = await given_lease(parts, name="one"), await given_lease(other, name="two")
         shared = Batch([Item("7:1", "a"), Item("7:2", "b")], {"id": 2}, "telegram:7", "t9", "u9")
 
@@ -208,7 +208,7 @@ class SinkContract:
     async def test_two_targets_that_change_one_item_at_once_lose_no_revision(
         self, parts: Resources, other: Resources
     ) -> None:
-        """Whoever comes second either makes the next revision or none: each event has the item it tells of."""
+        """The second writer makes the next revision or none: each event refers to an existing revision."""
         one, two = await given_lease(parts, name="one"), await given_lease(other, name="two")
 
         async def keep(keeper: Resources, lease: Lease, who: str) -> None:
@@ -225,7 +225,7 @@ class SinkContract:
         assert set(told) == kept
 
     async def test_pages_and_blobs_are_kept_with_the_batch(self, parts: Resources, other: Resources) -> None:
-        """What a crawl knows moves on with what it has kept, or not at all."""
+        """The state of a crawl changes together with its items, or not at all."""
         lease, pages = await given_lease(parts, name="site"), Pages(parts.database)
         found = [Page(url=f"https://site.test/{n}", depth=1, place=n) for n in range(3)]
         seen = Page(url="https://site.test/1", crawl=1, status=200, etag='"a"', content_hash="h")
@@ -248,7 +248,7 @@ class SinkContract:
         assert await Blobs(parts.database).read([picture.sha256, "none"]) == {picture.sha256: picture}
 
     async def test_different_streams_can_be_kept_at_once(self, parts: Resources, other: Resources) -> None:
-        """By several processes, without waiting for or hurting each other."""
+        """Several processes can store batches of different streams in parallel."""
         await given_queued(parts, 8)
         leases = await take(parts)
 
@@ -267,7 +267,7 @@ class SinkContract:
 
     @pytest.mark.spec("G3", "E1")
     async def test_a_replaced_worker_changes_nothing(self, parts: Resources, sink: SqlSink, other: Resources) -> None:
-        """Neither items nor watermark nor events, from the moment another has taken over."""
+        """No items, watermark or events are written once another worker has taken over."""
         first = await given_lease(parts)
         await sink.keep(first, Batch([Item("1", "mine")], {"id": 1}))
         await expire(parts, first)
@@ -288,7 +288,7 @@ class SinkContract:
 
     @pytest.mark.spec("G3")
     async def test_a_batch_that_cannot_be_kept_changes_nothing(self, parts: Resources, sink: SqlSink) -> None:
-        """All of it or none of it."""
+        """A batch is stored completely or not at all."""
         lease = await given_lease(parts)
         before = await self._everything(parts)
 
@@ -317,7 +317,7 @@ class SinkContract:
         ],
     )
     async def test_any_text_can_be_kept(self, parts: Resources, sink: SqlSink, text: str, stored: str | None) -> None:
-        """As it is, but for what no database can hold: that is replaced by what shows it."""
+        """Characters that no database can store are replaced by visible ones."""
         lease = await given_lease(parts)
         key, expected = text[:40], text if stored is None else stored
         batch = Batch([Item(key, {"text": text, "list": [text[:9]], text[:20]: 1})], {"value": text[:30]})
@@ -333,7 +333,7 @@ class SinkContract:
         assert (await watermark_of(parts, lease))["value"] == {"value": expected[:30]}
 
     async def test_keys_that_are_stored_alike_are_one(self, parts: Resources, sink: SqlSink) -> None:
-        """Two that differ only in what no database can hold."""
+        """Two keys that differ only in characters that no database can store are one key."""
         lease = await given_lease(parts)
         assert await sink.keep(lease, Batch([Item("a\x00", 1), Item("a␀", 2)])) == Kept(new=1, known=1)
 
@@ -347,7 +347,7 @@ class SinkContract:
         assert event.kind == "item.new"
 
     async def test_a_time_without_a_zone_is_taken_as_utc(self, parts: Resources, sink: SqlSink) -> None:
-        """On every machine alike."""
+        """The time zone of the machine does not matter."""
         lease = await given_lease(parts)
         await sink.keep(lease, Batch([Item("1", 1, NOON.replace(tzinfo=None))]))
         assert (await rows_of(parts, items))[0]["occurred_at"] == NOON
@@ -356,7 +356,7 @@ class SinkContract:
 
     @pytest.mark.spec("G4")
     async def test_events_come_in_the_order_of_the_items(self, parts: Resources, sink: SqlSink) -> None:
-        """Whether they are new or changed, and however their keys sort."""
+        """This holds for new and changed items, and for any order of their keys."""
         lease = await given_lease(parts)
         keys = [str((n * 37) % 101) for n in range(100)]
         await sink.keep(lease, Batch([Item(key, "old") for key in keys[::3]]))
@@ -372,7 +372,9 @@ class SinkContract:
     async def test_whatever_else_is_in_a_batch_each_new_item_is_told_once(
         self, parts: Resources, sink: SqlSink
     ) -> None:
-        """Under its own key, whatever that looks like, and in the order of the batch, however long that is."""
+        """Each new item has one event with its own key, in the order of the batch, for any key and any size of the
+        batch.
+        """
         lease = await given_lease(parts)
         odd = [
             "",
@@ -409,7 +411,7 @@ class SinkContract:
 
     @pytest.mark.spec("G4", "T7")
     async def test_an_event_tells_what_happened(self, parts: Resources, sink: SqlSink) -> None:
-        """Each of its own revision, even if the item has changed since."""
+        """Each event has the content of its own revision, even if the item has changed since."""
         lease = await given_lease(parts)
         await sink.keep(lease, Batch([Item("1", {"v": 1})]))
         await sink.keep(lease, Batch([Item("1", {"v": 2}, NOON)]))
@@ -427,7 +429,7 @@ class SinkContract:
 
     @pytest.mark.spec("G4")
     async def test_positions_have_no_gaps(self, parts: Resources, sink: SqlSink, other: Resources) -> None:
-        """A reader that has seen one number knows the next."""
+        """A reader that has seen one position knows the next."""
         lease = await given_lease(parts)
         batch = Batch([Item(str(n), n) for n in range(25)])
         await sink.keep(lease, batch)
@@ -446,7 +448,7 @@ class SinkContract:
 
     @pytest.mark.spec("G4")
     async def test_what_could_not_be_published_is_published_again(self, parts: Resources, sink: SqlSink) -> None:
-        """Under the same ids and numbers; nothing counts as sent before it is."""
+        """Events are published again with the same ids and positions; none counts as sent before it is."""
         lease = await given_lease(parts)
         await sink.keep(lease, Batch([Item("1", 1), Item("2", 2)]))
         tried: list[str] = []
@@ -466,7 +468,7 @@ class SinkContract:
 
     @pytest.mark.spec("G4")
     async def test_two_relays_at_once_keep_the_order(self, parts: Resources, sink: SqlSink, other: Resources) -> None:
-        """Two leaders, for a moment: events may come twice, but with one number each and in order."""
+        """With two leaders at once an event may be published twice, but with one position and in order."""
         lease = await given_lease(parts)
         await sink.keep(lease, Batch([Item(str(n), n) for n in range(40)]))
         heard: list[Event] = []
@@ -494,7 +496,7 @@ class SinkContract:
     )
     @given(batches=st.lists(POSTS, max_size=6))
     async def test_any_sequence_of_batches_ends_in_their_union(self, parts: Resources, batches: list[Posts]) -> None:
-        """The newest content of each item, one revision for each change, and one event for each revision."""
+        """The result has the newest content of each item, one revision per change, and one event per revision."""
         lease = await given_lease(parts)
         contents: dict[str, list[tuple[str, bool]]] = {}
         total = Kept()
@@ -529,7 +531,7 @@ class SinkContract:
 
 
 async def relayed(parts: Resources, *, limit: int = 1000) -> list[Event]:
-    """What one step of the relay publishes."""
+    """Return the events that one step of the relay publishes."""
     heard: list[Event] = []
 
     async def publish(events: Sequence[Event]) -> None:

@@ -1,4 +1,4 @@
-"""What every source promises."""
+"""The guarantees of every source."""
 
 import asyncio
 from contextlib import aclosing
@@ -14,14 +14,14 @@ from floodmark.sources.port import Context, Source, Target
 
 
 class SourceContract:
-    """What every source promises. Subclass it and provide `source`, `target` and `nonsense`.
+    """The guarantees of every source. Subclass it and provide `source`, `target` and `nonsense`.
 
-    `target` has a few batches to collect, all upstream from the beginning; `nonsense` is the name of a target that
-    could never be collected. What is upstream must not change during a test.
+    `target` has a few batches to collect, all available from the start; `nonsense` is the name of an invalid target.
+    The data of the source must not change during a test.
     """
 
     async def test_everything_is_collected(self, source: Source, target: Target) -> None:
-        """In batches that are not empty, each item under a key of its own."""
+        """Batches are not empty, and each item has its own key."""
         batches = await collected(source, target)
 
         assert batches
@@ -31,25 +31,25 @@ class SourceContract:
         assert all(key and isinstance(key, str) for key in keys)
 
     async def test_keys_are_the_same_every_time(self, source: Source, target: Target) -> None:
-        """They are the identity of an item, for ever."""
+        """A key is the permanent identity of an item."""
         assert set(keys_of(await collected(source, target))) == set(keys_of(await collected(source, target)))
 
     async def test_items_and_watermarks_can_be_stored(self, source: Source, target: Target) -> None:
-        """As JSON; a watermark comes back as it was given."""
+        """They are stored as JSON; a watermark is returned unchanged."""
         for batch in await collected(source, target):
             msgspec.json.encode([item.data for item in batch.items])
             if batch.watermark is not None:
                 assert through_json(batch.watermark) == batch.watermark
 
     async def test_items_come_oldest_first(self, source: Source, target: Target) -> None:
-        """Otherwise a run that ends half-way would leave a hole behind its watermark."""
+        """Otherwise an interrupted run would leave a gap before its watermark."""
         times = [item.occurred_at for batch in await collected(source, target) for item in batch.items]
         known = [time for time in times if time is not None]
         assert known == sorted(known)
         assert all(time.tzinfo is not None for time in known)
 
     async def test_a_run_goes_on_from_any_watermark_without_a_hole(self, source: Source, target: Target) -> None:
-        """Whatever batch was the last to be kept: what was kept and what comes then is everything."""
+        """The batches before any watermark and the batches after it together contain everything."""
         batches = await collected(source, target)
         everything = set(keys_of(batches))
         for number, batch in enumerate(batches, start=1):
@@ -58,14 +58,14 @@ class SourceContract:
                 assert set(keys_of(batches[:number])) | set(keys_of(rest)) == everything
 
     async def test_nothing_new_is_collected_twice(self, source: Source, target: Target) -> None:
-        """From the last watermark on there is nothing; a source without watermarks starts over each time."""
+        """After the last watermark there is nothing; a source without watermarks starts from the beginning."""
         batches = await collected(source, target)
         last = batches[-1].watermark
         if last is not None:
             assert keys_of(await collected(source, target, since=through_json(last))) == []
 
     async def test_it_can_be_left_half_way(self, source: Source, target: Target) -> None:
-        """It lets go of what it holds, and can be asked again."""
+        """It releases its resources and can be used again."""
         before = asyncio.all_tasks()
         async with aclosing(cast(Any, source.collect(target, None, a_context()))) as batches:
             await anext(batches)
@@ -73,23 +73,23 @@ class SourceContract:
         assert await collected(source, target)
 
     async def test_it_can_be_asked_by_several_at_once(self, source: Source, target: Target) -> None:
-        """One object serves all slots of a worker."""
+        """All slots of a worker share one object."""
         first, second = await asyncio.gather(collected(source, target), collected(source, target))
         assert keys_of(first) == keys_of(second)
 
     async def test_what_can_be_collected_passes_the_check(self, source: Source, target: Target) -> None:
-        """The check is made when a job is added."""
+        """The check runs when a job is added."""
         source.check(target.name, target.params)
 
     async def test_nonsense_is_refused_with_a_hint(self, source: Source, nonsense: str) -> None:
-        """Before it is written down, and saying what to do instead."""
+        """The target is refused before the job is stored, and the hint says what to do."""
         with pytest.raises(InvalidInput) as caught:
             source.check(nonsense, {})
         assert caught.value.hint
 
 
 def a_context(**fields: Any) -> Context:
-    """What a source is told about the execution it serves."""
+    """Return the context of an execution for a source."""
     usual = {
         "execution_id": "e",
         "job_name": "job",
@@ -102,15 +102,15 @@ def a_context(**fields: Any) -> Context:
 
 
 async def collected(source: Source, target: Target, since: Watermark | None = None) -> list[Batch]:
-    """All batches there are."""
+    """Return all batches."""
     return [batch async for batch in source.collect(target, since, a_context())]
 
 
 def keys_of(batches: list[Batch]) -> list[str]:
-    """The keys of all items."""
+    """Return the keys of all items."""
     return [item.key for batch in batches for item in batch.items]
 
 
 def through_json(watermark: Watermark) -> Watermark:
-    """The watermark as it comes back from the store."""
+    """Return the watermark as it is read back from the store."""
     return cast(Watermark, msgspec.json.decode(msgspec.json.encode(watermark)))
