@@ -4,6 +4,7 @@ import runpy
 from pathlib import Path
 
 from floodmark.cli import reference
+from floodmark.model import job_reference
 from floodmark.observability.metrics import __main__ as metrics
 from floodmark.settings import __main__ as settings
 
@@ -13,11 +14,14 @@ ROOT = Path(__file__).resolve().parents[1]
 def files() -> dict[str, str]:
     """Return the text of each file by its path in the repository."""
     fundamentals = runpy.run_path(str(ROOT / "docs/tutorial/fundamentals.py"))
+    python = runpy.run_path(str(ROOT / "docs/reference/python.py"))
     architecture = runpy.run_path(str(ROOT / "docs/images/architecture.py"))
     return {
         "env.example": settings.example(),
         "docs/reference/cli.md": reference.page(),
+        "docs/reference/jobs.md": job_reference.page(),
         "docs/reference/metrics.md": metrics.page(),
+        "docs/reference/python.md": python["page"](),
         "docs/reference/settings.md": settings.page(),
         "docs/tutorial/fundamentals.md": fundamentals["page"](),
         "docs/images/flow.svg": architecture["flow"](),

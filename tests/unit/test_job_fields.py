@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
@@ -22,7 +21,6 @@ from floodmark.model.job import (
     Work,
 )
 from floodmark.model.job_fields import COLUMNS, FIELDS, SETTABLE, columns_of, spec_from
-from floodmark.model.job_reference import page
 from floodmark.model.shapes import job_from_shape, job_shape
 from floodmark.model.spec import JobSpec, declaration
 from floodmark.store.tables import jobs
@@ -127,8 +125,3 @@ def test_the_mark_of_a_declaration_never_changes() -> None:
     """A new mark for the same declaration would undo what operators have changed since."""
     assert declaration(JobSpec(source="python", target="feeds:news", when=WHEN)) == "a54a67b3514d1c776a18982294d9cd3b"
     assert declaration(SPEC) == "f3d7cead9822f9a7e31dd42f9ffe3635"
-
-
-def test_the_reference_page_is_current() -> None:
-    committed = (Path(__file__).parents[2] / "docs" / "reference" / "jobs.md").read_text(encoding="utf-8")
-    assert committed == page(), "run: python -m floodmark.model.job_reference > docs/reference/jobs.md"

@@ -28,9 +28,7 @@ Origin = Literal["default", "environment", ".env", "floodmark.toml", "command li
 
 
 def _duration(value: object) -> object:
-    """Parse a duration: seconds, which may be 0 or have a fraction, or the format of `parse_every`; only text is
-    parsed.
-    """
+    """Seconds, which may have a fraction or be 0, or what `parse_every` reads; only text is looked at."""
     if not isinstance(value, str):
         return value
     if found := re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s?s?", value, re.ASCII):
@@ -46,7 +44,7 @@ def _lower(value: object) -> object:
 
 
 def _starts(*starts: str) -> BeforeValidator:
-    """Refuse a URL with another scheme, or without anything after the scheme."""
+    """Refuses a URL that begins otherwise, or has nothing behind its beginning."""
 
     def check(value: object) -> object:
         if isinstance(value, str) and not any(value.startswith(s) and value != s for s in starts):
@@ -57,7 +55,7 @@ def _starts(*starts: str) -> BeforeValidator:
 
 
 def _read_by(read: Callable[[str], object]) -> Callable[[object], object]:
-    """Refuse text that `read` cannot parse; the value stays text."""
+    """Refuses text that `read` cannot read; it stays text."""
 
     def check(value: object) -> object:
         if isinstance(value, str):
@@ -150,7 +148,7 @@ CatchUpChoice = Annotated[CatchUp, BeforeValidator(_lower)]
 
 
 class Row(NamedTuple):
-    """One setting for display, with masked secrets."""
+    """One setting as it is shown: secrets are masked."""
 
     key: str
     value: str
@@ -159,9 +157,7 @@ class Row(NamedTuple):
 
 
 class Settings(BaseModel):
-    """All settings of one process, validated. `load` reads them; in code, pass only those that differ from the
-    defaults.
-    """
+    """All settings of one process, checked. `load` gathers them; in code, name only those that differ."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -499,7 +495,7 @@ class Settings(BaseModel):
 
     @property
     def redis(self) -> str | None:
-        """Return the URL of Redis with its password, or None without Redis."""
+        """The URL of Redis, password included, or None when there is no Redis."""
         if self.redis_url is not None or self.redis_host is None:
             return self.redis_url
         password = self.redis_password.get_secret_value() if self.redis_password else ""
@@ -509,11 +505,11 @@ class Settings(BaseModel):
 
     @property
     def step_timeout(self) -> timedelta:
-        """Return the deadline of one step against PostgreSQL or Redis: two of them fit into a lease, with a margin."""
+        """How long one step against PostgreSQL or Redis may take: two of them fit into a lease, with time to spare."""
         return max(_SHORTEST_STEP, min(self.execution_lease, self.scheduler_leader_ttl) / 3)
 
     def default_policy(self) -> Policy:
-        """Return the policy of a job that sets none."""
+        """Return the policy of a job that sets none of its own."""
         return Policy(
             overlap=self.job_overlap,
             max_instances=self.job_max_instances,
@@ -523,7 +519,7 @@ class Settings(BaseModel):
         )
 
     def origin(self, key: str) -> Origin:
-        """Return where the value of a key came from; "code" if it was passed to the constructor."""
+        """Where the value of a key came from; "code" when it was given to the constructor."""
         name = key.lower()
         if name not in type(self).model_fields:
             raise InvalidInput(f"{key} is not a setting", hint="`floodmark settings` lists every key.")
@@ -532,7 +528,7 @@ class Settings(BaseModel):
         return "code" if name in self.model_fields_set else "default"
 
     def rows(self) -> list[Row]:
-        """Return every setting for display, with masked secrets."""
+        """Every setting as it may be shown to anyone."""
         return [
             Row(name.upper(), shown(getattr(self, name)), self.origin(name), field.description or "")
             for name, field in type(self).model_fields.items()
