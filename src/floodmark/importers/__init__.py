@@ -1,7 +1,7 @@
-"""Moving over from an older scheduler.
+"""Migration from an older scheduler.
 
 shadow.py       records what Floodmark would have fired for the jobs of the old scheduler, and fires nothing
-parity.py       compares that with what the old scheduler did (pure)
+parity.py       compares that with the runs of the old scheduler (pure)
 crontab.py      reads crontab files (pure)
-apscheduler.py  reads the job store of APScheduler 3, without running anything that lies in it
+apscheduler.py  reads the job store of APScheduler 3, without running code of the store
 """

@@ -1,7 +1,7 @@
-"""Jobs from the SQLAlchemy job store of APScheduler 3. Free of I/O, and of APScheduler itself.
+"""Jobs from the SQLAlchemy job store of APScheduler 3. Without I/O, and without APScheduler itself.
 
-Each of its rows holds a pickle, and a pickle can call whatever it names. So nothing is called that is not on a short
-list: times, and stand-ins for the triggers, which only hold what they are given. Everything else is refused by name.
+Each row contains a pickle, and a pickle can call anything it names. So only names on a short list are accepted: times,
+and substitutes for the triggers, which only store their arguments. Everything else is refused by name.
 """
 
 import io
@@ -29,9 +29,9 @@ _DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 
 
 class Imported(Struct, frozen=True, kw_only=True):
-    """A job of APScheduler as Floodmark would have it.
+    """A job of APScheduler in Floodmark's terms.
 
-    `anchor` is where the grid of an interval begins, or when a job that runs once does; None if it makes no difference.
+    `anchor` is the start of an interval, or the time of a job that runs once; None if it does not matter.
     """
 
     job_id: str
@@ -45,9 +45,9 @@ class Imported(Struct, frozen=True, kw_only=True):
 
 
 def read_job(state: bytes, *, next_run: float | None, now: datetime) -> Imported:
-    """What a row says, the bytes in its `job_state` and its `next_run_time`.
+    """Read a row: the bytes of its `job_state` and its `next_run_time`.
 
-    `InvalidInput` for a pickle that names anything unknown, and for what Floodmark cannot do.
+    `InvalidInput` for a pickle that names anything unknown, and for features that Floodmark does not have.
     """
     try:
         return _read(unpickled(state), next_run, now)
@@ -82,7 +82,7 @@ def _read(job: Any, next_run: float | None, now: datetime) -> Imported:
 
 
 class _Piece:
-    """Stands in for an object of APScheduler, and only holds its state."""
+    """Substitute for an object of APScheduler that only stores its state."""
 
     def __init__(self) -> None:
         self.state: dict[str, Any] = {}
@@ -94,7 +94,7 @@ class _Piece:
 
 
 class _Call:
-    """Something a pickle may call. It cannot be changed by one, as a function could be."""
+    """A callable that a pickle may call. Unlike a function, a pickle cannot change it."""
 
     __slots__ = ("_make",)
 
@@ -115,14 +115,14 @@ def _zone(key: Any, *_: Any) -> tzinfo:
 
 
 def _attribute(thing: Any, name: Any) -> Any:
-    """The one attribute that is asked for: how `ZoneInfo` writes itself into a pickle."""
+    """Return the one attribute that a pickle of `ZoneInfo` needs."""
     if thing is _ZONE_INFO and name == "_unpickle":
         return _ZONE
     raise _refused(f"getattr(..., {str(name)[:60]!r})")
 
 
 def _bytes(text: Any, encoding: Any) -> bytes:
-    """How older pickles write bytes, as those in a datetime."""
+    """Return bytes as older pickles encode them, for example in a datetime."""
     if not isinstance(text, str) or encoding != "latin1":
         raise _refused("an encoding")
     return text.encode("latin1")
@@ -168,14 +168,14 @@ _ADMITTED: Mapping[tuple[str, str], Any] = {
 
 
 class _Unpickler(pickle.Unpickler):
-    """Knows nothing but what is on the list."""
+    """Accepts only the names on the list."""
 
     def __init__(self, state: bytes, admitted: Mapping[tuple[str, str], Any]) -> None:
         super().__init__(io.BytesIO(state))
         self._admitted = admitted
 
     def find_class(self, module: str, name: str) -> Any:
-        """The stand-in for a name; whatever has none is refused."""
+        """Return the substitute for a name; refuse all other names."""
         found = self._admitted.get((module, name))
         if found is None:
             raise _refused(f"{module}.{name}"[:120])
@@ -183,7 +183,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def unpickled(state: bytes, admitted: Mapping[tuple[str, str], Any] = _ADMITTED) -> Any:
-    """What a pickle holds, if it names nothing but what is admitted."""
+    """Return the content of a pickle that names only accepted objects."""
     if len(state) > _LARGEST:
         raise InvalidInput(f"the pickle has {len(state):,} bytes, more than a job needs", hint=_REFUSED_HINT)
     try:
@@ -197,7 +197,7 @@ def unpickled(state: bytes, admitted: Mapping[tuple[str, str], Any] = _ADMITTED)
 
 
 def _check_memo(state: bytes) -> None:
-    """A place in the memo far beyond its length makes the reader ask for as much memory."""
+    """Refuse a memo index far beyond its length, for which the reader would allocate that much memory."""
     for code, place, _ in pickletools.genops(state):
         if code.name in ("PUT", "BINPUT", "LONG_BINPUT") and (not isinstance(place, int) or place > len(state)):
             raise _refused("a pickle whose memo is larger than itself")
@@ -272,7 +272,7 @@ def _cron(state: Mapping[str, Any], now: datetime) -> When:
 
 
 def _days(days: Sequence[_Piece], weekdays: Sequence[_Piece]) -> tuple[str, str]:
-    """Both day fields. There they must both match; in cron, one that is given beside the other is an alternative."""
+    """Return both day fields. APScheduler requires both to match; in cron either is enough."""
     placed = [piece for piece in days if type(piece).__name__ == "WeekdayPositionExpression"]
     day = ",".join(_text(piece, "day") for piece in days if piece not in placed) or "*"
     weekday = _weekdays(weekdays)
@@ -287,7 +287,7 @@ def _days(days: Sequence[_Piece], weekdays: Sequence[_Piece]) -> tuple[str, str]
 
 
 def _weekdays(pieces: Sequence[_Piece]) -> str:
-    """By name: there, Monday is 0."""
+    """Return weekdays by name, because APScheduler's 0 is Monday."""
     chosen = {
         number
         for piece in pieces
@@ -297,7 +297,7 @@ def _weekdays(pieces: Sequence[_Piece]) -> str:
 
 
 def _placed(piece: _Piece) -> str:
-    """The second Monday, the last Friday."""
+    """Return expressions such as the second Monday or the last Friday."""
     place, weekday = _number(piece, "option_num"), _number(piece, "weekday")
     if weekday not in range(7) or place not in range(6):
         raise InvalidInput("the trigger has a weekday that there is not", hint=_REFUSED_HINT)
@@ -305,7 +305,7 @@ def _placed(piece: _Piece) -> str:
 
 
 def _text(piece: _Piece, name: str) -> str:
-    """One expression of a field, as cron writes it."""
+    """Return one expression of a field in cron syntax."""
     step = piece.state.get("step")
     match type(piece).__name__:
         case "AllExpression":
@@ -387,7 +387,7 @@ def _zone_name(zone: Any) -> str:
 
 
 def _policy(job: Mapping[str, Any], trigger: _Piece) -> Policy:
-    """Late runs are dropped there once the grace is over, and runs beyond `max_instances` are skipped."""
+    """Return the policy: APScheduler drops runs after the grace, and skips runs beyond `max_instances`."""
     grace, most, jitter = job.get("misfire_grace_time"), job.get("max_instances"), trigger.state.get("jitter")
     return Policy(
         overlap=Overlap.SKIP,
@@ -406,7 +406,7 @@ def _seconds(value: Any) -> float:
 
 
 def params_of_call(args: Any, kwargs: Any) -> dict[str, Any]:
-    """The params with which the source `python` makes the same call."""
+    """Return the params with which the source `python` makes the same call."""
     budget = [_MOST_VALUES]
     places = plain_value(list(args or ()), budget, 0)
     names = plain_value(dict(kwargs or {}), budget, 0)
@@ -416,7 +416,7 @@ def params_of_call(args: Any, kwargs: Any) -> dict[str, Any]:
 
 
 def plain_value(value: Any, budget: list[int], depth: int) -> Any:
-    """The same as JSON has it. Counted: a few bytes of pickle can stand for more lists than there is memory."""
+    """Return the value as JSON types. The size is limited: a few bytes of pickle can expand to more than the memory."""
     budget[0] -= 1
     if budget[0] < 0 or depth > _DEEPEST:
         raise InvalidInput("the arguments are too many, or nested too deeply", hint=_REFUSED_HINT)
@@ -430,7 +430,7 @@ def plain_value(value: Any, budget: list[int], depth: int) -> Any:
 
 
 def _name(job: Mapping[str, Any]) -> str:
-    """Its id if a person chose it, else its name, which is that of the function."""
+    """Return the id if a person chose it, otherwise the name, which is that of the function."""
     given, name = str(job.get("id") or ""), str(job.get("name") or "")
     is_random = len(given) == 32 and all(letter in "0123456789abcdef" for letter in given)
     said = name if is_random and name else given

@@ -1,4 +1,4 @@
-"""The job store of APScheduler, in whatever database it lies. It is only read."""
+"""The job store of APScheduler in its database, read-only."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ _HINT = "for example: floodmark import apscheduler sqlite:///jobs.sqlite, or pos
 
 
 class StoredJob(NamedTuple):
-    """A row of the store. What `job_state` holds must not be unpickled as it is."""
+    """A row of the job store. `job_state` must not be unpickled directly."""
 
     id: str
     next_run_time: float | None
@@ -30,7 +30,7 @@ class StoredJob(NamedTuple):
 
 
 async def stored_jobs(url: str, table: str) -> list[StoredJob]:
-    """The jobs in the store at `url`, by id."""
+    """Return the jobs in the store at `url`, by id."""
     async with _opened(url) as connection:
         there = await find_table(connection, table, _COLUMNS)
         state = type_coerce(there.c.job_state, LargeBinary)
@@ -60,7 +60,7 @@ async def _opened(url: str) -> AsyncIterator[AsyncConnection]:
 
 
 def _readable(url: URL) -> URL:
-    """The same database through the drivers that we have; a file is opened for reading only, and never made."""
+    """Return the URL for our drivers; a file is opened read-only and never created."""
     kind = url.get_backend_name()
     if kind == "postgresql":
         return url.set(drivername="postgresql+asyncpg")

@@ -1,4 +1,4 @@
-"""Where a schedule of Celery beat is found: in a module, in a JSON file, or in the file that beat writes."""
+"""Reads a schedule of Celery beat from a module, a JSON file, or the schedule file of beat."""
 
 import dbm
 import sys
@@ -19,7 +19,7 @@ Found = tuple[list[BeatEntry], list[tuple[str, str, str]]]
 
 
 def read_beat(what: str, *, timezone: str) -> Found:
-    """The entries, and those that cannot be read: name, why, and what to do."""
+    """Return the entries, and the unreadable ones with name, reason and hint."""
     path = Path(what)
     if path.suffix == ".json":
         return _entries(_json(path), timezone)
@@ -51,7 +51,7 @@ def _json(path: Path) -> Any:
 
 
 def _imported(what: str) -> Any:
-    """A module of the person who types: it is imported, as Celery does."""
+    """Import a module of the user, as Celery does."""
     module, _, name = what.partition(":")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
@@ -66,7 +66,7 @@ def _imported(what: str) -> Any:
 
 
 def _shelf(path: Path) -> dict[str, bytes]:
-    """The keys that we read. Nothing is unpickled here, and the file is not changed."""
+    """Return the keys to read. Nothing is unpickled here, and the file is not changed."""
     # Some formats add an ending of their own.
     if not path.exists() and not list(path.parent.glob(f"{path.name}.*")):
         raise InvalidInput(f"there is no file {path}", hint=_HINT)

@@ -1,4 +1,4 @@
-"""From what another scheduler says to jobs of ours. Free of I/O."""
+"""Conversion of other schedulers' jobs to Floodmark's. Without I/O."""
 
 from collections.abc import Sequence
 from itertools import count
@@ -18,7 +18,7 @@ _NAME_LENGTH = 60
 def jobs_of_crontab(
     entries: Sequence[Entry], *, target: str, prefix: str = "cron", tags: Sequence[str] = (), policy: Policy
 ) -> list[NewJob]:
-    """A job for each line, which gives the function `target` the command line as a param."""
+    """Return a job for each line, which passes the command line to the function `target` as a param."""
     names = _unique([_command_name(prefix, entry.command) for entry in entries])
     return [
         NewJob(
@@ -39,7 +39,7 @@ def jobs_of_crontab(
 
 
 def jobs_of_apscheduler(imported: Sequence[Imported], *, tags: Sequence[str] = ()) -> list[NewJob]:
-    """A job for each, with the function it had."""
+    """Return a job for each APScheduler job, with its function."""
     names = _unique([job.name for job in imported])
     return [
         NewJob(
@@ -61,7 +61,7 @@ def jobs_of_apscheduler(imported: Sequence[Imported], *, tags: Sequence[str] = (
 
 
 def jobs_of_celery(entries: Sequence[BeatEntry], *, tags: Sequence[str] = ()) -> list[NewJob]:
-    """A job for each entry of Celery beat, which calls the function of its task."""
+    """Return a job for each entry of Celery beat, which calls the function of its task."""
     names = _unique([entry.name for entry in entries])
     return [
         NewJob(
@@ -90,7 +90,7 @@ def _said(entry: Entry) -> dict[str, Any]:
 
 
 def _command_name(prefix: str, command: str) -> str:
-    """What can be typed: of `/usr/bin/report --all` it is `cron-report-all`."""
+    """Return a name that is easy to type: `/usr/bin/report --all` becomes `cron-report-all`."""
     program, _, rest = command.partition(" ")
     said = JobSpec(
         source="cron", target=f"{program.rpartition('/')[2]} {rest}", when=When(schedule_type=ScheduleType.EVENT)
@@ -100,7 +100,7 @@ def _command_name(prefix: str, command: str) -> str:
 
 
 def _unique(names: Sequence[str]) -> list[str]:
-    """The second of a name is numbered, so that the same file gives the same names each time."""
+    """Number repeated names, so that the same file gives the same names each time."""
     found: list[str] = []
     taken = set(names)
     for place, name in enumerate(names):

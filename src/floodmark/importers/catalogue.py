@@ -1,4 +1,4 @@
-"""Tables of others that a person names. What reaches a statement comes from the database's own catalogue."""
+"""Tables of other programs that a user names. Names in statements come from the database's own catalogue."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -13,7 +13,9 @@ _SHOWN = 20
 
 
 async def find_table(connection: AsyncConnection, name: str, columns: Sequence[str]) -> TableClause:
-    """The table or view of this name (or `schema.name`) with these columns; `InvalidInput` tells what there is."""
+    """Return the table or view of this name (or `schema.name`) with these columns; `InvalidInput` lists the existing
+    ones.
+    """
     return await connection.run_sync(_find, name, columns)
 
 

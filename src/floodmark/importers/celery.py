@@ -1,7 +1,7 @@
-"""Entries of Celery beat: a `beat_schedule`, or the file in which beat keeps it. Celery need not be installed.
+"""Entries of Celery beat: a `beat_schedule`, or the schedule file of beat. Celery does not need to be installed.
 
-The file is a shelf of pickles, and a pickle can call whatever it names. It is read like the job store of APScheduler:
-only stand-ins that hold what they are given are admitted, and anything else is refused by name.
+The file is a shelf of pickles, and a pickle can call anything it names. It is read like the job store of APScheduler:
+only substitutes that store their arguments are accepted, and everything else is refused by name.
 """
 
 import re
@@ -25,7 +25,7 @@ _NAMES = re.compile(r"[a-z]{3,}", re.IGNORECASE)
 
 
 class BeatEntry(Struct, frozen=True, kw_only=True):
-    """An entry as Floodmark would have it."""
+    """An entry of Celery beat in Floodmark's terms."""
 
     name: str
     target: str
@@ -34,13 +34,13 @@ class BeatEntry(Struct, frozen=True, kw_only=True):
 
 
 class _Held:
-    """Stands in for an object of Celery, and only holds what it was made with."""
+    """Substitute for an object of Celery that only stores its arguments."""
 
     def __init__(self, *given: Any) -> None:
         self.given = given
 
     def __setstate__(self, state: Any) -> None:
-        """Options of a schedule, such as its app: nothing of a job."""
+        """Ignore options of a schedule, such as its app, which a job does not have."""
 
 
 _ADMITTED = {
@@ -57,14 +57,14 @@ _ADMITTED = {
 
 
 def read_entry(name: str, entry: Any, *, timezone: str) -> BeatEntry:
-    """An entry of a `beat_schedule`: a mapping with `task`, `schedule`, `args` and `kwargs`."""
+    """Read an entry of a `beat_schedule`: a mapping with `task`, `schedule`, `args` and `kwargs`."""
     if not isinstance(entry, Mapping):
         raise InvalidInput(f"{name[:80]} is no entry of a beat_schedule", hint=_HINT)
     return _entry(name, entry.get("task"), entry.get("schedule"), (entry.get("args"), entry.get("kwargs")), timezone)
 
 
 def read_shelf(stored: Mapping[str, bytes], *, timezone: str) -> tuple[list[BeatEntry], list[tuple[str, str, str]]]:
-    """The entries in the file of beat, by its keys, and those that cannot be read: name, why, and what to do."""
+    """Return the entries of the schedule file by key, and the unreadable ones with name, reason and hint."""
     if "entries" not in stored:
         raise InvalidInput("this file holds no schedule of Celery beat", hint="name its celerybeat-schedule file")
     entries = unpickled(stored["entries"], _ADMITTED)
@@ -131,7 +131,7 @@ def _when(schedule: Any, timezone: str) -> When:
 
 
 def _seconds(schedule: Any) -> float | None:
-    """Of a number, a timedelta, or an object of Celery's own with `run_every`."""
+    """Return the seconds of a number, a timedelta, or a Celery object with `run_every`."""
     every = getattr(schedule, "run_every", schedule)
     if hasattr(schedule, "_orig_minute"):
         return None

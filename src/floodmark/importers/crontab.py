@@ -1,4 +1,4 @@
-"""Crontab files: those of a user, and those of the system, which name a user in each line. Free of I/O."""
+"""Crontab files: those of a user, and those of the system, which name a user in each line. Without I/O."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ _HINT = "write minute hour day month weekday command, as in: */15 8-18 * * MON-F
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One line that runs something. `stdin` is what stands behind the first `%`."""
+    """One line with a command. `stdin` is the text after the first `%`."""
 
     line: int
     schedule: str
@@ -27,7 +27,7 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 class LineError(Struct, frozen=True, kw_only=True):
-    """A line that cannot become a job, and why."""
+    """A line that cannot become a job, and the reason."""
 
     line: int
     text: str
@@ -36,14 +36,14 @@ class LineError(Struct, frozen=True, kw_only=True):
 
 
 class Crontab(Struct, frozen=True, kw_only=True):
-    """What a file holds."""
+    """The content of a file."""
 
     entries: tuple[Entry, ...]
     errors: tuple[LineError, ...]
 
 
 def read_crontab(text: str, *, is_system: bool = False, timezone: str = "UTC") -> Crontab:
-    """The entries of a file, and the lines that are none. `timezone` holds until a line sets CRON_TZ."""
+    """Return the entries of a file, and the invalid lines. `timezone` applies until a line sets CRON_TZ."""
     entries: list[Entry] = []
     errors: list[LineError] = []
     environment: dict[str, str] = {}
@@ -64,7 +64,7 @@ def read_crontab(text: str, *, is_system: bool = False, timezone: str = "UTC") -
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Those that say something. Only a whole line can be a comment: a # in a command belongs to it."""
+    """Yield the lines that are not empty. Only a whole line can be a comment: a # in a command belongs to it."""
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
         said = line.strip()
         if said and not said.startswith("#"):
@@ -103,7 +103,7 @@ def _entry(number: int, line: str, zone: str, environment: Mapping[str, str], *,
 
 
 def _schedule(line: str) -> tuple[str, str]:
-    """The schedule and what stands behind it, as it was written."""
+    """Return the schedule and the text after it, unchanged."""
     if line.lower().split()[0] == "@reboot":
         raise InvalidInput(
             "@reboot is no time: Floodmark runs jobs by the clock, not when a machine starts",

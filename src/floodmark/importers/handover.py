@@ -1,7 +1,7 @@
-"""Jobs that change hands between an older scheduler and this one, and those that are imported.
+"""Moving jobs between an older scheduler and Floodmark, and importing them.
 
-Tables: `jobs`, `audit`. All in one transaction, or nothing. The database clears `next_run` with the change, so that
-this scheduler plans from the moment of the move: what was due before then is the old scheduler's.
+Tables: `jobs`, `audit`. All changes are in one transaction. The database clears `next_run` with the change, so that
+Floodmark plans from the moment of the move: instants before it belong to the old scheduler.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ _SHOWN = 5
 
 
 class Which(Struct, frozen=True, kw_only=True):
-    """Which jobs to move: these, or those with a tag and of a domain, or all."""
+    """The jobs to move: these, or those with a tag and of a domain, or all."""
 
     jobs: tuple[str, ...] = ()
     tag: str | None = None
@@ -42,7 +42,7 @@ class Which(Struct, frozen=True, kw_only=True):
 
 
 class MovedJob(Struct, frozen=True, kw_only=True):
-    """A job that has changed hands. `next_run`: when this scheduler runs it next, if it is its own and due at all."""
+    """A moved job. `next_run`: when Floodmark runs it next, if it owns the job and the job is scheduled."""
 
     job: str
     job_id: str
@@ -51,7 +51,7 @@ class MovedJob(Struct, frozen=True, kw_only=True):
 
 
 class Moved(Struct, frozen=True, kw_only=True):
-    """What has changed hands, or would, in order of name; `already`: jobs that were named and did not need to."""
+    """The moved jobs, or those that would be moved, in order of name; `already`: named jobs that needed no move."""
 
     jobs: tuple[MovedJob, ...]
     already: tuple[str, ...]
@@ -60,7 +60,7 @@ class Moved(Struct, frozen=True, kw_only=True):
 
 
 class NewJob(Struct, frozen=True, kw_only=True):
-    """A job to be imported. `anchor`: where its grid begins; None: now. A `name` of the spec is needed."""
+    """A job to import. `anchor`: the start of its interval; None: now. The spec needs a `name`."""
 
     spec: JobSpec
     anchor: datetime | None = None
@@ -68,17 +68,17 @@ class NewJob(Struct, frozen=True, kw_only=True):
 
 
 class Imports(Struct, frozen=True, kw_only=True):
-    """The names of jobs that were made, or would be, and of those that were there already."""
+    """The names of created jobs, or those that would be created, and of existing ones."""
 
     made: tuple[str, ...]
     already: tuple[str, ...]
 
 
 class MovedJobs(Jobs):
-    """Moves jobs over and back, and imports them."""
+    """Moves jobs to Floodmark and back, and imports them."""
 
     async def move(self, which: Which, actor: Actor, *, back: bool = False, dry_run: bool = False) -> Moved:
-        """Give jobs to this scheduler, or back to the old one. `Conflict` for one that could not be scheduled."""
+        """Move jobs to Floodmark, or back to the old scheduler. `Conflict` for a job that cannot be scheduled."""
         _check(which)
         goal = OLD_VERSION if back else SCHEDULER_VERSION
         async with self._database.writing() as connection:
@@ -102,7 +102,9 @@ class MovedJobs(Jobs):
     async def bring(
         self, new: Sequence[NewJob], actor: Actor, *, take_over: bool = False, dry_run: bool = False
     ) -> Imports:
-        """Make jobs, the old scheduler's unless they are taken over. One whose name there is already stays as it is."""
+        """Create jobs, owned by the old scheduler unless they are taken over. A job with an existing name is not
+        changed.
+        """
         version = SCHEDULER_VERSION if take_over else OLD_VERSION
         async with self._database.writing() as connection:
             now = await present_moment(self._database, self._clock, connection)
@@ -120,7 +122,7 @@ class MovedJobs(Jobs):
         )
 
     async def _chosen(self, connection: AsyncConnection, which: Which, goal: int) -> list[Job]:
-        """Locked until the transaction ends, in one order, so that two moves do not wait for each other."""
+        """Return the jobs, locked in a fixed order until the transaction ends, so that two moves do not deadlock."""
         where: list[ColumnElement[bool]] = []
         if not which.jobs:
             where.append(jobs.c.scheduler_version != goal)
@@ -168,7 +170,7 @@ def _check(which: Which) -> None:
 
 
 def _refuse_invalid(moving: Sequence[Job]) -> None:
-    """Moved, nobody would run them."""
+    """Refuse jobs that no scheduler would run after the move."""
     invalid = []
     for job in moving:
         try:

@@ -1,4 +1,4 @@
-"""What two schedulers did, side by side. Free of clock and I/O."""
+"""Comparison of two schedulers. Without clock and I/O."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ USUAL_TOLERANCE = timedelta(seconds=60)
 
 
 class Pair(Struct, frozen=True):
-    """An instant, and the run of the old scheduler that was meant for it."""
+    """An instant, and the matching run of the old scheduler."""
 
     expected: datetime
     actual: datetime
 
 
 class Match(Struct, frozen=True, kw_only=True):
-    """Who belongs to whom, oldest first. Every instant and every run is in exactly one place."""
+    """Matched and unmatched instants and runs, oldest first. Each is in exactly one list."""
 
     pairs: tuple[Pair, ...]
     missed: tuple[datetime, ...]
@@ -28,7 +28,7 @@ class Match(Struct, frozen=True, kw_only=True):
 
 
 class Parity(Struct, frozen=True, kw_only=True):
-    """How a job fared with both. `drift`: how much later the old scheduler was, in seconds."""
+    """The comparison of a job. `drift`: how much later the old scheduler ran, in seconds."""
 
     expected: int
     actual: int
@@ -40,15 +40,16 @@ class Parity(Struct, frozen=True, kw_only=True):
 
     @property
     def is_equal(self) -> bool:
-        """Whether every instant has its run, and every run its instant."""
+        """Return whether every instant has a run, and every run an instant."""
         return not self.missed and not self.extra
 
 
 def tolerance_for(expected: Sequence[datetime], *, is_interval: bool, given: timedelta | None = None) -> timedelta:
-    """How far a run may be from its instant: a minute, or half of the way to the next instant if that is less.
+    """Return the maximum distance of a run from its instant: a minute, or half of the time to the next instant if that
+    is less.
 
-    An interval counts from when its job was made, which differs between two schedulers: there it is always half of
-    the way. What is `given` holds instead, up to the next instant.
+    An interval counts from the creation of its job, which differs between schedulers, so it always uses half of the
+    time to the next instant. A `given` tolerance applies instead, up to the next instant.
     """
     gaps = [later - earlier for earlier, later in pairwise(sorted(expected)) if later > earlier]
     if not gaps:
@@ -61,7 +62,7 @@ def tolerance_for(expected: Sequence[datetime], *, is_interval: bool, given: tim
 
 
 def match(expected: Sequence[datetime], actual: Sequence[datetime], tolerance: timedelta) -> Match:
-    """Give each instant the nearest run within `tolerance`, the closest pairs first; each is used once."""
+    """Match each instant to the nearest run within `tolerance`, the closest pairs first; each is used once."""
     instants, runs = sorted(expected), sorted(actual)
     near = sorted(
         (abs(runs[place] - instant), number, place)
@@ -89,9 +90,9 @@ def compare(
     end: datetime,
     tolerance: timedelta,
 ) -> Parity:
-    """Judge what lies between `begin` and `end`; what lies around it only finds its partner there.
+    """Compare what is between `begin` and `end`; instants and runs around it are used only as partners.
 
-    An instant whose run may still come at `end`, being late within the `tolerance`, is not missed yet.
+    An instant whose run may still come after `end`, within the `tolerance`, is not missed yet.
     """
     found = match(expected, actual, tolerance)
     pairs = [pair for pair in found.pairs if begin <= pair.expected <= end]

@@ -1,4 +1,4 @@
-"""What Floodmark would do with the jobs of the old scheduler, and whether that is what the old scheduler did."""
+"""Records what Floodmark would fire for the jobs of the old scheduler, and compares it with its runs."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -29,7 +29,7 @@ Verdict = Literal["equal", "differs", "invalid", "nothing"]
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
-    """What a step has looked at. `is_behind`: there is more to catch up with."""
+    """The result of a step. `is_behind`: there is more to record."""
 
     jobs: int
     until: datetime
@@ -37,7 +37,7 @@ class Recorded(Struct, frozen=True, kw_only=True):
 
 
 class ShadowStatus(Struct, frozen=True, kw_only=True):
-    """Whether the shadow is on, since when, how far it is, and how much it has to do."""
+    """Whether the shadow is on, its start, its progress, and its counts."""
 
     on: bool
     since: datetime | None
@@ -47,10 +47,10 @@ class ShadowStatus(Struct, frozen=True, kw_only=True):
 
 
 class JobParity(Struct, frozen=True, kw_only=True):
-    """How a job fared with both schedulers between `since` and `until`.
+    """The comparison of a job between `since` and `until`.
 
-    `missed` counts instants without a run of the old scheduler, `extra` runs without an instant, doubles among them;
-    of both the first twenty are listed. Drift is how much later the old scheduler was.
+    `missed` counts instants without a run of the old scheduler, `extra` runs without an instant, including duplicates;
+    the first twenty of both are listed. Drift is how much later the old scheduler ran.
     """
 
     job: str
@@ -71,7 +71,7 @@ class JobParity(Struct, frozen=True, kw_only=True):
 
 
 class ParityReport(Struct, frozen=True, kw_only=True):
-    """Both schedulers side by side, in order of name."""
+    """The comparison of all jobs, in order of name."""
 
     since: datetime
     until: datetime
@@ -81,31 +81,31 @@ class ParityReport(Struct, frozen=True, kw_only=True):
 
 
 class Shadow:
-    """Records what would be fired, and fires nothing. Two of them at once do no harm."""
+    """Records what would be fired, and fires nothing. Two shadows at once are harmless."""
 
     def __init__(self, fires: ShadowFires) -> None:
         self._fires = fires
         self._forget_at: datetime | None = None
 
     async def status(self) -> ShadowStatus:
-        """How far it is."""
+        """Return the progress of the shadow."""
         under_way = await self._fires.status()
         jobs, fires = await self._fires.counts()
         since, until = (None, None) if under_way is None else (under_way.since, under_way.until)
         return ShadowStatus(on=under_way is not None, since=since, until=until, jobs=jobs, fires=fires)
 
     async def start(self, back: timedelta = timedelta()) -> bool:
-        """Record from now on, or from `back` ago as if the jobs had been as they are. False if it was on already."""
+        """Record from now on, or from `back` ago with the current schedules. Returns False if it was already on."""
         if not timedelta() <= back <= KEPT:
             raise InvalidInput(f"{back} is too long: fires are kept for 7 days", hint="for example --back 24h")
         return await self._fires.start(await self._fires.now() - back)
 
     async def stop(self) -> bool:
-        """Record no more, and forget what was recorded. False if it was off already."""
+        """Stop recording and delete the records. Returns False if it was already off."""
         return await self._fires.stop()
 
     async def step(self) -> Recorded | None:
-        """Record the next stretch. None while the shadow is off."""
+        """Record the next period. Returns None while the shadow is off."""
         under_way = await self._fires.status()
         if under_way is None:
             return None
@@ -180,7 +180,7 @@ class Shadow:
 
 
 def would_fire(job: Job, after: datetime, until: datetime) -> list[datetime]:
-    """The instants of a job later than `after`, up to `until`, as the scheduler would see them were it its own."""
+    """Return the instants of a job after `after` and up to `until`, as Floodmark would plan them."""
     trigger = _trigger(job)
     if trigger is None or job.paused or not job.schedule_enabled:
         return []
@@ -189,7 +189,7 @@ def would_fire(job: Job, after: datetime, until: datetime) -> list[datetime]:
 
 
 def _begin(job: Job) -> datetime:
-    """When its schedule became what it is: the database notes that with every change."""
+    """Return when the schedule last changed: the database records it with every change."""
     return job.planned_until or job.created_at
 
 
@@ -203,7 +203,9 @@ def _trigger(job: Job) -> Trigger | None:
 def _with_neighbours(
     jobs: Sequence[Job], fires: Mapping[str, list[datetime]], span: Shadowing
 ) -> dict[str, list[datetime]]:
-    """The instants and, of each job, the one before and the one behind them: late and early runs belong to those."""
+    """Return the instants and, for each job, the one before and the one after them: late and early runs belong to
+    those.
+    """
     found = {job_id: list(instants) for job_id, instants in fires.items()}
     for job in jobs:
         trigger = _trigger(job)

@@ -1,7 +1,7 @@
-"""What Floodmark would have fired for the jobs of an older scheduler, and what that scheduler has recorded.
+"""The recorded instants of the shadow, and the runs that the old scheduler has recorded.
 
-Tables: `shadow_fires`; of `facts` the row `shadow`, which is there while the shadow is on; `jobs` is only read, and so
-is the table in which the old scheduler records its runs.
+Tables: `shadow_fires`; the row `shadow` of `facts`, which exists while the shadow is on; `jobs` and the table of the
+old scheduler's runs are only read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,14 +50,14 @@ OUR_RECORD = "job_executions"
 
 
 class Shadowing(Struct, frozen=True, kw_only=True):
-    """From when to when fires are recorded."""
+    """The period for which instants are recorded."""
 
     since: datetime
     until: datetime
 
 
 class Record(Struct, frozen=True, kw_only=True):
-    """Where the old scheduler writes down its runs. `job_column` holds the name or the id of a job."""
+    """The table in which the old scheduler records its runs. `job_column` contains the name or the id of a job."""
 
     table: str = OUR_RECORD
     job_column: str = "job_id"
@@ -65,31 +65,31 @@ class Record(Struct, frozen=True, kw_only=True):
 
 
 class ShadowFires:
-    """The book of the shadow."""
+    """The repository of the shadow."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database, self._clock = database, clock
 
     async def now(self) -> datetime:
-        """The time by which jobs are fired."""
+        """Return the time by which jobs are fired."""
         async with self._database.reading() as connection:
             return await present_moment(self._database, self._clock, connection)
 
     async def status(self) -> Shadowing | None:
-        """How far it is; None while it is off."""
+        """Return the progress; None while the shadow is off."""
         async with self._database.reading() as connection:
             found = (await connection.execute(select(facts.c.value).where(facts.c.name == _FACT))).scalar()
         return None if found is None else msgspec.convert(found, Shadowing)
 
     async def counts(self) -> tuple[int, int]:
-        """How many jobs the old scheduler has, and how many fires are recorded."""
+        """Return the number of jobs of the old scheduler, and of recorded instants."""
         async with self._database.reading() as connection:
             old = (await connection.execute(select(func.count()).select_from(jobs).where(_OLD))).scalar_one()
             fires = (await connection.execute(select(func.count()).select_from(shadow_fires))).scalar_one()
             return old, fires
 
     async def start(self, since: datetime) -> bool:
-        """Record from then on. False if it was on already, and goes on as it was."""
+        """Record from then on. Returns False if the shadow was already on; it then continues unchanged."""
         value = msgspec.to_builtins(Shadowing(since=since, until=since))
         async with self._database.writing() as connection:
             now = await present_moment(self._database, self._clock, connection)
@@ -100,21 +100,21 @@ class ShadowFires:
             return made.scalar() is not None
 
     async def stop(self) -> bool:
-        """Record no more, and forget what was recorded. False if it was off already."""
+        """Stop recording and delete the records. Returns False if it was already off."""
         async with self._database.writing() as connection:
             gone = await connection.execute(delete(facts).where(facts.c.name == _FACT))
             await connection.execute(delete(shadow_fires))
             return bool(gone.rowcount)
 
     async def old_jobs(self, after: str | None = None, limit: int = _AT_ONCE) -> list[Job]:
-        """Jobs of the old scheduler by id. The next page is `after` the id of the last one."""
+        """Return jobs of the old scheduler by id. The next page is `after` the id of the last one."""
         query = _JOB.where(_OLD) if after is None else _JOB.where(_OLD, jobs.c.job_id > after)
         async with self._database.reading() as connection:
             rows = await connection.execute(query.order_by(jobs.c.job_id).limit(limit))
             return [job_from_row(tuple(row)) for row in rows]
 
     async def record(self, fires: Sequence[tuple[str, datetime]]) -> None:
-        """Write fires down: job and instant. One that is there already stays as it is."""
+        """Store instants of jobs. An existing one is not changed."""
         for first in range(0, len(fires), _AT_ONCE):
             async with self._database.writing() as connection:
                 now = await present_moment(self._database, self._clock, connection)
@@ -127,7 +127,7 @@ class ShadowFires:
                 )
 
     async def reached(self, until: datetime) -> None:
-        """Everything up to then is recorded."""
+        """Store that everything up to then is recorded."""
         this = facts.c.name == _FACT
         async with self._database.writing() as connection:
             found = (await connection.execute(select(facts.c.value).where(this).with_for_update())).scalar()
@@ -138,13 +138,13 @@ class ShadowFires:
             await connection.execute(update(facts).where(this).values(value=msgspec.to_builtins(after)))
 
     async def forget(self, before: datetime) -> int:
-        """Delete fires that are older."""
+        """Delete older records."""
         async with self._database.writing() as connection:
             gone = await connection.execute(delete(shadow_fires).where(shadow_fires.c.scheduled_for < before))
             return gone.rowcount
 
     async def fires(self, of: Sequence[Job], begin: datetime, end: datetime) -> dict[str, list[datetime]]:
-        """The recorded instants of at most a page of jobs, by id."""
+        """Return the recorded instants of at most a page of jobs, by id."""
         cell = shadow_fires.c
         query = select(cell.job_id, cell.scheduled_for).where(
             cell.job_id.in_([job.job_id for job in of]), cell.scheduled_for >= begin, cell.scheduled_for <= end
@@ -158,7 +158,7 @@ class ShadowFires:
     async def runs(
         self, of: Sequence[Job], record: Record, begin: datetime, end: datetime
     ) -> dict[str, list[datetime]]:
-        """When the old scheduler ran at most a page of jobs, by id."""
+        """Return the runs of the old scheduler for at most a page of jobs, by id."""
         ids = {key: job.job_id for job in of for key in (job.name, job.job_id)}
         async with self._database.reading() as connection:
             columns = [record.job_column, record.time_column]
@@ -196,7 +196,7 @@ def _by_job(
 
 
 def _within(at: ColumnElement[Any], begin: datetime, end: datetime) -> ColumnElement[bool]:
-    """As far as the type of the column lets the database do it; the rest is done when the rows are read."""
+    """Return the condition that the type of the column allows; the rest is filtered when the rows are read."""
     if isinstance(at.type, DateTime):
         if not at.type.timezone:
             begin, end = begin.replace(tzinfo=None), end.replace(tzinfo=None)
@@ -215,13 +215,13 @@ def _within_any(at: ColumnElement[Any], begin: datetime, end: datetime) -> Colum
 
 
 def _day_of(at: ColumnElement[Any], begin: datetime, end: datetime) -> ColumnElement[bool]:
-    """The day, and one around it: texts have zones, and either a space or a T behind the day."""
+    """Return the day with one day around it, because texts have zones and a space or a T after the day."""
     day = timedelta(days=1)
     return func.substr(at, 1, 10).between(f"{begin - day:%Y-%m-%d}", f"{end + day:%Y-%m-%d}")
 
 
 def _moment(value: Any) -> datetime:
-    """Without a zone it is UTC; a number counts seconds since 1970."""
+    """Return the time; without a zone it is UTC, and a number is seconds since 1970."""
     try:
         if isinstance(value, str):
             return from_text(value)

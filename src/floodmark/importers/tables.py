@@ -1,4 +1,4 @@
-"""Tables of the move from another scheduler."""
+"""Tables of the migration from another scheduler."""
 
 from sqlalchemy import Column, PrimaryKeyConstraint, String, Table
 

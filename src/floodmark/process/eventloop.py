@@ -1,4 +1,4 @@
-"""The fastest event loop there is on this machine, and the signals that end a process."""
+"""The fastest available event loop, and the signals that end a process."""
 
 import asyncio
 import gc
@@ -18,7 +18,7 @@ _SWITCH_SECONDS = 0.001
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run to the end: on uvloop where it installs, on asyncio's own loop elsewhere."""
+    """Run to the end: on uvloop if it is installed, otherwise on asyncio's own loop."""
     # What was imported stays to the end: looking through it again and again for garbage is a waste.
     gc.freeze()
     # A page of posts is thousands of objects without a cycle among them: looking for one after each 700 new objects,
@@ -40,10 +40,10 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 def stopped_by_signals(
     stop: asyncio.Event, seconds: float | None = None, *, second: int = 1, stopping: Callable[[], object] | None = None
 ) -> Iterator[None]:
-    """Set `stop` on SIGTERM, on Ctrl-C, or after so many seconds, while the block lasts.
+    """Set `stop` on SIGTERM, on Ctrl-C, or after this many seconds, within the block.
 
-    A second signal ends the process at once, with exit code `second`: that is safe, if less polite. `stopping` is
-    called before `stop` is set.
+    A second signal ends the process at once with exit code `second`, which is safe. `stopping` is called before `stop`
+    is set.
     """
 
     def begin() -> None:
@@ -67,7 +67,7 @@ def stopped_by_signals(
 
 @contextmanager
 def ended_by_signals(callback: Callable[[], object]) -> Iterator[None]:
-    """Call `callback` in the running loop on SIGTERM and on Ctrl-C, while the block lasts."""
+    """Call `callback` in the running loop on SIGTERM and on Ctrl-C, within the block."""
     loop = asyncio.get_running_loop()
     if threading.current_thread() is not threading.main_thread():
         # Python hears signals on its main thread only: a program that runs this on another one has that to itself.

@@ -45,7 +45,7 @@ _ARMED = re.compile(r"(?P<point>[a-z.]+):(?P<action>kill|stop|raise)(?:@(?P<hit>
 
 
 class FailpointError(FloodmarkError):
-    """Raised where a test asked for it."""
+    """Raised at a fail-point on request of a test."""
 
 
 def _kill(_: str) -> None:
@@ -68,7 +68,7 @@ _hits: Counter[str] = Counter()
 
 
 def arm(text: str) -> None:
-    """What shall happen where, in place of what was armed before. Counting starts anew."""
+    """Set the actions of fail-points and replace earlier ones. Counting starts again."""
     armed, known = {}, (*POINTS, OFFICE_POINT, NOTIFY_POINT)
     for word in filter(None, (part.strip() for part in text.split(","))):
         found = _ARMED.fullmatch(word)
@@ -84,11 +84,11 @@ def arm(text: str) -> None:
 
 
 def _nothing(_name: str) -> None:
-    """The fail-point of every day."""
+    """Do nothing: the fail-point of normal operation."""
 
 
 def hit(name: str) -> None:
-    """The fail-point of a process that is under test: does what is armed for it."""
+    """Run the action that is armed for a fail-point, in a process under test."""
     _hits[name] += 1
     action = _armed.get((name, _hits[name]))
     if action is not None:

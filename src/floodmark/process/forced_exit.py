@@ -1,4 +1,4 @@
-"""The last resort of a process that was asked to stop: it leaves after its grace, whatever hangs."""
+"""The last resort of a stopping process: it exits after its grace, even if something hangs."""
 
 import os
 import sys
@@ -10,20 +10,20 @@ MARGIN = timedelta(seconds=5)
 
 
 class Watchdog:
-    """Ends the process when its time is over. A thread, because the event loop itself may be what hangs."""
+    """Ends the process when its time is over. It is a thread, because the event loop itself may hang."""
 
     def __init__(self) -> None:
         self._timer: threading.Timer | None = None
 
     def arm(self, grace: timedelta) -> None:
-        """Leave after `grace` and the margin. Later calls change nothing."""
+        """Exit after `grace` and the margin. Later calls change nothing."""
         if self._timer is None:
             self._timer = threading.Timer((grace + MARGIN).total_seconds(), _leave, [grace])
             self._timer.daemon = True
             self._timer.start()
 
     def disarm(self) -> None:
-        """Everything has ended in time."""
+        """Do not exit: everything has ended in time."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""Descriptors that must end with this process: a forked child would keep their locks after our death."""
+"""Descriptors that must close with this process: a forked child would keep their locks after its death."""
 
 import os
 
@@ -6,13 +6,13 @@ _held: set[int] = set()
 
 
 def hold(descriptor: int) -> None:
-    """Keep a descriptor from children made by `fork`. Programs started by `exec` never get it."""
+    """Close a descriptor in children created by `fork`. Programs started by `exec` never get it."""
     if descriptor >= 0:
         _held.add(descriptor)
 
 
 def let_go(descriptor: int) -> None:
-    """Undo `hold`; call it before the descriptor is closed and its number used again."""
+    """Undo `hold`; call it before the descriptor is closed and its number is used again."""
     _held.discard(descriptor)
 
 

@@ -32,7 +32,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @cache
 def machine() -> str:
-    """The machine and its current boot. Containers on one machine share it, as they share the kernel's locks."""
+    """Return the machine and its current boot. Containers on one machine share it, as they share the kernel's locks."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -40,7 +40,7 @@ def machine() -> str:
 
 
 def runtime_folder() -> Path | None:
-    """A folder of this user for lock files, None if there is none that others cannot write to."""
+    """Return a folder of this user for lock files, or None if there is none that others cannot write to."""
     if fcntl is None:
         return None
     folder = Path(tempfile.gettempdir()) / f"floodmark-{os.getuid()}"
@@ -54,7 +54,7 @@ def runtime_folder() -> Path | None:
 
 
 class FileLock:
-    """The lock of this process. `identity` is what another process needs to test it, None when there is no lock."""
+    """The lock of this process. `identity` is what another process needs to test it, None without a lock."""
 
     def __init__(self, folder: Path | None, name: str) -> None:
         self._path = None if folder is None else folder.absolute() / f"{name}.lock"
@@ -62,7 +62,7 @@ class FileLock:
         self.identity: str | None = None
 
     def take(self) -> None:
-        """Lock the file. Without an effect where locks do not work: leases alone tell of a death there."""
+        """Lock the file. It has no effect where locks do not work: there only leases show a death."""
         if self._path is None or fcntl is None or self._descriptor is not None:
             return
         try:
@@ -82,7 +82,7 @@ class FileLock:
         forks.hold(self._descriptor)
 
     def release(self) -> None:
-        """Give the lock back and remove the file."""
+        """Release the lock and remove the file."""
         self.identity = None
         if self._descriptor is not None and self._path is not None:
             self._path.unlink(missing_ok=True)
@@ -92,7 +92,7 @@ class FileLock:
 
 
 def is_free(identity: str) -> bool | None:
-    """Whether the process that held this lock has ended; None if that cannot be seen from here."""
+    """Return whether the process that held this lock has ended; None if this process cannot see it."""
     where, _, path = identity.partition(" ")
     if where != machine() or fcntl is None:
         return None

@@ -1,4 +1,4 @@
-"""What this process holds for as long as it lives, for others to look at."""
+"""The locks that this process holds while it lives, for others to check."""
 
 import hashlib
 from typing import Protocol
@@ -7,11 +7,11 @@ from .lock_files import FileLock
 
 
 class SessionLock(Protocol):
-    """A lock that belongs to a connection to the database."""
+    """A lock that belongs to a database connection."""
 
     @property
     def lock_key(self) -> int | None:
-        """The key under which it is held right now, None while it is not."""
+        """Return the key of the lock while it is held, otherwise None."""
         ...
 
 
@@ -22,24 +22,24 @@ class ProcessLock:
         self._file, self._session = file, session
 
     def take(self) -> None:
-        """Lock the file. The session lock comes and goes with its connection."""
+        """Lock the file. The session lock lives with its connection."""
         self._file.take()
 
     @property
     def file(self) -> str | None:
-        """The identity of the locked file."""
+        """Return the identity of the locked file."""
         return self._file.identity
 
     @property
     def key(self) -> int | None:
-        """The key of the session lock, while it is held."""
+        """Return the key of the session lock while it is held."""
         return None if self._session is None else self._session.lock_key
 
     def release(self) -> None:
-        """Give the file back."""
+        """Release the file."""
         self._file.release()
 
 
 def key_of(name: str) -> int:
-    """The key of a process's session lock. Names are random, so two processes never share one."""
+    """Return the key of a process's session lock. Names are random, so two processes never share a key."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) >> 1

@@ -1,4 +1,4 @@
-"""Threads for functions that block, which no one can end from outside."""
+"""Threads for blocking functions, which cannot be ended from outside."""
 
 import queue
 import threading
@@ -13,7 +13,7 @@ _Call = tuple["Future[Any]", Callable[[], Any]]
 
 
 class DaemonThreads(Executor):
-    """At most `size` threads. Unlike those of `ThreadPoolExecutor` they do not keep a leaving process alive."""
+    """At most `size` threads. Unlike those of `ThreadPoolExecutor` they do not keep a stopping process alive."""
 
     def __init__(self, size: int) -> None:
         self._size, self._threads, self._idle, self._waiting = size, 0, 0, 0
@@ -21,7 +21,7 @@ class DaemonThreads(Executor):
         self._lock = threading.Lock()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
-        """Call it on a thread, as soon as one is free."""
+        """Call a function on a thread, as soon as one is free."""
         future: Future[T] = Future()
         with self._lock:
             self._calls.put((future, lambda: fn(*args, **kwargs)))
