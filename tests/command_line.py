@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from floodmark.cli import app
 from floodmark.settings import keys
+from forked import ForkedCommand
 
 T = TypeVar("T")
 
@@ -148,19 +149,20 @@ class CommandLine:
         return Answer(command, process.returncode, out, err)
 
     @contextmanager
-    def running(self, *command: str) -> Iterator["subprocess.Popen[str]"]:
-        """A process in the background, which ends with the block; what it said is in `said.log`."""
-        with (self.folder / "said.log").open("w", encoding="utf-8") as log:
-            process = self.start(*command, stdout=log, stderr=log)
+    def running(self, *command: str) -> Iterator[ForkedCommand]:
+        """A process in the background, which ends with the block; what it says is in `said.log`."""
+        log = self.folder / "said.log"
+        log.write_text("", encoding="utf-8")
+        process = ForkedCommand([*self.options(), *command], self.folder, environment(), log)
+        try:
+            yield process
+        finally:
+            process.terminate()
             try:
-                yield process
-            finally:
-                process.terminate()
-                try:
-                    process.wait(120)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                process.wait(120)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
     def said(self) -> str:
         return (self.folder / "said.log").read_text(encoding="utf-8")

@@ -42,7 +42,7 @@ from floodmark.wiring.resources import Resources
 _PR_SET_PDEATHSIG = 1
 _CLONE_NEWNET = 0x40000000
 # Imported by others only when they are needed, which is after the fork.
-_LATER = (
+IMPORTED_LATER = (
     "aiosqlite",
     "alembic.command",
     "alembic.config",
@@ -107,7 +107,7 @@ def zygote() -> None:
     children: dict[int, int] = {}
     born = 0
     die_with_parent()
-    for module in _LATER:
+    for module in IMPORTED_LATER:
         import_module(module)
     gc.collect()
     gc.freeze()

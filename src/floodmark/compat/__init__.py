@@ -1,1 +1,1 @@
-"""Names under which programs written for other schedulers find what they need: change the import, nothing else."""
+"""Names that programs written for other schedulers import: change the import and nothing else."""

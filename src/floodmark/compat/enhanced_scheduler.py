@@ -57,7 +57,7 @@ _EXECUTIONS = table(
 
 
 class EnhancedScheduler:
-    """Schedules and scans until it is stopped. What is not given is as the settings have it."""
+    """Schedules and scans until it is stopped. Arguments that are not given come from the settings."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class EnhancedScheduler:
         Floodmark(self.settings).run()
 
     def start(self) -> None:
-        """The same on a thread of its own: returns once it runs, with the schedules of API_URL read."""
+        """Do the same on a separate thread: returns once it runs and the schedules of API_URL are synced."""
         self._refuse_second()
         if self.settings.api_url is not None:
             self.sync_schedules_from_api()
@@ -103,14 +103,14 @@ class EnhancedScheduler:
             raise self._trouble
 
     def stop(self) -> None:
-        """End what `start` began; what is running is finished, or handed back after SHUTDOWN_GRACE."""
+        """Stop the thread of `start`; running executions finish, or are released after SHUTDOWN_GRACE."""
         if self._thread is not None and self._stop is not None:
             self._stop()
             self._thread.join()
             self._thread = self._stop = None
 
     def sync_schedules_from_api(self) -> dict[str, int]:
-        """Read the schedules of API_URL now: how many were created, updated, and left as they are."""
+        """Sync the schedules of API_URL now, and return how many were created, updated and skipped."""
         report = _wait(lambda office: sync_of(office).run(), self.settings)
         return {"created": report.created, "updated": report.updated, "skipped": report.skipped}
 
@@ -149,7 +149,7 @@ class ScheduleRepository:
         profile_id: str | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> str:
-        """Make a schedule; its id. `params` are those of a scan: maxPages, scanDepth, ..."""
+        """Create a schedule and return its id. `params` are those of a scan: maxPages, scanDepth, ..."""
         settings = self._settings
         spec = JobSpec(
             source="cookies",
@@ -166,9 +166,9 @@ class ScheduleRepository:
         return _wait(lambda office: office.add_job(spec), settings).job_id
 
     def update_schedule(self, schedule_id: str, **changes: Any) -> bool:
-        """Change what is named: domain, domain_config_id, profile_id, frequency, time_config, enabled, params.
+        """Change the given fields: domain, domain_config_id, profile_id, frequency, time_config, enabled, params.
 
-        False if there is no such schedule.
+        Returns False if the schedule does not exist.
         """
         columns = dict(changes)
         if "enabled" in columns:
@@ -180,25 +180,25 @@ class ScheduleRepository:
         return self._done(lambda office: office.update_job(schedule_id, columns))
 
     def delete_schedule(self, schedule_id: str) -> bool:
-        """Remove a schedule; its history stays. False if there is none."""
+        """Delete a schedule; its history stays. Returns False if it does not exist."""
         return self._done(lambda office: office.remove_job(schedule_id))
 
     def get_schedule(self, schedule_id: str) -> dict[str, Any] | None:
-        """One schedule, None if there is none."""
+        """Return a schedule, or None if it does not exist."""
         found = self._read(select(_SCHEDULES).where(_SCHEDULES.c.schedule_id == schedule_id))
         return found[0] if found else None
 
     def get_all_schedules(self, *, enabled: bool | None = None) -> list[dict[str, Any]]:
-        """All schedules, or those that are enabled, or disabled, in order of domain."""
+        """Return all schedules, or only enabled or disabled ones, in order of domain."""
         query = select(_SCHEDULES).order_by(_SCHEDULES.c.domain, _SCHEDULES.c.schedule_id)
         return self._read(query if enabled is None else query.where(_SCHEDULES.c.enabled == enabled))
 
     def get_schedules_by_domain(self, domain: str) -> list[dict[str, Any]]:
-        """The schedules of a domain."""
+        """Return the schedules of a domain."""
         return self._read(select(_SCHEDULES).where(_SCHEDULES.c.domain == domain.lower()))
 
     def get_schedules_by_config_id(self, domain_config_id: str) -> list[dict[str, Any]]:
-        """The schedules with this id of yours."""
+        """Return the schedules with this domain_config_id."""
         return self._read(select(_SCHEDULES).where(_SCHEDULES.c.domain_config_id == domain_config_id))
 
     def _read(self, query: Select[Any]) -> list[dict[str, Any]]:
@@ -213,25 +213,25 @@ class ScheduleRepository:
 
 
 class JobHistory:
-    """What ran, how it went, and how often it went well."""
+    """Executions and their statistics."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def get_recent_executions(self, hours: float = 24) -> list[dict[str, Any]]:
-        """The executions of the last hours, newest first; at most 1,000."""
+        """Return the executions of the last hours, newest first; at most 1,000."""
         return self._shown(lambda history: history.get_recent_executions(hours))
 
     def get_executions_by_schedule(self, schedule_id: str, limit: int = 100) -> list[dict[str, Any]]:
-        """The executions of one schedule, newest first."""
+        """Return the executions of one schedule, newest first."""
         return self._shown(lambda history: history.get_executions_by_schedule(schedule_id, limit))
 
     def get_execution_statistics(self, days: float = 7) -> dict[str, Any]:
-        """How the executions of the last days went."""
+        """Return statistics of the executions of the last days."""
         return _wait(lambda office: office.statistics(days), self._settings)
 
     def cleanup_old_executions(self, days: float = 90) -> int:
-        """Delete finished executions that are older; how many."""
+        """Delete finished executions that are older, and return their number."""
         return _wait(lambda office: office.cleanup_old_executions(days), self._settings)
 
     def _shown(self, find: Callable[[History], Awaitable[list[Any]]]) -> list[dict[str, Any]]:
@@ -245,13 +245,13 @@ class JobHistory:
 
 
 class StoreCheck:
-    """Whether one of the two stores answers."""
+    """Checks whether the database or Redis responds."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         self._settings, self._name = settings, name
 
     def ping(self) -> bool:
-        """True if it answers; False if it does not, or if there is none."""
+        """Return True if it responds; False if it does not, or is not configured."""
         try:
             return _wait(self._answers, self._settings)
         except Unavailable:
@@ -270,27 +270,27 @@ class StoreCheck:
 
 
 def run_enhanced_scheduler() -> None:
-    """Schedule and scan until Ctrl-C or SIGTERM, as the settings say; read API_URL if it is set."""
+    """Schedule and scan until Ctrl-C or SIGTERM with the settings; sync with API_URL if it is set."""
     EnhancedScheduler().run()
 
 
 def get_schedule_repository() -> ScheduleRepository:
-    """The schedules in the database of the settings."""
+    """Return the schedules in the database of the settings."""
     return ScheduleRepository(_settings({}))
 
 
 def get_job_history() -> JobHistory:
-    """The history in the database of the settings."""
+    """Return the history in the database of the settings."""
     return JobHistory(_settings({}))
 
 
 def get_db_connection() -> StoreCheck:
-    """The database, to be pinged."""
+    """Return a check of the database."""
     return StoreCheck(_settings({}), "database")
 
 
 def get_redis_client() -> StoreCheck:
-    """Redis, to be pinged."""
+    """Return a check of Redis."""
     return StoreCheck(_settings({}), "redis")
 
 
@@ -299,7 +299,7 @@ def _settings(overrides: Mapping[str, str]) -> Settings:
 
 
 def _wait(work: Work[T], settings: Settings) -> T:
-    """Do the work on the database, and wait for it."""
+    """Run the operation on the database and wait for it."""
     app = Floodmark(settings)
 
     async def opened() -> T:

@@ -1,6 +1,6 @@
-"""The demo: a Telegram on this machine with ten channels, and a Floodmark that collects every post of them once.
+"""The demo: a local Telegram server with ten channels, and a Floodmark that collects every post once.
 
-Everything is in one folder: `floodmark.db`, `town.json` (how long the channels have lived) and `demo.log`.
+Everything is in one folder: `floodmark.db`, `town.json` (the age of the channels) and `demo.log`.
 """
 
 from .demo import ChannelView, Demo, Summary, View, demo_folder

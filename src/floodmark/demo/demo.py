@@ -1,4 +1,4 @@
-"""Floodmark, embedded, at work on the town's channels."""
+"""An embedded Floodmark that collects the channels of the demo."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ _TITLE_CHARACTERS = 100
 
 
 class ChannelView(Struct, frozen=True, kw_only=True):
-    """One channel as it is shown. `new` came since the start; `lag`: seconds for which a post has been waiting."""
+    """One channel for display. `new`: posts since the start; `lag`: seconds for which a post has been waiting."""
 
     name: str
     every: timedelta
@@ -55,9 +55,9 @@ class ChannelView(Struct, frozen=True, kw_only=True):
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """The demo at one moment. `arrived` are the texts of what came since the last look, oldest first.
+    """The state of the demo. `arrived` are the texts of new posts since the last view, oldest first.
 
-    `is_ending`: the channels have fallen silent, and what is left is being collected.
+    `is_ending`: the channels have stopped posting, and the remaining posts are being collected.
     """
 
     channels: tuple[ChannelView, ...]
@@ -69,7 +69,7 @@ class View(Struct, frozen=True, kw_only=True):
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """What became of the posts. `new` were collected this time, `collected` are all there are."""
+    """The result of the demo. `new` posts were collected this time, `collected` in total."""
 
     posts: int
     collected: int
@@ -85,12 +85,12 @@ class Summary(Struct, frozen=True, kw_only=True):
 
     @property
     def is_right(self) -> bool:
-        """Whether every post was collected once, and nobody called who had been told to wait."""
+        """Return whether every post was collected once, and no call was made during a flood wait."""
         return not (self.duplicates or self.missing or self.doubled_sessions or self.impatient_calls)
 
 
 class Demo:
-    """The town and an embedded Floodmark that collects it, in one process and one folder."""
+    """The channels and an embedded Floodmark that collects them, in one process and one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.town = folder, Town(folder)
@@ -110,7 +110,7 @@ class Demo:
         self._counted["retried"] += event.error is not None
 
     async def run(self, stop: asyncio.Event, look: Callable[[View], None]) -> Summary:
-        """Collect until `stop`, telling `look` how it goes; then collect what is left, and count."""
+        """Collect until `stop` and pass the state to `look`; then collect the remaining posts and return the result."""
         began = time.monotonic()
         async with self.town.open() as server, self.app.open() as parts:
             await self._prepare(parts, server)
@@ -131,7 +131,7 @@ class Demo:
             return await self._summary(log, server, timedelta(seconds=time.monotonic() - began))
 
     async def _prepare(self, parts: Resources, server: LoopbackTelegram) -> None:
-        """What a person does by hand: `floodmark accounts add`, then `floodmark add telegram` for each channel."""
+        """Do what a user would do: `floodmark accounts add`, then `floodmark add telegram` for each channel."""
         accounts = Accounts(parts.database, parts.clock, Vault.of(parts.settings), parts.events)
         for name in ACCOUNTS:
             await accounts.add(name, api_id=1, api_hash="demo", session=server.session(name), replace=True)
@@ -181,7 +181,7 @@ class Demo:
         )
 
     async def _arrived(self, log: EventLog) -> tuple[str, ...]:
-        """What was announced since the last look."""
+        """Return the texts that were announced since the last call."""
         names = {self._stream(station): station.name for station in STATIONS}
         titles: list[str] = []
         while page := await log.after(self._position, limit=1000):
@@ -193,7 +193,7 @@ class Demo:
         return tuple(titles)
 
     async def _drain(self, parts: Resources) -> None:
-        """One more collection of each channel, behind the one that may be under way."""
+        """Collect each channel once more, after the execution that may be running."""
         jobs, history = Jobs(parts.database, parts.clock), History(parts.database, parts.clock)
         limits = Limits(parts.database, parts.clock)
         forced = [await jobs.force_run(await jobs.get(station.name)) for station in STATIONS]
@@ -206,7 +206,7 @@ class Demo:
                         await asyncio.sleep(0.1)
 
     async def _summary(self, log: EventLog, server: LoopbackTelegram, took: timedelta) -> Summary:
-        """Compare what the channels have with what was kept, and with what was announced."""
+        """Compare the posts of the channels with the stored and the announced posts."""
         missing = duplicates = collected = 0
         for station in STATIONS:
             stream, channel_id = self._stream(station), self.town.channels[station.name].channel_id
@@ -236,9 +236,9 @@ class Demo:
 
 
 async def _lift_past(limits: Limits) -> None:
-    """Forget the pace that past waits have led to, as `floodmark limits clear` does: nobody has to wait any more.
+    """Clear the reduced pace of ended rate limits, as `floodmark limits clear` does.
 
-    At that pace the last collection would take a minute. Waits that are not over are kept to.
+    At that pace the last collection would take a minute. Active limits are still honoured.
     """
     held = {row.key for row in await limits.page()}
     for row in await limits.page(with_past=True):
@@ -247,7 +247,7 @@ async def _lift_past(limits: Limits) -> None:
 
 
 def _title(post: Mapping[str, Any]) -> str:
-    """One line of a post; of one without words, what it is."""
+    """Return one line of a post, or its kind if it has no text."""
     words = " ".join(post["text"].split())
     return words[:_TITLE_CHARACTERS] or f"[{(post.get('media') or {}).get('type', post['kind'])}]"
 
@@ -276,7 +276,7 @@ async def _announced(log: EventLog, stream: str) -> AsyncIterator[str]:
 
 
 def _settings(folder: Path) -> Settings:
-    """Embedded, whatever the environment says, and quick to recover from `kill -9`."""
+    """Return settings for embedded use, independent of the environment, with quick recovery from `kill -9`."""
     return Settings(
         database_url=f"sqlite:///{folder / 'floodmark.db'}",
         floodmark_home=folder,
@@ -292,7 +292,7 @@ def _settings(folder: Path) -> Settings:
 
 @contextmanager
 def demo_folder(home: Path, *, is_fresh: bool) -> Iterator[tuple[Path, TextIO]]:
-    """The demo's folder, for one demo at a time, and its log."""
+    """Open the folder of the demo and its log, for one demo at a time."""
     folder = home / "demo"
     folder.mkdir(parents=True, exist_ok=True)
     with (home / "demo.lock").open("a", encoding="utf-8") as lock:
@@ -305,7 +305,7 @@ def demo_folder(home: Path, *, is_fresh: bool) -> Iterator[tuple[Path, TextIO]]:
 
 
 def _lock(file: TextIO) -> None:
-    """Held until the file is closed, by whatever end; Windows goes without."""
+    """Lock the file until it is closed; there is no lock on Windows."""
     with suppress(ImportError):
         import fcntl  # noqa: PLC0415 - not on Windows
 

@@ -1,7 +1,7 @@
-"""A town on the loopback Telegram: ten channels that post at lifelike rates, for ever the same.
+"""The channels of the demo on the loopback Telegram server: ten channels that post at realistic rates.
 
-Which posts there are depends only on the seed and on how long the town has lived, which `town.json` remembers; so a
-second start goes on with the same posts, also after `kill -9`.
+The posts depend only on the seed and on the age of the channels, which `town.json` stores; so a restart continues with
+the same posts, even after `kill -9`.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _IN_FLIGHT_SECONDS = 1.0
 
 
 class Station(Struct, frozen=True):
-    """One channel: the seconds between two of its posts on average, how many it had before, how often it is read."""
+    """One channel: its average seconds between two posts, its number of earlier posts, and how often it is read."""
 
     name: str
     title: str
@@ -61,14 +61,14 @@ STATIONS = tuple(
 
 
 class Stretch(Struct, frozen=True):
-    """The town began to live on at `wall` (seconds since 1970), when it was `lived` seconds old."""
+    """A start of the demo at `wall` (seconds since 1970), when the channels were `lived` seconds old."""
 
     lived: float
     wall: float
 
 
 class Town:
-    """Ten channels that grow by themselves, and now and then make the readers wait or hang up on them."""
+    """Ten channels that post over time, and sometimes cause flood waits or broken connections."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "town.json"
@@ -82,7 +82,7 @@ class Town:
             self.world.account(account)
 
     def _remembered(self) -> list[Stretch]:
-        """The stretches so far and a new one, which begins now."""
+        """Return the earlier starts and a new one."""
         try:
             told = json.loads(self._file.read_text(encoding="utf-8"))
             away = max(0.0, time.time() - self._file.stat().st_mtime)
@@ -93,31 +93,31 @@ class Town:
         return [*before, Stretch(lived, time.time())]
 
     def lived(self) -> float:
-        """For how many seconds the town has been posting."""
+        """Return the age of the channels in seconds."""
         return min(self._stretches[-1].lived + time.monotonic() - self._began, self._frozen)
 
     def freeze(self) -> None:
-        """No more posts from now on: what there is can be counted."""
+        """Stop posting, so that the posts can be counted."""
         self._frozen = self.lived()
 
     def count(self, name: str) -> int:
-        """How many posts a channel has; they are numbered from 1."""
+        """Return the number of posts of a channel; they are numbered from 1."""
         return self._clocks[name].count(self.lived())
 
     def waiting(self, name: str, collected: int) -> float:
-        """For how many seconds the first post that is not yet collected has been waiting; 0 if there is none."""
+        """Return for how many seconds the oldest uncollected post has been waiting; 0 if there is none."""
         if collected >= self.count(name):
             return 0.0
         return max(0.0, self._wall(self.lived()) - self._wall(self._clocks[name].at(collected)))
 
     def _wall(self, lived: float) -> float:
-        """When it was so old, in seconds since 1970."""
+        """Return the time at this age, in seconds since 1970."""
         stretch = self._stretches[max(0, bisect_right([s.lived for s in self._stretches], lived) - 1)]
         return stretch.wall + lived - stretch.lived
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[LoopbackTelegram]:
-        """Let the channels be read, and grow."""
+        """Start the server and let the channels post."""
         for name, channel in self.channels.items():
             clock = self._clocks[name]
             channel.fill_at([int(self._wall(clock.at(n))) for n in range(self.count(name))])
@@ -133,7 +133,7 @@ class Town:
                 self._remember(self.lived())
 
     def settle_down(self, server: LoopbackTelegram) -> None:
-        """No more posts and no more trouble."""
+        """Stop posting, and end all faults."""
         self.freeze()
         self._post()
         server.heal()
@@ -178,7 +178,7 @@ class Town:
 
 
 class _Clock:
-    """When a channel posts, in seconds of the town's life; before 0 what it had posted before."""
+    """The times of a channel's posts, in seconds of age; earlier posts are below 0."""
 
     def __init__(self, station: Station) -> None:
         self._gaps = _gaps(station)
@@ -187,18 +187,18 @@ class _Clock:
         self._times = [-age for age in reversed(ages)]
 
     def count(self, lived: float) -> int:
-        """How many posts there are at that age."""
+        """Return the number of posts at this age."""
         while not self._times or self._times[-1] <= lived:
             self._times.append(max(0.0, self._times[-1] if self._times else 0.0) + next(self._gaps))
         return bisect_right(self._times, lived)
 
     def at(self, number: int) -> float:
-        """When the post with this number, counted from 0, came."""
+        """Return the age at which the post with this number, counted from 0, was posted."""
         return self._times[number]
 
 
 def _gaps(station: Station, salt: str = "") -> Iterator[float]:
-    """Seconds between posts, for ever the same: quiet stretches, and bursts."""
+    """Return the seconds between posts, always the same: quiet times and bursts."""
     chance = random.Random(f"{SEED}:{station.name}:{salt}")  # noqa: S311 - a likeness, not a secret
     while True:
         yield chance.expovariate(1 / station.pace) * chance.choice((0.2, 0.5, 1.0, 1.0, 2.3))

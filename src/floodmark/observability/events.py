@@ -1,6 +1,6 @@
-"""What happened, as values. Stages emit them; metrics, logs and the dashboard listen.
+"""Internal events as values. Stages emit them; metrics, logs and the dashboard listen.
 
-Times are seconds as floats: they are made on the hot path and only ever shown or counted.
+Times are seconds as floats, because events are created on the hot path and only shown or counted.
 """
 
 import logging
@@ -15,11 +15,11 @@ from floodmark.model.job import Priority
 
 
 class Event(Struct, frozen=True, gc=False):
-    """Something that happened."""
+    """An internal event."""
 
 
 class ExecutionsFired(Event, frozen=True, gc=False):
-    """Instants were due and executions were written. `lateness`: seconds from due to written, of each."""
+    """Executions of due instants were stored. `lateness`: seconds from due to stored, for each."""
 
     schedule_type: str
     priority: Priority
@@ -33,13 +33,13 @@ class ExecutionsEnqueued(Event, frozen=True, gc=False):
 
 
 class ExecutionsLeased(Event, frozen=True, gc=False):
-    """Executions were handed to this worker."""
+    """This worker leased executions."""
 
     counts: Mapping[Priority, int]
 
 
 class ExecutionStarted(Event, frozen=True, gc=False):
-    """A slot began to run an execution. `waited`: seconds since it could have been run, when known."""
+    """A slot started an execution. `waited`: seconds since it could have started, if known."""
 
     job_name: str
     execution_id: str
@@ -48,7 +48,7 @@ class ExecutionStarted(Event, frozen=True, gc=False):
 
 
 class ExecutionSettled(Event, frozen=True, gc=False):
-    """The outcome of an execution was written down. `status` is the state it moved to, as in `State`."""
+    """The outcome of an execution was stored. `status` is its new state, as in `State`."""
 
     job_name: str
     source_id: str | None
@@ -66,7 +66,7 @@ class ExecutionSettled(Event, frozen=True, gc=False):
 class BatchKept(Event, frozen=True, gc=False):
     """A batch was committed together with its watermark.
 
-    `age`: seconds from when its newest item came about, if it has new ones and the stream was collected before.
+    `age`: seconds since its newest item was created, if it has new items and the stream was collected before.
     """
 
     stream: str
@@ -78,95 +78,95 @@ class BatchKept(Event, frozen=True, gc=False):
 
 
 class BatchRefused(Event, frozen=True, gc=False):
-    """A worker that had been replaced tried to commit: nothing was written."""
+    """A replaced worker tried to commit a batch: nothing was written."""
 
     stream: str
     fence: int
 
 
 class LeaseLost(Event, frozen=True, gc=False):
-    """This worker no longer holds an execution it was running."""
+    """This worker lost the lease of a running execution."""
 
     execution_id: str
     job_name: str
 
 
 class LeaderElectionAttempted(Event, frozen=True, gc=False):
-    """This process asked for the leader's lease."""
+    """This process tried to get the leader's lease."""
 
     won: bool
 
 
 class SchedulerStarted(Event, frozen=True, gc=False):
-    """A scheduler runs, which, while it leads, ticks every `interval` seconds at least."""
+    """A scheduler started; as the leader it ticks at least every `interval` seconds."""
 
     interval: float
 
 
 class SchedulerTicked(Event, frozen=True, gc=False):
-    """The leader has looked for what is due, at this time of the database."""
+    """The leader looked for due jobs, at this time of the database."""
 
     at: datetime
 
 
 class LeaderChanged(Event, frozen=True, gc=False):
-    """This process became the leader or ceased to be; `holder` is who leads now, when known."""
+    """This process became the leader or stopped being it; `holder` is the current leader, if known."""
 
     is_leader: bool
     holder: str | None
 
 
 class ProcessDied(Event, frozen=True, gc=False):
-    """A process was found dead and what it held was handed on. `is_certain`: not just a lock that is missing."""
+    """A process was found dead and its leases were released. `is_certain`: not only a lock is missing."""
 
     worker: str
     is_certain: bool
 
 
 class ExecutionsRescued(Event, frozen=True, gc=False):
-    """Executions of silent workers went back to the queue."""
+    """Executions of workers that stopped responding were queued again."""
 
     count: int
 
 
 class ExecutionsGivenUp(Event, frozen=True, gc=False):
-    """Executions were rescued too often and are dead letters now; how many, by source."""
+    """Executions were rescued too often and became dead letters; their number by source."""
 
     counts: Mapping[str, int]
 
 
 class ExecutionsRequeued(Event, frozen=True, gc=False):
-    """Executions the queue had lost were put again."""
+    """Executions that the queue had lost were put again."""
 
     count: int
 
 
 class EventsRelayed(Event, frozen=True, gc=False):
-    """Events left the outbox. `lag`: age in seconds of the oldest one that is still in it."""
+    """Events left the outbox. `lag`: age in seconds of the oldest event that is still in it."""
 
     count: int
     lag: float
 
 
 class StoreRetried(Event, frozen=True, gc=False):
-    """A statement met a passing fault and was tried again."""
+    """A statement failed with a transient error and was retried."""
 
     operation: str
     reason: str
 
 
 class QueueDegraded(Event, frozen=True, gc=False):
-    """The fast queue cannot be had; the database serves instead."""
+    """Redis is unavailable; the database is the queue."""
 
     reason: str
 
 
 class QueueRestored(Event, frozen=True, gc=False):
-    """The fast queue serves again."""
+    """Redis is the queue again."""
 
 
 class LimitSet(Event, frozen=True, gc=False):
-    """Everything under `key` waits until then, in the whole fleet."""
+    """All calls with `key` wait until then, in the whole fleet."""
 
     key: str
     until: datetime
@@ -195,9 +195,9 @@ class TriggersRefused(Event, frozen=True, gc=False):
 
 
 class BreakerMoved(Event, frozen=True, gc=False):
-    """A breaker is now `closed`, `open` or `half-open`; `domain` is its key, as in `telegram:reader1`.
+    """A circuit breaker is now `closed`, `open` or `half-open`; `domain` is its key, as in `telegram:reader1`.
 
-    `elsewhere`: another process has moved it, and this one has just noticed.
+    `elsewhere`: another process changed it, and this one has just noticed.
     """
 
     domain: str
@@ -207,15 +207,15 @@ class BreakerMoved(Event, frozen=True, gc=False):
 
 
 class BreakersInUse(Event, frozen=True, gc=False):
-    """This process calls, or may call, what these breakers protect; nothing is known yet about their states."""
+    """This process makes, or may make, calls that these circuit breakers protect; their states are not known yet."""
 
     keys: Sequence[str]
 
 
 class CallRetried(Event, frozen=True, gc=False):
-    """A call to the outside failed and is made again after `delay` seconds. `attempt`: the one that failed.
+    """An outgoing call failed and is retried after `delay` seconds. `attempt`: the one that failed.
 
-    `reason` is the name of the error's class; `scope` whom we called, as in `telegram:reader1` or `redis`.
+    `reason` is the class name of the error; `scope` the called system, as in `telegram:reader1` or `redis`.
     """
 
     target: str
@@ -227,9 +227,9 @@ class CallRetried(Event, frozen=True, gc=False):
 
 
 class RateLimited(Event, frozen=True, gc=False):
-    """A source told us to wait so many seconds. `scope`: whom it told, as in `telegram:reader1`.
+    """A source responded with a rate limit of this many seconds. `scope`: the limited client, as in `telegram:reader1`.
 
-    `reason` is the name of the error's class, never free text.
+    `reason` is the class name of the error, never free text.
     """
 
     source: str
@@ -241,7 +241,7 @@ class RateLimited(Event, frozen=True, gc=False):
 
 
 class ModeChosen(Event, frozen=True, gc=False):
-    """How a channel is about to be read; `forced` says why, when it is not what its watermark would have."""
+    """The mode in which a channel will be read; `forced` is the reason if the watermark implies another mode."""
 
     stream: str
     mode: str
@@ -249,7 +249,7 @@ class ModeChosen(Event, frozen=True, gc=False):
 
 
 class RunEnded(Event, frozen=True, gc=False):
-    """A channel was read, or could not be. `status`: done, empty, waiting or failed."""
+    """The run of a channel ended. `status`: done, empty, waiting or failed."""
 
     stream: str
     channel_id: int | None
@@ -260,7 +260,7 @@ class RunEnded(Event, frozen=True, gc=False):
 
 
 class FetchTimed(Event, frozen=True, gc=False):
-    """A page came from a chat in `seconds`; its newest message is `lag` seconds old, when there was one."""
+    """A page of a chat arrived after `seconds`; its newest message, if any, is `lag` seconds old."""
 
     chat: str
     seconds: float
@@ -268,53 +268,53 @@ class FetchTimed(Event, frozen=True, gc=False):
 
 
 class PagesVisited(Event, frozen=True, gc=False):
-    """A crawl dealt with pages; how many with which result, as `floodmark_pages_total` names them."""
+    """A crawl visited pages; their number by result, as in `floodmark_pages_total`."""
 
     counts: Mapping[str, int]
 
 
 class HttpRequested(Event, frozen=True, gc=False):
-    """A request was sent to the web, or was to be: `status` is 2xx, 3xx, 4xx, 5xx, refused or failed."""
+    """An HTTP request ended: `status` is 2xx, 3xx, 4xx, 5xx, refused or failed."""
 
     status: str
 
 
 class ScanEnded(Event, frozen=True, gc=False):
-    """A domain was scanned for cookies: the `result` of the report, or `failed`."""
+    """A cookie scan ended: the `result` of the report, or `failed`."""
 
     result: str
 
 
 class NotificationSent(Event, frozen=True, gc=False):
-    """A notification was sent, or not: `channel` is the name of its entry point; `result` is sent or failed."""
+    """A notification was sent or failed: `channel` is the name of its entry point; `result` is sent or failed."""
 
     channel: str
     result: str
 
 
 class MetricsPushed(Event, frozen=True, gc=False):
-    """Metrics were sent to the Pushgateway at `at` (Unix time), or could not be: `error` says why."""
+    """Metrics were pushed to the Pushgateway at `at` (Unix time); `error` is the reason of a failure."""
 
     at: float
     error: str | None = None
 
 
 class AccountParked(Event, frozen=True, gc=False):
-    """An account can no longer be used; its jobs wait for a person."""
+    """An account was parked; its jobs wait for a person."""
 
     account: str
     reason: str
 
 
 class StepFailed(Event, frozen=True, gc=False):
-    """A step of a loop raised; the loop goes on."""
+    """A step of a service failed; the service continues."""
 
     step: str
     error: str
 
 
 class SchedulesSynced(Event, frozen=True, gc=False):
-    """Schedules were read from API_URL; `errors` of them could not become jobs."""
+    """Schedules were synced from API_URL; `errors` of them could not become jobs."""
 
     who: str
     created: int
@@ -325,26 +325,26 @@ class SchedulesSynced(Event, frozen=True, gc=False):
 
 
 class SyncFieldsIgnored(Event, frozen=True, gc=False):
-    """The answer of API_URL has fields that mean nothing here: they change nothing."""
+    """The response of API_URL has unknown fields, which are ignored."""
 
     fields: tuple[str, ...]
 
 
 class SlotsChanged(Event, frozen=True, gc=False):
-    """How many of this worker's slots are busy."""
+    """The number of busy slots of this worker changed."""
 
     size: int
     busy: int
 
 
 class DepthMeasured(Event, frozen=True, gc=False):
-    """How many executions wait in each queue."""
+    """The leader measured the number of queued executions by priority."""
 
     depths: Mapping[Priority, int]
 
 
 class StateMeasured(Event, frozen=True, gc=False):
-    """What the leader counted in the database. `outbox_lag`: age in seconds of the oldest event not yet sent."""
+    """The leader counted rows in the database. `outbox_lag`: age in seconds of the oldest unsent event."""
 
     dead_letters: int
     limits: int
@@ -355,7 +355,7 @@ class StateMeasured(Event, frozen=True, gc=False):
 
 
 class UnfinishedChannel(Event, frozen=True, gc=False):
-    """A channel with a run that has not finished, and when its high-water mark was last moved."""
+    """A channel with an unfinished run, and the time when its high-water mark last moved."""
 
     channel_id: str
     name: str
@@ -363,20 +363,20 @@ class UnfinishedChannel(Event, frozen=True, gc=False):
 
 
 class UnfinishedChannelsMeasured(Event, frozen=True, gc=False):
-    """The channels that the leader found to have an unfinished run, the one that stands still for longest first."""
+    """The leader found these channels with an unfinished run, the longest without progress first."""
 
     channels: tuple[UnfinishedChannel, ...] = ()
 
 
 class InvalidJob(Event, frozen=True, gc=False):
-    """A job cannot be planned until someone corrects it."""
+    """A job cannot be scheduled until someone corrects it."""
 
     job_name: str
     reason: str
 
 
 class WorkerDraining(Event, frozen=True, gc=False):
-    """A worker takes no more work; `running` executions are still in its hands."""
+    """A worker takes no more executions; `running` executions are unfinished."""
 
     worker: str
     running: int
@@ -386,10 +386,10 @@ E = TypeVar("E", bound=Event)
 
 
 class Events:
-    """Tells listeners what happened, at once and in the caller's own thread.
+    """Calls listeners at once, in the thread of the caller.
 
-    A listener must be quick and must not wait. One that raises does no harm to the work: the first failure of
-    each kind is logged with its traceback, and all are counted in `failures`.
+    A listener must be quick and must not wait. Its errors do not affect the caller: the first failure of each kind is
+    logged with its traceback, and all are counted in `failures`.
     """
 
     def __init__(self) -> None:
@@ -397,7 +397,7 @@ class Events:
         self._listeners: dict[type[Event], tuple[Callable[[Any], None], ...]] = {}
 
     def listen(self, event_type: type[E], callback: Callable[[E], None]) -> Callable[[], None]:
-        """Call back for every event of exactly this type. What is returned ends it."""
+        """Call back for every event of exactly this type. Returns a function that ends it."""
         # Tuples are replaced, never changed: an emission under way is not disturbed.
         self._listeners[event_type] = (*self._listeners.get(event_type, ()), callback)
 
@@ -407,7 +407,7 @@ class Events:
         return stop
 
     def emit(self, event: Event) -> None:
-        """Tell everyone who listens to this type of event. Never raises."""
+        """Call all listeners of this type of event. Never raises."""
         for callback in self._listeners.get(type(event), ()):
             try:
                 callback(event)

@@ -1,6 +1,6 @@
-"""Log lines: for people on a terminal, for machines everywhere else; secrets in neither.
+"""Log lines: readable text on a terminal, JSON everywhere else; secrets in neither.
 
-Our own loggers (structlog) and those of libraries (stdlib `logging`) end in the same rendering and the same stream.
+Our own loggers (structlog) and those of libraries (stdlib `logging`) use the same rendering and the same stream.
 """
 
 import logging
@@ -75,7 +75,7 @@ Render = Callable[[Any, str, MutableMapping[str, Any]], str]
 def configure(level: str, format: str, stream: TextIO | None = None) -> None:  # noqa: A002 - the setting's name
     """Send all logging of this process to `stream` (stderr), from `level` on, as `auto`, `console` or `json`.
 
-    Can be called again; the last call holds.
+    Can be called again; the last call applies.
     """
     out = _Lines(stream or sys.stderr)
     is_console = format == "console" or (format == "auto" and out.is_terminal)
@@ -103,7 +103,7 @@ def _route_stdlib(level: str, handler: "_Handler") -> None:
 
 
 class _Lines:
-    """Where lines go: one write each, so that threads do not mix theirs."""
+    """Writes each line with one call, so that lines of threads do not mix."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._lock = stream, threading.Lock()
@@ -125,14 +125,14 @@ class _Lines:
 
 
 class _Handler(logging.Handler):
-    """Renders what libraries log like our own lines."""
+    """Renders log records of libraries like our own lines."""
 
     def __init__(self, render: Render, out: _Lines) -> None:
         super().__init__()
         self._render, self._out = render, out
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record of a library."""
+        """Write one log record of a library."""
         try:
             line = {"event": record.getMessage(), "logger": record.name, "exc_info": record.exc_info}
             # Of which request or execution it is, as in our own lines.
@@ -143,14 +143,14 @@ class _Handler(logging.Handler):
 
 
 class JsonLines:
-    """One JSON object a line, times in UTC."""
+    """Renders one JSON object per line, with times in UTC."""
 
     def __init__(self) -> None:
         self._encode = msgspec.json.Encoder().encode
         self._second = (0, "")
 
     def __call__(self, _logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
-        """The line for an event."""
+        """Return the line of an event."""
         line = {"timestamp": self._now(), "level": level}
         line.update(_cleaned(event))
         text = self._encode(line).decode()
@@ -170,7 +170,7 @@ class JsonLines:
 
 
 def console_lines(*, colors: bool) -> Render:
-    """Aligned lines with the time of day; `colors` only if NO_COLOR does not forbid them."""
+    """Return a renderer of aligned lines with the time of day; `colors` only if NO_COLOR allows them."""
     renderer = ConsoleRenderer(
         colors=colors and "NO_COLOR" not in os.environ,
         sort_keys=False,
@@ -189,7 +189,7 @@ def console_lines(*, colors: bool) -> Render:
 
 
 def _cleaned(event: MutableMapping[str, Any]) -> dict[str, Any]:
-    """What may be written of an event, made of plain values only, its text first."""
+    """Return the fields of an event as plain, masked values, its text first."""
     trouble = event.pop("exc_info", None)
     line = {"event": _clean_text(str(event.pop("event", "")))}
     for key, value in event.items():
@@ -239,7 +239,7 @@ def _clean_text(text: str) -> str:
 
 
 def _clean_traceback(trouble: Any) -> str:
-    """The end of the traceback, where the cause is. Local variables are never shown."""
+    """Return the end of the traceback, where the cause is. Local variables are never shown."""
     error = trouble if isinstance(trouble, BaseException) else (sys.exc_info() if trouble is True else trouble)[1]
     if error is None:
         return ""
@@ -256,7 +256,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def _fields(event: Event) -> dict[str, Any]:
-    """What is in an event, as a person reads it: seconds to the millisecond, and nothing that is not there."""
+    """Return the fields of an event for people: seconds to the millisecond, without empty fields."""
     fields = msgspec.structs.asdict(event)
     return {
         name: round(value, 3) if isinstance(value, float) else value
@@ -266,7 +266,7 @@ def _fields(event: Event) -> dict[str, Any]:
 
 
 class LogListener:
-    """Writes down what happens. Events below the logger's level are not even listened to."""
+    """Logs internal events. It does not listen to events below the logger's level."""
 
     def __init__(self, logger: FilteringBoundLogger) -> None:
         # Bound once: an unbound structlog logger would be set up anew for every line.
@@ -274,7 +274,7 @@ class LogListener:
         self._push_failed = False
 
     def attach(self, events: Events) -> None:
-        """Write from now on."""
+        """Start to log."""
         self._listen(events, ExecutionStarted, logging.DEBUG, "execution started")
         self._listen(events, BatchKept, logging.DEBUG, "batch kept")
         self._listen(events, EventsRelayed, logging.DEBUG, "events relayed")
@@ -329,7 +329,7 @@ class LogListener:
         tell("breaker moved", **{name: value for name, value in fields.items() if value is not None})
 
     def _pushed(self, event: MetricsPushed) -> None:
-        """Only that it began to fail, and that it works again: there is a push every few seconds."""
+        """Log only the first failure and the recovery, because there is a push every few seconds."""
         has_failed, self._push_failed = self._push_failed, event.error is not None
         if event.error is not None and not has_failed:
             self._log.warning("metrics not pushed, trying again", error=event.error)

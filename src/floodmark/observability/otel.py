@@ -1,6 +1,6 @@
-"""OpenTelemetry, behind the few things that `tracing` asks of it. Imported only once something is traced.
+"""The part of OpenTelemetry that `tracing` uses. It is imported with the first span.
 
-Nothing is registered globally: a program that embeds Floodmark may have a provider of its own.
+Nothing is registered globally: a program that embeds Floodmark may have its own provider.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ _text = TraceContextTextMapPropagator()
 
 
 class Otel:
-    """Makes spans and sends them, a batch at a time, from a thread of its own. What cannot be sent is dropped."""
+    """Creates spans and sends them in batches from its own thread. Spans that cannot be sent are dropped."""
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class Otel:
         root: str | None = None,
         began: int | None = None,
     ) -> Span:
-        """A span. Its parent is `parent`, else the current span; else it begins a trace.
+        """Start a span. Its parent is `parent`, or the current span; without either it starts a trace.
 
-        `root`: the current span is none of its business, and a trace that it begins is always the same for this text.
-        `began`: nanoseconds since 1970, when it is not now.
+        `root`: ignore the current span; the id of a new trace is derived from this text. `began`: start time in
+        nanoseconds since 1970, if it is not now.
         """
         context = None
         if parent is not None or root is not None:
@@ -74,7 +74,7 @@ class Otel:
 
     @contextmanager
     def current(self, span: Span) -> Iterator[Span]:
-        """Within the block the span is the current one, and log lines name it. Then it ends, however the block does."""
+        """Make the span the current one within the block, with its ids in log lines, and end it with the block."""
         context = span.get_span_context()
         names = {"trace_id": trace.format_trace_id(context.trace_id), "span_id": trace.format_span_id(context.span_id)}
         # Without a valid one the SDK is disabled, and there is nothing to name.
@@ -86,11 +86,11 @@ class Otel:
             span.end()
 
     def is_within(self) -> bool:
-        """Whether we are within a span."""
+        """Return whether there is a current span."""
         return trace.get_current_span() is not INVALID_SPAN
 
     def note(self, name: str, attributes: Attributes) -> None:
-        """Something that happened within the current span."""
+        """Add an event to the current span."""
         trace.get_current_span().add_event(name, attributes)
 
     def fail(self, span: Span, text: str) -> None:
@@ -98,18 +98,18 @@ class Otel:
         span.set_status(StatusCode.ERROR, text)
 
     def traceparent(self, span: Span) -> str | None:
-        """The context of a span as W3C writes it; None if there is none, because the SDK is disabled."""
+        """Return the W3C context of a span; None if the SDK is disabled."""
         carrier: dict[str, str] = {}
         _text.inject(carrier, trace.set_span_in_context(span, Context()))
         return carrier.get("traceparent")
 
     def shutdown(self) -> None:
-        """Send what is left, and end. Blocks, half a minute at most."""
+        """Send the remaining spans and end. Blocks for at most half a minute."""
         self._provider.shutdown()
 
 
 class _Exporter(SpanExporter):
-    """Sends spans, and says once that it cannot, and once that it can again: the library says so every second."""
+    """Sends spans, and logs only the first failure and the recovery: the library would log every second."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter, self._is_failing = exporter, False
@@ -117,7 +117,7 @@ class _Exporter(SpanExporter):
         self._log.addFilter(self._is_news)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send a batch, for a few seconds."""
+        """Send a batch, with a time-out of a few seconds."""
         result = self._exporter.export(spans)
         if result is SpanExportResult.SUCCESS and self._is_failing:
             self._is_failing = False
@@ -125,12 +125,12 @@ class _Exporter(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """End, also in the middle of a batch."""
+        """End, even in the middle of a batch."""
         self._exporter.shutdown()
         self._log.removeFilter(self._is_news)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Nothing is held back here."""
+        """Do nothing: there is no buffer."""
         return self._exporter.force_flush(timeout_millis)
 
     def _is_news(self, _record: logging.LogRecord) -> bool:
@@ -152,10 +152,10 @@ def _named(text: str | None) -> Iterator[None]:
 
 
 class _Ids(RandomIdGenerator):
-    """Random ids, but for traces that are to be found again without having been written down."""
+    """Random ids, except for traces whose id is derived from a text."""
 
     def generate_trace_id(self) -> int:
-        """The id of a new trace."""
+        """Return the id of a new trace."""
         name = _name.get()
         if name is None:
             return super().generate_trace_id()

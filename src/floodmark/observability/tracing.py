@@ -51,25 +51,25 @@ T = TypeVar("T")
 
 
 class Started:
-    """A span that has begun. `traceparent` is its context; one that is never ended is never sent."""
+    """A started span. `traceparent` is its context; a span that is never ended is never sent."""
 
     def __init__(self, span: "Span", traceparent: str | None) -> None:
         self._span, self.traceparent = span, traceparent
 
     def end(self) -> None:
-        """It is over, and may be sent."""
+        """End the span, so that it can be sent."""
         self._span.end()
 
 
 def is_traced(settings: "Settings") -> bool:
-    """Whether this process makes spans."""
+    """Return whether this process creates spans."""
     if settings.tracing == "auto":
         return bool(settings.otel_exporter_otlp_endpoint or settings.otel_exporter_otlp_traces_endpoint)
     return settings.tracing == "otlp"
 
 
 def tracing_of(settings: "Settings", name: str, events: Events) -> "Tracing | None":
-    """What makes the spans of a process of this name; None where tracing is off."""
+    """Return the tracing of a process with this name; None if tracing is off."""
     if not is_traced(settings):
         return None
     try:
@@ -85,13 +85,13 @@ def tracing_of(settings: "Settings", name: str, events: Events) -> "Tracing | No
 
 
 class Tracing:
-    """Makes the spans of one process."""
+    """Creates the spans of one process."""
 
     def __init__(self, settings: "Settings", name: str, events: Events) -> None:
         self._settings, self._name, self._events = settings, name, events
 
     def prepare(self) -> None:
-        """Import what is needed now, rather than in the middle of the work."""
+        """Import OpenTelemetry now rather than during the first execution."""
         assert self._otel is not None
 
     @cached_property
@@ -115,7 +115,7 @@ class Tracing:
         )
 
     async def close(self) -> None:
-        """Send what is left, if it can be sent soon."""
+        """Send the remaining spans, within a short time."""
         if "_otel" not in self.__dict__:
             return
         # A daemon: the library may wait for half a minute, and the process does not have to.
@@ -125,7 +125,7 @@ class Tracing:
     # Where executions begin
 
     def fire(self, job: DueJob, execution_id: str, scheduled_for: datetime, now: datetime) -> Started:
-        """An instant of a job is due. Every execution has a trace of its own, also when many are fired at once."""
+        """Start the span of a due instant. Every execution has its own trace, even if many are fired at once."""
         attributes: dict[str, Any] = {
             "floodmark.job": job.name,
             "floodmark.source": job.source,
@@ -139,7 +139,7 @@ class Tracing:
 
     @contextmanager
     def trigger(self, kind: str, subject: str) -> Iterator[str | None]:
-        """Something arrived, or somebody asked. Gives the context for the executions it becomes."""
+        """Trace a delivery or a manual run. Yields the context for its executions."""
         attributes = {"floodmark.trigger": kind, "floodmark.subject": _shown(subject)}
         with self._current("trigger", attributes, kind="producer") as span:
             yield self._otel.traceparent(span)
@@ -147,7 +147,7 @@ class Tracing:
     # In a worker
 
     def leased(self, leases: Sequence[Lease]) -> list[Lease]:
-        """The same leases, with the context of the time that they have spent in the queue."""
+        """Return the leases with the context of a span for their time in the queue."""
         return [replace(lease, traceparent=self._queued(lease)) for lease in leases]
 
     def _queued(self, lease: Lease) -> str | None:
@@ -167,7 +167,7 @@ class Tracing:
         return self._otel.traceparent(span)
 
     async def execution(self, lease: Lease, work: Awaitable[Outcome | None]) -> Outcome | None:
-        """An attempt. The span ends with it, whatever ends it."""
+        """Trace an attempt. The span ends with it in every case."""
         attributes = {**_of_lease(lease), "floodmark.trigger": lease.trigger, "floodmark.worker": lease.worker}
         with self._current("execution", attributes, parent=lease.traceparent, root=lease.execution_id) as span:
             outcome = await work
@@ -175,7 +175,7 @@ class Tracing:
             return outcome
 
     async def request(self, scope: str, method: str, target: str, making: Awaitable[T]) -> T:
-        """A call to the outside, from its first attempt to its last. Only within something that is traced."""
+        """Trace an outgoing call, from its first attempt to its last. Only within another span."""
         if not self._otel.is_within():
             return await making
         attributes = {"floodmark.scope": scope, "floodmark.method": method, "floodmark.target": _shown(target)}
@@ -183,7 +183,7 @@ class Tracing:
             return await making
 
     async def batch(self, lease: Lease, batch: Batch, keep: Callable[[Lease, Batch], Awaitable[Kept]]) -> Kept:
-        """Items are kept; their events remember by which batch."""
+        """Trace the storage of a batch; its events contain the context."""
         attributes = {**_of_lease(lease), "floodmark.stream": batch.stream or lease.job.stream}
         with self._current("batch", attributes) as span:
             kept = await keep(replace(lease, traceparent=self._otel.traceparent(span)), batch)
@@ -194,7 +194,9 @@ class Tracing:
 
     @contextmanager
     def relay(self, traceparents: Sequence[str | None]) -> Iterator[Mapping[str | None, str | None]]:
-        """Events are sent; a span in the trace of each batch they come from. Gives the context to send for each."""
+        """Trace the sending of events; a span in the trace of each of their batches. Yields the context to send with
+        each.
+        """
         counts = Counter(filter(None, traceparents))
         spans = {
             origin: self._otel.start("relay", {"floodmark.events": count}, kind="producer", parent=origin, root=origin)
@@ -215,11 +217,11 @@ class Tracing:
     def answering(
         self, name: str, traceparent: str | None, attributes: Mapping[str, Any]
     ) -> "AbstractContextManager[Span]":
-        """A request to us, which goes on with the trace of whoever sent it. Its span is current within the block."""
+        """Trace an incoming request, which continues the trace of its sender. Its span is current within the block."""
         return self._current(name, attributes, kind="server", parent=traceparent)
 
     def answered(self, span: "Span", method: str, route: str | None, status: int) -> None:
-        """How the request was answered, and by what."""
+        """Add the route and the status of the response to the span."""
         span.set_attribute("http.response.status_code", status)
         if route is not None:
             span.update_name(f"{method} {route}")
@@ -268,17 +270,17 @@ class Tracing:
 
 
 def triggered(tracing: Tracing | None, kind: str, subject: str) -> AbstractContextManager[str | None]:
-    """`Tracing.trigger`, where there may be no tracing."""
+    """Call `Tracing.trigger`, or do nothing without tracing."""
     return nullcontext() if tracing is None else tracing.trigger(kind, subject)
 
 
 def trace_id_of(traceparent: str | None) -> str | None:
-    """The trace that a context belongs to."""
+    """Return the trace id of a context."""
     return None if traceparent is None else traceparent[3:35]
 
 
 def _endpoint(settings: "Settings") -> str | None:
-    """Where spans go; None lets the library take what it usually takes."""
+    """Return the endpoint for spans; None lets the library use its default."""
     if settings.otel_exporter_otlp_traces_endpoint is not None:
         return settings.otel_exporter_otlp_traces_endpoint
     base = settings.otel_exporter_otlp_endpoint

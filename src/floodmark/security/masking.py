@@ -1,6 +1,6 @@
-"""Masks secrets in texts and values, for everything that is shown: answers, logs, audit, errors, notifications.
+"""Masks secrets in texts and values, for everything that is shown: responses, logs, audit log, errors, notifications.
 
-Masks too much rather than too little.
+In case of doubt it masks.
 """
 
 import re
@@ -45,15 +45,12 @@ _SPACES = re.compile(r"(\s+)")
 
 @lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
-    """Whether a value under this name must not be shown."""
+    """Return whether a value under this name must not be shown."""
     return _SECRET_NAME.search(name) is not None
 
 
 def mask_values(value: Any) -> Any:
-    """Values that someone else has named, such as the params of a job, without those under names of secrets.
-
-    At any depth; every other text is passed through `mask_text`.
-    """
+    """Mask values under secret names at any depth, as in the params of a job; mask other texts with `mask_text`."""
     if isinstance(value, str):
         return mask_text(value)
     if isinstance(value, dict):
@@ -64,15 +61,15 @@ def mask_values(value: Any) -> Any:
 
 
 def _hides(name: object, value: Any) -> bool:
-    """Nothing is no secret, and that there is none may be shown."""
+    """Return whether a value must be masked: an empty value is not a secret."""
     text = str(name)
     return (is_secret_name(text) or text.lower() in _WHOLE_NAMES) and value is not None and value != ""
 
 
 def mask_answer(value: Any) -> Any:
-    """Plain values as they are answered: `mask_values` of every `params`, `mask_text` of all other texts.
+    """Mask the plain values of a response: `mask_values` for every `params`, `mask_text` for all other texts.
 
-    Items are left as they were collected: they stand under `data`.
+    Items, which are under `data`, are not masked.
     """
     if isinstance(value, str):
         return mask_text(value)
@@ -90,9 +87,9 @@ def _mask_field(name: Any, value: Any) -> Any:
 
 
 def restore_masked(value: Any, before: Any = None, *, where: str = "params") -> Any:
-    """The value with every masked secret replaced by the one it stands for in `before`; refuses any other mask.
+    """Return the value with every masked secret replaced by its value in `before`; refuse any other mask.
 
-    A job that was read with masked secrets can so be sent back: a mask is never stored.
+    So a job that was read with masked secrets can be sent back: a mask is never stored.
     """
     if isinstance(value, str) and MASK in value:
         if value == before:
@@ -116,12 +113,12 @@ def restore_masked(value: Any, before: Any = None, *, where: str = "params") -> 
 
 
 def _is_masked(text: str) -> bool:
-    """Whether its masks stand where `mask_text` would put them."""
+    """Return whether the masks are where `mask_text` would put them."""
     return mask_text(text.replace(MASK, "x")) == text
 
 
 def mask_text(text: str) -> str:
-    """The text without its secrets: passwords in URLs, values assigned to secret names, headers, and tokens."""
+    """Return the text without secrets: passwords in URLs, values assigned to secret names, headers, and tokens."""
     if "fm_" in text:
         text = _TOKEN.sub(rf"\1{MASK}", text)
     if ":" in text:
@@ -145,7 +142,7 @@ def _may_hold_secret(lowered: str) -> bool:
 
 
 def _mask_header(found: re.Match[str]) -> str:
-    """The name of the header, the quote or the scheme before its value, and a mask."""
+    """Return the name of the header, the quote or the scheme before its value, and a mask."""
     name, quote, scheme = found.groups(default="")
     return f"{name}{quote}{scheme}{MASK}"
 
@@ -161,7 +158,7 @@ def _mask_word(word: str) -> str:
 
 
 def _mask_user(tail: str, *, is_web: bool) -> str:
-    """Hide the password before the last `@`; on the web a user without a password is a token."""
+    """Mask the password before the last `@`; in web URLs a user name without a password is a token."""
     user_info, at, rest = tail.rpartition("@")
     user, colon, _ = user_info.partition(":")
     if not at or "/" in user:

@@ -1,7 +1,8 @@
-"""Secrets at rest: AES-256-GCM under a key from FLOODMARK_SECRET_KEY, or from a file made at first use.
+"""Encryption of stored secrets: AES-256-GCM with a key from FLOODMARK_SECRET_KEY, or from a file created at first use.
 
-What is stored is `v1.KEY.DATA`: a mark of the key, so that a wrong one can be told from damage, then the nonce and
-the ciphertext. The label (whose secret it is) is authenticated with it: a row cannot be passed off as another's.
+The stored text is `v1.KEY.DATA`: a mark of the key, which distinguishes a wrong key from damage, then the nonce and the
+ciphertext. The label (the owner of the secret) is authenticated with it, so that a row cannot be copied to another
+owner.
 """
 
 import base64
@@ -58,10 +59,10 @@ class KeySettings(Protocol):
 
 
 class Vault:
-    """Seals and opens texts. The key is looked for when it is needed, and made when something is first sealed.
+    """Encrypts and decrypts texts. The key is read when it is needed, and created when the first text is encrypted.
 
-    While the key is being rotated two are accepted: what is sealed names its key, and any key that is known opens it.
-    The files are read each time, so that a running process takes part in a rotation.
+    During a rotation two keys are accepted: an encrypted text names its key, and any known key can decrypt it. The key
+    files are read each time, so that a running process takes part in a rotation.
     """
 
     def __init__(self, key: str | None, file: Path, old: str | None = None) -> None:
@@ -69,18 +70,18 @@ class Vault:
 
     @staticmethod
     def of(settings: KeySettings) -> "Vault":
-        """The vault that the settings describe."""
+        """Return the vault of the settings."""
         key, old = settings.floodmark_secret_key, settings.floodmark_secret_key_old
         given = key.get_secret_value() if key is not None else ""
         before = old.get_secret_value() if old is not None else ""
         return Vault(given or None, settings.floodmark_home / KEY_FILE, before or None)
 
     def seal(self, text: str, *, label: str) -> str:
-        """Encrypt a text that only `label` may be opened with."""
+        """Encrypt a text for `label`."""
         return _sealed(self._current(), text, label)
 
     def open(self, sealed: str, *, label: str) -> str:
-        """What was sealed. `Conflict` if it was with another key, or if the row has been tampered with."""
+        """Return the decrypted text. `Conflict` if the key is wrong or the row was changed."""
         version, _, rest = sealed.partition(".")
         mark, _, data = rest.partition(".")
         if version != _VERSION:
@@ -91,9 +92,9 @@ class Vault:
         return _opened(key.cipher, data, label)
 
     def begin_rotation(self) -> str:
-        """The mark of the key that everything is to be sealed with: a new one beside the file, or the one that is set.
+        """Return the mark of the new key: a new one next to the key file, or the one that is set.
 
-        A rotation that was interrupted goes on with the key that it had made.
+        An interrupted rotation continues with its new key.
         """
         if self._given is not None:
             return self._current().mark
@@ -104,13 +105,15 @@ class Vault:
         return self._current().mark
 
     def reseal(self, sealed: str, *, label: str) -> str:
-        """The same secret under the key of the rotation that has begun."""
+        """Encrypt the secret again with the new key of the rotation."""
         text = self.open(sealed, label=label)
         key = self._read(self._new_file) if self._new_file.exists() and self._given is None else self._current()
         return _sealed(key, text, label)
 
     def end_rotation(self) -> None:
-        """Let the new key be the key. The old one stays beside it, for what was sealed with it in the last moment."""
+        """Make the new key the current one. The old key stays next to it, for texts that were encrypted during the
+        rotation.
+        """
         if self._given is None and self._new_file.exists():
             with _telling(self._file, "replaced"):
                 spare = self._file.with_name(f".{OLD_KEY_FILE}.tmp")
@@ -135,7 +138,9 @@ class Vault:
         return _derived(_read_or_make(self._file), str(self._file))
 
     def _known(self) -> "Iterator[_Key]":
-        """The keys that may open something, the one in force first. Deriving one takes a moment: only if needed."""
+        """Yield the keys that may decrypt, the current one first. Deriving a key takes time, so it is done only if
+        needed.
+        """
         if self._given is not None:
             yield _derived(self._given, "FLOODMARK_SECRET_KEY")
         if self._old is not None:
@@ -167,7 +172,7 @@ class _Key(NamedTuple):
 
 
 def mark_of(sealed: str) -> str:
-    """The mark of the key that something was sealed with."""
+    """Return the mark of the key that encrypted a text."""
     return sealed.partition(".")[2].partition(".")[0]
 
 
@@ -221,7 +226,7 @@ def _read(path: Path) -> str:
 
 
 def _make(path: Path) -> None:
-    """Put a whole key in place, or leave the one another process was quicker to put there."""
+    """Write a complete key file, or keep the one that another process has written first."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Only its owner can read what `mkstemp` makes.
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -255,7 +260,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def _telling(path: Path, what: str) -> Iterator[None]:
-    """Say which file it is about; one that is not there is for the caller to judge."""
+    """Add the name of the file to errors; a missing file is handled by the caller."""
     try:
         yield
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Every key is in `keys.py`, `load` gathers them, `python -m floodmark.settings` prints them as a page."""
+"""All settings: `keys.py` defines them, `load` reads them, `python -m floodmark.settings` prints the reference page."""
 
 from .keys import Origin, Row, Settings
 from .loading import keys, load

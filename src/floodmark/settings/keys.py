@@ -28,7 +28,9 @@ Origin = Literal["default", "environment", ".env", "floodmark.toml", "command li
 
 
 def _duration(value: object) -> object:
-    """Seconds, which may have a fraction or be 0, or what `parse_every` reads; only text is looked at."""
+    """Parse a duration: seconds, which may be 0 or have a fraction, or the format of `parse_every`; only text is
+    parsed.
+    """
     if not isinstance(value, str):
         return value
     if found := re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s?s?", value, re.ASCII):
@@ -44,7 +46,7 @@ def _lower(value: object) -> object:
 
 
 def _starts(*starts: str) -> BeforeValidator:
-    """Refuses a URL that begins otherwise, or has nothing behind its beginning."""
+    """Refuse a URL with another scheme, or without anything after the scheme."""
 
     def check(value: object) -> object:
         if isinstance(value, str) and not any(value.startswith(s) and value != s for s in starts):
@@ -55,7 +57,7 @@ def _starts(*starts: str) -> BeforeValidator:
 
 
 def _read_by(read: Callable[[str], object]) -> Callable[[object], object]:
-    """Refuses text that `read` cannot read; it stays text."""
+    """Refuse text that `read` cannot parse; the value stays text."""
 
     def check(value: object) -> object:
         if isinstance(value, str):
@@ -148,7 +150,7 @@ CatchUpChoice = Annotated[CatchUp, BeforeValidator(_lower)]
 
 
 class Row(NamedTuple):
-    """One setting as it is shown: secrets are masked."""
+    """One setting for display, with masked secrets."""
 
     key: str
     value: str
@@ -157,7 +159,9 @@ class Row(NamedTuple):
 
 
 class Settings(BaseModel):
-    """All settings of one process, checked. `load` gathers them; in code, name only those that differ."""
+    """All settings of one process, validated. `load` reads them; in code, pass only those that differ from the
+    defaults.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -495,7 +499,7 @@ class Settings(BaseModel):
 
     @property
     def redis(self) -> str | None:
-        """The URL of Redis, password included, or None when there is no Redis."""
+        """Return the URL of Redis with its password, or None without Redis."""
         if self.redis_url is not None or self.redis_host is None:
             return self.redis_url
         password = self.redis_password.get_secret_value() if self.redis_password else ""
@@ -505,11 +509,11 @@ class Settings(BaseModel):
 
     @property
     def step_timeout(self) -> timedelta:
-        """How long one step against PostgreSQL or Redis may take: two of them fit into a lease, with time to spare."""
+        """Return the deadline of one step against PostgreSQL or Redis: two of them fit into a lease, with a margin."""
         return max(_SHORTEST_STEP, min(self.execution_lease, self.scheduler_leader_ttl) / 3)
 
     def default_policy(self) -> Policy:
-        """Return the policy of a job that sets none of its own."""
+        """Return the policy of a job that sets none."""
         return Policy(
             overlap=self.job_overlap,
             max_instances=self.job_max_instances,
@@ -519,7 +523,7 @@ class Settings(BaseModel):
         )
 
     def origin(self, key: str) -> Origin:
-        """Where the value of a key came from; "code" when it was given to the constructor."""
+        """Return where the value of a key came from; "code" if it was passed to the constructor."""
         name = key.lower()
         if name not in type(self).model_fields:
             raise InvalidInput(f"{key} is not a setting", hint="`floodmark settings` lists every key.")
@@ -528,7 +532,7 @@ class Settings(BaseModel):
         return "code" if name in self.model_fields_set else "default"
 
     def rows(self) -> list[Row]:
-        """Every setting as it may be shown to anyone."""
+        """Return every setting for display, with masked secrets."""
         return [
             Row(name.upper(), shown(getattr(self, name)), self.origin(name), field.description or "")
             for name, field in type(self).model_fields.items()

@@ -1,4 +1,4 @@
-"""Gathers the settings from everywhere they can be given, and says everything that is wrong at once."""
+"""Reads the settings from all origins, and reports all errors at once."""
 
 import re
 import tomllib
@@ -18,9 +18,9 @@ _HINT = "Correct it there; then `floodmark settings` lists every key, its value 
 
 
 def load(cli: Mapping[str, str], *, folder: Path, environ: Mapping[str, str]) -> Settings:
-    """The settings by all sources, the later one wins: `environ`, `.env`, `floodmark.toml`, `cli`.
+    """Return the settings of all origins; later ones override earlier ones: `environ`, `.env`, `floodmark.toml`, `cli`.
 
-    An empty value puts a key back to its default. InvalidInput names every wrong value, and nothing secret.
+    An empty value resets a key to its default. InvalidInput names every wrong value, and no secret.
     """
     gathered = _Gathered()
     known = set(keys())
@@ -36,12 +36,12 @@ def load(cli: Mapping[str, str], *, folder: Path, environ: Mapping[str, str]) ->
 
 
 def keys() -> list[str]:
-    """Every key, in the order of the page."""
+    """Return every key, in the order of the reference page."""
     return [name.upper() for name in Settings.model_fields]
 
 
 class _Gathered:
-    """Raw values by field name, each with where it came from, and what is wrong so far."""
+    """Raw values by field name with their origins, and the errors so far."""
 
     def __init__(self) -> None:
         self._values: dict[str, tuple[str, Origin]] = {}
@@ -49,7 +49,7 @@ class _Gathered:
         self._hints: list[str] = []
 
     def take(self, origin: Origin, values: Mapping[str, object]) -> None:
-        """Let these values win over those taken before."""
+        """Override earlier values with these."""
         seen: set[str] = set()
         for key, value in values.items():
             name = key.lower()
@@ -75,7 +75,7 @@ class _Gathered:
             self._hints.append(f"Did you mean {' or '.join(close)}?")
 
     def settings(self, foreign: Mapping[str, str]) -> Settings:
-        """The checked settings, or one InvalidInput with every problem."""
+        """Return the validated settings, or raise one InvalidInput with every error."""
         settings = self._checked()
         if settings is None or self._problems:
             raise InvalidInput("\n".join(self._problems), hint=" ".join([*self._hints, _HINT]))
@@ -113,7 +113,7 @@ def _contradictions(settings: Settings) -> list[str]:
 
 
 def _half_of_a_pair(settings: Settings) -> list[str]:
-    """Mail needs someone to send it to, and a server."""
+    """Return an error if only one of mail recipient and mail server is set."""
     to, server = settings.notify_email_to, settings.notify_email_smtp_url
     if (to is None) == (server is None):
         return []
@@ -122,12 +122,12 @@ def _half_of_a_pair(settings: Settings) -> list[str]:
 
 
 def _as_text(value: str | float) -> str:
-    """What a person would have typed: TOML's `true` is not Python's `True`."""
+    """Return the value as a person would type it: TOML's `true` is not Python's `True`."""
     return str(value).lower() if isinstance(value, bool) else str(value).strip()
 
 
 def _read_env(path: Path) -> dict[str, str]:
-    """Every key of a `.env` file. The file may be shared with other programs: not every key is a setting."""
+    """Return every key of a `.env` file. Other programs may use the file too, so not every key is a setting."""
     values: dict[str, str] = {}
     for number, line in enumerate(_read(path).splitlines(), start=1):
         text = line.strip().removeprefix("export ").lstrip()
@@ -142,7 +142,7 @@ def _read_env(path: Path) -> dict[str, str]:
 
 
 def _unquoted(value: str) -> str:
-    """The value without its quotes, or without the comment behind it when there are none."""
+    """Return the value without its quotes, or, if it has none, without a trailing comment."""
     if found := re.fullmatch(r"""(["'])(.*?)\1(?:\s+#.*)?""", value):
         return found[2]
     return re.split(r"(?:^|\s)#", value, maxsplit=1)[0].rstrip()
@@ -168,7 +168,7 @@ def _read_tables(tables: object) -> dict[str, str]:
 
 
 def _read(path: Path) -> str:
-    """The text of a file; a file that is not there is empty."""
+    """Return the text of a file; a missing file is empty."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):

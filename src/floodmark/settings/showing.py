@@ -1,4 +1,4 @@
-"""How settings, right and wrong ones, are put into words without giving a secret away."""
+"""Formats valid and invalid settings for display, without secrets."""
 
 import json
 from datetime import timedelta
@@ -12,7 +12,7 @@ from floodmark.security.masking import MASK, mask_text
 
 
 class Allowed(NamedTuple):
-    """What a value must be; completes "X is not ..."."""
+    """The condition for a value; completes "X is not ..."."""
 
     words: str
     is_url: bool = False
@@ -20,7 +20,7 @@ class Allowed(NamedTuple):
 
 
 def shown(value: object) -> str:
-    """A checked value, as it could be typed again."""
+    """Return a valid value in the form in which it can be typed."""
     match value:
         case None:
             return ""
@@ -37,7 +37,7 @@ def shown(value: object) -> str:
 
 
 def shown_wrong(field: FieldInfo, text: str) -> str:
-    """A refused value, in quotes."""
+    """Return an invalid value in quotes."""
     rule = allowed(field)
     if rule.is_secret:
         return MASK
@@ -48,12 +48,12 @@ def shown_wrong(field: FieldInfo, text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """In double quotes, on one line, of bounded length."""
+    """Return the text in double quotes, on one line, with a limited length."""
     return json.dumps(text if len(text) <= 80 else text[:80] + "…", ensure_ascii=False)
 
 
 def allowed(field: FieldInfo) -> Allowed:
-    """What a setting may be."""
+    """Return the condition of a setting."""
     marks = (*field.metadata, *(mark for member in get_args(field.annotation) for mark in get_args(member)))
     given = [mark for mark in marks if isinstance(mark, Allowed)]
     return given[0] if given else Allowed(f"one of {', '.join(_choices(field.annotation))}")

@@ -28,7 +28,7 @@ _PARTS = (SchedulingMetrics, StateMetrics, ChannelMetrics, CallMetrics, WebMetri
 
 
 class Metrics:
-    """All metrics of one process, on a registry of their own. `made` are their names."""
+    """All metrics of one process, on their own registry. `made` are their names."""
 
     def __init__(self, registry: CollectorRegistry, max_label_values: int) -> None:
         self.registry = registry
@@ -37,20 +37,20 @@ class Metrics:
         self.made = frozenset(make.made)
 
     def attach(self, events: Events) -> None:
-        """Count what happens from now on."""
+        """Start to count."""
         for part in self._parts:
             part.attach(events)
 
 
 def render(registry: CollectorRegistry) -> bytes:
-    """The text Prometheus scrapes; in multiprocess mode of all processes, whatever the registry."""
+    """Return the text that Prometheus scrapes; in multiprocess mode for all processes, independent of the registry."""
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
         return _rendered(registry)
     return _rendered(_Everyone())
 
 
 def render_sum(registry: CollectorRegistry) -> bytes:
-    """The same for whoever starts the others and writes no file itself: `registry` tells how often it pushed."""
+    """Return the same for a supervisor that writes no file itself: `registry` contains its own pushes."""
     return _rendered(_Everyone(registry))
 
 
@@ -61,7 +61,7 @@ def _rendered(counted: Collector) -> bytes:
 
 
 class _Described(Collector):
-    """What is in the catalogue. The library adds when each series began: a series more for each, and nobody asks."""
+    """Exports only the metrics of the catalogue, without the creation time series that the library adds."""
 
     def __init__(self, counted: Collector) -> None:
         self._counted = counted
@@ -73,7 +73,7 @@ class _Described(Collector):
 
 
 class _Everyone(Collector):
-    """What the processes of this machine have written into their files, where ages are still moments.
+    """The values that the processes of this machine have written to their files, where ages are still points in time.
 
     Pushes are taken from `own`, if it is given.
     """

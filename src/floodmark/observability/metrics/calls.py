@@ -1,4 +1,4 @@
-"""Metrics of calls to the outside (F7): retries, limits, breakers, pages."""
+"""Metrics of outgoing calls (F7): retries, limits, breakers, pages."""
 
 from floodmark.observability.events import (
     BatchKept,
@@ -18,7 +18,7 @@ _ACCOUNTS, _DOMAINS = "telegram:", "web:"
 
 
 class CallMetrics:
-    """Counts how calls go."""
+    """Counts outgoing calls."""
 
     def __init__(self, make: Maker) -> None:
         self._retries = make.counters("retries_total")
@@ -33,7 +33,7 @@ class CallMetrics:
         self._duplicates = make.counters("deduplicated_messages_total")
 
     def attach(self, events: Events) -> None:
-        """Count what happens from now on."""
+        """Start to count."""
         events.listen(CallRetried, self._retried)
         events.listen(RateLimited, lambda e: self._limited.child(e.source, word(e.reason)).inc())
         events.listen(BreakersInUse, self._show_closed)
@@ -46,7 +46,7 @@ class CallMetrics:
         self._delays.child(event.target).set(event.delay)
 
     def _show_closed(self, event: BreakersInUse) -> None:
-        """Show 0 from the start; a state that is known already stays."""
+        """Export 0 from the start, unless a state is already known."""
         for key in event.keys:
             self._breakers.child(key)
             if not key.startswith(_ACCOUNTS):

@@ -25,7 +25,7 @@ _FORCED = ("stale_lpa", "feature_off", "override")
 
 
 class ChannelMetrics:
-    """Counts how channels are read."""
+    """Counts runs of channels."""
 
     def __init__(self, make: Maker) -> None:
         self._runs = make.counters("parser_runs_total")
@@ -47,7 +47,7 @@ class ChannelMetrics:
             self._forced.child(reason)
 
     def attach(self, events: Events) -> None:
-        """Count what happens from now on."""
+        """Start to count."""
         events.listen(RunEnded, self._ended)
         events.listen(UnfinishedChannelsMeasured, self._measured)
         events.listen(LeaderChanged, self._leader_changed)
@@ -66,7 +66,7 @@ class ChannelMetrics:
             self._checked.child(str(event.channel_id)).set(time.time())
 
     def _measured(self, event: UnfinishedChannelsMeasured) -> None:
-        """The leader shows them; one that no longer leads shows none."""
+        """Export the unfinished channels on the leader; a former leader exports none."""
         # Of a channel that two jobs read, the one that stands still for longer.
         longest: dict[str, UnfinishedChannel] = {}
         for channel in event.channels:

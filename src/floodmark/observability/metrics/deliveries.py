@@ -1,4 +1,4 @@
-"""Metrics of what leaves Floodmark to tell of it: notifications, and metrics that are pushed."""
+"""Metrics of notifications and of pushed metrics."""
 
 from floodmark.observability.events import Events, MetricsPushed, NotificationSent
 from floodmark.version import __version__
@@ -9,7 +9,7 @@ PUSHES = ("floodmark_pushes_total", "floodmark_last_push_timestamp_seconds")
 
 
 class TellingMetrics:
-    """Counts how often others were told, and says which version tells."""
+    """Counts notifications and pushes, and exports the version."""
 
     def __init__(self, make: Maker) -> None:
         self._sent = make.counters("floodmark_notifications_total")
@@ -19,7 +19,7 @@ class TellingMetrics:
         make.gauges("floodmark_info").child(__version__).set(1)
 
     def attach(self, events: Events) -> None:
-        """Count what happens from now on."""
+        """Start to count."""
         events.listen(NotificationSent, lambda e: self._sent.child(word(e.channel), word(e.result)).inc())
         events.listen(MetricsPushed, self._told)
 

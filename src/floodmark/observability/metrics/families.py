@@ -1,4 +1,4 @@
-"""How metrics are made: each on the registry of its process, with labels that cannot grow without end."""
+"""Creation of metrics: each on the registry of its process, with a limited number of label values."""
 
 import os
 import time
@@ -25,14 +25,14 @@ T = TypeVar("T")
 
 
 def word(text: str) -> str:
-    """A label of a closed set, such as the name of an error's class; anything else, free text above all, is "other"."""
+    """Return a label value of a closed set, such as the class name of an error; anything else becomes "other"."""
     return text if text.replace("-", "_").isidentifier() and len(text) <= _LONGEST_WORD else OTHER
 
 
 class Family(Generic[M]):
     """The children of one metric, each found by one lookup.
 
-    The labels at the places `grows` take at most `limit` values each; later ones share the child "other".
+    The labels at the positions `grows` have at most `limit` values each; later values share the child "other".
     """
 
     def __init__(self, metric: M, limit: int, grows: Iterable[int]) -> None:
@@ -41,13 +41,13 @@ class Family(Generic[M]):
         self._values: dict[int, set[str]] = {place: set() for place in grows}
 
     def child(self, *labels: str) -> M:
-        """The series with these labels."""
+        """Return the series with these labels."""
         return self._children.get(labels) or self._admit(labels)
 
     def show_only(self: "Family[Gauge]", values: Mapping[tuple[str, ...], float], *, absent: float) -> None:
-        """Set exactly these series, as many of the first ones as the limit admits, and remove all others.
+        """Set exactly these series, up to the limit, and remove all others.
 
-        Where several processes add up the library cannot remove a series: it is set to `absent` there.
+        In multiprocess mode the library cannot remove a series: it is set to `absent` instead.
         """
         for labels in [labels for labels in self._children if labels not in values]:
             if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
@@ -78,9 +78,9 @@ class Family(Generic[M]):
 
 
 def observe_all(histogram: Histogram, values: Sequence[float]) -> None:
-    """As `observe` for each, at a fraction of what that takes: each bucket is moved once.
+    """Observe all values at a fraction of the usual cost: each bucket is changed once.
 
-    The library has no method for it; what it keeps a histogram in has been the same for years.
+    The library has no method for this, so it uses the internals of a histogram, which have been stable for years.
     """
     bounds = histogram._upper_bounds
     for place, count in TallyOf([bisect_left(bounds, value) for value in values]).items():
@@ -89,9 +89,9 @@ def observe_all(histogram: Histogram, values: Sequence[float]) -> None:
 
 
 class Pile(Generic[T]):
-    """What happens often is put here, which costs next to nothing, and is counted together.
+    """A buffer for frequent events, which are counted together.
 
-    Whoever reads the metrics counts it first (`Maker` sees to that); in between whoever fills it should.
+    Reading the metrics counts it first (`Maker` does this); between reads the writer should.
     """
 
     def __init__(self, count: Callable[[list[T]], None]) -> None:
@@ -100,7 +100,7 @@ class Pile(Generic[T]):
         self.put = self._things.append
 
     def clear(self) -> None:
-        """Count what lies here. From any thread."""
+        """Count the buffered events. May be called from any thread."""
         with self._lock:
             things = self._things[:]
             del self._things[: len(things)]
@@ -109,15 +109,15 @@ class Pile(Generic[T]):
 
 
 class AgeGauge(Gauge):
-    """Is set to a moment, and shows how many seconds ago that is: it grows while nothing happens."""
+    """A gauge that is set to a point in time and exports its age in seconds, so it grows while nothing happens."""
 
     def collect(self) -> Iterable[Metric]:
-        """The ages, at this moment."""
+        """Return the current ages."""
         return [aged(metric) for metric in super().collect()]
 
 
 def aged(metric: Metric) -> Metric:
-    """The same with moments turned into ages."""
+    """Return the metrics with points in time converted to ages."""
     now = time.time()
     made = Metric(metric.name, metric.documentation, metric.type)
     made.samples = [sample._replace(value=max(0.0, now - sample.value)) for sample in metric.samples]
@@ -141,7 +141,7 @@ _GAUGES: Mapping[Across, _Way] = {
 
 
 class _Piles(Collector):
-    """Shows nothing itself."""
+    """A collector that only counts the buffered events and exports nothing."""
 
     def __init__(self) -> None:
         self.all: list[Pile[Any]] = []
@@ -153,9 +153,9 @@ class _Piles(Collector):
 
 
 class Maker:
-    """Makes the metrics of one process, each as the catalogue describes it and once.
+    """Creates the metrics of one process, each once and as described in the catalogue.
 
-    `made` are the names of those that were asked for.
+    `made` are the names of the created metrics.
     """
 
     def __init__(self, registry: CollectorRegistry, limit: int) -> None:
@@ -166,33 +166,33 @@ class Maker:
         self.made: set[str] = set()
 
     def pile(self, count: Callable[[list[T]], None]) -> "Pile[T]":
-        """For what happens too often to be counted one by one."""
+        """Create a buffer for events that are too frequent to count one by one."""
         made = Pile(count)
         self._piles.all.append(made)
         return made
 
     def counter(self, name: str) -> Counter:
-        """A number that grows."""
+        """Create a counter."""
         return self._make(Counter, name)
 
     def counters(self, name: str) -> Family[Counter]:
-        """One for each combination of labels."""
+        """Create a counter with labels."""
         return self._family(Counter, name)
 
     def gauge(self, name: str) -> Gauge:
-        """A number that goes up and down."""
+        """Create a gauge."""
         return self._make(_GAUGES[self._across(name)].type, name)
 
     def gauges(self, name: str) -> Family[Gauge]:
-        """One for each combination of labels; an age is set to the moment that it is counted from."""
+        """Create a gauge with labels; an age is set to the point in time from which it counts."""
         return self._family(_GAUGES[self._across(name)].type, name)
 
     def histogram(self, name: str) -> Histogram:
-        """How values are spread."""
+        """Create a histogram."""
         return self._make(Histogram, name)
 
     def histograms(self, name: str) -> Family[Histogram]:
-        """The same for each combination of labels."""
+        """Create a histogram with labels."""
         return self._family(Histogram, name)
 
     def _across(self, name: str) -> Across:

@@ -1,4 +1,4 @@
-"""Metrics of scheduling, executions, the cluster and its upkeep: `crawler_scheduler_*` (V9) and `floodmark_*`."""
+"""Metrics of scheduling, executions, the cluster and its maintenance: `crawler_scheduler_*` (V9) and `floodmark_*`."""
 
 from collections import Counter, defaultdict
 
@@ -37,7 +37,7 @@ _LABELS = {priority: priority.name.lower() for priority in Priority}
 
 
 class SchedulingMetrics:
-    """Counts what is fired, put, run and swept up."""
+    """Counts fired, queued, run and rescued executions."""
 
     def __init__(self, make: Maker) -> None:
         self._define_scheduling(make)
@@ -46,7 +46,7 @@ class SchedulingMetrics:
         self._define_upkeep(make)
 
     def attach(self, events: Events) -> None:
-        """Count what happens from now on."""
+        """Start to count."""
         events.listen(ExecutionsFired, self._fired)
         events.listen(ExecutionsEnqueued, self._enqueued)
         events.listen(ExecutionsLeased, self._leased)

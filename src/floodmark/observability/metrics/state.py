@@ -1,4 +1,4 @@
-"""Metrics of what stands in the database, counted by the leader."""
+"""Metrics of the state in the database, measured by the leader."""
 
 from floodmark.observability.events import Events, EventsRelayed, LeaderChanged, StateMeasured
 
@@ -6,7 +6,7 @@ from .families import Maker
 
 
 class StateMetrics:
-    """Shows what the leader has counted. Who does not lead shows 0: of several instances the largest value is true."""
+    """Exports the values that the leader measured. Other processes export 0, so use the maximum."""
 
     def __init__(self, make: Maker) -> None:
         self._dead = make.gauge("floodmark_dead_letters")
@@ -17,7 +17,7 @@ class StateMetrics:
         self._lag = make.gauge("floodmark_outbox_lag_seconds")
 
     def attach(self, events: Events) -> None:
-        """Show what is measured from now on."""
+        """Start to export measured values."""
         events.listen(StateMeasured, self._measured)
         events.listen(EventsRelayed, lambda e: self._lag.set(e.lag))
         events.listen(LeaderChanged, self._changed)

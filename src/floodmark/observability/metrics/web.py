@@ -9,7 +9,7 @@ REQUESTS = ("2xx", "3xx", "4xx", "5xx", "refused", "failed")
 
 
 class WebMetrics:
-    """Counts what is asked of the web, and what came of it."""
+    """Counts requests to the web and their results."""
 
     def __init__(self, make: Maker) -> None:
         self._pages = make.counters("floodmark_pages_total")
@@ -21,7 +21,7 @@ class WebMetrics:
             self._requests.child(status)
 
     def attach(self, events: Events) -> None:
-        """Count what happens from now on."""
+        """Start to count."""
         events.listen(PagesVisited, self._visited)
         events.listen(HttpRequested, lambda e: self._requests.child(e.status).inc())
         events.listen(ScanEnded, lambda e: self._scans.child(word(e.result)).inc())
