@@ -44,7 +44,8 @@ SETTING = re.compile(r"^(?:\$ )?(?:export )?([A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+)(?:=.
 OTHERS = {
     *("FLOODMARK_CHAOS_SEED", "FLOODMARK_FAILPOINT", "FLOODMARK_IMAGE", "FLOODMARK_PULL", "FLOODMARK_TARGET"),
     *("AUTH_KEY_DUPLICATED", "CRON_TZ", "FLOOD_WAIT", "RLIMIT_NOFILE", "SSL_CERT_FILE", "TELEGRAM_SESSION"),
-    *("MASTODON_TOKEN",),
+    # Settings of the examples.
+    *("MASTODON_TOKEN", "NDJSON_TOKEN", "NDJSON_URL"),
     *("OTEL_RESOURCE_ATTRIBUTES", "OTEL_SDK_DISABLED", "OTEL_TRACES_SAMPLER"),
 }
 # What a browser would load from another host, unlike a link that a reader may follow.

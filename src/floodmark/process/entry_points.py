@@ -50,7 +50,7 @@ def _registered() -> Mapping[str, Mapping[str, str]]:
     In a checkout they come from `pyproject.toml`: the metadata of an editable install stays as it was when installed.
     """
     project = _CHECKOUT / "pyproject.toml"
-    if (_CHECKOUT / "src" / _PACKAGE).is_dir() and project.is_file():
+    if Path(__file__).parents[2].name == "src" and project.is_file():
         groups: Mapping[str, Mapping[str, str]] = tomllib.loads(project.read_text("utf-8"))["project"]["entry-points"]
         return groups
     try:
