@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Table, select
 
 from floodmark import Floodmark, Job
+from floodmark.model.audit import Actor
 from floodmark.model.execution import Execution
 from floodmark.model.job import ScheduleType, When
 from floodmark.model.spec import JobSpec
@@ -15,7 +16,6 @@ from floodmark.observability.events import Event, Events
 from floodmark.operations.local import LocalOffice
 from floodmark.settings import Settings
 from floodmark.sources.web.tables import pages
-from floodmark.store.audit import Actor
 from floodmark.store.tables import item_revisions, items
 from floodmark.testing.eventually import eventually
 from floodmark.testing.serving import served

@@ -33,10 +33,9 @@ from floodmark.api.app import create_app
 from floodmark.api.server import HttpServer
 from floodmark.client import Client, Denied
 from floodmark.errors import InvalidInput, NotFound
-from floodmark.operations.remote import RemoteOffice
-from floodmark.operations.stored_tokens import ROLES, Role, StoredToken, Tokens, digest_of
+from floodmark.model.tokens import ROLES, Role
+from floodmark.operations.stored_tokens import StoredToken, Tokens, digest_of
 from floodmark.operations.tables import tokens
-from floodmark.operations.tokens import tokens_of
 from floodmark.store.audit import AuditLog
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened
@@ -258,18 +257,19 @@ async def test_a_token_revoked_by_another_process_is_refused(light: Api, tmp_pat
 async def test_tokens_are_looked_after_from_elsewhere(light: Api, tmp_path: Path) -> None:
     admin = await a_token(light.parts)
     async with Client(light.base, admin) as client:
-        store = tokens_of(RemoteOffice(client))
-        minted = await store.add("ci", "read", timedelta(days=90, seconds=1))
-        assert (await store.show("ci")).expires_at == minted.row.expires_at
+        minted = await client.add_token("ci", "read", timedelta(days=90, seconds=1))
+        assert (await client.token("ci")).expires_at == minted.row.expires_at
         async with Client(light.base, minted.text) as other:
             assert (await other.whoami()).who == "ci"
             with pytest.raises(Denied, match="this needs the role admin"):
                 await other.revoke_token("ci")
-        assert [row.name for row in await store.page()] == ["admin", "ci"]
-        assert [row.name for row in await store.page(after="admin", limit=1)] == ["ci"]
-        assert (await store.revoke("ci")).state == "revoked"
+        first = await client.tokens(limit=1)
+        assert [row.name for row in first.items] == ["admin"]
+        assert [row.name for row in (await client.tokens(cursor=first.next)).items] == ["ci"]
+        assert [row.name async for row in client.each_token()] == ["admin", "ci"]
+        assert (await client.revoke_token("ci")).state == "revoked"
         with pytest.raises(NotFound, match="no token 'nobody'"):
-            await store.revoke("nobody")
+            await client.revoke_token("nobody")
 
     cli = CommandLine(tmp_path, FLOODMARK_URL=light.base, FLOODMARK_TOKEN=admin)
     told = await asyncio.to_thread(cli.real, "tokens", "ls")

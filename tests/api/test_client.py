@@ -17,15 +17,16 @@ from floodmark.api.app import create_app
 from floodmark.api.server import HttpServer
 from floodmark.client import Client, Denied, SyncClient
 from floodmark.errors import Conflict, InvalidInput, NotFound, Unavailable
+from floodmark.model.audit import Actor
 from floodmark.model.batch import Batch, Item
 from floodmark.model.execution import State
 from floodmark.model.job import CatchUp, Overlap, Policy, Priority
 from floodmark.model.outcome import Dead
+from floodmark.operations.executions import Letters
 from floodmark.operations.local import LocalOffice
-from floodmark.operations.port import JobFilter, Letters
+from floodmark.operations.port import JobFilter
 from floodmark.operations.remote import RemoteOffice
 from floodmark.settings import Settings
-from floodmark.store.audit import Actor
 from floodmark.store.jobs import Jobs
 from floodmark.wiring.resources import open_resources
 from system.stores import Crew, a_spec
@@ -97,7 +98,7 @@ async def test_a_job_is_told_and_the_audit_knows_by_whom(local: LocalOffice, rem
     assert (await remote.remove_job("news")).job_id == job.job_id
     rows = await remote.audit(what="job:news")
     assert rows == await local.audit(what="job:news")
-    assert {(row.who, row.via) for row in rows} == {("local", "api")}
+    assert {(row.who, row.via) for row in rows.items} == {("local", "api")}
 
 
 async def test_errors_are_the_same_as_without_http_between(local: LocalOffice, remote: RemoteOffice) -> None:
@@ -135,18 +136,19 @@ async def test_lists_are_gone_through_page_by_page(local: LocalOffice, client: C
     assert await remote.jobs(after="job-3", limit=2) == await local.jobs(after="job-3", limit=2)
     page = await remote.executions(limit=3)
     assert page == await local.executions(limit=3)
-    behind = page[-1].execution_id
-    assert await remote.executions(before=behind) == await local.executions(before=behind)
-    assert await remote.executions(job="job-1", states=[State.DONE]) == []
+    assert await remote.executions(cursor=page.next) == await local.executions(cursor=page.next)
+    assert (await remote.executions(job="job-1", states=[State.DONE])).items == []
 
 
 async def test_what_was_collected_is_the_same_over_http(local: LocalOffice, remote: RemoteOffice, api: Api) -> None:
     job = await local.add_job(a_spec(name="news", stream="front/page"))
-    assert (await remote.items_stream("news"), await remote.count_items("news")) == ("front/page", 0)
+    assert await remote.stream("news") == ("front/page", 0)
     await collected(api, local, job.name)
-    assert await remote.items("news", after="k1", limit=2) == await local.items("news", after="k1", limit=2)
+    first = await remote.items("news", limit=2)
+    assert first == await local.items("news", limit=2)
+    assert await remote.items("news", cursor=first.next) == await local.items("news", cursor=first.next)
     assert await remote.item("news", "k2") == await local.item("news", "k2")
-    assert await remote.count_items("front/page") == 5
+    assert await remote.stream("front/page") == ("front/page", 5)
     assert await remote.events(after=1, limit=3) == await local.events(after=1, limit=3)
     assert await remote.events(stream="news") == await local.events(stream="news")
     assert await remote.last_position() == await local.last_position() == 5
@@ -173,22 +175,22 @@ async def test_dead_letters_and_the_fleet_are_the_same_over_http(
         await crew.run(Jobs(api.parts.database, api.parts.clock), job, Dead(error=f"user {number} not found"))
     letters = await remote.letters(limit=2)
     assert letters == await local.letters(limit=2)
-    assert await remote.letters(before=letters[-1]) == await local.letters(before=letters[-1])
+    assert await remote.letters(cursor=letters.next) == await local.letters(cursor=letters.next)
     assert await remote.letter_groups() == await local.letter_groups()
     assert await remote.statistics(7, "news") == await local.statistics(7, "news")
-    [first, *rest] = await remote.letters()
+    [first, *rest] = (await remote.letters()).items
     assert await remote.retry_letters(Letters(ids=(first.execution_id,))) == 1
-    assert await remote.drop_letters(Letters(ids=(*map(str, range(1000)), rest[0].execution_id))) == 1
+    assert await remote.drop_letters(Letters(ids=(*map(str, range(999)), rest[0].execution_id))) == 1
     assert await remote.drop_letters(Letters(group=(await remote.letter_groups())[0].fingerprint)) == 1
     assert (await remote.set_limit("host/x", 60, "rest")).reason == "rest"
     assert await remote.limits() == await local.limits()
     assert (await remote.clear_limit("host/x")).key == "host/x"
     assert await remote.breakers() == await local.breakers() == []
-    assert await remote.accounts() == await local.accounts() == []
+    assert (await remote.accounts()).items == (await local.accounts()).items == []
     await remote.drain()
-    assert await remote.is_draining()
+    assert (await remote.fleet()).draining
     await remote.undrain()
-    assert (await remote.workers(), await remote.leader()) == (await local.workers(), await local.leader())
+    assert await remote.fleet() == await local.fleet()
     assert (await remote.health())["database"] == "ok"
 
 

@@ -32,18 +32,17 @@ from api_process import api_process
 from backends import opening
 from cookies.kept import a_scan, keep_scans
 from floodmark.errors import Conflict, NotFound
-from floodmark.inbound.triggers import NewTrigger
+from floodmark.model.audit import Actor
 from floodmark.model.batch import Batch, Item
 from floodmark.model.execution import State
+from floodmark.model.external_triggers import NewTrigger
 from floodmark.observability.events import Events
 from floodmark.operations.local import LocalOffice
 from floodmark.operations.stored_tokens import Tokens
-from floodmark.operations.triggers import TriggerOffice
 from floodmark.outbound.breakers import Breakers
 from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.security.vault import Vault
 from floodmark.sources.telegram.accounts import Accounts
-from floodmark.store.audit import Actor
 from floodmark.store.database import PostgresDatabase, SqliteDatabase, open_database
 from floodmark.store.fleet import Fleet
 from floodmark.store.jobs import Jobs
@@ -198,7 +197,6 @@ async def _furnish(parts: Resources) -> None:
     """One of each; those that are there stay."""
     office, database = LocalOffice(parts, Actor(who="keeper")), parts.database
     assert isinstance(database, PostgresDatabase | SqliteDatabase)
-    triggers = TriggerOffice(office)
     with suppress(Conflict):
         await office.add_job(a_spec("feeds:news", name="news"))
         job = await office.job("news")
@@ -210,7 +208,7 @@ async def _furnish(parts: Resources) -> None:
         await keep_scans(parts, a_scan(), a_scan())
     for kind in ("webhook", "channel", "stream"):
         with suppress(Conflict):
-            await triggers.add(NewTrigger(kind=kind, pattern="/there", jobs=["news"]))
+            await office.add_trigger(NewTrigger(kind=kind, pattern="/there", jobs=["news"]))
     with suppress(Conflict):
         await Tokens(parts.database, parts.clock).add("spare", "read")
     # Open elsewhere, so that a test of it asks nobody.

@@ -7,8 +7,9 @@ from typing import Any
 from chaos.fleet import Probe, eventually
 from chaos.numbered import TICK, TICK_SECONDS, Plan
 from floodmark import Settings
+from floodmark.model.fleet import Finding
 from floodmark.observability.events import Events
-from floodmark.operations.doctor import Doctor, Finding
+from floodmark.operations.doctor import Doctor
 from floodmark.store.database import open_database
 from floodmark.store.migrate import migrate
 from floodmark.wiring.resources import open_resources

@@ -14,10 +14,9 @@ from command_line import CommandLine
 from cookies.kept import a_cookie, a_scan, keep_scans
 from floodmark.client import Client
 from floodmark.errors import Conflict, NotFound
+from floodmark.model.audit import Actor
 from floodmark.operations.local import LocalOffice
-from floodmark.operations.reports import reports_of
 from floodmark.sources.cookies.findings import Found
-from floodmark.store.audit import Actor
 from floodmark.testing.factories import Opened
 from floodmark.wiring.resources import Resources
 
@@ -92,12 +91,12 @@ async def _refused(api: Api) -> None:
 async def test_here_and_from_far_away_tell_the_same(sqlite: Opened) -> None:
     async with sqlite() as parts:
         await keep_scans(parts, older(), newer())
-        here = reports_of(LocalOffice(parts, Actor(who="someone")))
+        here = LocalOffice(parts, Actor(who="someone"))
         async with served(parts) as api, Client(api.base) as client:
-            assert await client.cookie_report("example.com") == await here.cookies("example.com")
+            assert await client.cookie_report("example.com") == await here.cookie_report("example.com")
             assert await client.cookie_file("example.com", "before.png") == PICTURE
             compared = await client.cookie_difference("example.com", "scan-1", against="scan-2")
-            assert compared == await here.difference("example.com", "scan-1", "scan-2")
+            assert compared == await here.cookie_difference("example.com", "scan-1", "scan-2")
             assert [len(phase.gone_cookies) for phase in compared.phases] == [3, 3]
             with pytest.raises(NotFound, match="there is no scan"):
                 await client.cookie_report("nothing.test")

@@ -12,10 +12,10 @@ from itertools import islice
 from typing import Any
 
 from floodmark import Floodmark, Job
+from floodmark.model.audit import Actor
 from floodmark.model.execution import Execution
+from floodmark.operations.executions import Letters
 from floodmark.operations.local import LocalOffice
-from floodmark.operations.port import Letters
-from floodmark.store.audit import Actor
 from floodmark.store.port import Event
 from floodmark.testing.eventually import eventually
 from floodmark.testing.serving import served
@@ -50,7 +50,7 @@ class Opened:
 
     async def executions(self, name: str) -> list[Execution]:
         """All runs of a job, the newest first: `floodmark history NAME`."""
-        return await self._office.executions(job=name)
+        return (await self._office.executions(job=name)).items
 
     async def reaches(self, execution_id: str, *states: str) -> Execution:
         """Wait until an execution is in one of these states."""
@@ -77,7 +77,7 @@ class Opened:
 
     async def items(self, name: str) -> dict[str, Any]:
         """What was collected, by key: `floodmark items NAME`."""
-        kept = await self._office.items(name)
+        kept = (await self._office.items(name)).items
         return {item.key: item.data for item in kept}
 
     async def revisions(self, name: str, key: str) -> list[Any]:
@@ -94,7 +94,7 @@ class Opened:
         """Wait for so many events behind a position: `floodmark events --after N`."""
 
         async def check() -> list[Event]:
-            seen = await self._office.events(after=after)
+            seen = (await self._office.events(after=after)).items
             assert len(seen) >= count, seen
             return seen[:count]
 
@@ -110,7 +110,7 @@ class Opened:
 
     async def dead_letters(self, name: str) -> list[Execution]:
         """What failed for good: `floodmark dlq ls NAME`."""
-        return await self._office.letters(job=name)
+        return (await self._office.letters(job=name)).items
 
     async def retry(self, name: str) -> None:
         """Run what failed for good again: `floodmark dlq retry NAME`."""

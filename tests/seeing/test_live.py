@@ -23,11 +23,11 @@ import yaml
 
 from conftest import started
 from floodmark import Job
+from floodmark.model.audit import Actor
 from floodmark.model.spec import JobSpec
 from floodmark.observability.events import BreakerMoved, PagesVisited
 from floodmark.observability.metrics.catalogue import CATALOGUE, Described
 from floodmark.operations.local import LocalOffice
-from floodmark.store.audit import Actor
 from floodmark.testing.eventually import eventually
 from floodmark.testing.telegram import LoopbackTelegram
 from floodmark.testing.telegram.living import Living, Plan

@@ -16,6 +16,7 @@ from floodmark import Floodmark, Permanent
 from floodmark.coordination.service import Service, run_services
 from floodmark.errors import Fenced
 from floodmark.inbound.intake import Arrival, build_intake
+from floodmark.model.audit import Actor
 from floodmark.model.batch import Batch, Item
 from floodmark.model.outcome import Dead
 from floodmark.observability.metrics.catalogue import CATALOGUE
@@ -29,7 +30,6 @@ from floodmark.scheduler.rescuer import Rescuer
 from floodmark.settings import Settings
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.telegram.tables import accounts
-from floodmark.store.audit import Actor
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.postgres_connection import Connection
 from floodmark.store.staleness import Staleness

@@ -16,7 +16,7 @@ from telethon.sessions import StringSession
 from telethon.tl.types import User
 
 from floodmark.errors import AccountLost, FloodmarkError, InvalidInput, Permanent, SlowDown, Unavailable
-from floodmark.sources.telegram.accounts import Person
+from floodmark.model.accounts import Person
 from floodmark.sources.telegram.login import (
     Application,
     Pending,

@@ -12,21 +12,19 @@ from sqlalchemy import insert, select
 from command_line import CommandLine, environment
 from floodmark.coordination.signals.port import Topic
 from floodmark.importers.handover import Which
-from floodmark.inbound.triggers import NewTrigger
+from floodmark.model.audit import Actor
 from floodmark.model.execution import State
+from floodmark.model.external_triggers import NewTrigger
 from floodmark.observability.events import ExecutionsEnqueued
+from floodmark.operations.executions import Letters
 from floodmark.operations.local import LocalOffice
 from floodmark.operations.moving import LocalMoving
-from floodmark.operations.port import Letters
-from floodmark.operations.tokens import TokenOffice
-from floodmark.operations.triggers import TriggerOffice
 from floodmark.outbound.breakers import Breakers
 from floodmark.process import failpoints
 from floodmark.process.failpoints import FailpointError
 from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.settings import Settings
 from floodmark.store import audit
-from floodmark.store.audit import Actor
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.schema import load_metadata
 from floodmark.store.tables import facts
@@ -59,14 +57,14 @@ VERBS = {
     "limit": Verb(lambda office: office.set_limit("telegram", 60, "by hand"), "limit.set", "limits"),
     "breaker": Verb(lambda office: office.reset_breaker("web"), "breaker.reset", "breakers"),
     "drain": Verb(lambda office: office.drain(), "workers.drained", "facts"),
-    "token-add": Verb(lambda office: TokenOffice(office).add("cd", "read"), "token.added", "tokens"),
-    "token-revoke": Verb(lambda office: TokenOffice(office).revoke("ci"), "token.revoked", "tokens"),
+    "token-add": Verb(lambda office: office.add_token("cd", "read"), "token.added", "tokens"),
+    "token-revoke": Verb(lambda office: office.revoke_token("ci"), "token.revoked", "tokens"),
     "trigger-add": Verb(
-        lambda office: TriggerOffice(office).add(NewTrigger(kind="webhook", pattern="/b", jobs=["news"])),
+        lambda office: office.add_trigger(NewTrigger(kind="webhook", pattern="/b", jobs=["news"])),
         "trigger.added",
         "triggers",
     ),
-    "trigger-rm": Verb(lambda office: TriggerOffice(office).remove("/a"), "trigger.removed", "triggers"),
+    "trigger-rm": Verb(lambda office: office.remove_trigger("webhook", "/a"), "trigger.removed", "triggers"),
     "migrate-jobs": Verb(lambda office: LocalMoving(office).move(Which(jobs=("old",))), "job.moved", "jobs"),
     "shadow": Verb(lambda office: LocalMoving(office).start(), "shadow.started", "facts"),
 }
@@ -101,8 +99,8 @@ async def furnish(office: LocalOffice) -> None:
     await given_executions(parts, [await given_job(parts, name="broken")], state=State.DEAD, put=False)
     opened = Breaker(state=BreakerState.OPEN, open_until=parts.clock.now(), trips=1, reason="refused")
     await Breakers(parts.database, parts.clock).change("web", lambda *_: opened)
-    await TokenOffice(office).add("ci", "read")
-    await TriggerOffice(office).add(NewTrigger(kind="webhook", pattern="/a", jobs=["news"]))
+    await office.add_token("ci", "read")
+    await office.add_trigger(NewTrigger(kind="webhook", pattern="/a", jobs=["news"]))
 
 
 async def everything(office: LocalOffice) -> Tables:
@@ -146,10 +144,10 @@ async def test_a_process_that_is_killed_between_the_two_leaves_neither(sqlite_co
         with desk.start("pause", "news", env=doomed) as process:
             assert await asyncio.to_thread(process.wait, 60) == -signal.SIGKILL
         assert not (await office.job("news")).paused
-        assert await office.audit() == []
+        assert (await office.audit()).items == []
 
         await office.pause_job("news")
-        assert [row.action for row in await office.audit()] == ["job.paused"]
+        assert [row.action for row in (await office.audit()).items] == ["job.paused"]
 
 
 async def test_parts_of_a_transaction_see_each_other_and_others_see_none_of_it(office: LocalOffice) -> None:
@@ -211,9 +209,9 @@ async def test_secrets_in_the_params_of_a_job_are_not_in_the_audit(office: Local
     await office.add_job(a_spec(name="news", params={"depth": 1}, url="https://example.org/?token=hunter2"))
     await office.update_job("news", {"params": params})
     await office.run_job("news", params)
-    await TokenOffice(office).add("ci", "read")
+    await office.add_token("ci", "read")
 
-    rows = await office.audit()
+    rows = (await office.audit()).items
 
     assert "hunter2" not in repr(rows)
     run = rows[1].after["params"]
@@ -222,7 +220,7 @@ async def test_secrets_in_the_params_of_a_job_are_not_in_the_audit(office: Local
     assert run["logins"] == [{"user": "ada", "api_key": "***"}]
     assert rows[2].after["params"] == run
     # What is told of our own is not hidden, whatever it is called.
-    assert rows[0].after["token_id"] == (await TokenOffice(office).show("ci")).token_id
+    assert rows[0].after["token_id"] == (await office.token("ci")).token_id
     # Only in the audit: the job has to work with them.
     assert (await office.job("news")).params == params
 

@@ -14,12 +14,11 @@ from floodmark.coordination.leases.sql import SqlLeases
 from floodmark.model.batch import Batch, Item
 from floodmark.model.clock import SystemClock
 from floodmark.model.execution import State
+from floodmark.model.fleet import Failed, Finding, Overview, SourceFreshness, Waiting
 from floodmark.model.outcome import Dead
-from floodmark.operations.doctor import Doctor, Finding
-from floodmark.operations.overview import Failed, Overview, Waiting
+from floodmark.operations.doctor import Doctor
 from floodmark.store.events import EventLog
 from floodmark.store.jobs import Jobs
-from floodmark.store.staleness import SourceFreshness
 from system.stores import AnyDatabase, Crew, a_spec
 
 FEED, SITE = "https://example.com/feed.xml", "https://example.com/"

@@ -14,6 +14,7 @@ from telethon import TelegramClient
 
 from api_process import api_process
 from command_line import Answer, CommandLine, eventually
+from floodmark.model.audit import Actor
 from floodmark.model.batch import Batch, Item
 from floodmark.model.job import Job
 from floodmark.model.outcome import Dead
@@ -23,7 +24,6 @@ from floodmark.outbound.limits import Limits
 from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.settings import Settings, keys
 from floodmark.sources.telegram.tables import telegram_channels
-from floodmark.store.audit import Actor
 from floodmark.store.jobs import Jobs
 from floodmark.testing.telegram import LoopbackTelegram, World
 from floodmark.wiring.resources import Resources, open_resources

@@ -6,10 +6,11 @@ import pytest
 
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.model.clock import SystemClock
+from floodmark.model.dead_letters import fingerprint
 from floodmark.model.execution import State
 from floodmark.model.job import Priority
 from floodmark.model.outcome import Dead
-from floodmark.store.dead_letters import DeadLetters, fingerprint
+from floodmark.store.dead_letters import DeadLetters
 from floodmark.store.history import History
 from floodmark.store.jobs import Jobs
 from system.stores import TTL, AnyDatabase, Crew, a_spec, execution_row, put_execution
@@ -45,7 +46,7 @@ async def test_letters_are_shown_newest_first(jobs: Jobs, letters: DeadLetters, 
     await crew.run(jobs, job)
 
     first = await letters.page(limit=2)
-    rest = await letters.page(before=first[-1])
+    rest = await letters.page(before=(first[-1].completed_at, first[-1].execution_id))
 
     assert [letter.execution_id for letter in first + rest] == ids[::-1]
     assert await letters.page(job="nobody") == []

@@ -12,9 +12,10 @@ from sqlalchemy import text
 from floodmark.coordination.leases.sql import SqlLeases
 from floodmark.model.batch import Batch, Item
 from floodmark.model.clock import SystemClock
+from floodmark.model.fleet import Finding
 from floodmark.model.outcome import Dead, Retry, Snooze
 from floodmark.observability.events import Events
-from floodmark.operations.doctor import Doctor, Finding
+from floodmark.operations.doctor import Doctor
 from floodmark.sources.cookies.browser import BrowserMissing
 from floodmark.store.database import open_database
 from floodmark.store.fleet import Fleet

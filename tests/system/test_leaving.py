@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 
 from floodmark.app import Floodmark
+from floodmark.model.audit import Actor
 from floodmark.observability.events import Events, ExecutionStarted, StepFailed
 from floodmark.operations.local import LocalOffice
 from floodmark.runtime import worker_role
 from floodmark.settings import Settings
-from floodmark.store.audit import Actor
 from floodmark.store.database import open_database
 from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
@@ -107,12 +107,16 @@ async def test_a_worker_is_told_to_drain_before_it_looks_by_itself(
     async with open_resources(settings) as here, open_resources(settings) as elsewhere:
         role, office = worker_role.WorkerRole(here, {}), LocalOffice(elsewhere, Actor(who="ada", via="api"))
         running = asyncio.create_task(role.run(stop))
-        await eventually(office.workers)
+
+        async def is_there() -> bool:
+            return bool((await office.fleet()).workers)
+
+        await eventually(is_there)
         for tell, is_draining in ((office.drain, True), (office.undrain, False)):
             await tell()
 
             async def is_shown(wanted: bool = is_draining) -> bool:
-                [worker] = await office.workers()
+                [worker] = (await office.fleet()).workers
                 return role.worker.is_draining is worker.draining is wanted
 
             await eventually(is_shown)

@@ -7,10 +7,10 @@ import pytest
 from floodmark.cli.logs import Look
 from floodmark.cli.story import Entry, in_order
 from floodmark.errors import NotFound
+from floodmark.model.audit import Actor
 from floodmark.model.batch import Batch, Item
 from floodmark.model.outcome import Dead, Done, Retry, Snooze
 from floodmark.operations.local import LocalOffice
-from floodmark.store.audit import Actor
 from floodmark.testing.factories import AT_ONCE, Opened, settle, take
 from floodmark.wiring.resources import Resources
 from system.stores import a_spec

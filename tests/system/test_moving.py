@@ -33,6 +33,7 @@ from floodmark.importers.handover import MovedJobs, NewJob, Which
 from floodmark.importers.shadow import KEPT, ParityReport, Shadow
 from floodmark.importers.shadow_fires import Record, ShadowFires
 from floodmark.importers.tables import shadow_fires
+from floodmark.model.audit import Actor
 from floodmark.model.ids import new_id
 from floodmark.model.job import SCHEDULER_VERSION, Overlap, Policy, ScheduleType, When
 from floodmark.model.spec import JobSpec
@@ -40,7 +41,6 @@ from floodmark.operations.local import LocalOffice
 from floodmark.operations.moving import LocalMoving, RemoteMoving
 from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
-from floodmark.store.audit import Actor
 from floodmark.store.tables import job_executions, jobs
 from floodmark.testing.clock import SetClock
 from floodmark.testing.eventually import eventually
@@ -170,7 +170,7 @@ async def test_a_shadow_that_is_on_goes_on_as_it_is_and_one_that_is_stopped_forg
     with pytest.raises(InvalidInput, match="too long"):
         await moving.start(KEPT + HOUR)
     office = LocalOffice(parts, ACTOR)
-    assert [row.action for row in await office.audit(what="shadow")] == ["shadow.stopped", "shadow.started"]
+    assert [row.action for row in (await office.audit(what="shadow")).items] == ["shadow.stopped", "shadow.started"]
 
 
 async def test_a_shadow_that_was_away_catches_up_bit_by_bit_and_old_fires_are_pruned(sqlite_url: str) -> None:
@@ -344,7 +344,7 @@ async def test_jobs_move_over_and_back_in_one_step_with_an_audit(parts: Resource
     rows = {row["name"]: row for row in await rows_of(parts, jobs)}
     assert [rows[name]["scheduler_version"] for name in "abc"] == [2, 2, 1]
     assert [rows[name]["version"] for name in "abc"] == [2, 2, 1]
-    assert [row.action for row in await LocalOffice(parts, ACTOR).audit()] == ["job.moved", "job.moved"]
+    assert [row.action for row in (await LocalOffice(parts, ACTOR).audit()).items] == ["job.moved", "job.moved"]
 
     back = await moving.move(Which(domain="example.org"), back=True)
     assert [job.job for job in back.jobs] == ["b"]

@@ -5,15 +5,16 @@ from collections.abc import AsyncIterator
 import pytest
 
 from floodmark.errors import Conflict, NotFound
+from floodmark.model.audit import Actor
 from floodmark.model.execution import State
 from floodmark.model.job import Overlap, Priority
 from floodmark.model.outcome import Dead
+from floodmark.operations.executions import Letters
 from floodmark.operations.local import LocalOffice
-from floodmark.operations.port import JobFilter, Letters
+from floodmark.operations.port import JobFilter
 from floodmark.outbound.breakers import Breakers
 from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.settings import Settings
-from floodmark.store.audit import Actor
 from floodmark.testing.factories import settle, take
 from floodmark.wiring.resources import open_resources
 from system.stores import a_spec
@@ -26,7 +27,7 @@ async def office(migrated_url: str) -> AsyncIterator[LocalOffice]:
 
 
 async def told(office: LocalOffice, what: str) -> list[str]:
-    return [row.action for row in await office.audit(what=what)]
+    return [row.action for row in (await office.audit(what=what)).items]
 
 
 async def test_every_change_of_a_job_is_in_the_audit(office: LocalOffice) -> None:
@@ -37,7 +38,7 @@ async def test_every_change_of_a_job_is_in_the_audit(office: LocalOffice) -> Non
     await office.resume_job("news")
     await office.remove_job("news")
 
-    rows = await office.audit(what="job:news")
+    rows = (await office.audit(what="job:news")).items
 
     assert [row.action for row in rows] == [
         "job.removed",
@@ -60,7 +61,7 @@ async def test_what_is_refused_is_not_in_the_audit(office: LocalOffice) -> None:
     with pytest.raises(NotFound):
         await office.pause_job("olds")
     assert await told(office, "job:news") == ["job.added"]
-    assert len(await office.audit()) == 1
+    assert len((await office.audit()).items) == 1
 
 
 async def test_one_execution_is_cancelled_and_the_others_are_not(office: LocalOffice) -> None:
@@ -90,9 +91,9 @@ async def test_watermarks_and_workers_are_told_with_a_trace(office: LocalOffice)
     await office.set_watermark("news", {"id": 7})
     await office.reset_watermark("s")
     await office.drain()
-    assert await office.is_draining()
+    assert (await office.fleet()).draining
     await office.undrain()
-    rows = await office.audit(what="stream:s")
+    rows = (await office.audit(what="stream:s")).items
     assert [(row.action, row.before, row.after) for row in rows] == [
         ("watermark.reset", {"value": {"id": 7}}, {"value": None}),
         ("watermark.set", {"value": None}, {"value": {"id": 7}}),
@@ -103,7 +104,7 @@ async def test_watermarks_and_workers_are_told_with_a_trace(office: LocalOffice)
 async def test_dead_letters_that_are_not_there_are_told(office: LocalOffice) -> None:
     with pytest.raises(NotFound, match="no such dead letters"):
         await office.retry_letters(Letters(job="news"))
-    assert await office.audit() == []
+    assert (await office.audit()).items == []
 
 
 @pytest.mark.parametrize("priority", Priority)
@@ -129,21 +130,21 @@ async def test_a_breaker_that_is_closed_leaves_a_trace_of_what_it_was(office: Lo
     opened = Breaker(state=BreakerState.OPEN, open_until=now, trips=1, reason="refused")
     await Breakers(office.parts.database, office.parts.clock).change("telegram", lambda *_: opened)
     assert (await office.reset_breaker("telegram")).state == "open"
-    [row] = await office.audit(what="breaker:telegram")
+    [row] = (await office.audit(what="breaker:telegram")).items
     assert (row.before, row.after) == ({"state": "open"}, {"state": "closed"})
 
 
 async def test_there_are_no_accounts_at_first(office: LocalOffice) -> None:
-    assert await office.accounts() == []
+    assert (await office.accounts()).items == []
 
 
 async def test_the_stream_of_a_job_that_has_not_run_is_known_by_its_name_too(office: LocalOffice) -> None:
     job = await office.add_job(a_spec(name="news"))
-    assert await office.items_stream(job.stream) == job.stream == await office.items_stream("news")
-    assert await office.count_items(job.stream) == 0
+    assert await office.find_items_stream(job.stream) == job.stream == await office.find_items_stream("news")
+    assert (await office.describe_stream(job.stream)).items == 0
     assert (await office.set_watermark(job.stream, {"id": 7})).value == {"id": 7}
     with pytest.raises(NotFound, match="there is no stream 'python:on'"):
-        await office.items_stream("python:on")
+        await office.find_items_stream("python:on")
 
 
 @pytest.mark.spec("E7", "E11")

@@ -12,16 +12,17 @@ from sqlalchemy import event, text
 
 from api.serving import served
 from floodmark.cli.top import frame
+from floodmark.model.audit import Actor
 from floodmark.model.batch import Batch, Item
 from floodmark.model.execution import Hold, State
+from floodmark.model.fleet import Overview
 from floodmark.model.outcome import Dead, Retry
 from floodmark.notifications.noticing import Noticing
 from floodmark.operations.local import LocalOffice
-from floodmark.operations.overview import Glance, Overview
+from floodmark.operations.overview import Glance
 from floodmark.outbound.breakers import Breakers
 from floodmark.outbound.limits import Limits
 from floodmark.rules.breaker import Breaker, BreakerState
-from floodmark.store.audit import Actor
 from floodmark.store.fleet import Fleet
 from floodmark.testing.factories import Opened, given_executions, given_job, given_lease, given_queued, settle
 from floodmark.wiring.resources import Resources

@@ -8,14 +8,14 @@ import pytest
 from redis.asyncio import Redis
 
 from floodmark.errors import NotFound
+from floodmark.model.audit import Actor
 from floodmark.model.execution import Lease, Queued
 from floodmark.model.outcome import Dead, Done, Released, Snooze
+from floodmark.operations.executions import Letters
 from floodmark.operations.local import LocalOffice
-from floodmark.operations.port import Letters
 from floodmark.queue.redis_streams import GROUP, RedisStreamsQueue
 from floodmark.queue.sql import SqlQueue
 from floodmark.scheduler.requeuer import Waker
-from floodmark.store.audit import Actor
 from floodmark.store.port import Extended, Leasing, Settled, Settlement
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import AT_ONCE, TTL, Opened, given_executions, given_job, given_queued, settle, take

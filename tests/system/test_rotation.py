@@ -13,15 +13,15 @@ from sqlalchemy import select, update
 
 from floodmark.errors import Conflict
 from floodmark.inbound.tables import triggers
-from floodmark.inbound.triggers import NewTrigger, secret_label
+from floodmark.inbound.triggers import secret_label
+from floodmark.model.audit import Actor
+from floodmark.model.external_triggers import NewTrigger
 from floodmark.operations.local import LocalOffice
 from floodmark.operations.rekeying import rekey
-from floodmark.operations.triggers import TriggerOffice
 from floodmark.security.vault import Vault, mark_of
 from floodmark.settings import Settings
 from floodmark.sources.telegram.accounts import Accounts
 from floodmark.sources.telegram.tables import accounts
-from floodmark.store.audit import Actor
 from floodmark.wiring.resources import Resources, open_resources
 
 ADA = Actor(who="ada")
@@ -31,8 +31,7 @@ SECRET = "a secret of a webhook"
 async def store_secrets(parts: Resources) -> None:
     vault = Vault.of(parts.settings)
     await Accounts(parts.database, parts.clock, vault).add("reader", api_id=1, api_hash="h", session="s3cr3t")
-    triggers = TriggerOffice(LocalOffice(parts, ADA))
-    await triggers.add(NewTrigger(kind="webhook", pattern="/a", secret=SECRET))
+    await LocalOffice(parts, ADA).add_trigger(NewTrigger(kind="webhook", pattern="/a", secret=SECRET))
 
 
 async def marks(parts: Resources) -> set[str]:

@@ -18,13 +18,11 @@ from api.serving import served
 from command_line import CommandLine
 from floodmark.client import Client
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput, Unavailable
+from floodmark.model.audit import Actor
 from floodmark.observability.events import Events, LeaderElectionAttempted, SchedulesSynced, StepFailed
 from floodmark.operations.local import LocalOffice
-from floodmark.operations.remote import RemoteOffice
-from floodmark.operations.sync import sync_of
 from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
-from floodmark.store.audit import Actor
 from floodmark.store.jobs import Jobs
 from floodmark.store.tables import audit, facts, jobs
 from floodmark.sync.report import Report
@@ -605,12 +603,11 @@ async def test_over_http_it_is_the_same(light_url: str, publisher: Publisher) ->
 
         publisher.handler, publisher.rows = publisher.good, [a_row(number) for number in range(5)]
         async with Client(api.base) as client:
-            far = sync_of(RemoteOffice(client))
-            assert counts(await far.run(dry_run=True)) == (0, 0, 5, 0)
-            assert (await far.status()) == await build_sync(parts, ACTOR).status()
+            assert counts(await client.sync(dry_run=True)) == (0, 0, 5, 0)
+            assert (await client.sync_status()) == await build_sync(parts, ACTOR).status()
             publisher.rows = []
             with pytest.raises(FloodmarkError, match="no schedule at all"):
-                await far.run()
+                await client.sync()
 
 
 async def test_on_the_command_line_it_is_told_row_by_row(

@@ -10,8 +10,9 @@ import pytest
 from command_line import CommandLine
 from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.model.clock import SystemClock
+from floodmark.model.tokens import is_enough
 from floodmark.observability.events import Events
-from floodmark.operations.stored_tokens import Tokens, digest_of, id_in, is_enough
+from floodmark.operations.stored_tokens import Tokens, digest_of, id_in
 from floodmark.security.masking import mask_text
 from floodmark.store.database import open_database
 from floodmark.store.migrate import migrate

@@ -25,14 +25,14 @@ from floodmark.inbound.redis_listeners import (
     heard,
 )
 from floodmark.inbound.tables import trigger_deliveries
-from floodmark.inbound.triggers import NewTrigger, TriggerRow, checked
+from floodmark.inbound.triggers import checked
+from floodmark.model.audit import Actor
+from floodmark.model.external_triggers import NewTrigger, TriggerRow, TriggerStatus, the_only
 from floodmark.model.job import ScheduleType, When
 from floodmark.observability.events import Event, Events, StepFailed, TriggersFired, TriggersMatched
 from floodmark.operations.local import LocalOffice
-from floodmark.operations.triggers import TriggerOffice
 from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
-from floodmark.store.audit import Actor
 from floodmark.store.fleet import Fleet
 from floodmark.store.jobs import Jobs
 from floodmark.store.tables import job_executions, jobs
@@ -55,14 +55,21 @@ class House:
         self.parts, self.told = parts, told
         self.intake = build_intake(parts)
         self.office = LocalOffice(parts, Actor(who="ada", via="api"))
-        self.desk = TriggerOffice(self.office)
         self.jobs = Jobs(parts.database, parts.clock)
 
     async def job(self, name: str, **columns: Any) -> str:
         return await given_job(self.parts, name=name, **columns)
 
     async def add(self, kind: Any, pattern: str, *jobs: str, replace: bool = False, **more: Any) -> TriggerRow:
-        return await self.desk.add(NewTrigger(kind=kind, pattern=pattern, jobs=jobs, **more), replace=replace)
+        return await self.office.add_trigger(NewTrigger(kind=kind, pattern=pattern, jobs=jobs, **more), replace=replace)
+
+    async def page(self, kind: str | None = None) -> list[TriggerStatus]:
+        return [row for row in (await self.office.triggers_status()).triggers if kind in (None, row.kind)]
+
+    async def show(self, text: str) -> TriggerStatus:
+        return the_only(
+            [row for row in await self.page() if text == row.pattern or row.trigger_id.startswith(text)], text
+        )
 
     async def hook(self, path: str, body: Any = None, **more: Any) -> Taken:
         arrival = Arrival(kind="webhook", subject=path, path=segments(path), body=body, **more)
@@ -154,7 +161,7 @@ async def test_what_concerns_no_job_is_counted(house: House) -> None:
     assert await house.hook("/nobody/home", delivery_id="d1") == Taken(delivery_id="d1")
     await house.hook("/nobody/there")
     await house.intake.refusals.flush()
-    status = await house.desk.status()
+    status = await house.office.triggers_status()
     assert (status.unmatched.count, status.unmatched.last) == (2, "webhook:/nobody/there")
     assert house.told == [TriggersFired("webhook")] * 2
 
@@ -177,7 +184,7 @@ async def test_paused_disabled_old_and_missing_jobs_are_not_fired_and_the_answer
         "old": "it belongs to the old scheduler",
         gone.job_id: "there is no such job",
     }
-    [now] = await house.desk.page()
+    [now] = await house.page()
     assert (now.fired, now.matched, now.trigger_id) == (1, 1, row.trigger_id)
 
 
@@ -296,7 +303,7 @@ async def test_what_comes_while_a_trigger_rests_becomes_one_more_execution_at_it
         ("waiting", {"n": "2", "v": 9}, 0),
     ]
     assert rows[1].not_before == second.debounced_until
-    [trigger] = await house.desk.page()
+    [trigger] = await house.page()
     assert (trigger.fired, trigger.matched) == (4, 3)
 
 
@@ -359,13 +366,13 @@ async def test_a_trigger_is_made_changed_shown_and_removed_with_a_trace(house: H
 
     changed = await house.add("webhook", "/a/b", replace=True, params={"x": "body.x"}, enabled=False)
     assert (changed.trigger_id, changed.jobs, changed.signed) == (row.trigger_id, (), True)
-    assert (await house.desk.show(row.trigger_id[:10])).params == {"x": "body.x"}
+    assert (await house.show(row.trigger_id[:10])).params == {"x": "body.x"}
     assert (await house.hook("/a/b")).executions == ()
 
-    assert (await house.desk.remove("/a/b")).trigger_id == row.trigger_id
+    assert (await house.office.remove_trigger("webhook", "/a/b")).trigger_id == row.trigger_id
     with pytest.raises(NotFound, match="no trigger"):
-        await house.desk.show("/a/b")
-    audit = await house.office.audit(what="trigger:webhook:/a/b")
+        await house.show("/a/b")
+    audit = (await house.office.audit(what="trigger:webhook:/a/b")).items
     assert [entry.action for entry in audit] == ["trigger.removed", "trigger.added", "trigger.added"]
     assert "ssss" not in str(audit)
 
@@ -375,7 +382,7 @@ async def test_a_job_that_is_renamed_is_still_fired(house: House) -> None:
     await house.add("webhook", "/a", "news")
     await house.jobs.update(job, {"name": "olds"})
     assert names(await house.hook("/a")) == ["olds"]
-    assert (await house.desk.show("/a")).jobs == ("olds",)
+    assert (await house.show("/a")).jobs == ("olds",)
 
 
 @pytest.mark.parametrize(
@@ -401,7 +408,7 @@ def test_what_makes_no_sense_is_refused_with_a_hint(kind: Any, pattern: str, mor
 async def test_a_trigger_for_a_job_that_is_not_there_is_refused(house: House) -> None:
     with pytest.raises(NotFound, match="no job 'newz'"):
         await house.add("webhook", "/a", "newz")
-    assert await house.desk.page() == []
+    assert await house.page() == []
 
 
 async def test_a_job_cannot_name_a_path_that_can_never_fit(house: House) -> None:
@@ -425,7 +432,7 @@ async def test_refusals_are_counted_by_reason(house: House) -> None:
         await connection.exec_driver_sql("ALTER TABLE away RENAME TO triggers")
     house.intake.refusals.refuse("webhook", [row.trigger_id], "late")
     await house.intake.refusals.flush()
-    [now] = await house.desk.page()
+    [now] = await house.page()
     assert (now.refused, now.refusals, now.last_refusal) == (5, {"late": 4, "altered": 1}, "late")
     assert now.last_refused_at is not None
 
@@ -455,7 +462,7 @@ async def listening(house: House) -> AsyncIterator[None]:
 
 def hears(house: House, kind: str, pattern: str) -> Callable[[], Awaitable[bool]]:
     async def check() -> bool:
-        rows = await house.desk.page(kind)  # type: ignore[arg-type]
+        rows = await house.page(kind)
         return any(row.listening for row in rows if row.pattern == pattern)
 
     return check
@@ -531,7 +538,7 @@ async def test_a_job_that_names_a_channel_is_given_what_the_message_says(with_re
             await house.parts.redis.publish("content:new", message)
         rows = await eventually(has_executions(house, 3, trigger="channel:content:new"))
     assert [row.params for row in rows] == [{"id": 7}, {"message": "plain \ufffd text"}, {"message": "[1, 2]"}]
-    [of_jobs] = (await house.desk.status()).of_jobs
+    [of_jobs] = (await house.office.triggers_status()).of_jobs
     assert (of_jobs.pattern, of_jobs.jobs) == ("content:new", 1)
 
 
@@ -666,7 +673,7 @@ async def test_a_key_that_is_no_stream_keeps_nobody_from_the_others(with_redis: 
         await listener.step()
     assert len(await house.executions()) == 1
     await house.intake.refusals.flush()
-    [text, orders] = await house.desk.page("stream")
+    [text, orders] = await house.page("stream")
     assert text.refusals == {"not a stream": 1}
     assert (text.listening, orders.listening) == (False, True)
 
@@ -716,7 +723,7 @@ async def test_a_message_waits_for_a_database_that_fails(with_redis: House) -> N
 
 async def test_without_redis_a_channel_says_that_nobody_listens(house: House) -> None:
     await house.add("channel", "content:new")
-    [status] = (await house.desk.status()).triggers
+    [status] = (await house.office.triggers_status()).triggers
     assert (status.listening, status.why_not) == (False, "there is no Redis: set REDIS_URL")
 
 
@@ -767,9 +774,9 @@ async def test_no_message_on_a_channel_keeps_the_next_one_from_firing(with_redis
     await eventually(fired)
     await listener.close()
     await house.intake.refusals.flush()
-    [trigger] = await house.desk.page("channel")
+    [trigger] = await house.page("channel")
     assert trigger.refusals == {"nested too deeply": 3, "too large": 1, "unreadable": 1}
-    status = await house.desk.status()
+    status = await house.office.triggers_status()
     assert (status.unreadable.count, status.unreadable.last) == (6, "channel:named: nested too deeply")
 
 
@@ -797,6 +804,6 @@ async def test_no_entry_of_a_stream_keeps_the_next_one_from_firing(with_redis: H
     group = group_of(house.parts.settings.scheduler_queue_prefix)
     assert (await redis.xpending("orders", group))["pending"] == 0
     await house.intake.refusals.flush()
-    [trigger] = await house.desk.page("stream")
+    [trigger] = await house.page("stream")
     assert trigger.refusals == {"nested too deeply": 3, "too large": 1}
-    assert (await house.desk.status()).unreadable.count == 4
+    assert (await house.office.triggers_status()).unreadable.count == 4

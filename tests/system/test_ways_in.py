@@ -16,15 +16,14 @@ from floodmark import Floodmark
 from floodmark.errors import InvalidInput
 from floodmark.importers.handover import NewJob
 from floodmark.inbound.intake import Arrival, build_intake
-from floodmark.inbound.triggers import NewTrigger
+from floodmark.model.audit import Actor
 from floodmark.model.execution import State
+from floodmark.model.external_triggers import NewTrigger
 from floodmark.model.job import ScheduleType, When
 from floodmark.model.spec import JobSpec
 from floodmark.operations.local import LocalOffice
 from floodmark.operations.moving import LocalMoving
-from floodmark.operations.triggers import TriggerOffice
 from floodmark.settings import Settings
-from floodmark.store.audit import Actor
 from floodmark.store.tables import job_executions, jobs
 from floodmark.sync.difference import difference
 from floodmark.sync.format import rows_of
@@ -103,13 +102,14 @@ async def test_bad_params_of_a_run_are_refused_by_every_way_in(sqlite_url: str) 
             for params in all_params:
                 refused = await api.post(f"jobs/{name}/force-run", json={"params": params})
                 assert refused.status_code == 400, (name, params, refused.text)
-        triggers = TriggerOffice(LocalOffice(api.parts, Actor(who="ada")))
+        local = LocalOffice(api.parts, Actor(who="ada"))
         new = NewTrigger(kind="webhook", pattern="/scan", jobs=("scan",), params={"customPages": "body.pages"})
-        await triggers.add(new)
+        await local.add_trigger(new)
         assert (await api.post("triggers/webhook/scan", json={"pages": PASSWD})).status_code == 400
 
         async def counted() -> bool:
-            return (await triggers.show("/scan")).refusals == {"bad params": 1}
+            [row] = (await local.webhooks()).items
+            return row.refusals == {"bad params": 1}
 
         await eventually(counted)
         intake = build_intake(api.parts)

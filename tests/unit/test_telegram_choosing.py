@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.sources.telegram.accounts import AccountRow
+from floodmark.model.accounts import AccountRow
 from floodmark.sources.telegram.channels import Acquaintance
 from floodmark.sources.telegram.choosing import Desks, Line, choose
 

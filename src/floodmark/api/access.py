@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 
 import structlog
 from fastapi import FastAPI, Request
-from msgspec import Struct
 from sqlalchemy.exc import DBAPIError
 
 from floodmark.errors import InvalidInput
-from floodmark.operations.stored_tokens import USE_NOTED_EVERY, Role, StoredToken, Tokens, id_in, is_enough
-from floodmark.store.audit import Actor
+from floodmark.model.audit import Actor
+from floodmark.model.tokens import Role, Visitor, is_enough
+from floodmark.operations.stored_tokens import USE_NOTED_EVERY, StoredToken, Tokens, id_in
 from floodmark.wiring.resources import Resources
 
 from .problems import HttpError, request_id_of
@@ -45,13 +45,6 @@ _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "
 T = TypeVar("T")
 
 
-class Visitor(Struct, frozen=True, kw_only=True):
-    """Who asks, by the name that the audit knows them under, and what they may do."""
-
-    who: str
-    role: Role
-
-
 class Access:
     """Lets visitors in. One for each process that serves the API; `now` counts seconds."""
 
@@ -63,16 +56,17 @@ class Access:
         self._open = Recent[bool](now, KNOWN_FOR_SECONDS)
         self._noted = Recent[bool](now, USE_NOTED_EVERY.total_seconds())
 
-    async def admit(self, request: Request, role: Role) -> Actor:
+    async def admit(self, request: Request, role: Role | None) -> Actor:
         """Who asks, if they may what `role` may; else 401, 403 or 429. An answer without end asks again as it goes."""
         visitor = await self.visitor(request)
-        if not is_enough(visitor.role, role):
+        if role is not None and not is_enough(visitor.role, role):
             raise HttpError(
                 403,
                 f"this needs the role {role}, and {visitor.who} has the role {visitor.role}",
                 hint=f"use a token with that role: floodmark tokens add NAME --role {role}",
             )
         show_secrets(to_admin=visitor.role == "admin")
+        request.scope["floodmark.role"] = visitor.role
         return Actor(who=visitor.who, via="api", request_id=request_id_of(request))
 
     async def visitor(self, request: Request) -> Visitor:
@@ -283,7 +277,7 @@ def access_of(app: FastAPI) -> Access:
     return found
 
 
-def require(role: Role, *, unless_local: bool = False) -> Callable[[Request], Awaitable[Actor]]:
+def require(role: Role | None, *, unless_local: bool = False) -> Callable[[Request], Awaitable[Actor]]:
     """A dependency: who asks. Refuses those who may not do what `role` may.
 
     With `unless_local` this machine may always, also when there are tokens: for health and metrics.
@@ -294,13 +288,8 @@ def require(role: Role, *, unless_local: bool = False) -> Callable[[Request], Aw
             return Actor(who=LOCAL, via="api", request_id=request_id_of(request))
         return await access_of(request.app).admit(request, role)
 
-    actor.__name__ = f"require_{role}"
+    actor.__name__ = f"require_{role or 'any_role'}"
     return actor
-
-
-async def visiting(request: Request) -> Visitor:
-    """A dependency: who asks, whatever they may do."""
-    return await access_of(request.app).visitor(request)
 
 
 async def require_token_to_listen(parts: Resources, host: str) -> None:

@@ -11,6 +11,15 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 
 from floodmark.observability.tracing import Tracing
+from floodmark.operations.accounts import AccountOperations
+from floodmark.operations.executions import DeadLetterOperations, ExecutionOperations
+from floodmark.operations.fleet import FleetOperations, InstallationOperations
+from floodmark.operations.limits import LimitOperations
+from floodmark.operations.reports import ReportOperations
+from floodmark.operations.streams import StreamOperations
+from floodmark.operations.sync import SyncOperations
+from floodmark.operations.tokens import TokenOperations
+from floodmark.operations.triggers import TriggerOperations
 from floodmark.settings import Settings
 from floodmark.sources.port import Source
 from floodmark.sources.validation import Validation
@@ -18,25 +27,15 @@ from floodmark.version import __version__
 from floodmark.wiring.resources import Resources
 
 from . import problems
+from .derived import routes_of
 from .document import TAGS, document
 from .edge import Edge
 from .live import Live
-from .routes.accounts import accounts
-from .routes.executions import executions
 from .routes.health import health
-from .routes.installation import installation
 from .routes.jobs import expressions, jobs
-from .routes.letters import letters
-from .routes.limits import limits
 from .routes.live import live
 from .routes.moving import moving
-from .routes.overview import overview
-from .routes.reports import reports
-from .routes.scheduler import scheduler
-from .routes.streams import streams
-from .routes.sync import sync
-from .routes.tokens import tokens
-from .routes.triggers import flushing, triggers
+from .routes.webhooks import flushing, webhooks
 from .traced import Traced
 from .turnstile import ALONE, Admission, Turns
 
@@ -49,18 +48,18 @@ PROBED = ("/health", "/health/ready", "/health/live", "/health/details", "/metri
 _ROUTERS: tuple[APIRouter, ...] = (
     jobs,
     expressions,
-    executions,
-    streams,
-    reports,
-    letters,
-    limits,
-    triggers,
-    scheduler,
-    overview,
-    accounts,
-    installation,
-    tokens,
-    sync,
+    routes_of(ExecutionOperations, tag="Executions"),
+    routes_of(StreamOperations, tag="Streams"),
+    routes_of(ReportOperations, tag="Reports"),
+    routes_of(DeadLetterOperations, tag="Dead letters"),
+    routes_of(LimitOperations, tag="Limits"),
+    webhooks,
+    routes_of(TriggerOperations, tag="Triggers"),
+    routes_of(FleetOperations, tag="Scheduler"),
+    routes_of(AccountOperations, tag="Accounts"),
+    routes_of(InstallationOperations, tag="Installation"),
+    routes_of(TokenOperations, tag="Installation"),
+    routes_of(SyncOperations, tag="Installation"),
     moving,
     live,
 )

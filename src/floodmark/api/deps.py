@@ -9,8 +9,8 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from floodmark.model.audit import Actor
 from floodmark.operations.local import LocalOffice
-from floodmark.store.audit import Actor
 from floodmark.wiring.resources import Resources
 
 from .access import require

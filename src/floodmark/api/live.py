@@ -14,12 +14,13 @@ import structlog
 from msgspec.structs import asdict, replace
 
 from floodmark.errors import FloodmarkError
+from floodmark.model.audit import Actor
 from floodmark.model.execution import ENDED
 from floodmark.model.shapes import event_shape, execution_shape
 from floodmark.operations.health import worker_shape
 from floodmark.operations.local import LocalOffice
 from floodmark.security.masking import mask_answer
-from floodmark.store.audit import Actor
+from floodmark.store.events import EventLog
 from floodmark.store.port import Event
 from floodmark.wiring.resources import Resources
 
@@ -87,6 +88,7 @@ class Live:
 
     def __init__(self, parts: Resources, *, look_seconds: float = LOOK_SECONDS) -> None:
         self._office = LocalOffice(parts, Actor(who="live", via="api"))
+        self._log = EventLog(parts.database, parts.clock)
         self._watching = Watching(parts.database, parts.clock)
         self._look_seconds = look_seconds
         self._listeners: set[Listener] = set()
@@ -174,7 +176,7 @@ class Live:
     async def _missed(self, after: int, until: int) -> AsyncIterator[bytes]:
         """The items between what a listener has seen and what the poller will tell."""
         while after < until and not self._is_closing:
-            events = await self._office.events(after=after, limit=EVENTS_AT_ONCE)
+            events = await self._log.after(after, EVENTS_AT_ONCE)
             for event in events:
                 if event.position <= until:
                     yield _item(event).text
@@ -191,7 +193,7 @@ class Live:
             is_behind = False
             try:
                 if not is_begun:
-                    self._position = await self._office.last_position()
+                    self._position = await self._log.last_position()
                     is_begun = True
                 is_behind = await self.look()
             except Exception as error:  # noqa: BLE001 - a database that is away comes back; it is logged
@@ -223,11 +225,10 @@ class Live:
         return self._told("execution", found)
 
     async def _things(self) -> list[Message]:
-        leader = await self._office.leader()
+        fleet = await self._office.fleet()
         limits = await self._office.limits(limit=500)
         breakers = await self._office.breakers(limit=500)
-        workers = await self._office.workers()
-        shapes = [(info, worker_shape(info, leader)) for info in workers]
+        shapes = [(info, worker_shape(info, fleet.leader)) for info in fleet.workers]
         return [
             *self._told("limit", {row.key: (row, asdict(row)) for row in limits}),
             *self._told("breaker", {row.key: (row, asdict(row)) for row in breakers}),
@@ -251,7 +252,7 @@ class Live:
         return changed + [_message(kind, {key: name, "gone": True}) for name in before if name not in found]
 
     async def _items(self) -> list[Message]:
-        events = await self._office.events(after=self._position, limit=EVENTS_AT_ONCE)
+        events = await self._log.after(self._position, EVENTS_AT_ONCE)
         if events:
             self._position = events[-1].position
         return [_item(event) for event in events]

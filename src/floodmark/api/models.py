@@ -12,9 +12,7 @@ from msgspec import Struct
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
-from floodmark.model.execution import Execution
 from floodmark.model.job_fields import FIELDS, SETTABLE, JobField
-from floodmark.store.audit import AuditRow
 
 
 def _number(value: object) -> object:
@@ -171,54 +169,9 @@ class RunsOut(BaseModel):
     runs: list[RunOut]
 
 
-class StatisticsOut(BaseModel):
-    """How executions went. Durations are seconds, null if nothing has ended."""
-
-    total_executions: int = Field(description="All but the skipped, which never ran.")
-    successful: int
-    failed: int
-    cancelled: int = Field(description="By a person, or by a later instant of a job with overlap=replace.")
-    success_rate: float = Field(description="Per cent of those that succeeded or failed.")
-    avg_duration: float | None
-    min_duration: float | None
-    max_duration: float | None
-
-
 def model_of(name: str, struct: type[Struct], doc: str, told: Mapping[str, str] | None = None) -> type[BaseModel]:
     """A model with the fields of a struct, all of them always there, and what is to be said of some."""
     said = told or {}
     hints = get_type_hints(struct, include_extras=True)
     fields: dict[str, Any] = {field: (hints[field], Field(description=said.get(field))) for field in hints}
     return create_model(name, __doc__=doc, **fields)
-
-
-ExecutionOut: Any = model_of(
-    "ExecutionOut",
-    Execution,
-    "One due run of a job.",
-    {
-        "scheduled_for": "The instant it is for, not the time at which it ran.",
-        "attempt": "How many attempts there were.",
-        "rescues": "How often it was taken back from a silent worker.",
-        "coalesced": "How many other instants it stands for.",
-        "trigger": "What asked for it: schedule, manual, webhook, ...",
-        "reason": "Why it waits, was skipped or was cancelled.",
-        "hold": "What it waits for, when that is not a time.",
-        "not_before": "Until when it waits, when that is a time.",
-        "lease_until": "A running one is taken back if its worker is silent until then.",
-        "items_known": "Items that were met again, unchanged.",
-        "error_details": "Every failed attempt.",
-    },
-)
-AuditOut: Any = model_of(
-    "AuditOut",
-    AuditRow,
-    "A change that someone made.",
-    {
-        "who": "The name of a token, `local`, or a user of the machine.",
-        "via": "The way they came: cli, api, sync.",
-        "object": "What was changed, by kind and name: `job:news`.",
-        "before": "What was changed of it, as it was; null if there was nothing.",
-        "after": "The same as it is now; null if there is nothing.",
-    },
-)

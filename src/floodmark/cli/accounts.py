@@ -10,16 +10,16 @@ import typer
 from rich.text import Text
 
 from floodmark.errors import InvalidInput
+from floodmark.model.page import cursor_of, take
 
 from .asking import go_ahead
-from .logging_in import SESSION_VARIABLE, Request, bring, fill_in, log_in, verbs_of
+from .logging_in import SESSION_VARIABLE, Request, bring, fill_in, log_in
 from .root import AsJson, Desk, DryRun, Yes
 from .showing import counted, plain, print_json, safe, short, table
 from .times import relative
 
 if TYPE_CHECKING:
-    from floodmark.operations.port import Office
-    from floodmark.sources.telegram.accounts import AccountRow, Added, Person
+    from floodmark.model.accounts import AccountRow, Added, Person
 
 
 AccountName = Annotated[str, typer.Argument(metavar="NAME", help="Name of an account.")]
@@ -139,7 +139,10 @@ def ls(
     """List accounts with owner, state, and the process that has the session open."""
     desk = Desk.of(context)
 
-    found, now = desk.work(lambda office: office.accounts(after=after, limit=limit)), datetime.now(UTC)
+    found, now = (
+        desk.work(lambda office: take(office.each_account(cursor=cursor_of("accounts", after)), limit)),
+        datetime.now(UTC),
+    )
     if as_json:
         return print_json(found)
     if not found:
@@ -178,7 +181,7 @@ def try_out(
     desk = Desk.of(context)
 
     with desk.busy("asking Telegram who it is"):
-        told = desk.work(lambda office: verbs_of(office).test(name, activate=activate))
+        told = desk.work(lambda office: office.test_account(name, activate=activate))
     row, person = told.account, told.person
     if as_json:
         return print_json({"account": row, "works": True, "person": person, "resumed": told.resumed})
@@ -206,18 +209,15 @@ def rm(
     """Delete an account and its session. Jobs that name it stay and wait for a new account of this name."""
     desk = Desk.of(context)
 
-    async def look(office: "Office") -> "tuple[AccountRow, list[str]]":
-        return await verbs_of(office).show(name), await verbs_of(office).jobs_of(name)
-
-    row, asking = desk.work(look)
-    if not go_ahead(desk, f"forget the account {_described(row, asking)}", dry_run=dry_run, yes=yes):
+    shown = desk.work(lambda office: office.account(name))
+    if not go_ahead(desk, f"forget the account {_described(shown.account, shown.jobs)}", dry_run=dry_run, yes=yes):
         return
-    desk.work(lambda office: verbs_of(office).remove(name, force=force))
+    desk.work(lambda office: office.remove_account(name, force=force))
     desk.out.print(f"Forgot {plain(name)}.", highlight=False)
     desk.note("[dim]Telegram still knows its session: end it in the app, under Settings, Devices.[/]")
 
 
-def _described(row: "AccountRow", asking: list[str]) -> str:
+def _described(row: "AccountRow", asking: Sequence[str]) -> str:
     phone = f" ({row.phone})" if row.phone else ""
     open_in = f", whose session is open in {row.holder}" if row.holder else ""
     verb = "asks" if len(asking) == 1 else "ask"

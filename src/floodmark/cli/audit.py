@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from floodmark.model.page import cursor_of, take
+
 from .root import AsJson, Desk
 from .showing import json_line, plain, print_json, safe, short, table
 from .times import relative
 
 if TYPE_CHECKING:
-    from floodmark.store.audit import AuditRow
+    from floodmark.model.audit import AuditRow
 
 
 def audit(
@@ -26,7 +28,7 @@ def audit(
 ) -> None:
     """List the changes in the audit log, newest first: by command, API or sync."""
     desk = Desk.of(context)
-    found = desk.work(lambda office: office.audit(what=what, before=before, limit=limit))
+    found = desk.work(lambda office: take(office.each_audit_row(what=what, cursor=cursor_of("audit", before)), limit))
     now = datetime.now(UTC)
     if as_json:
         return print_json(found)

@@ -12,7 +12,7 @@ from .showing import plain, print_json, safe, short, table
 from .times import both, relative
 
 if TYPE_CHECKING:
-    from floodmark.outbound.breakers import BreakerRow
+    from floodmark.model.limits import BreakerRow
 
 _MOST = 500
 _STYLES = {"closed": "green", "open": "bold red", "half-open": "yellow"}

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from floodmark.errors import NotFound
 from floodmark.model.posts import chat_of
 from floodmark.operations.port import Office
-from floodmark.operations.posts import posts_of
+from floodmark.operations.posts import read_posts
 from floodmark.sinks.files import Artifacts
 from floodmark.sources.telegram.stored_posts import PostReader
 
@@ -33,7 +33,7 @@ def exported(
     """Write the files of one stream, or of all, on this machine, wherever the posts are."""
 
     async def work(office: Office) -> Exported:
-        async with posts_of(office) as posts:
+        async with read_posts(office) as posts:
             artifacts = Artifacts(posts, folder, schema_version=desk.maker().settings.schema_version)
             streams = [name async for name in _streams(office, posts, job, stream)]
             return await _write_all(desk, posts, artifacts, streams, first=first, last=last)

@@ -1,7 +1,7 @@
 """How a fetch is shown while it goes on, and in the end."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -13,10 +13,11 @@ from rich.text import Text
 
 from floodmark.app import Floodmark
 from floodmark.errors import InvalidInput, Unavailable
+from floodmark.model.accounts import AccountRow
+from floodmark.model.audit import Actor
 from floodmark.model.durations import format_duration
 from floodmark.observability.logs import configure
 from floodmark.observability.metrics import render
-from floodmark.operations.accounts import accounts_of
 from floodmark.operations.local import LocalOffice
 from floodmark.operations.port import Office
 from floodmark.operations.remote import RemoteOffice
@@ -24,10 +25,8 @@ from floodmark.outbound.push import is_pushed, pushing_short_run, require_gatewa
 from floodmark.process.eventloop import ended_by_signals
 from floodmark.runtime.fetch import Fetch, FetchedChat, RemoteFetch, Wanted
 from floodmark.runtime.fetch import Progress as Stand
-from floodmark.sources.telegram.accounts import AccountRow
 from floodmark.sources.telegram.source import HOW_TO_ADD
 from floodmark.sources.telegram.targets import canonical
-from floodmark.store.audit import Actor
 from floodmark.wiring.resources import open_resources
 
 from .root import Desk
@@ -127,7 +126,7 @@ async def _with_account(office: Office, wanted: Wanted) -> Wanted:
     """The same for the tenant whose account reads; refused before anything is written if nobody can."""
     rows = list[AccountRow]()
     if wanted.account is not None:
-        row = await accounts_of(office).show(wanted.account)
+        row = (await office.account(wanted.account)).account
         if row.state != "active":
             raise Unavailable(
                 f"the account {row.name} cannot be used: {row.reason}",
@@ -135,7 +134,7 @@ async def _with_account(office: Office, wanted: Wanted) -> Wanted:
             )
         rows.append(row)
     else:
-        rows.extend([row async for row in _accounts(office) if row.state == "active"])
+        rows.extend([row async for row in office.each_account() if row.state == "active"])
     if not rows:
         raise Unavailable("no Telegram account is set up", hint=HOW_TO_ADD)
     tenants = {row.tenant_id for row in rows}
@@ -147,14 +146,6 @@ async def _with_account(office: Office, wanted: Wanted) -> Wanted:
     return Wanted(
         targets=wanted.targets, first=wanted.first, last=wanted.last, account=wanted.account, tenant_id=tenants.pop()
     )
-
-
-async def _accounts(office: Office) -> AsyncIterator[AccountRow]:
-    after: str | None = None
-    while page := await office.accounts(after=after, limit=_AT_ONCE):
-        for row in page:
-            yield row
-        after = page[-1].name
 
 
 class _Board:

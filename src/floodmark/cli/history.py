@@ -1,7 +1,7 @@
 """What ran, how it went, and what failed for good."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,10 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from floodmark.errors import InvalidInput, NotFound
+from floodmark.model.dead_letters import fingerprint
 from floodmark.model.durations import format_duration
 from floodmark.model.execution import Execution, State
 from floodmark.model.ids import floor_id
 from floodmark.model.notes import notes_of
+from floodmark.model.page import take
 from floodmark.model.shapes import execution_shape
 
 from .asking import go_ahead
@@ -25,10 +27,13 @@ from .showing import counted, facts, json_line, plain, print_json, short, state,
 from .times import both, relative
 
 if TYPE_CHECKING:
-    from floodmark.operations.port import Letters, Office
-    from floodmark.store.dead_letters import Group
+    from floodmark.model.dead_letters import DeadLetterGroup
+    from floodmark.operations.executions import Letters
+    from floodmark.operations.port import Office
 
 _ID_SHOWN = 13
+_IDS_AT_ONCE = 1000
+_MOST_CHOSEN = 10_000
 # Start and length of an attempt are read from two clocks.
 _ROUNDING_SECONDS = 0.5
 JobFilter = Annotated[str | None, typer.Argument(metavar="JOB", help="Only executions of this job.")]
@@ -58,7 +63,7 @@ def history(
     oldest = "" if since is None else floor_id(datetime.now(UTC) - (duration(since) or timedelta()))
 
     async def work(office: "Office") -> list[Execution]:
-        page = await office.executions(job=job, states=state or None, limit=limit)
+        page = await take(office.each_execution(job=job, states=state or None, limit=min(limit, 200)), limit)
         if not page and job is not None:
             # Nothing ran, or nothing of that name: the second deserves to be said.
             await office.job(job)
@@ -271,9 +276,9 @@ def list_letters(
     """List dead letters by error, the most frequent first."""
     desk = Desk.of(context)
 
-    async def look(office: "Office") -> "tuple[list[Group], list[Execution]]":
+    async def look(office: "Office") -> "tuple[list[DeadLetterGroup], list[Execution]]":
         if each:
-            return [], await office.letters(job=job, limit=limit)
+            return [], await take(office.each_letter(job=job), limit)
         return await office.letter_groups(job), []
 
     groups, found = desk.work(look)
@@ -313,7 +318,7 @@ def retry_letters(
     desk = Desk.of(context)
     found = desk.work(lambda office: _chosen(office, job, group, ids, everything=everything))
     if go_ahead(desk, f"retry {_described(found)}", dry_run=dry_run, yes=True):
-        count = desk.work(lambda office: office.retry_letters(_these(found)))
+        count = desk.work(lambda office: _in_portions(office.retry_letters, found))
         desk.out.print(f"[green]Queued[/] {counted(count, 'execution')} again.", highlight=False)
 
 
@@ -332,7 +337,7 @@ def drop_letters(
     desk = Desk.of(context)
     found = desk.work(lambda office: _chosen(office, job, group, ids, everything=everything))
     if go_ahead(desk, f"drop {_described(found)}", dry_run=dry_run, yes=yes):
-        count = desk.work(lambda office: office.drop_letters(_these(found)))
+        count = desk.work(lambda office: _in_portions(office.drop_letters, found))
         desk.out.print(f"Dropped {counted(count, 'dead letter')}.", highlight=False)
 
 
@@ -344,8 +349,6 @@ async def _chosen(
         raise InvalidInput(
             "say which dead letters: a job, --group, --id, or --all", hint="see what there is with: floodmark dlq"
         )
-    from floodmark.store.dead_letters import fingerprint  # noqa: PLC0415 - loaded with the office
-
     if ids:
         found = [await office.execution(text) for text in ids]
         alive = [execution for execution in found if execution.state is not State.DEAD]
@@ -354,20 +357,27 @@ async def _chosen(
                 f"execution {alive[0].execution_id} is {alive[0].state}, not dead", hint="floodmark dlq ls --each"
             )
         return found
-    found, page = [], await office.letters(job=job, limit=500)
-    while page:
-        found += page
-        page = await office.letters(job=job, before=page[-1], limit=500) if len(found) < 10_000 else []
+    found = await take(office.each_letter(job=job), _MOST_CHOSEN)
     chosen = [letter for letter in found if group is None or mark(fingerprint(letter.error_message)) == group]
     if not chosen:
         raise NotFound("there are no such dead letters", hint="see what there is with: floodmark dlq")
     return chosen
 
 
-def _these(letters: Sequence[Execution]) -> "Letters":
-    from floodmark.operations.port import Letters  # noqa: PLC0415 - loaded with the office
+async def _in_portions(change: "Callable[[Letters], Awaitable[int]]", letters: Sequence[Execution]) -> int:
+    """Change these letters, as many at once as a request may name; return how many were changed."""
+    from floodmark.operations.executions import Letters  # noqa: PLC0415 - loaded with the office
 
-    return Letters(ids=tuple(letter.execution_id for letter in letters))
+    ids, count, unknown = [letter.execution_id for letter in letters], 0, None
+    for start in range(0, len(ids), _IDS_AT_ONCE):
+        try:
+            count += await change(Letters(ids=tuple(ids[start : start + _IDS_AT_ONCE])))
+        except NotFound as error:
+            # Another person was quicker. That is an error only if it is true of all of them.
+            unknown = error
+    if not count and unknown is not None:
+        raise unknown
+    return count
 
 
 def _described(letters: Sequence[Execution]) -> str:

@@ -10,6 +10,7 @@ from floodmark.errors import InvalidInput, NotFound
 from floodmark.model.durations import format_duration
 from floodmark.model.execution import ACTIVE, Execution
 from floodmark.model.job import SCHEDULER_VERSION, Job, Priority
+from floodmark.model.page import take
 from floodmark.model.shapes import execution_shape, job_shape
 from floodmark.triggers import zone_of
 from floodmark.triggers.parsing import priority_of, words_of
@@ -143,8 +144,8 @@ def show(
             "job": found,
             "explanation": await office.explain(found.job_id),
             "watermark": watermark,
-            "items": await office.count_items(found.job_id),
-            "executions": await office.executions(job=found.job_id, limit=last),
+            "items": (await office.describe_stream(found.job_id)).items,
+            "executions": await take(office.each_execution(job=found.job_id), last),
         }
 
     told = desk.work(work)
@@ -248,7 +249,7 @@ def cancel(context: typer.Context, job: JobName, dry_run: DryRun = False, yes: Y
 
     async def look(office: "Office") -> tuple[Job, list[Execution]]:
         found = await office.job(job)
-        return found, await office.executions(job=found.job_id, states=ACTIVE, limit=_MOST_AT_ONCE)
+        return found, await take(office.each_execution(job=found.job_id, states=ACTIVE), _MOST_AT_ONCE)
 
     found, active = desk.work(look)
     if not active:

@@ -20,9 +20,9 @@ from .root import Desk
 from .showing import console, plain
 
 if TYPE_CHECKING:
-    from floodmark.operations.accounts import AccountVerbs, Known
-    from floodmark.operations.port import NewAccount, Office
-    from floodmark.sources.telegram.accounts import Added, Person
+    from floodmark.model.accounts import Added, Person
+    from floodmark.operations.accounts import NewAccount
+    from floodmark.operations.handlers.accounts import Known
     from floodmark.sources.telegram.login import Application, Server, SignedIn
 
 SESSION_VARIABLE = "TELEGRAM_SESSION"
@@ -47,8 +47,8 @@ class Request(msgspec.Struct, kw_only=True):
         return f"Request({self.name!r})"
 
     def new(self, session: str = "", identity: int | None = None, *, is_checked: bool = False) -> "NewAccount":
-        """The account that the office is asked to store."""
-        from floodmark.operations.port import NewAccount  # noqa: PLC0415 - heavy
+        """The account that is to be stored."""
+        from floodmark.operations.accounts import NewAccount  # noqa: PLC0415 - heavy
 
         return NewAccount(
             name=self.name,
@@ -64,25 +64,38 @@ class Request(msgspec.Struct, kw_only=True):
         )
 
 
-def verbs_of(office: "Office") -> "AccountVerbs":
-    """The accounts of the installation that a command is meant for."""
-    from floodmark.operations.accounts import accounts_of  # noqa: PLC0415 - heavy
-
-    return accounts_of(office)
-
-
 def fill_in(desk: Desk, request: Request) -> "Known":
     """What is stored under this name already; what the request does not say is taken from there and from the settings.
 
     Refuses now what would be refused in the end.
     """
-    known = desk.work(lambda office: verbs_of(office).expect(request.name, replace=request.replace))
+    known = _find_known(desk, request)
     settings = desk.maker().settings
     stored = settings.telegram_api_hash
     request.api_id = request.api_id or settings.telegram_api_id
     request.api_hash = request.api_hash or (stored.get_secret_value() if stored is not None else None)
     request.phone = request.phone or (known.secrets.secrets.phone if known.secrets is not None else None)
     return known
+
+
+def _find_known(desk: Desk, request: Request) -> "Known":
+    """Return what is stored under the name; beside the database with its secrets, which no server tells."""
+    from floodmark.operations.handlers.accounts import Known, expect_account  # noqa: PLC0415 - heavy
+    from floodmark.security.vault import Vault  # noqa: PLC0415 - heavy
+    from floodmark.sources.telegram.accounts import Accounts  # noqa: PLC0415 - heavy
+
+    from .session import open_here  # noqa: PLC0415 - heavy
+
+    if desk.url() is not None:
+        return Known(row=desk.work(lambda office: office.expect_account(request.name, replace=request.replace)))
+
+    async def look() -> Known:
+        async with open_here(desk.overrides) as local:
+            vault = Vault.of(local.parts.settings)
+            accounts = Accounts(local.parts.database, local.parts.clock, vault)
+            return await expect_account(accounts, vault, request.name, replace=request.replace)
+
+    return asyncio.run(look())
 
 
 # With a session
@@ -95,7 +108,7 @@ def bring(desk: Desk, request: Request, given: str) -> "tuple[Added, Person | No
     session = _session_of(given)
     new = request.new(session, is_checked=request.is_checked)
     with desk.busy("asking Telegram who it is" if request.is_checked else "storing"):
-        done = desk.work(lambda office: verbs_of(office).add(new))
+        done = desk.work(lambda office: office.add_account(new))
     is_loopback = login.is_loopback(login.server_of(session))
     if given == session and given != os.environ.get(SESSION_VARIABLE) and not is_loopback:
         _aside(desk, "[dim]A session that was typed stays in the history of the shell: next time say --session -[/]")
@@ -117,7 +130,7 @@ def _session_of(given: str) -> str:
 
 def log_in(desk: Desk, request: Request, known: "Known", server_text: str | None) -> "tuple[Added, Person | None]":
     """Log in by phone, on this machine, and store the session that was made by it."""
-    from floodmark.operations.accounts import application_of  # noqa: PLC0415 - heavy
+    from floodmark.operations.handlers.accounts import application_of  # noqa: PLC0415 - heavy
     from floodmark.sources.telegram import login  # noqa: PLC0415 - heavy
 
     server = None if server_text is None else login.server_from(server_text)
@@ -126,7 +139,7 @@ def log_in(desk: Desk, request: Request, known: "Known", server_text: str | None
     signed_in = _signed_in(desk, request, app, server)
     request.api_id, request.api_hash = app.api_id, app.api_hash
     new = request.new(signed_in.session, signed_in.person.id)
-    added, _ = desk.work(lambda office: verbs_of(office).add(new))
+    added, _ = desk.work(lambda office: office.add_account(new))
     return added, signed_in.person
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.model.execution import State
 from floodmark.model.ids import floor_id
+from floodmark.model.page import take
 
 from .parsing import duration
 from .root import AsJson, Desk
@@ -69,8 +70,8 @@ class Look:
 
     async def _executions(self) -> "list[Execution]":
         """Those that ran or will, and what was skipped meanwhile, of which there may be many."""
-        page = await self._office.executions(job=self._job, states=_RAN, limit=self._limit)
-        skips = await self._office.executions(job=self._job, states=[State.SKIPPED], limit=self._limit)
+        page = await take(self._office.each_execution(job=self._job, states=_RAN), self._limit)
+        skips = await take(self._office.each_execution(job=self._job, states=[State.SKIPPED]), self._limit)
         if self._name is None:
             self._name = await self._named([*page, *skips])
         first = min([execution.execution_id for execution in page], default="")
@@ -94,7 +95,7 @@ class Look:
         found: list[Event] = []
         try:
             while position < self._position:
-                page = await self._office.events(after=position, limit=_PAGE, stream=self._job)
+                page = await take(self._office.each_event(after=position, stream=self._job), _PAGE)
                 found += page
                 position = page[-1].position if len(page) == _PAGE else self._position
             self._position = max([self._position, *(event.position for event in found)])
@@ -105,7 +106,7 @@ class Look:
 
     async def _changes(self, executions: "Sequence[Execution]") -> list[Entry]:
         since = min((e.created_at for e in executions if e.created_at is not None), default=None)
-        rows = await self._office.audit(what=f"job:{self._name}", limit=_CHANGES)
+        rows = await take(self._office.each_audit_row(what=f"job:{self._name}"), _CHANGES)
         return [entry for entry in changes_of(rows) if since is None or entry.at >= since or self._told]
 
 

@@ -14,9 +14,9 @@ from .root import AsJson, Desk
 from .showing import counted, facts, plain, print_json, safe, short, table
 
 if TYPE_CHECKING:
+    from floodmark.model.cookie_reports import CookieReport
     from floodmark.operations.port import Office
     from floodmark.sources.cookies.difference import Difference
-    from floodmark.sources.cookies.stored_reports import CookieReport
 
 _WORDS = {"before": "before consent", "accept": "after accepting", "reject": "after rejecting"}
 _PURPOSES = {"necessary": "green", "preferences": "blue", "statistics": "yellow", "marketing": "red", "unknown": "dim"}
@@ -57,7 +57,9 @@ def cookies(
     if against is not None and not diff:
         raise InvalidInput("--against is for comparing", hint="add --diff")
     if diff:
-        return _show_difference(desk, desk.work(lambda office: _compared(office, domain, scan, against)), as_json)
+        return _show_difference(
+            desk, desk.work(lambda office: office.cookie_difference(domain, scan, against)), as_json
+        )
     found, files = desk.work(lambda office: _found(office, domain, scan, with_files=open_page or out is not None))
     folder = Path(tempfile.mkdtemp(prefix="floodmark-report-")) if open_page and out is None else out
     if folder is not None:
@@ -75,22 +77,13 @@ def cookies(
     return None
 
 
-async def _compared(office: "Office", domain: str, scan: str | None, against: str | None) -> "Difference":
-    from floodmark.operations.reports import reports_of  # noqa: PLC0415 - loaded with the office
-
-    return await reports_of(office).difference(domain, scan, against)
-
-
 async def _found(
     office: "Office", domain: str, scan: str | None, *, with_files: bool
 ) -> "tuple[CookieReport, dict[str, bytes]]":
-    from floodmark.operations.reports import reports_of  # noqa: PLC0415 - as above
-
-    verbs = reports_of(office)
-    found = await verbs.cookies(domain, scan)
+    found = await office.cookie_report(domain, scan)
     # Of this scan, also if another one ends meanwhile.
     names = list(found.files) if with_files else []
-    return found, {name: await verbs.file(domain, name, found.scan) for name in names}
+    return found, {name: await office.cookie_file(domain, name, found.scan) for name in names}
 
 
 def _write(folder: Path, files: dict[str, bytes], found: "CookieReport") -> None:

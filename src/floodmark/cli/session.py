@@ -13,10 +13,10 @@ from sqlalchemy import make_url
 
 from floodmark.app import Floodmark
 from floodmark.errors import FloodmarkError, InvalidInput
+from floodmark.model.audit import Actor
 from floodmark.operations.local import LocalOffice
 from floodmark.operations.port import Office
 from floodmark.settings import Settings, load
-from floodmark.store.audit import Actor
 from floodmark.wiring.resources import open_resources
 
 

@@ -12,7 +12,7 @@ from floodmark.model.durations import format_duration
 from floodmark.model.execution import Execution, State
 
 if TYPE_CHECKING:
-    from floodmark.store.audit import AuditRow
+    from floodmark.model.audit import AuditRow
     from floodmark.store.port import Event
 
 Level = Literal["debug", "info", "warning", "error"]

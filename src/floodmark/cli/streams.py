@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +10,8 @@ import msgspec
 import typer
 from rich.text import Text
 
-from floodmark.errors import FloodmarkError, InvalidInput, NotFound
+from floodmark.errors import InvalidInput
+from floodmark.model.page import cursor_of, take
 from floodmark.model.shapes import event_shape
 
 from .asking import go_ahead
@@ -20,10 +21,10 @@ from .showing import counted, facts, json_line, plain, print_json, safe, short, 
 from .times import both, relative
 
 if TYPE_CHECKING:
+    from floodmark.model.streams import StoredItem, StreamState
     from floodmark.operations.port import Office
-    from floodmark.store.events import StoredItem
+    from floodmark.operations.streams import WatermarkMoved
     from floodmark.store.port import Event
-    from floodmark.store.watermarks import StreamState
 
 _FOLLOW_SECONDS = 0.5
 _DATA_SHOWN = 100
@@ -55,7 +56,7 @@ def show_watermark(
 
     async def work(office: "Office") -> "list[StreamState]":
         if stream is None:
-            return await office.watermarks(after=after, limit=limit)
+            return await take(office.each_watermark(cursor=cursor_of("watermarks", after)), limit)
         return [await office.watermark(stream)]
 
     found, now = desk.work(work), datetime.now(UTC)
@@ -115,26 +116,16 @@ def reset_watermark(context: typer.Context, stream: StreamName, dry_run: DryRun 
 
 
 def _move(desk: Desk, text: str, wanted: Mapping[str, Any] | None, *, dry_run: bool, yes: bool) -> None:
-    async def work(office: "Office") -> "StreamState":
-        return await (office.reset_watermark(text) if wanted is None else office.set_watermark(text, wanted))
+    def move(office: "Office", *, is_trial: bool) -> "Awaitable[WatermarkMoved]":
+        if wanted is None:
+            return office.clear_watermark(text, dry_run=is_trial)
+        return office.move_watermark(text, wanted, dry_run=is_trial)
 
-    name, before = desk.work(lambda office: _where(office, text))
-    shown = [("nothing" if value is None else json_line(value)) for value in (before, wanted)]
+    trial = desk.work(lambda office: move(office, is_trial=True))
+    name, shown = trial.stream, ["nothing" if value is None else json_line(value) for value in (trial.before, wanted)]
     if go_ahead(desk, f"move the watermark of {name} from {shown[0]} to {shown[1]}", dry_run=dry_run, yes=yes):
-        desk.work(work)
+        desk.work(lambda office: move(office, is_trial=False))
         desk.out.print(f"{plain(name)}: {plain(shown[0])} -> {plain(shown[1])}", highlight=False)
-
-
-async def _where(office: "Office", text: str) -> tuple[str, Any]:
-    """A stream and its watermark; that of a job which has not run yet has none."""
-    try:
-        state = await office.watermark(text)
-    except NotFound as unknown:
-        try:
-            return (await office.job(text)).stream, None
-        except FloodmarkError:
-            raise unknown from None
-    return state.stream, state.value
 
 
 def items(
@@ -163,9 +154,10 @@ def items(
             found = await office.item(stream, key)
             return [found.newest, *found.earlier], 1
         if after is not None:
-            return await office.items(stream, after=after, limit=limit), await office.count_items(stream)
-        newest = await office.newest_items(stream, since=moment, before=before, limit=limit)
-        return newest, await office.count_items(stream)
+            rows = office.each_item(stream, cursor=cursor_of("items", after))
+        else:
+            rows = office.each_newest_item(stream, since=moment, cursor=cursor_of("newest-items", before))
+        return await take(rows, limit), (await office.describe_stream(stream)).items
 
     found, count = desk.work(work)
     if as_json:
@@ -212,7 +204,8 @@ def events(
         # The newest of one stream are looked for among the newest of all.
         window = limit if stream is None else _WINDOW
         position = max(0, await office.last_position() - window) if after is None else after
-        found = await office.events(after=position, limit=window if after is None else limit, stream=stream)
+        most = window if after is None else limit
+        found = await take(office.each_event(after=position, stream=stream), most)
         found = found[-limit:] if after is None else found
         while follow:
             for event in found:
@@ -221,7 +214,7 @@ def events(
             sys.stdout.flush()
             if not found:
                 await asyncio.sleep(_FOLLOW_SECONDS)
-            found = await office.events(after=position, limit=limit, stream=stream)
+            found = await take(office.each_event(after=position, stream=stream), limit)
         return found
 
     found = desk.work(work)

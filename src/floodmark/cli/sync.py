@@ -16,8 +16,6 @@ from .showing import counted, facts, json_line, plain, print_json, safe, short, 
 from .times import relative
 
 if TYPE_CHECKING:
-    from floodmark.operations.port import Office
-    from floodmark.operations.sync import SyncVerbs
     from floodmark.sync.difference import Change, RowError
     from floodmark.sync.report import LastSync, Report, SyncStatus
 
@@ -45,10 +43,10 @@ def sync(
     if status:
         if force or dry_run:
             raise InvalidInput("--status changes nothing", hint="leave out --force and --dry-run, or --status")
-        told = desk.work(lambda office: _verbs(office).status())
+        told = desk.work(lambda office: office.sync_status())
         return print_json(told) if as_json else _show_status(desk, told)
     with desk.busy("Reading schedules"):
-        report = desk.work(lambda office: _verbs(office).run(dry_run=dry_run, force=force))
+        report = desk.work(lambda office: office.sync(dry_run=dry_run, force=force))
     return print_json(report) if as_json else _show(desk, report, force)
 
 
@@ -138,9 +136,3 @@ def _last(last: "LastSync | None", now: datetime) -> list[tuple[str, object]]:
         ("next", last.hint),
         ("errors", "; ".join(f"{error.domain_config_id}: {error.error}" for error in last.errors)),
     ]
-
-
-def _verbs(office: "Office") -> "SyncVerbs":
-    from floodmark.operations.sync import sync_of  # noqa: PLC0415 - loads the database
-
-    return sync_of(office)

@@ -8,6 +8,8 @@ import typer
 from rich.text import Text
 
 from floodmark.errors import InvalidInput
+from floodmark.model.page import cursor_of, take
+from floodmark.model.tokens import Minted, Role, TokenRow
 
 from .asking import go_ahead
 from .parsing import duration
@@ -17,8 +19,6 @@ from .times import relative
 
 if TYPE_CHECKING:
     from floodmark.operations.port import Office
-    from floodmark.operations.stored_tokens import Minted, Role, TokenRow
-    from floodmark.operations.tokens import TokenVerbs
 
 _STYLES = {"active": "green", "expired": "yellow", "revoked": "dim"}
 
@@ -59,9 +59,8 @@ def add(
     chosen, expires_in = _role(role), duration(expires)
 
     async def work(office: "Office") -> "tuple[Minted, bool]":
-        store = _store(office)
-        is_first = not await store.page(limit=1)
-        return await store.add(name, chosen, expires_in), is_first
+        is_first = not (await office.tokens(limit=1)).items
+        return await office.add_token(name, chosen, expires_in), is_first
 
     minted, is_first = desk.work(work)
     if as_json:
@@ -84,7 +83,7 @@ def ls(
 ) -> None:
     """List tokens with role, last use and expiry."""
     desk = Desk.of(context)
-    found = desk.work(lambda office: _store(office).page(after=after, limit=limit))
+    found = desk.work(lambda office: take(office.each_token(cursor=cursor_of("tokens", after)), limit))
     now = datetime.now(UTC)
     if as_json:
         return print_json(found)
@@ -117,24 +116,16 @@ def revoke(
 ) -> None:
     """Revoke a token. Every server refuses it within a second."""
     desk = Desk.of(context)
-    row = desk.work(lambda office: _store(office).show(name))
+    row = desk.work(lambda office: office.token(name))
     if not go_ahead(desk, f"revoke the token {row.name}, role {row.role}, {row.state}", dry_run=dry_run, yes=yes):
         return None
-    revoked = desk.work(lambda office: _store(office).revoke(name))
+    revoked = desk.work(lambda office: office.revoke_token(name))
     if as_json:
         return print_json(revoked)
     return desk.out.print(f"Revoked {plain(name)}.", highlight=False)
 
 
-def _store(office: "Office") -> "TokenVerbs":
-    from floodmark.operations.tokens import tokens_of  # noqa: PLC0415 - loads the database
-
-    return tokens_of(office)
-
-
 def _role(text: str) -> "Role":
-    from floodmark.operations.stored_tokens import Role  # noqa: PLC0415 - loads the database
-
     for known in get_args(Role):
         if text == known:
             role: Role = known

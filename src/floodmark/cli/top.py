@@ -19,7 +19,7 @@ from .running import Seconds
 from .showing import print_json, safe, short
 
 if TYPE_CHECKING:
-    from floodmark.operations.overview import Overview
+    from floodmark.model.fleet import Overview
     from floodmark.operations.port import Office
 
 _EVERY_SECONDS = 1.0

@@ -1,9 +1,10 @@
 """Manage external triggers: webhooks, Redis channels and Redis streams."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
@@ -11,17 +12,13 @@ from rich.text import Text
 
 from floodmark.errors import InvalidInput
 from floodmark.model.durations import format_duration, parse_every
+from floodmark.model.external_triggers import Kind, NewTrigger, TriggersStatus, TriggerStatus, Unmatched, the_only
 
 from .asking import go_ahead
 from .grouping import grouped
 from .root import AsJson, Desk, DryRun, Yes
 from .showing import counted, facts, plain, print_json, safe, short, table
 from .times import relative
-
-if TYPE_CHECKING:
-    from floodmark.inbound.triggers import Kind, NewTrigger, TriggersStatus, TriggerStatus, Unmatched
-    from floodmark.operations.port import Office
-    from floodmark.operations.triggers import TriggerVerbs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +50,8 @@ class TriggerOptions:
 
 
 _STANDARD_INPUT = "-"
+# As many characters of an id as are enough.
+_ID = 8
 
 triggers = typer.Typer(help="Manage external triggers: webhooks, Redis channels and Redis streams.")
 adding = typer.Typer(help="Add an external trigger.", no_args_is_help=True)
@@ -73,7 +72,7 @@ def begin(context: typer.Context) -> None:
 def ls(context: typer.Context, as_json: AsJson = False) -> None:
     """List triggers with their patterns, jobs and last firing."""
     desk = Desk.of(context)
-    status = desk.work(lambda office: _verbs(office).status())
+    status = desk.work(lambda office: office.triggers_status())
     if as_json:
         return print_json(status.triggers)
     return _list(desk, status)
@@ -83,7 +82,7 @@ def ls(context: typer.Context, as_json: AsJson = False) -> None:
 def show_status(context: typer.Context, as_json: AsJson = False) -> None:
     """Show trigger status: listeners, rejected deliveries with reasons, deliveries that matched no job."""
     desk = Desk.of(context)
-    status = desk.work(lambda office: _verbs(office).status())
+    status = desk.work(lambda office: office.triggers_status())
     if as_json:
         return print_json(status)
     now = datetime.now(UTC)
@@ -179,7 +178,7 @@ def webhook(
         raise InvalidInput("--signed and --secret contradict each other", hint="say only one of them")
     made = a_secret() if signed else None
     new = _new("webhook", pattern, options, secret=made or given)
-    row = desk.work(lambda office: _verbs(office).add(new, replace=options.replace))
+    row = desk.work(lambda office: office.add_trigger(new, replace=options.replace))
     if options.as_json:
         return print_json({**msgspec.structs.asdict(row), "secret": made})
     _tell_added(desk, row)
@@ -228,15 +227,13 @@ def stream(
 
 def _add(context: typer.Context, new: "NewTrigger", options: TriggerOptions) -> None:
     desk = Desk.of(context)
-    row = desk.work(lambda office: _verbs(office).add(new, replace=options.replace))
+    row = desk.work(lambda office: office.add_trigger(new, replace=options.replace))
     if options.as_json:
         return print_json(row)
     return _tell_added(desk, row)
 
 
 def _new(kind: "Kind", pattern: str, options: TriggerOptions, *, secret: str | None = None) -> "NewTrigger":
-    from floodmark.inbound.triggers import NewTrigger  # noqa: PLC0415 - loads the database
-
     return NewTrigger(
         kind=kind,
         pattern=pattern,
@@ -299,11 +296,11 @@ def rm(
 ) -> None:
     """Remove a trigger. Its jobs and executions stay."""
     desk, chosen = Desk.of(context), _kind(kind)
-    row = desk.work(lambda office: _verbs(office).show(pattern, chosen))
+    row = _find(desk.work(lambda office: office.triggers_status()).triggers, pattern.strip(), chosen)
     fires = f", which fires {', '.join(row.jobs)}" if row.jobs else ""
     if not go_ahead(desk, f"forget the {row.kind} {row.pattern}{fires}", dry_run=dry_run, yes=yes):
         return None
-    desk.work(lambda office: _verbs(office).remove(row.trigger_id, row.kind))
+    desk.work(lambda office: office.remove_trigger(row.kind, row.trigger_id))
     if as_json:
         return print_json(row)
     return desk.out.print(f"Forgot the {row.kind} {plain(row.pattern)}.", highlight=False)
@@ -316,7 +313,8 @@ def _kind(text: str | None) -> "Kind | None":
     raise InvalidInput(f"{text[:60]!r} is not a kind of trigger", hint="choose one of: webhook, channel, stream")
 
 
-def _verbs(office: "Office") -> "TriggerVerbs":
-    from floodmark.operations.triggers import triggers_of  # noqa: PLC0415 - loads the database
-
-    return triggers_of(office)
+def _find(triggers: "Sequence[TriggerStatus]", typed: str, kind: "Kind | None") -> "TriggerStatus":
+    """Return the trigger with this pattern, or whose id begins so."""
+    rows = [row for row in triggers if kind in (None, row.kind)]
+    found = [row for row in rows if row.pattern == typed or (len(typed) >= _ID and row.trigger_id.startswith(typed))]
+    return the_only(found, typed)

@@ -17,10 +17,9 @@ from .showing import plain, print_json, safe, table
 from .times import relative
 
 if TYPE_CHECKING:
-    from floodmark.operations.doctor import Finding
+    from floodmark.model.fleet import Finding, FleetInfo, WorkerInfo
     from floodmark.operations.port import Office
     from floodmark.operations.rekeying import Rekeyed
-    from floodmark.store.fleet import WorkerInfo
 
 
 def workers(
@@ -34,14 +33,15 @@ def workers(
     if drain and resume:
         raise InvalidInput("--drain and --resume contradict each other", hint="say only one of them")
 
-    async def work(office: "Office") -> "tuple[list[WorkerInfo], bool, str | None]":
+    async def work(office: "Office") -> "FleetInfo":
         if drain:
             await office.drain()
         if resume:
             await office.undrain()
-        return await office.workers(), await office.is_draining(), await office.leader()
+        return await office.fleet()
 
-    found, is_draining, leader = desk.work(work)
+    fleet = desk.work(work)
+    found, is_draining, leader = fleet.workers, fleet.draining, fleet.leader
     if as_json:
         shapes = [msgspec.structs.asdict(info) | {"leader": info.worker == leader} for info in found]
         return print_json({"draining": is_draining, "leader": leader, "workers": shapes})
@@ -189,13 +189,13 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
 
     async def examine() -> "list[Finding]":
         from floodmark.errors import Unavailable  # noqa: PLC0415 - beside its use
-        from floodmark.operations.doctor import Finding  # noqa: PLC0415 - heavy
+        from floodmark.model.fleet import Finding  # noqa: PLC0415 - beside its use
 
         from .session import open_office  # noqa: PLC0415 - heavy
 
         try:
             async with open_office(desk.overrides, only_reads=True) as office:
-                return await office.examine()
+                return await office.doctor()
         except Unavailable as error:
             if desk.url() is not None:
                 raise

@@ -12,9 +12,14 @@ decoding.py   JSON back into the values that it was written from
             print(job.name, job.next_run)
 """
 
-from floodmark.operations.port import JobFilter, Letters, NewAccount
+from floodmark.model.fleet import FleetInfo as Fleet
+from floodmark.model.page import Page
+from floodmark.model.tokens import Visitor
+from floodmark.operations.accounts import AccountShown, NewAccount
+from floodmark.operations.executions import Letters
+from floodmark.operations.port import JobFilter
 
-from .client import AccountShown, Client, Fleet, News, Page, Visitor
+from .client import Client, News
 from .transport import Denied
 from .waiting import SyncClient
 

@@ -7,6 +7,9 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
+from floodmark.operations.declaration import BlockingCaller
+from floodmark.operations.declared import Operations
+
 from .client import Client
 
 P = ParamSpec("P")
@@ -39,14 +42,7 @@ class _Each(Generic[P, T]):
 
     def __get__(self, owner: "SyncClient", _: type["SyncClient"]) -> Callable[P, Iterator[T]]:
         def each(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-            found = self._verb(owner.client, *args, **kwargs)
-            try:
-                while (item := owner.wait(_next(found))) is not _END:
-                    yield cast("T", item)
-            finally:
-                # Whoever has seen enough lets go of the connection, too.
-                if isinstance(found, AsyncGenerator) and not owner.is_closed:
-                    owner.wait(_ended(found))
+            return owner.iterate(self._verb(owner.client, *args, **kwargs))
 
         each.__doc__ = self.__doc__
         return each
@@ -60,11 +56,13 @@ async def _ended(found: AsyncGenerator[Any, None]) -> None:
     await found.aclose()
 
 
-class SyncClient:
+class SyncClient(Operations, BlockingCaller):
     """A server of Floodmark, for as long as the `with` block runs. `Client` says what its verbs do.
 
     It keeps an event loop in a thread of its own, so that it can also be used where one is running already.
     """
+
+    client: Client
 
     def __init__(self, url: str, token: str | None = None, *, timeout: timedelta = timedelta(seconds=30)) -> None:
         self._loop = asyncio.new_event_loop()
@@ -106,6 +104,15 @@ class SyncClient:
             future.cancel()
             raise
 
+    def iterate(self, found: AsyncIterator[T]) -> Iterator[T]:
+        """Yield what `found` yields; its connection is closed when the iterator is."""
+        try:
+            while (item := self.wait(_next(found))) is not _END:
+                yield cast("T", item)
+        finally:
+            if isinstance(found, AsyncGenerator) and not self.is_closed:
+                self.wait(_ended(found))
+
     def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -126,68 +133,7 @@ class SyncClient:
     cancel_job = _Waited(Client.cancel_job)
     run_job = _Waited(Client.run_job)
 
-    executions = _Waited(Client.executions)
-    each_execution = _Each(Client.each_execution)
-    execution = _Waited(Client.execution)
-    cancel_execution = _Waited(Client.cancel_execution)
-    retry_execution = _Waited(Client.retry_execution)
-    statistics = _Waited(Client.statistics)
-    cleanup_old_executions = _Waited(Client.cleanup_old_executions)
-
-    letters = _Waited(Client.letters)
-    each_letter = _Each(Client.each_letter)
-    letter_groups = _Waited(Client.letter_groups)
-    retry_letters = _Waited(Client.retry_letters)
-    drop_letters = _Waited(Client.drop_letters)
-
-    watermarks = _Waited(Client.watermarks)
-    each_watermark = _Each(Client.each_watermark)
-    watermark = _Waited(Client.watermark)
-    set_watermark = _Waited(Client.set_watermark)
-    reset_watermark = _Waited(Client.reset_watermark)
-    stream = _Waited(Client.stream)
-    streams = _Waited(Client.streams)
-    each_stream = _Each(Client.each_stream)
-    chat = _Waited(Client.chat)
-    items = _Waited(Client.items)
-    newest_items = _Waited(Client.newest_items)
-    each_item = _Each(Client.each_item)
-    item = _Waited(Client.item)
-    events = _Waited(Client.events)
-    each_event = _Each(Client.each_event)
-    last_position = _Waited(Client.last_position)
-
-    cookie_report = _Waited(Client.cookie_report)
-    cookie_file = _Waited(Client.cookie_file)
-    cookie_difference = _Waited(Client.cookie_difference)
-
-    limits = _Waited(Client.limits)
-    set_limit = _Waited(Client.set_limit)
-    clear_limit = _Waited(Client.clear_limit)
-    breakers = _Waited(Client.breakers)
-    reset_breaker = _Waited(Client.reset_breaker)
-
-    fleet = _Waited(Client.fleet)
-    overview = _Waited(Client.overview)
-    drain = _Waited(Client.drain)
-    undrain = _Waited(Client.undrain)
-    health = _Waited(Client.health)
-    doctor = _Waited(Client.doctor)
-    accounts = _Waited(Client.accounts)
-    account = _Waited(Client.account)
-    expect_account = _Waited(Client.expect_account)
-    add_account = _Waited(Client.add_account)
-    test_account = _Waited(Client.test_account)
-    remove_account = _Waited(Client.remove_account)
-    audit = _Waited(Client.audit)
     live = _Each(Client.live)
-    whoami = _Waited(Client.whoami)
-    tokens = _Waited(Client.tokens)
-    token = _Waited(Client.token)
-    add_token = _Waited(Client.add_token)
-    revoke_token = _Waited(Client.revoke_token)
-    sync = _Waited(Client.sync)
-    sync_status = _Waited(Client.sync_status)
     shadow = _Waited(Client.shadow)
     start_shadow = _Waited(Client.start_shadow)
     stop_shadow = _Waited(Client.stop_shadow)
@@ -195,10 +141,6 @@ class SyncClient:
     shadow_report = _Waited(Client.shadow_report)
     migrate_jobs = _Waited(Client.migrate_jobs)
     import_jobs = _Waited(Client.import_jobs)
-    triggers = _Waited(Client.triggers)
-    triggers_status = _Waited(Client.triggers_status)
-    add_trigger = _Waited(Client.add_trigger)
-    remove_trigger = _Waited(Client.remove_trigger)
 
 
 async def _made(url: str, token: str | None, timeout: timedelta) -> Client:

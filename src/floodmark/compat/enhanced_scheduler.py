@@ -17,13 +17,12 @@ from sqlalchemy import Boolean, Float, Select, String, Text, column, select, tab
 from floodmark.app import Floodmark
 from floodmark.coordination.redis_errors import redis_errors
 from floodmark.errors import InvalidInput, NotFound, Unavailable
+from floodmark.model.audit import Actor
 from floodmark.model.job import Frequency, ScheduleType, When
 from floodmark.model.spec import JobSpec
 from floodmark.operations.local import LocalOffice
-from floodmark.operations.sync import sync_of
 from floodmark.process import eventloop
 from floodmark.settings import Settings, load
-from floodmark.store.audit import Actor
 from floodmark.store.history import History
 from floodmark.store.types import Json, UtcTime
 from floodmark.wiring.resources import open_resources
@@ -111,7 +110,7 @@ class EnhancedScheduler:
 
     def sync_schedules_from_api(self) -> dict[str, int]:
         """Sync the schedules of API_URL now, and return how many were created, updated and skipped."""
-        report = _wait(lambda office: sync_of(office).run(), self.settings)
+        report = _wait(lambda office: office.sync(), self.settings)
         return {"created": report.created, "updated": report.updated, "skipped": report.skipped}
 
     def _serve(self, is_up: threading.Event) -> None:

@@ -13,10 +13,11 @@ from sqlalchemy import ColumnElement, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import Conflict, InvalidInput
+from floodmark.model.audit import Actor
 from floodmark.model.ids import new_id
 from floodmark.model.job import SCHEDULER_VERSION, Job
 from floodmark.model.spec import JobSpec
-from floodmark.store.audit import Actor, AuditLog, Entry
+from floodmark.store.audit import AuditLog, Entry
 from floodmark.store.dialects import json_has, present_moment, raw
 from floodmark.store.jobs import Jobs
 from floodmark.store.name_search import find_jobs

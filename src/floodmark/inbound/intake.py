@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from floodmark.errors import InvalidInput
+from floodmark.model.external_triggers import Kind
 from floodmark.model.ids import new_id
 from floodmark.model.job import Work
 from floodmark.model.strict_json import NotJson, TooDeep, read_json
@@ -22,7 +23,7 @@ from floodmark.wiring.resources import Resources
 
 from .deliveries import Deliveries, Group, Shot, Taken
 from .refusals import Refusals
-from .triggers import Kind, Rule, Triggers
+from .triggers import Rule, Triggers
 
 # A name for what arrived, not the thing itself.
 LONGEST_ID = 200

@@ -7,9 +7,10 @@ that `floodmark triggers status` shows are written every few seconds. A killed p
 from collections.abc import Sequence
 from datetime import timedelta
 
+from floodmark.model.external_triggers import Kind
 from floodmark.observability.events import Events, TriggersRefused
 
-from .triggers import Kind, Tally, Triggers
+from .triggers import Tally, Triggers
 
 FLUSH_EVERY = timedelta(seconds=2)
 

@@ -7,8 +7,8 @@ sealed under the id of its trigger.
 import re
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any, Literal, TypeVar
+from datetime import timedelta
+from typing import Any
 
 from msgspec import Struct, field
 from sqlalchemy import Column, ColumnElement, delete, func, or_, select, update
@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import Conflict, InvalidInput, NotFound, Unavailable
 from floodmark.model.clock import Clock
+from floodmark.model.external_triggers import LONGEST_DEBOUNCE, SHORTEST_SECRET, Kind, NewTrigger, TriggerRow, the_only
 from floodmark.model.ids import new_id
 from floodmark.model.job import Work
 from floodmark.security.vault import Vault
@@ -29,74 +30,13 @@ from floodmark.triggers.matching import LONGEST, check_params, path_pattern
 
 from .tables import triggers
 
-Kind = Literal["webhook", "channel", "stream"]
 MOST_SHOWN = 500
-SHORTEST_SECRET = 16
-LONGEST_DEBOUNCE = timedelta(hours=1)
 # The facts that count deliveries without a job, and messages that cannot be read.
 UNMATCHED, UNREADABLE = "triggers.unmatched", "triggers.unreadable"
 
 _MOST_JOBS = 1000
 _ID = re.compile(r"[0-9a-f]{8,32}", re.ASCII)
 _COLUMN_OF: Mapping[str, Column[Any]] = {"webhook": jobs.c.trigger_webhook, "channel": jobs.c.trigger_channel}
-
-
-class TriggerRow(Struct, frozen=True, kw_only=True):
-    """A trigger as anyone may see it. `jobs` are names; those without a job of that name or id are gone."""
-
-    trigger_id: str
-    kind: Kind
-    pattern: str
-    jobs: tuple[str, ...]
-    params: dict[str, str]
-    signed: bool
-    debounce_seconds: float
-    enabled: bool
-    fired: int
-    """Deliveries it has taken."""
-    matched: int
-    """Executions that came of them."""
-    refused: int
-    refusals: dict[str, int]
-    """How often for which reason."""
-    last_fired_at: datetime | None
-    last_refused_at: datetime | None
-    last_refusal: str | None
-    created_at: datetime
-    updated_at: datetime
-
-
-class TriggerStatus(TriggerRow, frozen=True, kw_only=True):
-    """A trigger, and whether it is listened to; `why_not` says what is missing."""
-
-    listening: bool
-    why_not: str | None = None
-
-
-class OfJobs(Struct, frozen=True, kw_only=True):
-    """A pattern that jobs name themselves, as their trigger_webhook or trigger_channel."""
-
-    kind: Kind
-    pattern: str
-    jobs: int
-    listening: bool
-
-
-class Unmatched(Struct, frozen=True, kw_only=True):
-    """How many deliveries matched no job, or could not be read, and the last of them."""
-
-    count: int
-    last: str | None = None
-
-
-class TriggersStatus(Struct, frozen=True, kw_only=True):
-    """How triggers from outside fare. `listener`: the process that hears Redis."""
-
-    listener: str | None
-    triggers: tuple[TriggerStatus, ...]
-    of_jobs: tuple[OfJobs, ...]
-    unmatched: Unmatched
-    unreadable: Unmatched = Unmatched(count=0)
 
 
 class Counted(Struct):
@@ -135,21 +75,6 @@ class Tally(Struct):
         for mine, theirs in ((self.unmatched, later.unmatched), (self.unreadable, later.unreadable)):
             if theirs.last is not None:
                 mine.add(theirs.last, theirs.count)
-
-
-R = TypeVar("R", bound=TriggerRow)
-
-
-class NewTrigger(Struct, frozen=True, kw_only=True):
-    """A trigger to be. `jobs` are names or ids, or the beginning of one."""
-
-    kind: Kind
-    pattern: str
-    jobs: Sequence[str] = ()
-    params: Mapping[str, str] = {}
-    secret: str | None = None
-    debounce: timedelta = timedelta()
-    enabled: bool = True
 
 
 class Rule(Struct, frozen=True, kw_only=True):
@@ -360,16 +285,6 @@ class Triggers:
         texts = [str(text) for row in found for text in row["jobs"]]
         names = {text: name for text, (_, name) in (await _resolved(connection, texts)).items()}
         return [_row(dict(row), names) for row in found]
-
-
-def the_only(found: Sequence[R], typed: str) -> R:
-    """The trigger that someone meant by what they typed."""
-    if len(found) == 1:
-        return found[0]
-    if found:
-        ids = ", ".join(f"{row.trigger_id} ({row.kind})" for row in found)
-        raise InvalidInput(f"{typed[:60]!r} fits {len(found)} triggers", hint=f"write out one of: {ids}")
-    raise NotFound(f"there is no trigger {typed[:60]!r}", hint="see what there is with: floodmark triggers ls")
 
 
 def checked(new: NewTrigger) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from .batch import Watermark
 from .job import Priority, Work
@@ -75,30 +75,45 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Execution(Struct, frozen=True, kw_only=True):
-    """One row of `executions`, as the history shows it."""
+    """One due run of a job."""
 
     execution_id: str
     job_id: str
     job_name: str
-    scheduled_for: datetime
+    scheduled_for: Annotated[datetime, Meta(description="The instant it is for, not the time at which it ran.")]
     state: State
     priority: Priority
-    attempt: int
-    rescues: int = 0
-    coalesced: int = 0
-    trigger: str = "schedule"
-    reason: str | None = None
-    hold: Hold | None = None
-    not_before: datetime | None = None
-    lease_until: datetime | None = None
+    attempt: Annotated[int, Meta(description="How many attempts there were.")]
+    rescues: Annotated[int, Meta(description="How often it was taken back from a silent worker.")] = 0
+    coalesced: Annotated[int, Meta(description="How many other instants it stands for.")] = 0
+    trigger: Annotated[str, Meta(description="What asked for it: schedule, manual, webhook, ...")] = "schedule"
+    reason: Annotated[str | None, Meta(description="Why it waits, was skipped or was cancelled.")] = None
+    hold: Annotated[Hold | None, Meta(description="What it waits for, when that is not a time.")] = None
+    not_before: Annotated[datetime | None, Meta(description="Until when it waits, when that is a time.")] = None
+    lease_until: Annotated[
+        datetime | None, Meta(description="A running one is taken back if its worker is silent until then.")
+    ] = None
     worker: str | None = None
     started_at: datetime | None = None
     completed_at: datetime | None = None
     duration_seconds: float | None = None
     items_new: int = 0
     items_changed: int = 0
-    items_known: int = 0
+    items_known: Annotated[int, Meta(description="Items that were met again, unchanged.")] = 0
     error_message: str | None = None
-    error_details: Any = None
+    error_details: Annotated[Any, Meta(description="Every failed attempt.")] = None
     result: Any = None
     created_at: datetime | None = None
+
+
+class Statistics(Struct, frozen=True, kw_only=True):
+    """How executions went. Durations are seconds, null if nothing has ended."""
+
+    total_executions: Annotated[int, Meta(description="All but the skipped, which never ran.")]
+    successful: int
+    failed: int
+    cancelled: Annotated[int, Meta(description="By a person, or by a later instant of a job with overlap=replace.")]
+    success_rate: Annotated[float, Meta(description="Per cent of those that succeeded or failed.")]
+    avg_duration: float | None
+    min_duration: float | None
+    max_duration: float | None

@@ -4,10 +4,10 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
+from floodmark.model.dead_letters import fingerprint
 from floodmark.model.ids import new_id
 from floodmark.model.notification_kinds import Kind
 from floodmark.security.masking import mask_text
-from floodmark.store.dead_letters import fingerprint
 
 from .port import Message, Status, Subject
 

@@ -1,256 +1,190 @@
-"""The verbs for accounts, with an audit of every change. Nothing secret is in what they answer.
+"""Accounts at the sources: list, add, test, remove. A session comes in by https or from this machine; none goes out."""
 
-A session is checked where it is going to be used: whoever has opened it already is known there, and a session that is
-opened twice is ended by Telegram for good.
-"""
+from typing import Annotated
 
-import secrets
-from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from msgspec import Meta, Struct
 
-from msgspec import Struct
+from floodmark.model.accounts import AccountRow, Added, Person
+from floodmark.model.page import Page
 
-from floodmark.coordination.signals.port import Topic
-from floodmark.errors import FloodmarkError, InvalidInput, NotFound
-from floodmark.security.vault import Vault
-from floodmark.settings import Settings
-from floodmark.sources.telegram.accounts import (
-    Account,
-    AccountRow,
-    Accounts,
-    Added,
-    Person,
-    check_name,
-    same_session,
-    taken,
-)
+from .declaration import Body, Derived, Each, Fields, Path, Query, delete, get, post
+from .words import Cursor, Limit, Name, Text
 
-from .local import LocalOffice
-from .port import NewAccount, Office, Tested
+_TAG = "Accounts"
+_BIGGEST_ID = 2**63 - 1
+_REFUSED = {502: "Telegram has ended the session, refuses it, or asks for patience."}
 
-if TYPE_CHECKING:
-    from floodmark.client import Client
-    from floodmark.sources.telegram.login import Application
-
-# How much longer than its deadline a check may hold the session: for its goodbye.
-_SPARE = timedelta(seconds=15)
-# A server on this machine does not look at them.
-_LOOPBACK_APPLICATION = (1, "loopback")
+AccountName = Annotated[
+    str, Path(description="The name of an account.", min_length=1, max_length=64, examples=["reader1"])
+]
+Identifier = Annotated[int, Meta(ge=1, le=_BIGGEST_ID)]
 
 
-class Known(Struct, frozen=True, kw_only=True):
-    """What is there under a name already. `secrets`: only beside the database, and if they can be read."""
+class NewAccount(Struct, frozen=True, kw_only=True):
+    """An account to be stored. `session` is as good as the account itself; `identity`: who it is, if that is known.
 
-    row: AccountRow | None = None
-    secrets: Account | None = None
+    What is left out stays as it was when an account is replaced, or is as the settings have it.
+    """
+
+    name: Annotated[
+        str,
+        Body(
+            description="What to call it: letters, digits, and any of - _ .",
+            min_length=1,
+            max_length=64,
+            examples=["reader1"],
+        ),
+    ]
+    session: Annotated[
+        str,
+        Body(
+            type=Annotated[str, Meta(min_length=1, max_length=2000)] | None,
+            send=lambda text: text or None,
+            description="A string session of Telethon, as good as the account itself. Needed, except in a dry run.",
+        ),
+    ] = ""
+    api_id: Annotated[
+        Identifier | None, Body(description="Of the application that logged in; as TELEGRAM_API_ID, if left out.")
+    ] = None
+    api_hash: Annotated[Name | None, Body(description="Its hash; as TELEGRAM_API_HASH, if left out.")] = None
+    phone: Annotated[Name | None, Body(description="Its number, of which only a part is ever shown.")] = None
+    identity: Annotated[Identifier | None, Body(description="Its number at Telegram, if it is known.")] = None
+    tenant_id: Annotated[Text | None, Body(description="Whose it is: posts carry it.")] = None
+    user_id: Annotated[Text | None, Body(description="Whose it is: posts carry it.")] = None
+    replace: Annotated[bool, Body(description="Also if there is one of this name; what is left out stays.")] = False
+    is_checked: Annotated[
+        bool, Body("check", description="Ask Telegram first who it is; refused if the session is of no use.")
+    ] = True
 
     def __repr__(self) -> str:
-        return f"Known({self.row!r})"
+        return f"NewAccount({self.name!r})"
 
 
-class AccountVerbs(Protocol):
-    """What can be done with accounts, here or on a server."""
+class StoredAccount(Struct, frozen=True, kw_only=True):
+    """An account that was stored, or would be."""
 
-    async def show(self, name: str) -> AccountRow:
-        """One of them, without its secrets."""
-        ...
+    account: Annotated[
+        AccountRow | None, Meta(description="As it is now; null in a dry run, if there is none of this name.")
+    ]
+    replaced: Annotated[bool, Meta(description="Whether there was one of this name.")]
+    resumed: Annotated[tuple[str, ...], Meta(description="The jobs that go on because of it.")]
+    person: Annotated[Person | None, Meta(description="Who it is, if that was checked.")]
+    dry_run: bool
 
-    async def jobs_of(self, name: str) -> list[str]:
-        """The names of the jobs that ask for it."""
-        ...
 
-    async def expect(self, name: str, *, replace: bool) -> Known:
-        """What is there under the name of an account that is about to be added; refuses now what `add` would refuse.
+class AccountShown(Struct, frozen=True):
+    """An account, and who asks for it."""
+
+    account: AccountRow
+    jobs: Annotated[tuple[str, ...], Meta(description="The jobs that ask for this very account.")]
+
+
+class Tested(Struct, frozen=True, kw_only=True):
+    """An account that works."""
+
+    account: AccountRow
+    person: Person
+    activated: Annotated[bool, Meta(description="Whether it was parked and is used again.")] = False
+    resumed: Annotated[tuple[str, ...], Meta(description="The jobs that go on because of it.")] = ()
+
+
+def _location(stored: StoredAccount) -> dict[str, str]:
+    if stored.dry_run or stored.account is None:
+        return {}
+    return {"Location": f"/api/v2/accounts/{stored.account.name}"}
+
+
+class AccountOperations:
+    """The accounts that sources log in with."""
+
+    @get("/accounts", tag=_TAG, operation_id="list_accounts")
+    async def accounts(self, *, cursor: Cursor = None, limit: Limit = 50) -> Page[AccountRow]:
+        """List accounts.
+
+        In order of name, without secrets.
+        """
+        raise NotImplementedError
+
+    each_account = Each(accounts)
+
+    @post(
+        "/accounts",
+        role="admin",
+        tag=_TAG,
+        operation_id="add_account",
+        status=201,
+        status_of=lambda stored: 200 if stored.dry_run else 201,
+        headers=_location,
+        is_private=True,
+        body=("AccountIn", "An account to be stored. It is encrypted before it is."),
+        answers={200: "A dry run: it would be taken.", **_REFUSED},
+    )
+    async def store_account(
+        self,
+        new: Annotated[NewAccount, Fields()],
+        *,
+        dry_run: Annotated[bool, Body(description="Only tell whether it would be taken.")] = False,
+    ) -> StoredAccount:
+        """Add an account.
+
+        Store the session of an account, and let the jobs go on that waited for it. Only by https, or on this machine.
+
+        Logging in is done where the person is: `floodmark --url ... accounts add NAME --phone ...` does it and sends this.
+        """  # noqa: E501 - one line in the document, too
+        raise NotImplementedError
+
+    @Derived
+    async def add_account(self, new: NewAccount) -> tuple[Added, Person | None]:
+        """Store an account; return it, and who it is, if that was to be checked."""
+        stored = await self.store_account(new)
+        assert stored.account is not None
+        added = Added(account=stored.account, replaced=stored.replaced, resumed=stored.resumed)
+        return added, stored.person
+
+    @Derived
+    async def expect_account(self, name: str, *, replace: bool = False) -> AccountRow | None:
+        """Return the account of this name, if there is one. Refuses now what `add_account` would refuse.
 
         Otherwise a login would be lost, and Telegram counts them.
         """
-        ...
+        return (await self.store_account(NewAccount(name=name, replace=replace), dry_run=True)).account
 
-    async def add(self, new: NewAccount) -> tuple[Added, Person | None]:
-        """Store an account, and who it is, if that was to be checked. What is not said stays as it was."""
-        ...
+    @get("/accounts/{name}", tag=_TAG, operation_id="show_account")
+    async def account(self, name: AccountName) -> AccountShown:
+        """Show an account.
 
-    async def test(self, name: str, *, activate: bool = False) -> Tested:
-        """Ask Telegram who it is; with `activate` it is used again, should it be parked."""
-        ...
+        Whether it can be used, who has its session open, and which jobs ask for it.
+        """
+        raise NotImplementedError
 
-    async def remove(self, name: str, *, force: bool = False) -> AccountRow:
-        """Forget an account; what it was."""
-        ...
+    @post(
+        "/accounts/{name}/test",
+        tag=_TAG,
+        operation_id="check_account",
+        body=("TestIn", "How to test an account."),
+        answers=_REFUSED,
+    )
+    async def test_account(
+        self,
+        name: AccountName,
+        *,
+        activate: Annotated[bool, Body(description="Use it again, if it is parked and works.")] = False,
+    ) -> Tested:
+        """Test an account.
 
+        Connect and ask Telegram who it is, for at most 20 s. 409 while a process has its session open.
+        """
+        raise NotImplementedError
 
-def accounts_of(office: Office) -> AccountVerbs:
-    """The accounts of the installation that an office is for."""
-    if isinstance(office, LocalOffice):
-        return LocalAccounts(office)
-    from .remote import RemoteOffice  # noqa: PLC0415 - needs an HTTP client, which a server does not
+    @delete("/accounts/{name}", tag=_TAG)
+    async def remove_account(
+        self,
+        name: AccountName,
+        *,
+        force: Annotated[bool, Query(description="Also while a process has its session open.")] = False,
+    ) -> AccountRow:
+        """Remove an account.
 
-    assert isinstance(office, RemoteOffice)
-    return RemoteAccounts(office.client)
-
-
-class LocalAccounts:
-    """The verbs on the store of this installation. `deadline`: how long Telegram may take (TELEGRAM_CALL_TIMEOUT)."""
-
-    def __init__(self, office: LocalOffice, *, deadline: timedelta | None = None) -> None:
-        parts = office.parts
-        self._office, self._parts, self._vault = office, parts, Vault.of(parts.settings)
-        self._store = Accounts(parts.database, parts.clock, self._vault, parts.events)
-        usual = parts.settings.telegram_call_timeout
-        self._deadline = usual if deadline is None else min(usual, deadline)
-
-    async def show(self, name: str) -> AccountRow:
-        """One of them, without its secrets."""
-        return await self._store.show(name)
-
-    async def jobs_of(self, name: str) -> list[str]:
-        """The names of the jobs that ask for it."""
-        return await self._store.jobs_of(name)
-
-    async def expect(self, name: str, *, replace: bool) -> Known:
-        """What is there under the name of an account that is about to be added; refuses now what `add` would refuse."""
-        check_name(name)
-        self._vault.seal("", label=name)
-        try:
-            row = await self._store.show(name)
-        except NotFound:
-            return Known()
-        if not replace:
-            raise taken(name)
-        try:
-            return Known(row=row, secrets=await self._store.get(name))
-        except FloodmarkError:
-            # Stored with a key that is lost: storing it anew is the way out.
-            return Known(row=row)
-
-    async def add(self, new: NewAccount) -> tuple[Added, Person | None]:
-        """Store an account, and who it is, if that was to be checked. What is not said stays as it was."""
-        from floodmark.sources.telegram import login  # noqa: PLC0415 - heavy
-
-        known = await self.expect(new.name, replace=new.replace)
-        session = login.session_of_text(new.session)
-        is_loopback = login.is_loopback(login.server_of(session))
-        app = application_of(new, self._parts.settings, known, is_loopback=is_loopback)
-        person = await self._checked(new.name, session, app) if new.is_checked else None
-        async with self._office.changing():
-            added = await self._store.add(
-                new.name,
-                api_id=app.api_id,
-                api_hash=app.api_hash,
-                session=session,
-                phone=new.phone or (known.secrets.secrets.phone if known.secrets is not None else None),
-                identity=new.identity if person is None else person.id,
-                tenant_id=new.tenant_id or (known.row.tenant_id if known.row is not None else None),
-                user_id=new.user_id or (known.row.user_id if known.row is not None else None),
-                replace=new.replace,
-            )
-            action = "account.replaced" if added.replaced else "account.added"
-            await self._office.note(action, f"account:{new.name}", after=_told(added.account))
-        await self._parts.signals.notify(Topic.JOBS)
-        return added, person
-
-    async def test(self, name: str, *, activate: bool = False) -> Tested:
-        """Ask Telegram who it is; with `activate` it is used again, should it be parked."""
-        person = await self._tried(name)
-        row = await self._store.show(name)
-        if not activate or row.state == "active":
-            return Tested(account=row, person=person)
-        async with self._office.changing():
-            added = await self._store.activate(name)
-            was, now = {"state": row.state}, {"state": "active"}
-            await self._office.note("account.activated", f"account:{name}", before=was, after=now)
-        await self._parts.signals.notify(Topic.JOBS)
-        return Tested(account=added.account, person=person, activated=True, resumed=added.resumed)
-
-    async def remove(self, name: str, *, force: bool = False) -> AccountRow:
-        """Forget an account; what it was."""
-        async with self._office.changing():
-            row = await self._store.show(name)
-            await self._store.remove(name, force=force)
-            await self._office.note("account.removed", f"account:{name}", before=_told(row))
-        return row
-
-    async def _tried(self, name: str) -> Person:
-        from floodmark.sources.telegram.login import Application, check  # noqa: PLC0415 - heavy
-
-        await self._store.show(name)
-        async with self._store.held(name, holder=self._holder(), ttl=self._deadline + _SPARE):
-            # Read while it is ours: it may have been replaced a moment ago.
-            account = await self._store.get(name)
-            app = Application(account.api_id, account.api_hash)
-            return await check(account.session, app, account=name, timeout=self._deadline)
-
-    async def _checked(self, name: str, session: str, app: "Application") -> Person:
-        """Who it is. Asked under the account's lease, if some process could have this very session open."""
-        from floodmark.sources.telegram.login import check  # noqa: PLC0415 - heavy
-
-        twin = await self._store.with_session(session)
-        if twin is None:
-            return await check(session, app, account=name, timeout=self._deadline)
-        if twin != name:
-            # The store would refuse it, too, but connecting with it could end it.
-            raise same_session(twin)
-        async with self._store.held(twin, holder=self._holder(), ttl=self._deadline + _SPARE):
-            return await check(session, app, account=name, timeout=self._deadline)
-
-    def _holder(self) -> str:
-        """Not the name of the process: its own worker may have the session open under that."""
-        return f"{self._parts.name}-check-{secrets.token_hex(2)}"
-
-
-class RemoteAccounts:
-    """The same behind a server, which keeps its secrets to itself."""
-
-    def __init__(self, client: "Client") -> None:
-        self._client = client
-
-    async def show(self, name: str) -> AccountRow:
-        """One of them, without its secrets."""
-        return (await self._client.account(name)).account
-
-    async def jobs_of(self, name: str) -> list[str]:
-        """The names of the jobs that ask for it."""
-        return list((await self._client.account(name)).jobs)
-
-    async def expect(self, name: str, *, replace: bool) -> Known:
-        """What is there under the name of an account that is about to be added; refuses now what `add` would refuse."""
-        return Known(row=await self._client.expect_account(name, replace=replace))
-
-    async def add(self, new: NewAccount) -> tuple[Added, Person | None]:
-        """Store an account, and who it is, if that was to be checked. What is not said stays as it was."""
-        return await self._client.add_account(new)
-
-    async def test(self, name: str, *, activate: bool = False) -> Tested:
-        """Ask Telegram who it is; with `activate` it is used again, should it be parked."""
-        return await self._client.test_account(name, activate=activate)
-
-    async def remove(self, name: str, *, force: bool = False) -> AccountRow:
-        """Forget an account; what it was."""
-        return await self._client.remove_account(name, force=force)
-
-
-def application_of(new: NewAccount, settings: Settings, known: Known, *, is_loopback: bool) -> "Application":
-    """The program that a session belongs to: what was said, else the settings, else what is stored under the name."""
-    from floodmark.sources.telegram.login import REGISTER, Application  # noqa: PLC0415 - heavy
-
-    stored = settings.telegram_api_hash
-    api_id = new.api_id or settings.telegram_api_id
-    api_hash = new.api_hash or (stored.get_secret_value() if stored is not None else None)
-    if api_id is None and api_hash is None:
-        if known.secrets is not None:
-            return Application(known.secrets.api_id, known.secrets.api_hash)
-        if is_loopback:
-            return Application(*_LOOPBACK_APPLICATION)
-    if api_id is None or not api_hash:
-        missing = " and ".join([*(["id"] if api_id is None else []), *([] if api_hash else ["hash"])])
-        raise InvalidInput(
-            f"the api {missing} of your application at Telegram is missing",
-            hint=f"get both at {REGISTER} (API development tools), then set TELEGRAM_API_ID and TELEGRAM_API_HASH, "
-            "or say --api-id N --api-hash H",
-        )
-    return Application(api_id, api_hash)
-
-
-def _told(row: AccountRow) -> dict[str, object]:
-    """What the audit may say of an account."""
-    return {name: getattr(row, name) for name in ("name", "phone", "tenant_id", "user_id", "state")}
+        Forget an account and its session; the answer is what it was. Jobs that ask for it stay, and wait for another.
+        """
+        raise NotImplementedError

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
 from sqlalchemy import func, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -21,6 +20,7 @@ from floodmark.coordination.leases.port import Leases
 from floodmark.coordination.redis_errors import redis_errors
 from floodmark.errors import Unavailable
 from floodmark.model.clock import Clock
+from floodmark.model.fleet import Finding
 from floodmark.sources.cookies.browser import BrowserMissing, require_browser
 from floodmark.sources.telegram.tables import accounts
 from floodmark.store.database import Database, SqliteDatabase
@@ -47,15 +47,6 @@ _MOST_COUNTED = 10_000
 _GIGABYTE = 1_000_000_000
 # Room for some days of a busy installation, so that there is time to act.
 _LEAST_FREE = 2 * _GIGABYTE
-
-
-class Finding(Struct, frozen=True, kw_only=True):
-    """One thing that was examined. `hint` says what to do; with `ok` it is advice: nothing is broken."""
-
-    code: str
-    ok: bool
-    text: str
-    hint: str = ""
 
 
 def doctor_of(parts: "Resources") -> "Doctor":

@@ -3,14 +3,13 @@
 import math
 import re
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from floodmark.coordination.redis_errors import redis_errors
 from floodmark.errors import Unavailable
-from floodmark.store.fleet import Fleet, Tick, WorkerInfo
+from floodmark.model.fleet import SchedulerStatus, WorkerInfo
+from floodmark.store.fleet import Fleet, Tick
 from floodmark.wiring.resources import Resources
-
-SchedulerStatus = Literal["ok", "stale", "down"]
 
 # How many intervals a tick may be late before the scheduler is called stale, and how many before it is called down.
 _STALE, _DOWN = 2, 5

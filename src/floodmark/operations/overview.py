@@ -15,13 +15,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.model.clock import Clock
 from floodmark.model.execution import Hold, State
-from floodmark.outbound.breakers import BreakerRow
-from floodmark.outbound.limits import LimitRow
+from floodmark.model.fleet import Failed, Running, SourceFreshness, Waiting
 from floodmark.store.database import Database
 from floodmark.store.dialects import present_moment
-from floodmark.store.fleet import Fleet, WorkerInfo
+from floodmark.store.fleet import Fleet
 from floodmark.store.rule_sql import JOB_STREAM
-from floodmark.store.staleness import SourceFreshness, Staleness
+from floodmark.store.staleness import Staleness
 from floodmark.store.tables import job_executions, jobs, outbox, watermarks
 
 MOST_SHOWN = 50
@@ -35,71 +34,6 @@ _MINUTE = timedelta(minutes=1)
 _FACT = "freshness"
 
 _e = job_executions.c
-
-
-class Running(Struct, frozen=True, kw_only=True):
-    """An execution that runs.
-
-    `kept`: new and changed items so far, all attempts together; `is_least`: there may be more. `kept_at`: when the last
-    batch was kept, None if none was yet.
-    """
-
-    execution_id: str
-    job_name: str
-    source: str | None
-    worker: str | None
-    attempt: int
-    trigger: str
-    started_at: datetime | None
-    kept: int
-    is_least: bool = False
-    kept_at: datetime | None = None
-
-
-class Waiting(Struct, frozen=True, kw_only=True):
-    """An execution that waits: until a time, or for what `hold` says."""
-
-    execution_id: str
-    job_name: str
-    until: datetime | None
-    hold: Hold | None
-    reason: str | None
-
-
-class Failed(Struct, frozen=True, kw_only=True):
-    """An attempt that failed: for good (`dead`), or to be tried again."""
-
-    execution_id: str
-    job_name: str
-    at: datetime
-    state: State
-    error: str
-
-
-class Overview(Struct, frozen=True, kw_only=True):
-    """Everything at a glance. Lists are cut to what is of interest; counts end at 10,000.
-
-    `queue` is by priority (`high`, `normal`, `low`); `kept_last_minute` ends at 5,000; `freshness` was counted by the
-    leader at `measured_at`.
-    """
-
-    at: datetime
-    leader: str | None
-    scheduler: str
-    draining: bool
-    workers: list[WorkerInfo]
-    queue: Mapping[str, int]
-    running_count: int
-    running: list[Running]
-    waiting_count: int
-    waiting: list[Waiting]
-    limits: list[LimitRow]
-    breakers: list[BreakerRow]
-    freshness: list[SourceFreshness]
-    measured_at: datetime | None
-    dead_letters: int
-    failed: list[Failed]
-    kept_last_minute: int
 
 
 class Executions(Struct, frozen=True, kw_only=True):

@@ -6,20 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import date, datetime, timedelta
 from tempfile import SpooledTemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from floodmark.errors import NotFound
 from floodmark.model.posts import Chat, message_id_of, stream_of
-from floodmark.sources.telegram.stored_posts import ChatDay, ChatNames, PostReader, Posts, StoredPost
+from floodmark.sources.telegram.stored_posts import ChatDay, ChatNames, PostReader, StoredPost
 
-from .local import LocalOffice
-from .port import Office
-
-if TYPE_CHECKING:
-    from floodmark.client import Client
+from .declared import AsyncOperations
 
 _PAGE = 500
 # A day that is larger waits on the disk, not in memory.
@@ -29,32 +25,26 @@ _DAYS_HELD = 64
 
 
 @asynccontextmanager
-async def posts_of(office: Office) -> AsyncIterator[PostReader]:
-    """The posts of the installation that an office is for."""
-    if isinstance(office, LocalOffice):
-        yield Posts(office.parts.database)
-        return
-    from .remote import RemoteOffice  # noqa: PLC0415 - needs an HTTP client, which a server does not
-
-    assert isinstance(office, RemoteOffice)
-    posts = RemotePosts(office.client)
+async def read_posts(operations: AsyncOperations) -> AsyncIterator[PostReader]:
+    """Yield a reader of the posts of an installation."""
+    posts = CollectedPosts(operations)
     try:
         yield posts
     finally:
         posts.close()
 
 
-class RemotePosts:
-    """The same from a server. A day is read once, in order of time, and put aside, to be read in order of number."""
+class CollectedPosts:
+    """Reads posts by chat and day. A day is read once, in order of time, and stored to be read in order of number."""
 
-    def __init__(self, client: "Client") -> None:
-        self._client = client
+    def __init__(self, operations: AsyncOperations) -> None:
+        self._operations = operations
         self._names: dict[Chat, ChatNames] = {}
         self._days: OrderedDict[Chat, _Day] = OrderedDict()
 
     async def streams(self, after: str = "") -> AsyncIterator[str]:
         """The streams that hold posts, in order of name."""
-        async for row in self._client.each_stream(chats=True):
+        async for row in self._operations.each_stream(chats=True):
             if row.stream > after and row.chat is not None:
                 chat = Chat(row.chat.id, row.chat.tenant_id)
                 self._names[chat] = ChatNames(row.chat.username, row.chat.title)
@@ -65,7 +55,7 @@ class RemotePosts:
         beginning = since or date.min
         while until is None or beginning <= until:
             try:
-                found = (await self._client.items(stream, since=beginning, until=until, limit=1)).items
+                found = (await self._operations.items(stream, since=beginning, until=until, limit=1)).items
             except NotFound:
                 return
             if not found or found[0].occurred_at is None:
@@ -82,7 +72,7 @@ class RemotePosts:
         if len(self._days) > _DAYS_HELD:
             self._forget(next(iter(self._days)))
         try:
-            async for item in self._client.each_item(of.stream, since=of.day, until=of.day):
+            async for item in self._operations.each_item(of.stream, since=of.day, until=of.day):
                 number = message_id_of(chat, item.key)
                 if number is not None and item.occurred_at is not None:
                     day.put(StoredPost(number, item.occurred_at, item.deleted, item.data))
@@ -100,7 +90,7 @@ class RemotePosts:
         """What a chat is called."""
         if chat not in self._names:
             try:
-                found = await self._client.chat(stream_of(chat))
+                found = await self._operations.chat(stream_of(chat))
             except NotFound:
                 found = None
             self._names[chat] = ChatNames() if found is None else ChatNames(found.username, found.title)

@@ -10,10 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.inbound.tables import triggers
 from floodmark.inbound.triggers import secret_label
+from floodmark.model.audit import Actor
 from floodmark.model.clock import Clock
 from floodmark.security.vault import Vault, mark_of
 from floodmark.sources.telegram.tables import accounts
-from floodmark.store.audit import Actor, AuditLog, Entry
+from floodmark.store.audit import AuditLog, Entry
 from floodmark.store.database import Database
 
 

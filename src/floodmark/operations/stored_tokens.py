@@ -10,14 +10,14 @@ import hmac
 import re
 import secrets
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from typing import Any, Literal, get_args
+from datetime import timedelta
+from typing import Any
 
-from msgspec import Struct
 from sqlalchemy import ColumnElement, Select, and_, delete, or_, select, update
 
 from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.model.clock import Clock
+from floodmark.model.tokens import ROLES, Minted, Role, TokenRow
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present
 
@@ -29,28 +29,9 @@ RESERVED = ("local", "anonymous")
 # `last_used_at` is no finer than this, so that a busy token costs one write in this time.
 USE_NOTED_EVERY = timedelta(minutes=1)
 
-Role = Literal["read", "operate", "admin"]
-ROLES: tuple[Role, ...] = get_args(Role)
-"""From the one that may least to the one that may everything; each may what those before it may."""
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _TOKEN = re.compile(r"fm_([0-9a-f]{16})_[0-9a-f]{64}", re.ASCII)
 _LONGEST = timedelta(days=36_500)
-
-
-class TokenRow(Struct, frozen=True, kw_only=True):
-    """A token as anyone may see it."""
-
-    token_id: str
-    """The part of the token that is no secret."""
-    name: str
-    role: Role
-    state: Literal["active", "expired", "revoked"]
-    created_at: datetime
-    last_used_at: datetime | None
-    """To the minute."""
-    expires_at: datetime | None
-    revoked_at: datetime | None
 
 
 class StoredToken(TokenRow, frozen=True, kw_only=True):
@@ -68,18 +49,6 @@ class StoredToken(TokenRow, frozen=True, kw_only=True):
         return hmac.compare_digest(self.digest, digest_of(text))
 
 
-class Minted:
-    """A new token. Not a struct, so that no printing or encoding of it shows the text by accident."""
-
-    __slots__ = ("row", "text")
-
-    def __init__(self, row: TokenRow, text: str) -> None:
-        self.row, self.text = row, text
-
-    def __repr__(self) -> str:
-        return f"Minted({self.row.name!r}, ***)"
-
-
 def digest_of(text: str) -> str:
     """What is stored of a token."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
@@ -89,11 +58,6 @@ def id_in(text: str) -> str | None:
     """The id in the text of a token; None if it cannot be one."""
     found = _TOKEN.fullmatch(text)
     return found[1] if found else None
-
-
-def is_enough(role: Role, needed: Role) -> bool:
-    """Whether a role may what another may."""
-    return ROLES.index(role) >= ROLES.index(needed)
 
 
 class Tokens:

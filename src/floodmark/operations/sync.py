@@ -1,49 +1,39 @@
-"""The verbs for the sync of schedules: on this installation, or on a server."""
+"""Schedules that another program keeps: read them now, and see how that went."""
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Annotated
 
 from floodmark.sync.report import Report, SyncStatus
-from floodmark.sync.sync import build_sync
 
-from .local import LocalOffice
-from .port import Office
+from .declaration import Body, get, post
 
-if TYPE_CHECKING:
-    from floodmark.client import Client
+_TAG = "Installation"
 
 
-class SyncVerbs(Protocol):
-    """What can be done about schedules that another program keeps."""
+class SyncOperations:
+    """Sync jobs with the schedules of API_URL."""
 
-    async def run(self, *, dry_run: bool = False, force: bool = False) -> Report:
-        """Read them and bring the jobs up to date; or only tell what that would change."""
-        ...
+    @get("/sync", tag=_TAG)
+    async def sync_status(self) -> SyncStatus:
+        """Tell how the last sync went.
 
-    async def status(self) -> SyncStatus:
-        """How the last sync went."""
-        ...
+        From where schedules are read, how often, and how that went the last time.
+        """
+        raise NotImplementedError
 
+    @post("/sync", role="admin", tag=_TAG, operation_id="run_sync", body=("SyncIn", "How to sync."))
+    async def sync(
+        self,
+        *,
+        dry_run: Annotated[bool, Body(description="Only tell what would change.")] = False,
+        force: Annotated[
+            bool, Body(description="Also if it would disable more than SYNC_DISABLE_MAX_SHARE of the jobs at once.")
+        ] = False,
+    ) -> Report:
+        """Read schedules from API_URL.
 
-def sync_of(office: Office) -> SyncVerbs:
-    """The sync of the installation that an office is for."""
-    if isinstance(office, LocalOffice):
-        return build_sync(office.parts, office.actor)
-    from .remote import RemoteOffice  # noqa: PLC0415 - needs an HTTP client, which a server does not
+        Bring the jobs that were made from the schedules of API_URL up to date, all or nothing.
 
-    assert isinstance(office, RemoteOffice)
-    return RemoteSync(office.client)
-
-
-class RemoteSync:
-    """The same behind a server, which has its own API_URL."""
-
-    def __init__(self, client: "Client") -> None:
-        self._client = client
-
-    async def run(self, *, dry_run: bool = False, force: bool = False) -> Report:
-        """Read them and bring the jobs up to date; or only tell what that would change."""
-        return await self._client.sync(dry_run=dry_run, force=force)
-
-    async def status(self) -> SyncStatus:
-        """How the last sync went."""
-        return await self._client.sync_status()
+        503 if the API does not answer as agreed, 409 if it would disable too many jobs at once; nothing is changed
+        then.
+        """
+        raise NotImplementedError

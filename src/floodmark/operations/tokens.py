@@ -1,109 +1,88 @@
-"""The verbs for tokens, with an audit of every change. The text of a token is in none of it."""
+"""Tokens of the API: list, add, revoke."""
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Annotated
 
-from .local import LocalOffice
-from .port import Office
-from .stored_tokens import Minted, Role, TokenRow, Tokens
+from floodmark.model.durations import parse_every
+from floodmark.model.page import Page
+from floodmark.model.tokens import Minted, Role, TokenRow, Visitor
 
-if TYPE_CHECKING:
-    from floodmark.client import Client
+from .declaration import Body, Each, Path, delete, get, post
+from .words import Cursor, Limit
 
-# As many as a server gives at once.
-_AT_ONCE = 200
+_TAG = "Installation"
 
-
-class TokenVerbs(Protocol):
-    """What can be done with tokens, here or on a server."""
-
-    async def page(self, *, after: str | None = None, limit: int = 100) -> list[TokenRow]:
-        """In order of name, revoked ones too. The next page is `after` the name of the last one."""
-        ...
-
-    async def show(self, name: str) -> TokenRow:
-        """One of them."""
-        ...
-
-    async def add(self, name: str, role: Role, expires_in: timedelta | None = None) -> Minted:
-        """Make a token. Its text cannot be had again."""
-        ...
-
-    async def revoke(self, name: str) -> TokenRow:
-        """Let nobody in with it any more; what it is now."""
-        ...
+TokenName = Annotated[str, Path(description="The name of a token.", min_length=1, max_length=64)]
 
 
-def tokens_of(office: Office) -> TokenVerbs:
-    """The tokens of the installation that an office is for."""
-    if isinstance(office, LocalOffice):
-        return TokenOffice(office)
-    from .remote import RemoteOffice  # noqa: PLC0415 - needs an HTTP client, which a server does not
-
-    assert isinstance(office, RemoteOffice)
-    return RemoteTokens(office.client)
+def _duration_text(value: timedelta) -> str:
+    return f"{value.days}d{value.seconds}s"
 
 
-class TokenOffice:
-    """Adds, lists and revokes tokens in the name of whoever the office acts for."""
+class TokenOperations:
+    """Who may use the API, and what for."""
 
-    def __init__(self, office: LocalOffice) -> None:
-        self._office, self._tokens = office, Tokens(office.parts.database, office.parts.clock)
+    @get("/whoami", role=None, tag=_TAG)
+    async def whoami(self) -> Visitor:
+        """Tell who asks.
 
-    async def page(self, *, after: str | None = None, limit: int = 100) -> list[TokenRow]:
-        """In order of name, revoked ones too. The next page is `after` the name of the last one."""
-        return await self._tokens.page(after, limit)
+        Under which name, and what that may do: to try out a token.
+        """
+        raise NotImplementedError
 
-    async def show(self, name: str) -> TokenRow:
-        """One of them."""
-        return await self._tokens.show(name)
+    @get("/tokens", role="admin", tag=_TAG, operation_id="list_tokens")
+    async def tokens(self, *, cursor: Cursor = None, limit: Limit = 50) -> Page[TokenRow]:
+        """List tokens.
 
-    async def add(self, name: str, role: Role, expires_in: timedelta | None = None) -> Minted:
-        """Make a token. Its text cannot be had again."""
-        async with self._office.changing():
-            minted = await self._tokens.add(name, role, expires_in)
-            await self._office.note("token.added", f"token:{name}", after=_told(minted.row))
-        return minted
+        In order of name, with those that are revoked or have expired.
+        """
+        raise NotImplementedError
 
-    async def revoke(self, name: str) -> TokenRow:
-        """Let nobody in with it any more; what it is now."""
-        async with self._office.changing():
-            before = await self._tokens.revoke(name)
-            after = await self._tokens.show(name)
-            was, now = {"state": before.state}, {"state": after.state}
-            await self._office.note("token.revoked", f"token:{name}", before=was, after=now)
-        return after
+    each_token = Each(tokens)
 
+    @post("/tokens", role="admin", tag=_TAG, status=201, body=("TokenIn", "A token to be made."))
+    async def add_token(
+        self,
+        name: Annotated[
+            str,
+            Body(
+                description="What the audit calls whoever uses it: letters, digits, and any of - _ .",
+                min_length=1,
+                max_length=64,
+                examples=["ci"],
+            ),
+        ],
+        role: Annotated[Role, Body(description="`read`, `operate` or `admin`; each may what those before it may.")],
+        expires_in: Annotated[
+            timedelta | None,
+            Body(
+                type=str | None,
+                send=_duration_text,
+                read=parse_every,
+                description="How long it is good for; for ever, if left out.",
+                max_length=40,
+                examples=["90d"],
+            ),
+        ] = None,
+    ) -> Minted:
+        """Make a token.
 
-class RemoteTokens:
-    """The same behind a server, which writes the audit."""
+        Make a token. Keep the answer: `token` is not shown again. From the first one on everybody needs one.
+        """
+        raise NotImplementedError
 
-    def __init__(self, client: "Client") -> None:
-        self._client = client
+    @get("/tokens/{name}", role="admin", tag=_TAG, operation_id="show_token")
+    async def token(self, name: TokenName) -> TokenRow:
+        """Show a token.
 
-    async def page(self, *, after: str | None = None, limit: int = 100) -> list[TokenRow]:
-        """In order of name, revoked ones too. The next page is `after` the name of the last one."""
-        found: list[TokenRow] = []
-        cursor: str | None = None
-        while True:
-            part = await self._client.tokens(cursor=cursor, limit=_AT_ONCE)
-            found += [row for row in part.items if after is None or row.name > after]
-            cursor = part.next
-            if cursor is None or len(found) >= limit:
-                return found[:limit]
+        What it may do, when it was last used, and until when it is good.
+        """
+        raise NotImplementedError
 
-    async def show(self, name: str) -> TokenRow:
-        """One of them."""
-        return await self._client.token(name)
+    @delete("/tokens/{name}", tag=_TAG)
+    async def revoke_token(self, name: TokenName) -> TokenRow:
+        """Revoke a token.
 
-    async def add(self, name: str, role: Role, expires_in: timedelta | None = None) -> Minted:
-        """Make a token. Its text cannot be had again."""
-        return await self._client.add_token(name, role, expires_in)
-
-    async def revoke(self, name: str) -> TokenRow:
-        """Let nobody in with it any more; what it is now."""
-        return await self._client.revoke_token(name)
-
-
-def _told(row: TokenRow) -> dict[str, Any]:
-    return {"token_id": row.token_id, "role": row.role, "expires_at": row.expires_at}
+        Let nobody in with it any more: at once here, within a second elsewhere. It stays in the list as revoked.
+        """
+        raise NotImplementedError

@@ -1,209 +1,249 @@
-"""The verbs for triggers from outside, with an audit of every change. Secrets are in none of it."""
+"""Triggers from outside: webhooks, and channels and streams of Redis that fire jobs."""
 
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Annotated, Any
 
-import msgspec
+from msgspec import Meta
 
-from floodmark.client import Client
-from floodmark.coordination.redis_errors import redis_errors
-from floodmark.coordination.signals.port import Topic
 from floodmark.errors import InvalidInput
-from floodmark.inbound.redis_listeners import CHANNELS, STREAMS, Hearing, group_of, heard, make_group, own_names
-from floodmark.inbound.triggers import (
-    UNMATCHED,
-    UNREADABLE,
+from floodmark.model.external_triggers import (
+    LONGEST_DEBOUNCE,
+    SHORTEST_SECRET,
     Kind,
     NewTrigger,
     OfJobs,
-    TriggerRow,
-    Triggers,
     TriggersStatus,
     TriggerStatus,
-    Unmatched,
-    the_only,
 )
-from floodmark.security.vault import Vault
-from floodmark.store.fleet import Fleet
+from floodmark.model.page import Page
 
-from .local import LocalOffice
-from .port import Office
-from .remote import RemoteOffice
+from .declaration import Body, Derived, Path, delete, get, post
+from .words import Cursor, Limit, Name, Text
 
-_FACTS = {"channel": CHANNELS, "stream": STREAMS}
+_TAG = "Triggers"
+_NO_PARAMS: Mapping[str, str] = {}
+_TRIGGER_IN = ("TriggerIn", "What fires jobs from outside.")
+_EXAMPLE = {
+    "pattern": "/sources/{source_id}/crawl",
+    "jobs": ["news"],
+    "params": {"title": "body.article.title"},
+    "signed": True,
+    "debounce_seconds": 10,
+}
 
-
-class TriggerVerbs(Protocol):
-    """What can be asked and told of triggers, here or of a server."""
-
-    async def status(self) -> TriggersStatus:
-        """How all of them fare; of more than 500 the first."""
-        ...
-
-    async def show(self, text: str, kind: Kind | None = None) -> TriggerStatus:
-        """One of them, by id or pattern."""
-        ...
-
-    async def add(self, new: NewTrigger, *, replace: bool = False) -> TriggerStatus:
-        """Make a trigger, or change the one of this pattern."""
-        ...
-
-    async def remove(self, text: str, kind: Kind | None = None) -> TriggerStatus:
-        """Forget a trigger; what it was."""
-        ...
-
-
-class TriggerOffice:
-    """Adds, lists and removes triggers in the name of whoever the office acts for."""
-
-    def __init__(self, office: LocalOffice) -> None:
-        parts = office.parts
-        self._office, self._parts = office, parts
-        self._triggers = Triggers(parts.database, parts.clock, Vault.of(parts.settings))
-        self._fleet = Fleet(parts.database, parts.clock)
-
-    async def page(
-        self, kind: Kind | None = None, *, after: str | None = None, limit: int = 100
-    ) -> list[TriggerStatus]:
-        """In the order they were made. The next page is `after` the id of the last one."""
-        return await self._statuses(await self._triggers.page(kind, after=after, limit=limit))
-
-    async def show(self, text: str, kind: Kind | None = None) -> TriggerStatus:
-        """One of them, by id or pattern."""
-        [status] = await self._statuses([await self._triggers.get(text, kind)])
-        return status
-
-    async def add(self, new: NewTrigger, *, replace: bool = False) -> TriggerStatus:
-        """Make a trigger, or change the one of this pattern. Every process heeds it within a second."""
-        if new.kind != "webhook" and new.pattern in own_names(self._parts.settings.scheduler_queue_prefix):
-            raise InvalidInput(
-                f"{new.pattern} is where Floodmark itself writes: its own runs would fire the trigger, without end",
-                hint="to run a job after another, use depends_on; or forward the events you want to another stream",
-            )
-        async with self._office.changing():
-            row = await self._triggers.add(new, replace=replace)
-            await self._office.note("trigger.added", _named(row), after=_told(row))
-        await self._begin(row)
-        await self._parts.signals.notify(Topic.JOBS)
-        [status] = await self._statuses([row])
-        return status
-
-    async def remove(self, text: str, kind: Kind | None = None) -> TriggerStatus:
-        """Forget a trigger; what it was."""
-        async with self._office.changing():
-            row = await self.show(text, kind)
-            await self._triggers.remove(row.trigger_id)
-            await self._office.note("trigger.removed", _named(row), before=_told(row))
-        await self._parts.signals.notify(Topic.JOBS)
-        return row
-
-    async def status(self) -> TriggersStatus:
-        """How all of them fare; of more than 500 the first."""
-        hearings = await self._hearings()
-        rows = await self._triggers.page(limit=500)
-        holders = [hearing.holder for hearing in hearings.values() if hearing is not None]
-        unmatched, unreadable = [await self._fleet.get_fact(name) or {"count": 0} for name in (UNMATCHED, UNREADABLE)]
-        return TriggersStatus(
-            listener=holders[0] if holders else None,
-            triggers=tuple(self._status(row, hearings) for row in rows),
-            of_jobs=tuple(await self._of_jobs(hearings)),
-            unmatched=msgspec.convert(unmatched, Unmatched),
-            unreadable=msgspec.convert(unreadable, Unmatched),
-        )
-
-    async def _statuses(self, rows: Sequence[TriggerRow]) -> list[TriggerStatus]:
-        hearings = await self._hearings()
-        return [self._status(row, hearings) for row in rows]
-
-    async def _begin(self, row: TriggerRow) -> None:
-        """A stream counts from this moment on, not from when the leader notices."""
-        if row.kind == "stream" and self._parts.redis is not None:
-            # The leader tries again, and tells what is wrong with it.
-            with suppress(*redis_errors()):
-                group = group_of(self._parts.settings.scheduler_queue_prefix)
-                await make_group(self._parts.redis, row.pattern, group)
-
-    async def _hearings(self) -> dict[str, Hearing | None]:
-        now, found = self._parts.clock.now(), {}
-        for kind, fact in _FACTS.items():
-            hearing = await heard(self._fleet, fact)
-            found[kind] = hearing if hearing is not None and hearing.is_recent(now) else None
-        return found
-
-    def _status(self, row: TriggerRow, hearings: dict[str, Hearing | None]) -> TriggerStatus:
-        why_not = self._why_not(row, hearings)
-        return TriggerStatus(**msgspec.structs.asdict(row), listening=why_not is None, why_not=why_not)
-
-    def _why_not(self, row: TriggerRow, hearings: dict[str, Hearing | None]) -> str | None:
-        if not row.enabled:
-            return "it is disabled"
-        if row.kind == "webhook":
-            return None
-        if self._parts.redis is None:
-            return "there is no Redis: set REDIS_URL"
-        hearing = hearings[row.kind]
-        if hearing is None:
-            return "no scheduler listens to Redis right now"
-        if row.pattern not in hearing.patterns:
-            return f"the scheduler does not hear this {row.kind} yet"
-        return None
-
-    async def of_jobs(self, kind: Kind) -> list[OfJobs]:
-        """The patterns of a kind that jobs carry themselves."""
-        return [found for found in await self._of_jobs(await self._hearings()) if found.kind == kind]
-
-    async def _of_jobs(self, hearings: dict[str, Hearing | None]) -> list[OfJobs]:
-        found: list[OfJobs] = []
-        kinds: tuple[Kind, ...] = ("webhook", "channel")
-        for kind in kinds:
-            hearing = hearings.get(kind)
-            heard_patterns = () if hearing is None else hearing.patterns
-            for pattern, count in (await self._triggers.count_jobs(kind)).items():
-                listening = kind == "webhook" or pattern in heard_patterns
-                found.append(OfJobs(kind=kind, pattern=pattern, jobs=count, listening=listening))
-        return found
+TriggerId = Annotated[
+    str,
+    Path(
+        description="Id of a trigger or the beginning of one, or its pattern with `/` written as `%2F`.",
+        min_length=1,
+        max_length=2000,
+    ),
+]
+Pattern = Annotated[Text, Body(description="What to listen to.", examples=["content:new"])]
+Jobs = Annotated[
+    Sequence[str],
+    Body(
+        type=list[Name],
+        send=list,
+        description="The jobs it fires, by name or id; besides those whose trigger_webhook or trigger_channel fits.",
+        max_length=1000,
+        examples=[["news"]],
+    ),
+]
+Params = Annotated[
+    Mapping[str, str],
+    Body(
+        type=dict[str, str],
+        send=dict,
+        description="Which params executions get from what arrives: `path.1`, `path.NAME`, `body.FIELD`, `channel`.",
+        examples=[{"title": "body.article.title"}],
+    ),
+]
+Debounce = Annotated[
+    timedelta,
+    Body(
+        "debounce_seconds",
+        ge=0,
+        le=LONGEST_DEBOUNCE.total_seconds(),
+        description="After it has fired, what comes within this time becomes one more execution at its end.",
+    ),
+]
+Enabled = Annotated[bool, Body(description="Off: nothing is fired by it.")]
+Replace = Annotated[bool, Body(description="Change the trigger of this pattern, if there is one.")]
 
 
-class RemoteTriggers:
-    """The same on a server. Who acts is who the token belongs to."""
+class AddedTrigger(TriggerStatus, frozen=True, kw_only=True):
+    """A trigger that was just made."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    async def status(self) -> TriggersStatus:
-        """How all of them fare; of more than 500 the first."""
-        return await self._client.triggers_status()
-
-    async def show(self, text: str, kind: Kind | None = None) -> TriggerStatus:
-        """One of them, by id or pattern."""
-        typed = text.strip()
-        rows = [row for row in (await self.status()).triggers if kind in (None, row.kind)]
-        found = [row for row in rows if row.pattern == typed or (len(typed) >= 8 and row.trigger_id.startswith(typed))]
-        return the_only(found, typed)
-
-    async def add(self, new: NewTrigger, *, replace: bool = False) -> TriggerStatus:
-        """Make a trigger, or change the one of this pattern."""
-        return await self._client.add_trigger(new, replace=replace)
-
-    async def remove(self, text: str, kind: Kind | None = None) -> TriggerStatus:
-        """Forget a trigger; what it was."""
-        row = await self.show(text, kind)
-        return await self._client.remove_trigger(row.kind, row.trigger_id)
+    secret: Annotated[str | None, Meta(description="The secret, if one was made. It is shown this once.")] = None
 
 
-def triggers_of(office: Office) -> TriggerVerbs:
-    """The verbs for triggers of an office, wherever it is."""
-    if isinstance(office, RemoteOffice):
-        return RemoteTriggers(office.client)
-    assert isinstance(office, LocalOffice)
-    return TriggerOffice(office)
+class TriggerPage(Page[TriggerStatus], frozen=True, kw_only=True):
+    """Part of the registered triggers, and all patterns that jobs carry."""
+
+    of_jobs: Annotated[list[OfJobs], Meta(description="The trigger_webhook or trigger_channel of jobs.")]
 
 
-def _named(row: TriggerRow) -> str:
-    return f"trigger:{row.kind}:{row.pattern}"
+class TriggerOperations:
+    """List, add and remove triggers."""
 
+    @get("/triggers/status", tag=_TAG)
+    async def triggers_status(self) -> TriggersStatus:
+        """Tell how triggers fare.
 
-def _told(row: TriggerRow) -> dict[str, Any]:
-    names = ("trigger_id", "jobs", "params", "signed", "debounce_seconds", "enabled")
-    return {name: getattr(row, name) for name in names}
+        What was fired and refused, and why; who listens to Redis; which patterns jobs name themselves.
+        """
+        raise NotImplementedError
+
+    @get("/triggers/webhooks", tag=_TAG, operation_id="list_webhooks")
+    async def webhooks(self, *, cursor: Cursor = None, limit: Limit = 50) -> TriggerPage:
+        """List webhooks.
+
+        Those that were registered, in the order they were made, and those that jobs carry. Secrets are not shown.
+        """
+        raise NotImplementedError
+
+    @post(
+        "/triggers/webhooks",
+        role="admin",
+        tag=_TAG,
+        status=201,
+        body=("WebhookIn", "A path that fires jobs.", {"examples": [_EXAMPLE]}),
+    )
+    async def add_webhook(
+        self,
+        pattern: Annotated[
+            Text,
+            Body(
+                description="`*` is one segment, `{name}` one that becomes a param, `**` the rest.",
+                examples=["/sources/{source_id}/crawl"],
+            ),
+        ],
+        *,
+        jobs: Jobs = (),
+        params: Params = _NO_PARAMS,
+        debounce: Debounce = timedelta(),
+        enabled: Enabled = True,
+        replace: Replace = False,
+        secret: Annotated[
+            str | None,
+            Body(
+                type=Annotated[str, Meta(min_length=SHORTEST_SECRET, max_length=200)] | None,
+                description="What webhooks have to be signed with. A trigger that is replaced keeps its own.",
+            ),
+        ] = None,
+        signed: Annotated[bool, Body(description="Make a secret; the answer shows it once.")] = False,
+    ) -> AddedTrigger:
+        """Register a webhook.
+
+        Let a path fire jobs. It counts at once, in every process.
+        """
+        raise NotImplementedError
+
+    @delete("/triggers/webhooks/{trigger}", tag=_TAG)
+    async def remove_webhook(self, trigger: TriggerId) -> TriggerStatus:
+        """Remove a webhook.
+
+        The answer is what it was. What it has fired stays.
+        """
+        raise NotImplementedError
+
+    @get("/triggers/channels", tag=_TAG, operation_id="list_channels")
+    async def channels(self, *, cursor: Cursor = None, limit: Limit = 50) -> TriggerPage:
+        """List channels.
+
+        Channels of Redis Pub/Sub, those that were registered and those that jobs carry.
+        """
+        raise NotImplementedError
+
+    @post("/triggers/channels", role="admin", tag=_TAG, status=201, body=_TRIGGER_IN)
+    async def add_channel(
+        self,
+        pattern: Pattern,
+        *,
+        jobs: Jobs = (),
+        params: Params = _NO_PARAMS,
+        debounce: Debounce = timedelta(),
+        enabled: Enabled = True,
+        replace: Replace = False,
+    ) -> AddedTrigger:
+        """Register a channel.
+
+        Let messages of a channel fire jobs; the scheduler hears it within a second. `content:*` is a pattern.
+        """
+        raise NotImplementedError
+
+    @delete("/triggers/channels/{trigger}", tag=_TAG)
+    async def remove_channel(self, trigger: TriggerId) -> TriggerStatus:
+        """Remove a channel.
+
+        The answer is what it was. What it has fired stays.
+        """
+        raise NotImplementedError
+
+    @get("/triggers/streams", tag=_TAG, operation_id="list_streams")
+    async def stream_triggers(self, *, cursor: Cursor = None, limit: Limit = 50) -> Page[TriggerStatus]:
+        """List streams.
+
+        Streams of Redis, in the order they were made.
+        """
+        raise NotImplementedError
+
+    @post("/triggers/streams", role="admin", tag=_TAG, status=201, body=_TRIGGER_IN, operation_id="add_stream")
+    async def add_stream_trigger(
+        self,
+        pattern: Pattern,
+        *,
+        jobs: Jobs = (),
+        params: Params = _NO_PARAMS,
+        debounce: Debounce = timedelta(),
+        enabled: Enabled = True,
+        replace: Replace = False,
+    ) -> AddedTrigger:
+        """Register a stream.
+
+        Let entries of a Redis stream fire jobs, from now on. None is lost while nobody listens.
+        """
+        raise NotImplementedError
+
+    @delete("/triggers/streams/{trigger}", tag=_TAG, operation_id="remove_stream")
+    async def remove_stream_trigger(self, trigger: TriggerId) -> TriggerStatus:
+        """Remove a stream.
+
+        The answer is what it was. What it has fired stays.
+        """
+        raise NotImplementedError
+
+    @Derived
+    async def triggers(self, kind: Kind, *, cursor: str | None = None, limit: int = 50) -> Page[TriggerStatus]:
+        """List the triggers of one kind, in the order they were made."""
+        if kind == "webhook":
+            return await self.webhooks(cursor=cursor, limit=limit)
+        if kind == "channel":
+            return await self.channels(cursor=cursor, limit=limit)
+        return await self.stream_triggers(cursor=cursor, limit=limit)
+
+    @Derived
+    async def add_trigger(self, new: NewTrigger, *, replace: bool = False) -> TriggerStatus:
+        """Add a trigger, or with `replace` change the one of this pattern."""
+        given: dict[str, Any] = {
+            "jobs": new.jobs,
+            "params": new.params,
+            "debounce": new.debounce,
+            "enabled": new.enabled,
+            "replace": replace,
+        }
+        if new.kind == "webhook":
+            return await self.add_webhook(new.pattern, secret=new.secret, **given)
+        if new.secret is not None:
+            raise InvalidInput(f"a {new.kind} has no secret", hint="guard your Redis with a password instead")
+        add = self.add_channel if new.kind == "channel" else self.add_stream_trigger
+        return await add(new.pattern, **given)
+
+    @Derived
+    async def remove_trigger(self, kind: Kind, trigger: str) -> TriggerStatus:
+        """Remove a trigger, by its id or pattern; return what it was."""
+        if kind == "webhook":
+            return await self.remove_webhook(trigger)
+        return await (self.remove_channel if kind == "channel" else self.remove_stream_trigger)(trigger)

@@ -5,12 +5,12 @@ that goes well through a closed one. The pruner forgets those that nothing has h
 from datetime import datetime
 from typing import Any
 
-from msgspec import Struct
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import NotFound
 from floodmark.model.clock import Clock
+from floodmark.model.limits import BreakerRow
 from floodmark.rules.breaker import Breaker, BreakerState, closed, refusal_of
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present, present_moment
@@ -23,20 +23,6 @@ from .port import Move, Moved
 from .tables import breakers
 
 MOST_SHOWN = 500
-
-
-class BreakerRow(Struct, frozen=True, kw_only=True):
-    """One breaker as it is shown. `failures` counts those since `window_began`; `trips` how often it has opened."""
-
-    key: str
-    state: str
-    failures: int
-    window_began: datetime | None
-    open_until: datetime | None
-    probe_until: datetime | None
-    trips: int
-    reason: str | None
-    updated_at: datetime
 
 
 class Breakers:

@@ -5,11 +5,11 @@ an execution that was told to wait is settled; forgotten a day after they are ov
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from msgspec import Struct
 from sqlalchemy import and_, delete, func, or_, select, update
 
 from floodmark.errors import NotFound
 from floodmark.model.clock import Clock
+from floodmark.model.limits import LimitRow
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present, present_moment
 from floodmark.store.item_rows import clean
@@ -31,20 +31,6 @@ _ALIKE = timedelta(seconds=5)
 def _paced_until(until: datetime, told_at: datetime) -> datetime:
     """Until when a limit slows calls down after it is over: the longer the wait was, the longer."""
     return until + min(max(_PACED_FOR * (until - told_at), _PACED_AT_LEAST), _PACED_AT_MOST)
-
-
-class LimitRow(Struct, frozen=True, kw_only=True):
-    """Everything under `key` waits until then; `hits` counts how often it was told to.
-
-    `rate`: calls a second that it is slowed down to afterwards, if any.
-    """
-
-    key: str
-    until: datetime
-    reason: str
-    hits: int
-    updated_at: datetime
-    rate: float | None = None
 
 
 class Limits:

@@ -22,21 +22,21 @@ from sqlalchemy.exc import DBAPIError
 from floodmark.coordination.service import Service, run_services
 from floodmark.coordination.signals.port import Bell
 from floodmark.errors import Conflict, NotFound, Unavailable
+from floodmark.model.audit import Actor
 from floodmark.model.execution import ACTIVE, ENDED, Execution, Lease, Queued, State
 from floodmark.model.job import Job, Priority, ScheduleType, When
 from floodmark.model.spec import JobSpec
+from floodmark.model.streams import StreamState
 from floodmark.observability.events import BatchKept, ExecutionSettled, SlotsChanged, StepFailed
 from floodmark.operations.local import LocalOffice
 from floodmark.operations.port import JobFilter, Office
-from floodmark.operations.posts import posts_of
+from floodmark.operations.posts import read_posts
 from floodmark.operations.remote import RemoteOffice
 from floodmark.sinks.files import Artifacts, path_of
 from floodmark.sources.port import Source
 from floodmark.sources.telegram.modes import mark_of
 from floodmark.sources.telegram.stored_posts import ChatDay, Posts
-from floodmark.store.audit import Actor
 from floodmark.store.port import Extended, Leasing, Settlement
-from floodmark.store.watermarks import StreamState
 from floodmark.wiring.resources import Resources
 from floodmark.wiring.write_check import WriteCheck, is_disk_full
 
@@ -260,7 +260,7 @@ class RemoteFetch:
 
     async def run(self, wanted: Wanted, watch: Watch) -> list[FetchedChat]:
         """Until everything is fetched or has failed. Stopped, the server goes on with the days that were begun."""
-        async with posts_of(self._office) as posts:
+        async with read_posts(self._office) as posts:
             task = _Task(
                 office=self._office,
                 add=lambda spec: self._office.add_job(spec, unsaid={"timeout_seconds", "retry_max"}),
@@ -399,7 +399,7 @@ class _Chat:
 
     async def _asked(self, job: Job) -> str:
         """The execution to wait for: one that was left unfinished goes on, else there is a new one."""
-        unfinished = await self._office.executions(job=job.job_id, states=ACTIVE)
+        unfinished = (await self._office.executions(job=job.job_id, states=ACTIVE)).items
         if unfinished:
             return unfinished[-1].execution_id
         return (await self._office.run_job(job.job_id)).execution_id

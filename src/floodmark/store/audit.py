@@ -4,13 +4,13 @@ An entry is written in the transaction of the change it tells of: there is neith
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from floodmark.model.audit import Actor, AuditRow
 from floodmark.model.clock import Clock
 from floodmark.process.failpoints import OFFICE_POINT, failpoint
 from floodmark.security.masking import mask_values
@@ -21,28 +21,6 @@ from .item_rows import clean
 from .tables import audit
 
 MOST_SHOWN = 500
-
-
-class Actor(Struct, frozen=True, kw_only=True):
-    """Who acts. `via` is the way they came: cli, api, sync."""
-
-    who: str
-    via: str = "cli"
-    request_id: str | None = None
-
-
-class AuditRow(Struct, frozen=True, kw_only=True):
-    """One change. `before` and `after` hold what was changed, None where there was or is nothing."""
-
-    seq: int
-    at: datetime
-    who: str
-    via: str
-    action: str
-    object: str
-    before: Any = None
-    after: Any = None
-    request_id: str | None = None
 
 
 class Entry(Struct, frozen=True, kw_only=True):

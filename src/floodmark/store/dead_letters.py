@@ -1,16 +1,15 @@
 """Executions that failed for good, until someone retries or drops them. They are rows of `executions`."""
 
-import re
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from msgspec import Struct
 from sqlalchemy import RowMapping, Select, bindparam, exists, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.model.clock import Clock
+from floodmark.model.dead_letters import DeadLetterGroup, fingerprint
 from floodmark.model.execution import Execution, Queued, State
 from floodmark.model.job import Priority
 from floodmark.rules.rank import rank_delay
@@ -26,27 +25,6 @@ MOST_SHOWN = 500
 _JOBS_NAMED = 10
 
 _e = job_executions.c
-# Quotes, ids and numbers differ from one failure to the next although the fault is the same.
-_VARIABLE = re.compile(
-    r"""(?P<quoted>"[^"]*"|(?<!\w)'[^']*'(?!\w)|`[^`]*`)|(?P<hex>\b0x[0-9a-f]+\b|\b(?=[0-9a-f-]*\d)[0-9a-f-]{8,}\b)|\d+""",
-    re.IGNORECASE,
-)
-
-
-class Group(Struct, frozen=True, kw_only=True):
-    """Letters that died of the same error. `jobs` names at most ten of the jobs concerned."""
-
-    fingerprint: str
-    count: int
-    example: str
-    newest: datetime
-    jobs: tuple[str, ...]
-
-
-def fingerprint(error: str | None) -> str:
-    """The first line of an error, without what differs each time: "user … not found after # s"."""
-    first = (error or "").strip().partition("\n")[0][:300]
-    return _VARIABLE.sub(lambda found: "…" if found["quoted"] else "#", first).strip() or "no error message"
 
 
 class DeadLetters:
@@ -55,15 +33,16 @@ class DeadLetters:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database, self._clock = database, clock
 
-    async def page(self, job: str | None = None, before: Execution | None = None, limit: int = 50) -> list[Execution]:
-        """Newest death first. The next page is `before` the last one."""
+    async def page(
+        self, job: str | None = None, before: Sequence[Any] | None = None, limit: int = 50
+    ) -> list[Execution]:
+        """Newest death first. The next page is `before` the time of death and the id of the last one."""
         query = _dead(job)
         if before is not None:
-            last = tuple_(before.completed_at, before.execution_id)
-            query = query.where(tuple_(_e.completed_at, _e.execution_id) < last)
+            query = query.where(tuple_(_e.completed_at, _e.execution_id) < tuple_(*before))
         return await self._read(query.limit(max(1, min(limit, MOST_SHOWN))))
 
-    async def groups(self, job: str | None = None) -> list[Group]:
+    async def groups(self, job: str | None = None) -> list[DeadLetterGroup]:
         """The newest letters by error, most frequent first."""
         by_error: dict[str, list[Execution]] = {}
         for letter in await self._read(_dead(job).limit(MOST_AT_ONCE)):
@@ -175,10 +154,10 @@ def _details(letter: RowMapping) -> list[Any]:
     return [*before, {**entry, "details": None}]
 
 
-def _group(error: str, letters: Sequence[Execution]) -> Group:
+def _group(error: str, letters: Sequence[Execution]) -> DeadLetterGroup:
     newest = letters[0]
     assert newest.completed_at is not None
-    return Group(
+    return DeadLetterGroup(
         fingerprint=error,
         count=len(letters),
         example=newest.error_message or "",

@@ -7,12 +7,12 @@ in commit order, so none is ever passed over; events are pruned after a while, i
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from msgspec import Struct
 from sqlalchemy import Select, Table, and_, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import NotFound
 from floodmark.model.clock import Clock
+from floodmark.model.streams import ItemHistory, StoredItem
 
 from .database import Database
 from .dialects import raw
@@ -21,27 +21,6 @@ from .port import Event
 from .tables import item_revisions, items, outbox
 
 MOST_SHOWN = 1000
-
-
-class StoredItem(Struct, frozen=True, kw_only=True):
-    """One revision of an item as it is kept."""
-
-    stream: str
-    key: str
-    revision: int
-    occurred_at: datetime | None
-    collected_at: datetime
-    data: Any
-    content_hash: str
-    deleted: bool
-    execution_id: str | None
-
-
-class ItemHistory(Struct, frozen=True, kw_only=True):
-    """An item as it is now, and as it was before, newest first."""
-
-    newest: StoredItem
-    earlier: tuple[StoredItem, ...] = ()
 
 
 def _events() -> Select[Any]:

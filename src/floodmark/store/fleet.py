@@ -7,6 +7,7 @@ from msgspec import Struct
 from sqlalchemy import case, delete, select
 
 from floodmark.model.clock import Clock
+from floodmark.model.fleet import WorkerInfo
 
 from .database import Database
 from .dialects import insert_into, present, present_moment
@@ -14,21 +15,6 @@ from .job_checks import check_json
 from .tables import facts, workers
 
 _DRAIN, _TICK, _INSTALLATION = "drain", "scheduler_tick", "installation"
-
-
-class WorkerInfo(Struct, frozen=True, kw_only=True):
-    """A process of the fleet as it last described itself."""
-
-    worker: str
-    role: str
-    hostname: str
-    pid: int
-    slots: int
-    busy: int
-    draining: bool
-    started_at: datetime
-    seen_until: datetime
-    alive: bool
 
 
 class Tick(Struct, frozen=True, kw_only=True):

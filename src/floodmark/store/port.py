@@ -146,7 +146,7 @@ class Upkeep(Protocol):
 
 
 class Event(Struct, frozen=True, kw_only=True, gc=False):
-    """Something new or changed in a stream, as readers get it. `event_id` is stable: deduplicate by it.
+    """Something new or changed in a stream. `event_id` is stable: deduplicate by it.
 
     `type` says what `data` is, as JSON. It is the `kind`, and `data` the item; but for a post of a channel it is a
     `PostParsedEventV1` or one of its siblings, and `data` is the payload that the schema of that name describes.

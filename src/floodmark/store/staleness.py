@@ -7,6 +7,7 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, FromClause, Select, and_, case, func, select
 
 from floodmark.model.clock import Clock
+from floodmark.model.fleet import SourceFreshness
 from floodmark.model.job import SCHEDULER_VERSION, ScheduleType
 from floodmark.rules import staleness as rule
 
@@ -23,21 +24,6 @@ class StaleJob(Struct, frozen=True, kw_only=True):
     name: str
     source: str
     checked_at: datetime | None
-
-
-class SourceFreshness(Struct, frozen=True, kw_only=True):
-    """How fresh the jobs of one source are: how many are due by themselves, and how many of them are stale.
-
-    `checked_at` is when one of them was last read to its end, `longest_at` the same of the one that was not for
-    longest; `parsed_at` when something new was last found.
-    """
-
-    source: str
-    jobs: int
-    stale: int
-    checked_at: datetime | None
-    longest_at: datetime | None
-    parsed_at: datetime | None
 
 
 class Staleness:

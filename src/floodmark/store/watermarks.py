@@ -1,16 +1,14 @@
 """How far each stream is collected, and how a person moves that. Table: `watermarks`."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
-from msgspec import Struct
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import InvalidInput
-from floodmark.model.batch import Watermark
 from floodmark.model.clock import Clock
+from floodmark.model.streams import StreamState
 
 from .database import Database
 from .dialects import insert_into, present
@@ -22,22 +20,6 @@ from .tables import jobs, watermarks
 MOST_SHOWN = 1000
 
 _EXAMPLE = 'for example {"id": 4812}'
-
-
-class StreamState(Struct, frozen=True, kw_only=True):
-    """One row of `watermarks`. `lease_until` in the future: it is being collected by execution `holder`."""
-
-    stream: str
-    value: Watermark | None
-    fence: int
-    holder: str | None = None
-    lease_until: datetime | None = None
-    high_water: Any = None
-    moved_at: datetime | None = None
-    last_parsed_at: datetime | None = None
-    last_checked_at: datetime | None = None
-    items_stream: str | None = None
-    """Where its items are, when that is not the stream itself."""
 
 
 _SELECT = select(*(watermarks.c[name] for name in StreamState.__struct_fields__))

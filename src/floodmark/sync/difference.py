@@ -6,10 +6,10 @@ A job remembers in `declared` which schedule it was made from and what the API l
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from floodmark.errors import InvalidInput
 from floodmark.model.job import Frequency, ScheduleType, When
@@ -65,13 +65,15 @@ class Known(Struct, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """One job to be made or changed: the columns that would be others, with what they were."""
+    """A job that was made or changed, or would be."""
 
     action: Action
-    name: str
+    name: Annotated[str, Meta(description="The job.")]
     domain_config_id: str
-    before: Mapping[str, Any] | None
-    after: Mapping[str, Any]
+    before: Annotated[
+        Mapping[str, Any] | None, Meta(description="The columns that differ, as they were; null for a new job.")
+    ]
+    after: Annotated[Mapping[str, Any], Meta(description="The same columns as they are now.")]
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -87,8 +89,8 @@ class RowError(Struct, frozen=True, kw_only=True):
 
     domain_config_id: str
     domain: str
-    error: str
-    hint: str = ""
+    error: Annotated[str, Meta(description="What is wrong with it.")]
+    hint: Annotated[str, Meta(description="What to do about it.")] = ""
 
 
 class Difference(Struct, frozen=True, kw_only=True):

@@ -1,52 +1,52 @@
 """What a sync tells about itself."""
 
 from datetime import datetime
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from .difference import Change, RowError
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What a sync has done, or would do. Rows with errors are in `errors` alone, and change nothing.
-
-    `refused`: why a person would have to confirm it, when it is only tried.
-    """
+    """What a sync has done, or would do."""
 
     created: int
     updated: int
-    skipped: int
-    disabled: int
+    skipped: Annotated[int, Meta(description="Schedules that say the same as at the last sync.")]
+    disabled: Annotated[int, Meta(description="Jobs whose schedules are gone, with SYNC_DISABLE_MISSING.")]
     errors: tuple[RowError, ...]
     changes: tuple[Change, ...]
     dry_run: bool = False
-    not_modified: bool = False
-    refused: str | None = None
+    not_modified: Annotated[bool, Meta(description="The API said that its last answer still holds.")] = False
+    refused: Annotated[
+        str | None, Meta(description="Only when it is tried: why it would be refused unless forced.")
+    ] = None
 
 
 class LastSync(Struct, frozen=True, kw_only=True):
-    """How the last sync went. `last_good_at` is when one last went well."""
+    """How the last sync went."""
 
     at: datetime
     ok: bool
     who: str
-    last_good_at: datetime | None = None
-    schedules: int | None = None
-    error: str | None = None
+    last_good_at: Annotated[datetime | None, Meta(description="When one last went well.")] = None
+    schedules: Annotated[int | None, Meta(description="How many the last good answer held.")] = None
+    error: Annotated[str | None, Meta(description="Why nothing was changed.")] = None
     hint: str | None = None
     created: int = 0
     updated: int = 0
     skipped: int = 0
     disabled: int = 0
     error_count: int = 0
-    errors: tuple[RowError, ...] = ()
+    errors: Annotated[tuple[RowError, ...], Meta(description="The first twenty.")] = ()
 
 
 class SyncStatus(Struct, frozen=True, kw_only=True):
-    """From where schedules are read, how often, and how that went. `jobs`: how many were made so."""
+    """From where schedules are read, how often, and how that went."""
 
-    url: str | None
+    url: Annotated[str | None, Meta(description="API_URL without its secrets; null if there is none.")]
     interval_seconds: float
     disable_missing: bool
-    jobs: int
+    jobs: Annotated[int, Meta(description="Jobs that a sync has made.")]
     last: LastSync | None

@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from floodmark.coordination.signals.port import Signals, Topic
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput
+from floodmark.model.audit import Actor
 from floodmark.model.clock import Clock
 from floodmark.model.job import ScheduleType, When
 from floodmark.model.job_fields import columns_of
@@ -25,7 +26,6 @@ from floodmark.outbound.client import Http
 from floodmark.security.masking import mask_text
 from floodmark.settings import Settings
 from floodmark.sources.validation import Validation
-from floodmark.store.audit import Actor
 from floodmark.store.job_checks import check_columns
 from floodmark.wiring.resources import Resources
 

@@ -13,9 +13,10 @@ from typing import Any
 from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from floodmark.model.audit import Actor
 from floodmark.model.clock import Clock
 from floodmark.model.ids import new_id
-from floodmark.store.audit import Actor, AuditLog, Entry
+from floodmark.store.audit import AuditLog, Entry
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present, present_moment
 from floodmark.store.tables import WHEN_COLUMNS, facts, jobs

@@ -13,14 +13,16 @@ from floodmark.api.deps import parts_of
 from floodmark.api.health import HOW_TO_SERVE, LIVE, PUSHED, SERVING, reported
 from floodmark.api.problems import Problem
 from floodmark.api.routing import answer, router
+from floodmark.api.schemas import struct_model
 from floodmark.errors import NotFound
+from floodmark.model.audit import Actor
+from floodmark.model.fleet import Health, SchedulerHealth
 from floodmark.observability.metrics import render
 from floodmark.operations.health import health_details, health_of, readiness_of
 from floodmark.outbound.push import is_scraped
-from floodmark.store.audit import Actor
 
-from .scheduler import HealthOut, SchedulerOut
-
+HealthOut: Any = struct_model(Health)
+SchedulerOut: Any = struct_model(SchedulerHealth)
 health = router(tag="Health")
 
 # This machine may always look, also when there are tokens: a probe has none.

@@ -53,7 +53,7 @@ def add_job(
         if complete is not None:
             wanted, advice = await complete(office, application.settings, spec)
         job = await _added(office, wanted, options, wanted.when if wanted.when == spec.when else None)
-        return job, await office.leader() is not None, advice
+        return job, (await office.fleet()).leader is not None, advice
 
     job, is_scheduled, advice = desk.work(work)
     if options.as_json:

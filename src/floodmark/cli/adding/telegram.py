@@ -49,7 +49,7 @@ async def _channel(office: "Office", settings: "Settings", spec: JobSpec) -> tup
     from floodmark.operations.port import JobFilter  # noqa: PLC0415
     from floodmark.sources.telegram.targets import completed  # noqa: PLC0415
 
-    rows = {row.name: row for row in await office.accounts(limit=500)}
+    rows = {row.name: row async for row in office.each_account()}
     named = rows.get(spec.account or "")
     if named is not None and spec.tenant_id is None:
         spec = replace(spec, tenant_id=named.tenant_id)

@@ -1,9 +1,9 @@
 """Two scans of one domain compared: what is new, what is gone, and what is not as it was."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 _PHASES = {"before": "before consent", "accept": "after accepting", "reject": "after rejecting"}
 _ATTRIBUTES = ("http_only", "secure", "same_site", "party", "purpose", "set_by")
@@ -19,34 +19,44 @@ class Changed(Struct, frozen=True, kw_only=True):
 
     name: str
     domain: str
-    fields: dict[str, tuple[Any, Any]]
-    """What it was, and what it is."""
+    fields: Annotated[dict[str, tuple[Any, Any]], Meta(description="What each attribute was, and what it is.")]
+
+
+class CookieSummary(Struct, frozen=True, kw_only=True):
+    """A cookie, in short."""
+
+    name: str
+    domain: str
+    path: str
+    party: Annotated[str, Meta(description="`first` or `third`.")]
+    purpose: Annotated[str, Meta(description="`unknown` if it is not a cookie that is well known.")]
+    vendor: str | None
+    lifetime_seconds: Annotated[int | None, Meta(description="Null: until the browser is closed.")]
 
 
 class PhaseDifference(Struct, frozen=True, kw_only=True):
-    """What differs in one phase. Cookies are told by name and domain, keys by origin and key."""
+    """What differs in one phase."""
 
-    phase: str
-    results: tuple[str, str] | None = None
-    """How the phase went before and now, if that is not the same."""
+    phase: Annotated[str, Meta(description="`before` consent, after `accept` or after `reject`.")]
+    results: Annotated[
+        tuple[str, str] | None, Meta(description="How the phase went before and now, if that is not the same.")
+    ] = None
     new_cookies: tuple[dict[str, Any], ...] = ()
     gone_cookies: tuple[dict[str, Any], ...] = ()
     changed_cookies: tuple[Changed, ...] = ()
-    new_hosts: tuple[str, ...] = ()
+    new_hosts: Annotated[tuple[str, ...], Meta(description="Hosts of third parties.")] = ()
     gone_hosts: tuple[str, ...] = ()
-    new_keys: tuple[str, ...] = ()
+    new_keys: Annotated[tuple[str, ...], Meta(description="In local or session storage: origin, area, key.")] = ()
     gone_keys: tuple[str, ...] = ()
-    """In storage: origin, area and key."""
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """What differs between an earlier scan and a later one."""
+    """What differs between two scans of a domain."""
 
     domain: str
-    earlier: str
-    later: str
-    summary: tuple[str, ...]
-    """In sentences; empty if nothing differs."""
+    earlier: Annotated[str, Meta(description="When the earlier scan was made.")]
+    later: Annotated[str, Meta(description="When the later scan was made.")]
+    summary: Annotated[tuple[str, ...], Meta(description="In sentences; empty if nothing differs.")]
     phases: tuple[PhaseDifference, ...]
 
 

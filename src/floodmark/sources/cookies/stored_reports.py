@@ -1,6 +1,5 @@
 """Cookie scans as they were kept. Tables: `items` of streams `cookies:...`, `blobs`; nothing is written."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -18,21 +17,6 @@ class KeptScan(Struct, frozen=True, kw_only=True):
     stream: str
     scanned_at: datetime
     report: dict[str, Any]
-
-
-class CookieReport(Struct, frozen=True, kw_only=True):
-    """The report of one scan, and which scan there was before it."""
-
-    scan: str
-    stream: str
-    earlier: str | None
-    report: dict[str, Any]
-
-    @property
-    def files(self) -> Mapping[str, Mapping[str, Any]]:
-        """The files of the report by name, each with its SHA-256, media type and size."""
-        found: Mapping[str, Mapping[str, Any]] = self.report["manifest"]
-        return found
 
 
 class Scans(Struct, frozen=True):

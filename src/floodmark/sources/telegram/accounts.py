@@ -10,15 +10,15 @@ import binascii
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
-from typing import Any, Literal
+from datetime import timedelta
+from typing import Any
 
 import msgspec
-from msgspec import Struct
 from sqlalchemy import ColumnElement, case, delete, func, literal, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput, NotFound
+from floodmark.model.accounts import AccountRow, Added
 from floodmark.model.clock import Clock
 from floodmark.observability.events import AccountParked, Events
 from floodmark.security.vault import Vault
@@ -48,26 +48,6 @@ class Secrets:
         return "***"
 
 
-class AccountRow(Struct, frozen=True, kw_only=True):
-    """An account as anyone may see it. `holder` is the process that has its session open right now."""
-
-    name: str
-    kind: str
-    api_id: int
-    phone: str | None
-    """As much of the number as may be shown."""
-    tenant_id: str | None
-    user_id: str | None
-    state: Literal["active", "parked"]
-    reason: str | None
-    """Why it is parked."""
-    holder: str | None
-    lease_until: datetime | None
-    last_used_at: datetime | None
-    created_at: datetime
-    updated_at: datetime
-
-
 class Account(AccountRow, frozen=True, kw_only=True):
     """An account with what is needed to use it."""
 
@@ -82,22 +62,6 @@ class Account(AccountRow, frozen=True, kw_only=True):
     def api_hash(self) -> str:
         """The hash that belongs to `api_id`."""
         return self.secrets.api_hash
-
-
-class Person(Struct, frozen=True, kw_only=True):
-    """Who an account is at Telegram."""
-
-    id: int
-    name: str
-    username: str | None
-
-
-class Added(Struct, frozen=True, kw_only=True):
-    """An account that was stored or activated, and the names of the jobs that go on because of it."""
-
-    account: AccountRow
-    replaced: bool
-    resumed: tuple[str, ...]
 
 
 class Accounts:

@@ -5,7 +5,8 @@ from datetime import timedelta
 
 from msgspec import Struct, field
 
-from .accounts import AccountRow
+from floodmark.model.accounts import AccountRow
+
 from .channels import Acquaintance
 
 # Between a moment and half a minute: the first is what a short run takes, the last what a person will wait.

@@ -21,8 +21,8 @@ from telethon.sessions import StringSession
 from telethon.tl import functions, types
 
 from floodmark.errors import AccountLost, FloodmarkError, InvalidInput, Permanent, SlowDown, Transient, Unavailable
+from floodmark.model.accounts import Person
 
-from .accounts import Person
 from .faults import translate
 
 REGISTER = "https://my.telegram.org"

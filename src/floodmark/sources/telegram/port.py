@@ -8,13 +8,14 @@ from msgspec import Struct
 
 from floodmark.errors import SlowDown
 from floodmark.extensions.services import Services
+from floodmark.model.accounts import AccountRow
 from floodmark.model.clock import Clock
 from floodmark.observability.events import Events
 from floodmark.outbound.caller import CallKey
 from floodmark.security.vault import Vault
 from floodmark.sources.recall import Held, Recall
 
-from .accounts import Account, AccountRow, Accounts
+from .accounts import Account, Accounts
 from .channels import Acquaintance, Channel, Channels
 
 T = TypeVar("T")

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from floodmark.errors import AccountLost, InvalidInput, NotFound, Permanent, SlowDown
 from floodmark.extensions.services import Services
+from floodmark.model.accounts import AccountRow
 from floodmark.model.batch import Batch, Watermark
 from floodmark.model.spec import JobSpec
 from floodmark.observability.events import BreakersInUse, ModeChosen, RunEnded
@@ -19,7 +20,7 @@ from floodmark.rules.starting import FORCED
 from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
 
-from .accounts import NO_ACCOUNT, AccountRow
+from .accounts import NO_ACCOUNT
 from .choosing import choose
 from .modes import Mark, Mode, Plan, Rules, is_revisit_due, mark_of, plan
 from .port import Ports

@@ -14,6 +14,7 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, and_, select
 
 from floodmark.model.posts import Chat, chat_of, message_id_of, post_key, stream_of
+from floodmark.model.streams import ChatShown, StreamShown
 from floodmark.store.database import Database
 from floodmark.store.dialects import raw
 from floodmark.store.tables import items
@@ -43,22 +44,6 @@ class ChatNames(Struct, frozen=True):
 
     username: str | None = None
     title: str | None = None
-
-
-class ChatShown(Struct, frozen=True, kw_only=True):
-    """A chat, and what it is called, as far as that is known."""
-
-    id: int
-    tenant_id: str | None
-    username: str | None
-    title: str | None
-
-
-class StreamShown(Struct, frozen=True, kw_only=True):
-    """A stream that holds items; `chat`: if these are the posts of one."""
-
-    stream: str
-    chat: ChatShown | None
 
 
 class StoredPost(Struct, frozen=True):

@@ -1,0 +1,165 @@
+"""The routes that follow from the declarations of operations."""
+
+import inspect
+from collections.abc import Mapping
+from datetime import timedelta
+from hashlib import sha256
+from mimetypes import guess_type
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request
+from msgspec import UNSET
+from msgspec.structs import asdict
+from pydantic import BaseModel
+from starlette.responses import JSONResponse, Response
+
+from floodmark.errors import InvalidInput
+from floodmark.model.audit import Actor
+from floodmark.model.fleet import FleetInfo, Overview
+from floodmark.model.job import Job
+from floodmark.model.page import Page
+from floodmark.model.shapes import event_shape, job_shape
+from floodmark.model.tokens import Minted
+from floodmark.operations import declaration
+from floodmark.operations.declaration import Envelope, Operation, Param, operations_of
+from floodmark.operations.health import worker_shape
+from floodmark.operations.local import LocalOffice
+from floodmark.store.port import Event
+
+from .access import access_of, is_private, require
+from .deps import parts_of
+from .routing import answer, router
+from .schemas import answer_model, body_model, model_for
+
+_FASTAPI: dict[type[declaration.Place], Any] = {
+    declaration.Path: Path,
+    declaration.Query: Query,
+    declaration.Header: Header,
+}
+# Less than a request may take, so that it ends with what the other server said.
+_DEADLINE = timedelta(seconds=20)
+_REFUSED = 400
+# What was found on pages of others is shown, never run, even on our own address.
+_FILE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; img-src data:; style-src 'unsafe-inline'; sandbox",
+    "X-Content-Type-Options": "nosniff",
+}
+# What changes who may ask: this process is to know at once.
+_CHANGES_ACCESS = ("add_token", "revoke_token")
+
+
+def routes_of(declarations: type, *, tag: str) -> APIRouter:
+    """Return the routes of the operations that a class declares."""
+    found = router(tag=tag)
+    for operation in operations_of(declarations):
+        _add(found, operation)
+    return found
+
+
+def _add(found: APIRouter, operation: Operation[Any, Any]) -> None:
+    responses: dict[int | str, dict[str, Any]] = {
+        status: {"description": text, **({"model": answer_model(operation)} if status < _REFUSED else {})}
+        for status, text in operation.answers.items()
+    }
+    if operation.media:
+        schema = {"schema": {"type": "string", "format": "binary"}}
+        responses[200] = {"content": dict.fromkeys(operation.media, schema), "description": "The file."}
+    found.add_api_route(
+        operation.path,
+        _endpoint(operation),
+        methods=[operation.method],
+        status_code=operation.status,
+        response_model=None if operation.media else answer_model(operation),
+        response_class=Response if operation.media else JSONResponse,
+        responses=responses,
+        name=operation.operation_id,
+        summary=operation.summary,
+        description=operation.description,
+    )
+
+
+def _endpoint(operation: Operation[Any, Any]) -> Any:
+    async def endpoint(request: Request, actor: Actor, body: Any = None, **received: Any) -> Response:
+        if operation.is_private and not is_private(request):
+            raise InvalidInput(
+                "a session is not accepted over plain http: others could read it on the way",
+                hint="use https (the proxy in front of the server has to send X-Forwarded-Proto), "
+                "or add it on the server",
+            )
+        if isinstance(body, BaseModel):
+            received |= body.model_dump(exclude_unset=True)
+        role = request.scope["floodmark.role"]
+        local = LocalOffice(parts_of(request), actor, role=role, deadline=_DEADLINE)
+        result = await getattr(local, operation.name)(**operation.arguments(received))
+        if operation.name in _CHANGES_ACCESS:
+            access_of(request.app).forget()
+        if operation.media:
+            return _file(operation, result, received)
+        return _answered(operation, result)
+
+    parameters = [_parameter("request", Request), _parameter("actor", Annotated[Actor, Depends(_who(operation))])]
+    parameters += [_query(param) for param in operation.params if type(param.place) in _FASTAPI]
+    fields = list(operation.within(declaration.Body))
+    if fields:
+        parameters.append(_body(operation, fields))
+    endpoint.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # what FastAPI reads
+    return endpoint
+
+
+def _who(operation: Operation[Any, Any]) -> Any:
+    return require(operation.role)
+
+
+def _parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+
+
+def _query(param: Param) -> inspect.Parameter:
+    made = _FASTAPI[type(param.place)](**param.place.said)
+    kind = Annotated.__class_getitem__((model_for(param.type), made))  # type: ignore[attr-defined]
+    return _parameter(param.name, kind, inspect.Parameter.empty if param.default is UNSET else param.default)
+
+
+def _body(operation: Operation[Any, Any], fields: list[Param]) -> inspect.Parameter:
+    model = body_model(operation, fields)
+    is_required = operation.is_body_required
+    if is_required is None:
+        is_required = any(param.default is UNSET for param in fields)
+    return _parameter("body", model) if is_required else _parameter("body", Annotated[model | None, Body()], None)
+
+
+def _answered(operation: Operation[Any, Any], result: Any) -> Response:
+    status = operation.status if operation.status_of is None else operation.status_of(result)
+    headers = None if operation.headers is None else operation.headers(result)
+    value = shape(result) if operation.envelope is None else _enveloped(operation.envelope, result)
+    return answer(value, status, headers, is_content=operation.is_content)
+
+
+def _file(operation: Operation[Any, Any], content: bytes, received: Mapping[str, Any]) -> Response:
+    """A file; of which kind it is, its name says if there is a choice."""
+    kind = guess_type(received.get("file", ""))[0]
+    tag = f'"{sha256(content).hexdigest()}"'
+    media_type = kind if kind in operation.media else operation.media[0]
+    return Response(content, media_type=media_type, headers={**_FILE_HEADERS, "ETag": tag})
+
+
+def _enveloped(envelope: Envelope, result: Any) -> dict[str, Any]:
+    beside = {name: follows(result) for name, (_, follows, _) in envelope.beside.items()}
+    if envelope.name == "Page":
+        beside = {"next": None}
+    return {envelope.field: result, **beside}
+
+
+def shape(value: Any) -> Any:
+    """Return a result as it is written as JSON."""
+    if isinstance(value, Page):
+        return {**asdict(value), "items": [shape(row) for row in value.items]}
+    if isinstance(value, FleetInfo | Overview):
+        return {**asdict(value), "workers": [worker_shape(info, value.leader) for info in value.workers]}
+    if isinstance(value, Job):
+        return job_shape(value)
+    if isinstance(value, Event):
+        return event_shape(value)
+    if isinstance(value, Minted):
+        return {**asdict(value.row), "token": value.text}
+    return value

@@ -1,0 +1,237 @@
+"""Webhooks as they arrive. They are not operations: a signature can stand for a token."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import FastAPI, Header, Request
+from fastapi import Path as InPath
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from floodmark.api.access import access_of
+from floodmark.api.deps import parts_of
+from floodmark.api.problems import HttpError
+from floodmark.api.routing import answer, router
+from floodmark.coordination.service import Service, run_services
+from floodmark.inbound.deliveries import Taken
+from floodmark.inbound.intake import build_intake
+from floodmark.inbound.refusals import FLUSH_EVERY
+from floodmark.inbound.webhooks import Refused, Webhook, Webhooks, path_in, path_of, read_body
+
+webhooks = router("/triggers", tag="Triggers")
+
+Timestamp = Annotated[
+    str | None,
+    Header(alias="X-Floodmark-Timestamp", description="When it was signed: seconds since 1970.", max_length=40),
+]
+Signature = Annotated[
+    str | None,
+    Header(
+        alias="X-Floodmark-Signature",
+        description="`sha256=HEX`: the HMAC-SHA256 of timestamp, full stop and body, under the secret of the trigger.",
+        max_length=1000,
+    ),
+]
+Delivery = Annotated[
+    str | None,
+    Header(
+        alias="X-Floodmark-Delivery",
+        description="An id of this delivery: the same again fires nothing.",
+        max_length=200,
+    ),
+]
+
+
+class FiredOut(BaseModel):
+    """An execution that a delivery was turned into."""
+
+    execution_id: str
+    job_id: str
+    job_name: str
+    trigger: str = Field(examples=["webhook:/sources/*/crawl"])
+    state: Literal["queued", "waiting"]
+    scheduled_for: datetime
+    reason: str | None = Field(description="Why it waits, if it does.")
+    folded: bool = Field(description="It was already waiting, and stands for this delivery too.")
+
+
+class SkippedOut(BaseModel):
+    """A job that was not fired."""
+
+    job: str
+    reason: str = Field(examples=["it is paused"])
+
+
+class TakenOut(BaseModel):
+    """What became of a webhook."""
+
+    delivery_id: str
+    matched: int = Field(description="How many jobs it concerns; 0 if there is nothing at this path.")
+    executions: list[FiredOut]
+    skipped: list[SkippedOut]
+    duplicate: bool = Field(
+        description="This delivery was taken before; nothing was fired, the answer is that of then."
+    )
+    debounced_until: datetime | None = Field(description="When its executions start, if the trigger is resting.")
+
+
+# What a webhook lacks that was refused for lacking it.
+_NEEDED = {"no token": "A token is needed", "unsigned": "A signature is needed"}
+_ANY_BODY: dict[str, Any] = {
+    "requestBody": {
+        "description": "Whatever the sender has to say. Fields of JSON can become params.",
+        "content": {
+            "application/json": {"schema": {}, "examples": {"article": {"value": {"article": {"title": "Tides"}}}}},
+            "text/plain": {"schema": {"type": "string"}},
+        },
+    }
+}
+_NAMING_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "anyOf": [{"required": ["path"]}, {"required": ["source_id"]}, {"required": ["source"]}],
+                    "properties": {
+                        "path": {
+                            "type": "string",
+                            "pattern": "^/[A-Za-z0-9._~-]",
+                            "maxLength": 2000,
+                            "description": "The path, as it could stand in the address.",
+                        },
+                        "source_id": {
+                            "type": ["string", "integer"],
+                            "minLength": 1,
+                            "description": "42 is short for the path /sources/42/crawl.",
+                        },
+                        "source": {"type": ["string", "integer"], "minLength": 1, "description": "The same."},
+                    },
+                },
+                "examples": {
+                    "path": {"value": {"path": "/sources/42/crawl", "article": {"title": "Tides"}}},
+                    "source": {"value": {"source_id": "42"}},
+                },
+            }
+        },
+    }
+}
+
+
+# What arrives
+
+
+@webhooks.post(
+    "/webhook",
+    status_code=202,
+    response_model=TakenOut,
+    summary="Deliver a webhook that names its path",
+    openapi_extra=_NAMING_BODY,
+)
+async def deliver(
+    request: Request, timestamp: Timestamp = None, signature: Signature = None, delivery: Delivery = None
+) -> Response:
+    """Fire the jobs at the `path` that the body names. Signed if the trigger has a secret, else with a token."""
+    is_trusted, body = await _is_trusted(request), await request.body()
+    said = read_body(Webhook(path=(), body=body, headers={"content-type": "application/json"}))
+    return await _taken(request, path_in(said), is_trusted)
+
+
+@webhooks.post(
+    "/webhook/{path:path}",
+    status_code=202,
+    response_model=TakenOut,
+    summary="Deliver a webhook",
+    openapi_extra=_ANY_BODY,
+)
+async def deliver_to(
+    request: Request,
+    path: Annotated[str, InPath(description="The path that patterns are held against.", max_length=2000)],
+    timestamp: Timestamp = None,
+    signature: Signature = None,
+    delivery: Delivery = None,
+) -> Response:
+    """Fire the jobs at this path. Signed if the trigger has a secret, else with a token of the role operate.
+
+    202 also when nothing is there (`matched` is 0): a sender can do nothing about it.
+    """
+    # Of the address, not of `path`: there a slash within a segment can no longer be told from one between two.
+    raw = str(request.scope["path"]).partition("/triggers/webhook/")[2]
+    return await _taken(request, path_of(raw), await _is_trusted(request))
+
+
+async def _taken(request: Request, path: tuple[str, ...], is_trusted: bool) -> Response:
+    webhook = Webhook(
+        path=path,
+        body=await request.body(),
+        method=request.method,
+        address=_address(request),
+        headers=dict(request.headers),
+        is_trusted=is_trusted,
+    )
+    try:
+        taken = await _webhooks(request).take(webhook)
+    except Refused as error:
+        kind = "webhook-" + error.reason.replace(" ", "-")
+        title = _NEEDED.get(error.reason, "The signature was refused")
+        headers = {"WWW-Authenticate": 'Bearer realm="floodmark"'}
+        raise HttpError(401, str(error), hint=error.hint, kind=kind, title=title, headers=headers) from error
+    return answer(_told(taken), 202)
+
+
+def _address(request: Request) -> str:
+    """The path and the query as they stand in the request line: they are signed."""
+    path: bytes = request.scope["raw_path"]
+    query: bytes = request.scope["query_string"]
+    return (path + (b"?" + query if query else b"")).decode("latin-1")
+
+
+async def _is_trusted(request: Request) -> bool:
+    """Whether it comes from someone who may operate. A token that is not enough is refused, signature or not."""
+    access = access_of(request.app)
+    if "authorization" in request.headers:
+        await access.admit(request, "operate")
+        return True
+    try:
+        await access.admit(request, "operate")
+    except HttpError as error:
+        if error.status != 401:
+            raise
+        return False
+    return True
+
+
+def _webhooks(request: Request) -> Webhooks:
+    state = request.app.state
+    if getattr(state, "webhooks", None) is None:
+        parts = parts_of(request)
+        state.webhooks = Webhooks(build_intake(parts), parts.clock, parts.settings.webhook_window)
+    found = state.webhooks
+    assert isinstance(found, Webhooks)
+    return found
+
+
+@asynccontextmanager
+async def flushing(app: FastAPI) -> AsyncIterator[None]:
+    """Write the counts of refused webhooks every few seconds while the block runs, and once at its end."""
+    parts = app.state.parts
+    if parts is None:
+        yield
+        return
+
+    async def flush() -> None:
+        webhooks = getattr(app.state, "webhooks", None)
+        if webhooks is not None:
+            await webhooks.refusals.flush()
+
+    async with run_services([Service("refusals", flush, FLUSH_EVERY, close=flush)], parts.events):
+        yield
+
+
+def _told(taken: Taken) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(taken)
+    return {**told, "matched": len(taken.executions) + len(taken.skipped)}

@@ -1,0 +1,168 @@
+"""Pydantic models of the types in declarations: for checking requests, and for the OpenAPI document."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from inspect import cleandoc
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from msgspec import UNSET, Meta, Struct
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, create_model
+
+from floodmark.model.fleet import Overview, QueueDepth, WorkerInfo
+from floodmark.model.page import Page
+from floodmark.model.tokens import Minted, TokenRow
+from floodmark.operations.declaration import Envelope, Operation, Param
+from floodmark.sources.cookies.difference import CookieSummary, PhaseDifference
+from floodmark.store.port import Event
+
+from . import models
+from .models import Given, whole
+
+# What the document calls a struct, where that is not its own name with `Out`.
+_NAMES: Mapping[str, str] = {
+    "TokenRow": "TokenOut",
+    "LimitRow": "LimitOut",
+    "AuditRow": "AuditOut",
+    "ChatShown": "ChatOut",
+    "EventPage": "EventsOut",
+    "StoredItem": "ItemOut",
+    "StreamDescription": "StreamOut",
+    "StreamState": "WatermarkOut",
+    "FleetInfo": "WorkersOut",
+    "FleetMetrics": "MetricsOut",
+    "QueueDepth": "DepthOut",
+    "SchedulerHealth": "SchedulerOut",
+    "WorkerInfo": "WorkerOut",
+    "Changed": "ChangedCookieOut",
+    "CookieSummary": "CookieOut",
+    "Difference": "CookieDifferenceOut",
+    "PhaseDifference": "CookiePhaseOut",
+    "Report": "SyncReportOut",
+    "AddedTrigger": "NewTriggerOut",
+    "TriggerPage": "TriggersPage",
+    "TriggerStatus": "TriggerOut",
+    "TriggersStatus": "StatusOut",
+    "AccountRow": "AccountOut",
+    "StoredAccount": "AddedAccountOut",
+    "BreakerRow": "BreakerOut",
+    "DeadLetterGroup": "GroupOut",
+    "LogEntry": "LogEntry",
+}
+# Fields that are sent as another type than they have in the struct, or are added to it.
+_SENT_AS: Mapping[type[Struct], Mapping[str, tuple[Any, str | None]]] = {
+    Event: {"data": (Any, "The item, or what the schema named by `type` describes.")},
+    Overview: {"queue": (QueueDepth, None)},
+    PhaseDifference: dict.fromkeys(("new_cookies", "gone_cookies"), (list[CookieSummary], None)),
+    WorkerInfo: {"leader": (bool, "Whether it is the one that schedules.")},
+}
+_NEXT = "The `cursor` of the next page; null when there is none."
+_BOUNDS = ("gt", "ge", "lt", "le", "pattern", "min_length", "max_length", "description", "examples")
+
+
+def answer_model(operation: Operation[Any, Any]) -> Any:
+    """Return the model of what an operation answers."""
+    if operation.envelope is not None:
+        return _enveloped(operation.envelope, operation.returns)
+    return model_for(operation.model or operation.returns)
+
+
+def body_model(operation: Operation[Any, Any], params: Sequence[Param]) -> Any:
+    """Return the model of the body of a request."""
+    assert operation.body is not None
+    name, doc, *extra = operation.body
+    fields: dict[str, Any] = {param.name: (model_for(param.type), _field(param)) for param in params}
+    made = create_model(name, __base__=Given, __doc__=doc, **fields)
+    if extra:
+        made.model_config = {**made.model_config, "json_schema_extra": extra[0]}
+        made.model_rebuild(force=True)
+    return made
+
+
+def model_for(kind: Any) -> Any:
+    """Return the type that pydantic is to use for a type of ours: the same, with structs as models."""
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return struct_model(kind)
+    if kind is Minted:
+        return _new_token()
+    origin, args = get_origin(kind), get_args(kind)
+    return kind if origin is None else _composed(kind, origin, args)
+
+
+def _composed(kind: Any, origin: Any, args: tuple[Any, ...]) -> Any:
+    if origin is Annotated:
+        metas = [_meta_field(one) if isinstance(one, Meta) else one for one in args[1:]]
+        if args[0] is int:
+            metas.insert(0, BeforeValidator(whole))
+        return Annotated.__class_getitem__((model_for(args[0]), *metas))
+    if origin is Page:
+        return _page(model_for(args[0]))
+    if origin in (Union, UnionType):
+        return Union.__getitem__(tuple(model_for(one) for one in args))
+    if origin in (list, tuple):
+        return list[model_for(args[0])]  # type: ignore[misc] # made at run time
+    if origin in (dict, Mapping):
+        return dict[args[0], model_for(args[1])]  # type: ignore[misc,valid-type] # as above
+    return kind
+
+
+@cache
+def struct_model(struct: type[Struct]) -> type[BaseModel]:
+    """Return a model with the fields of a struct, all of them always there."""
+    name = _NAMES.get(struct.__name__, f"{struct.__name__}Out")
+    given = getattr(models, name, None)
+    if given is not None:
+        return given  # type: ignore[no-any-return] # a model that is written by hand, or made there
+    hints = get_type_hints(struct, include_extras=True)
+    fields: dict[str, Any] = {field: _struct_field(hints[field]) for field in struct.__struct_fields__}
+    for field, (kind, description) in _SENT_AS.get(struct, {}).items():
+        fields[field] = (model_for(kind), Field(description=description))
+    if issubclass(struct, Page):
+        [row] = get_args(struct.__orig_bases__[0])  # type: ignore[attr-defined]
+        fields |= {"items": (list[model_for(row)], ...), "next": (str | None, Field(description=_NEXT))}  # type: ignore[misc]
+    return create_model(name, __doc__=cleandoc(struct.__doc__ or "").partition("\n\n")[0], **fields)
+
+
+def _struct_field(hint: Any) -> tuple[Any, Any]:
+    if get_origin(hint) is Annotated:
+        kind, *rest = get_args(hint)
+        meta = next((one for one in rest if isinstance(one, Meta)), None)
+        if meta is not None:
+            return model_for(kind), _meta_field(meta)
+    return model_for(hint), Field(description=None)
+
+
+def _meta_field(meta: Meta) -> Any:
+    if meta.tz:
+        return AwareDatetime
+    said = {name: getattr(meta, name) for name in _BOUNDS if getattr(meta, name) is not None}
+    return Field(**said, json_schema_extra=meta.extra_json_schema)
+
+
+def _field(param: Param) -> Any:
+    said = param.place.said
+    return Field(**said) if param.default is UNSET else Field(default=param.default, **said)
+
+
+@cache
+def _page(row: type[BaseModel]) -> type[BaseModel]:
+    fields: dict[str, Any] = {"items": (list[row], ...), "next": (str | None, Field(description=_NEXT))}  # type: ignore[valid-type]
+    return create_model(f"Page[{row.__name__}]", **fields)
+
+
+@cache
+def _new_token() -> type[BaseModel]:
+    token = Field(description="The token itself. It is shown this once and stored nowhere.")
+    return create_model(
+        "NewTokenOut", __base__=struct_model(TokenRow), __doc__="A token that was just made.", token=(str, token)
+    )
+
+
+def _enveloped(envelope: Envelope, kind: Any) -> Any:
+    if envelope.name == "Page":
+        return _page(model_for(get_args(kind)[0]))
+    fields: dict[str, Any] = {
+        name: (other, Field(description=description)) for name, (other, _, description) in envelope.beside.items()
+    }
+    fields[envelope.field] = (model_for(kind), Field(description=envelope.description))
+    return create_model(envelope.name, __doc__=envelope.doc, **fields)

@@ -1,0 +1,49 @@
+"""API tokens, as they are listed and as they are handed out."""
+
+from datetime import datetime
+from typing import Annotated, Literal, get_args
+
+from msgspec import Meta, Struct
+
+Role = Literal["read", "operate", "admin"]
+ROLES: tuple[Role, ...] = get_args(Role)
+"""From the least powerful to the most powerful; each role includes those before it."""
+
+
+class TokenRow(Struct, frozen=True, kw_only=True):
+    """A token without its secret."""
+
+    token_id: Annotated[str, Meta(description="The part of it that is no secret.")]
+    name: str
+    role: Role
+    state: Literal["active", "expired", "revoked"]
+    created_at: datetime
+    last_used_at: Annotated[datetime | None, Meta(description="To the minute.")]
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+class Minted:
+    """A new token. Not a struct, so that printing or encoding it never shows the text by accident."""
+
+    __slots__ = ("row", "text")
+
+    def __init__(self, row: TokenRow, text: str) -> None:
+        self.row, self.text = row, text
+
+    def __repr__(self) -> str:
+        return f"Minted({self.row.name!r}, ***)"
+
+
+class Visitor(Struct, frozen=True, kw_only=True):
+    """The caller of the API."""
+
+    who: Annotated[
+        str, Meta(description="The name of the token; `local` for this machine without one.", examples=["ci"])
+    ]
+    role: Role
+
+
+def is_enough(role: Role, needed: Role) -> bool:
+    """Whether `role` includes `needed`."""
+    return ROLES.index(role) >= ROLES.index(needed)

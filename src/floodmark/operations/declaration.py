@@ -1,0 +1,398 @@
+"""How an operation is declared: once, as a method without a body.
+
+    class LimitOperations:
+        @put("/limits/{key}", role="operate", tag="Limits")
+        async def set_limit(self, key: Key, seconds: Seconds, reason: Reason) -> LimitRow:
+            '''Set a limit. ...'''
+            raise NotImplementedError
+
+From it follow the route and its entry in the OpenAPI document (`floodmark.api.routes`), the method of the asynchronous
+and of the blocking client (`floodmark.client`), and the method that the command line calls. A class that inherits the
+declaration and overrides the method is its handler (`floodmark.operations.handlers`); mypy compares the two.
+
+The docstring's first line is the summary, the rest the description. An argument's annotation says where it travels:
+`Annotated[str, Path(...)]`, `Query`, `Body` or `Header`.
+"""
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from datetime import timedelta
+from functools import cached_property, wraps
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Self,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
+
+from msgspec import UNSET, Struct
+from msgspec.structs import fields as fields_of
+
+from floodmark.model.page import Page
+from floodmark.model.tokens import Role
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
+
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+Identity = Callable[[Any], Any]
+# The most rows that a server sends at once.
+MOST_ROWS = 200
+
+
+class Place:
+    """Where an argument travels, under which `name` and `type`, and how to convert it (`send`, `read`).
+
+    `said` goes into the OpenAPI document: description, examples and bounds, under the names that pydantic has for them.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        type: Any = None,  # noqa: A002 - the word that fits
+        send: Identity | None = None,
+        read: Identity | None = None,
+        required: bool = False,
+        **said: Any,
+    ) -> None:
+        self.name, self.type, self.send, self.read, self.required, self.said = name, type, send, read, required, said
+
+
+class Path(Place):
+    """A part of the path."""
+
+
+class Query(Place):
+    """A parameter of the query."""
+
+
+class Header(Place):
+    """A header."""
+
+
+class Body(Place):
+    """A field of the body."""
+
+
+class Whole(Place):
+    """The whole body; `type` names its model in `floodmark.api.models`."""
+
+
+class Fields:
+    """The fields of a struct: each travels as its own annotation says."""
+
+
+class Param(Struct, frozen=True):
+    """One value of a request: the argument of a method, or the field `part` of one."""
+
+    argument: str
+    part: str | None
+    name: str
+    place: Place
+    type: Any
+    default: Any = UNSET
+
+    def sent(self, arguments: Mapping[str, Any]) -> Any:
+        """The value as it travels; None is left out."""
+        value = arguments[self.argument]
+        if self.part is not None:
+            value = getattr(value, self.part)
+        return value if value is None or self.place.send is None else self.place.send(value)
+
+    def received(self, value: Any) -> Any:
+        """The value as the handler gets it."""
+        return value if value is None or self.place.read is None else self.place.read(value)
+
+
+class Envelope(Struct, frozen=True):
+    """An answer that is an object with the result in `field`, and with what follows from it `beside` that."""
+
+    name: str
+    doc: str
+    field: str
+    description: str | None = None
+    beside: Mapping[str, tuple[Any, Callable[[Any], Any], str | None]] = {}
+
+
+# A list that fits into one answer.
+WHOLE_LIST = Envelope("Page", "Part of a list.", "items")
+
+
+class AsyncCaller:
+    """Carries out operations: over HTTP, or in this process."""
+
+    async def call(self, operation: "Operation[Any, Any]", arguments: dict[str, Any]) -> Any:
+        """Carry out one operation."""
+        raise NotImplementedError(operation.name)
+
+
+class BlockingCaller:
+    """Carries out operations through `client`, and returns when they are done."""
+
+    client: AsyncCaller
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what `work` returns."""
+        raise NotImplementedError
+
+    def iterate(self, found: AsyncIterator[T]) -> Iterator[T]:
+        """Yield what `found` yields."""
+        raise NotImplementedError
+
+
+class Derived(Generic[P, R_co]):
+    """A method that is written once, in terms of operations, for every caller."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R_co]]) -> None:
+        self._method, self.name, self.__doc__ = method, method.__name__, method.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: BlockingCaller, owner: type) -> Callable[P, R_co]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> Callable[P, Coroutine[Any, Any, R_co]]: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        """Bind the method to its caller."""
+        if instance is None:
+            return self
+        if not isinstance(instance, BlockingCaller):
+            return self._bound(instance)
+
+        @wraps(self._method)
+        def wait(*args: P.args, **kwargs: P.kwargs) -> R_co:
+            method: Callable[P, Coroutine[Any, Any, R_co]] = getattr(instance.client, self.name)
+            return instance.wait(method(*args, **kwargs))
+
+        return wait
+
+    def _bound(self, instance: AsyncCaller) -> Callable[P, Coroutine[Any, Any, R_co]]:
+        return self._method.__get__(instance)  # type: ignore[no-any-return]
+
+
+class Operation(Derived[P, R_co]):
+    """An operation as it was declared."""
+
+    def __init__(
+        self,
+        declared: Callable[Concatenate[Any, P], Coroutine[Any, Any, R_co]],
+        *,
+        method: Method,
+        path: str,
+        role: Role | None,
+        **options: Any,
+    ) -> None:
+        super().__init__(declared)
+        self.method, self.path, self.role = method, path, role
+        self.tag: str = options.pop("tag")
+        self.operation_id: str = options.pop("operation_id", self.name)
+        self.status: int = options.pop("status", 200)
+        self.envelope: Envelope | None = options.pop("envelope", None)
+        self.model: Any = options.pop("model", None)
+        self.headers: Callable[[Any], dict[str, str]] | None = options.pop("headers", None)
+        self.status_of: Callable[[Any], int] | None = options.pop("status_of", None)
+        self.body: tuple[str, str] | tuple[str, str, dict[str, Any]] | None = options.pop("body", None)
+        self.is_body_required: bool | None = options.pop("is_body_required", None)
+        self.is_content: bool = options.pop("is_content", False)
+        self.is_private: bool = options.pop("is_private", False)
+        self.media: Sequence[str] = options.pop("media", ())
+        self.answers: Mapping[int, str] = options.pop("answers", {})
+        assert not options, options
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return (self.__doc__ or "").partition("\n")[0].removesuffix(".")
+
+    @property
+    def description(self) -> str:
+        """The rest of the docstring."""
+        return inspect.cleandoc((self.__doc__ or "").partition("\n")[2]).strip()
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """The signature without `self`, its annotations resolved."""
+        found, hints = inspect.signature(self._method), self._hints
+        _, *rest = found.parameters.values()
+        return found.replace(parameters=[one.replace(annotation=hints[one.name]) for one in rest])
+
+    @cached_property
+    def params(self) -> Sequence[Param]:
+        """Every value of a request."""
+        return [param for one in self.signature.parameters.values() for param in _params(one)]
+
+    @cached_property
+    def returns(self) -> Any:
+        """The type of the result."""
+        return self._hints["return"]
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return get_type_hints(self._method, include_extras=True)
+
+    def within(self, *places: type[Place]) -> Iterator[Param]:
+        """The values that travel in these places."""
+        return (param for param in self.params if isinstance(param.place, places))
+
+    def arguments(self, received: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of the method, from the values of a request."""
+        found: dict[str, Any] = {}
+        for param in self.params:
+            if param.name not in received:
+                continue
+            value = param.received(received[param.name])
+            if param.part is None:
+                found[param.argument] = value
+            else:
+                found.setdefault(param.argument, {})[param.part] = value
+        for one in self.signature.parameters.values():
+            struct, place = _split(one.annotation)
+            if isinstance(place, Fields):
+                found[one.name] = struct(**found.get(one.name, {}))
+        return found
+
+    def _bound(self, instance: AsyncCaller) -> Callable[P, Coroutine[Any, Any, R_co]]:
+        @wraps(self._method)
+        async def call(*args: P.args, **kwargs: P.kwargs) -> R_co:
+            given = self.signature.bind(*args, **kwargs)
+            given.apply_defaults()
+            result: R_co = await instance.call(self, given.arguments)
+            return result
+
+        return call
+
+
+class Each(Generic[P, T]):
+    """Every row of a list, page by page. `limit` is the number of rows to ask for at once."""
+
+    def __init__(self, pages: Operation[P, Page[T]]) -> None:
+        self._pages = pages
+        self.__doc__ = f"Yield every row of `{pages.name}`, page by page."
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: BlockingCaller, owner: type) -> Callable[P, Iterator[T]]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> Callable[P, AsyncIterator[T]]: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        """Bind the list to its caller."""
+        if instance is None:
+            return self
+        if isinstance(instance, BlockingCaller):
+            return lambda *args, **kwargs: instance.iterate(self._rows(instance.client, *args, **kwargs))
+        return lambda *args, **kwargs: self._rows(instance, *args, **kwargs)
+
+    async def _rows(self, caller: AsyncCaller, *args: Any, **kwargs: Any) -> AsyncIterator[T]:
+        pages, kwargs = getattr(caller, self._pages.name), {"limit": MOST_ROWS, **kwargs}
+        while True:
+            page: Page[T] = await pages(*args, **kwargs)
+            for row in page.items:
+                yield row
+            if page.next is None:
+                return
+            kwargs["cursor"] = page.next
+
+
+def get(path: str, *, role: Role | None = "read", **options: Any) -> "Declare":
+    """Declare an operation that only reads."""
+    return Declare("GET", path, role, options)
+
+
+def post(path: str, *, role: Role | None = "operate", **options: Any) -> "Declare":
+    """Declare an operation that does something."""
+    return Declare("POST", path, role, options)
+
+
+def put(path: str, *, role: Role | None = "operate", **options: Any) -> "Declare":
+    """Declare an operation that sets something."""
+    return Declare("PUT", path, role, options)
+
+
+def patch(path: str, *, role: Role | None = "admin", **options: Any) -> "Declare":
+    """Declare an operation that changes part of something."""
+    return Declare("PATCH", path, role, options)
+
+
+def delete(path: str, *, role: Role | None = "admin", **options: Any) -> "Declare":
+    """Declare an operation that removes something."""
+    return Declare("DELETE", path, role, options)
+
+
+class Declare(Struct, frozen=True):
+    """The decorator of a declaration."""
+
+    method: Method
+    path: str
+    role: Role | None
+    options: dict[str, Any]
+
+    def __call__(  # noqa: D102 - as the class says
+        self, declared: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
+    ) -> Operation[P, T]:
+        return Operation(declared, method=self.method, path=self.path, role=self.role, **self.options)
+
+
+def operations_of(declarations: type) -> list[Operation[Any, Any]]:
+    """The operations that a class declares or inherits, in the order of its declarations."""
+    found = {
+        name: value for one in declarations.__mro__ for name, value in vars(one).items() if isinstance(value, Operation)
+    }
+    return list(found.values())
+
+
+def _params(one: inspect.Parameter) -> Iterator[Param]:
+    struct, place = _split(one.annotation)
+    default = UNSET if one.default is inspect.Parameter.empty else one.default
+    if isinstance(place, Place):
+        yield _param(one.name, None, struct, place, default)
+        return
+    assert isinstance(place, Fields), f"{one.name} has no place"
+    hints = get_type_hints(struct, include_extras=True)
+    for field in fields_of(struct):
+        kind, where = _split(hints[field.name])
+        if isinstance(where, Place):
+            yield _param(one.name, field.name, kind, where, UNSET if field.required else field.default)
+
+
+def _param(argument: str, part: str | None, kind: Any, place: Place, default: Any) -> Param:
+    if place.send is None and _is_duration(kind):
+        place = type(place)(place.name, type=float, send=_seconds, read=_duration, **place.said)
+    if place.required:
+        default = UNSET
+    elif default is not UNSET and default is not None and place.send is not None:
+        default = place.send(default)
+    name = place.name or part or argument
+    return Param(argument, part, name, place, kind if place.type is None else place.type, default)
+
+
+def _split(annotation: Any) -> tuple[Any, Any]:
+    """A type, and the place that its annotation names."""
+    if get_origin(annotation) is not Annotated:
+        return annotation, None
+    kind, *rest = get_args(annotation)
+    place = next((one for one in rest if isinstance(one, Place | Fields)), None)
+    others = [one for one in rest if one is not place]
+    return (Annotated.__class_getitem__((kind, *others)) if others else kind), place
+
+
+def _is_duration(kind: Any) -> bool:
+    return kind is timedelta
+
+
+def _seconds(value: timedelta) -> float:
+    return value.total_seconds()
+
+
+def _duration(value: float) -> timedelta:
+    return timedelta(seconds=value)

@@ -1,0 +1,36 @@
+"""All operations."""
+
+from .accounts import AccountOperations
+from .declaration import AsyncCaller
+from .executions import DeadLetterOperations, ExecutionOperations
+from .fleet import FleetOperations, InstallationOperations
+from .limits import LimitOperations
+from .reports import ReportOperations
+from .streams import StreamOperations
+from .sync import SyncOperations
+from .tokens import TokenOperations
+from .triggers import TriggerOperations
+
+
+class Operations(
+    ExecutionOperations,
+    StreamOperations,
+    DeadLetterOperations,
+    LimitOperations,
+    ReportOperations,
+    TriggerOperations,
+    AccountOperations,
+    SyncOperations,
+    FleetOperations,
+    InstallationOperations,
+    TokenOperations,
+):
+    """Everything that a person or a program can ask of an installation.
+
+    Jobs are named by name or id, or the beginning of one; streams also by a job's name. A refused operation raises a
+    `FloodmarkError` with a hint and changes nothing.
+    """
+
+
+class AsyncOperations(Operations, AsyncCaller):
+    """The operations of an installation, on its store or over HTTP."""

@@ -1,0 +1,221 @@
+"""Executions and dead letters: what ran, what runs, and how it went."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from floodmark.errors import InvalidInput
+from floodmark.model.dead_letters import DeadLetterGroup
+from floodmark.model.execution import Execution, State, Statistics
+from floodmark.model.page import Page
+
+from .declaration import WHOLE_LIST, Body, Each, Envelope, Fields, Path, Query, get, post
+from .words import Cursor, Limit, Name
+
+_EXECUTIONS, _LETTERS = "Executions", "Dead letters"
+_COUNT = Envelope("CountOut", "How many.", "count")
+
+ExecutionId = Annotated[
+    str, Path(description="The id of an execution, or the beginning of one.", min_length=1, max_length=64)
+]
+OfJob = Annotated[Name | None, Query(description="Only of this job: its name or id, also of one that is gone.")]
+
+
+class LogEntry(Struct, frozen=True):
+    """Something that happened to an execution."""
+
+    at: datetime
+    event: Annotated[str, Meta(description="created, started, ended, or an action of the audit.", examples=["started"])]
+    text: Annotated[str | None, Meta(description="More about it.")]
+
+
+class Logs(Struct, frozen=True, kw_only=True):
+    """What is known of how an execution went."""
+
+    execution_id: str
+    job_name: str
+    state: State
+    error_message: str | None
+    attempts: Annotated[list[Any], Meta(description="Every failed attempt, the first one first.")]
+    events: list[LogEntry]
+
+
+class Letters(Struct, frozen=True, kw_only=True):
+    """Which dead letters: at least one of these; all that are given have to fit."""
+
+    ids: Annotated[
+        tuple[str, ...] | None,
+        Body(
+            type=list[Annotated[str, Meta(min_length=1, max_length=36)]] | None,
+            read=tuple,
+            description="These executions.",
+            min_length=1,
+            max_length=1000,
+        ),
+    ] = None
+    group: Annotated[
+        str | None,
+        Body(
+            description="Those of one error, by its fingerprint.",
+            min_length=1,
+            max_length=2000,
+            examples=["user … not found after # s"],
+        ),
+    ] = None
+    job: Annotated[Name | None, Body(description="Those of one job, by name or id.")] = None
+
+    def require_choice(self) -> None:
+        """Refuse to choose all dead letters by leaving everything out."""
+        if self.ids is None and self.group is None and self.job is None:
+            raise InvalidInput("no dead letters were named", hint="name ids, a group or a job")
+
+
+_LETTERS_IN = ("LettersIn", "Which dead letters: at least one of these; all that are given have to fit.")
+
+
+class ExecutionOperations:
+    """List, show, cancel and retry executions."""
+
+    @get("/executions", tag=_EXECUTIONS, operation_id="list_executions")
+    async def executions(
+        self,
+        *,
+        job: OfJob = None,
+        states: Annotated[
+            Sequence[State] | None,
+            Query("state", type=list[State] | None, send=list, description="Only in these states; can be repeated."),
+        ] = None,
+        cursor: Cursor = None,
+        limit: Limit = 50,
+    ) -> Page[Execution]:
+        """List executions.
+
+        Newest first, also of jobs that are gone.
+        """
+        raise NotImplementedError
+
+    each_execution = Each(executions)
+
+    @get("/executions/recent", tag=_EXECUTIONS, envelope=WHOLE_LIST)
+    async def recent_executions(
+        self,
+        hours: Annotated[float, Query(gt=0, le=8760, description="How many hours to look back.")] = 24,
+        limit: Annotated[int, Query(ge=1, le=1000, description="How many at most; there is no next page.")] = 100,
+    ) -> list[Execution]:
+        """List recent executions.
+
+        What was written down within the last hours, died then, or is still unfinished; newest first.
+        """
+        raise NotImplementedError
+
+    @post(
+        "/executions/cleanup",
+        role="admin",
+        tag=_EXECUTIONS,
+        operation_id="cleanup_executions",
+        body=("CleanupIn", "Which executions are old."),
+        envelope=Envelope("CleanedOut", "What was deleted.", "deleted"),
+    )
+    async def cleanup_old_executions(
+        self,
+        days: Annotated[
+            float, Body(required=True, ge=0, le=3650, description="Older than this many days.", examples=[90])
+        ] = 90,
+    ) -> int:
+        """Delete old executions.
+
+        Delete executions that ended and were written down longer ago. Those that are unfinished stay.
+        """
+        raise NotImplementedError
+
+    @get("/executions/{execution_id}", tag=_EXECUTIONS, operation_id="show_execution")
+    async def execution(self, execution_id: ExecutionId) -> Execution:
+        """Show an execution.
+
+        One execution with start, end, duration, state, error and result.
+        """
+        raise NotImplementedError
+
+    @get("/executions/{execution_id}/logs", tag=_EXECUTIONS, operation_id="show_logs")
+    async def execution_logs(self, execution_id: ExecutionId) -> Logs:
+        """Show what happened to it.
+
+        Every failed attempt with its error, and what happened to it when.
+        """
+        raise NotImplementedError
+
+    @post("/executions/{execution_id}/cancel", tag=_EXECUTIONS)
+    async def cancel_execution(self, execution_id: ExecutionId) -> Execution:
+        """Cancel an execution.
+
+        End it: at once if it has not started, else as soon as its worker hears of it.
+        """
+        raise NotImplementedError
+
+    @post("/executions/{execution_id}/retry", tag=_EXECUTIONS, status=202)
+    async def retry_execution(self, execution_id: ExecutionId) -> Execution:
+        """Retry an execution.
+
+        Run an execution that failed for good again, with all attempts ahead of it.
+        """
+        raise NotImplementedError
+
+    @get("/statistics", tag=_EXECUTIONS, operation_id="show_statistics", model=Statistics)
+    async def statistics(
+        self,
+        days: Annotated[float, Query(gt=0, le=3650, description="How many days to look back.")] = 7,
+        job: OfJob = None,
+    ) -> dict[str, Any]:
+        """Show how executions went.
+
+        How the executions of the last days went, of all jobs or of one.
+        """
+        raise NotImplementedError
+
+
+class DeadLetterOperations:
+    """List, retry and drop executions that failed for good."""
+
+    @get("/dead-letters", tag=_LETTERS, operation_id="list_letters")
+    async def letters(
+        self,
+        *,
+        job: Annotated[Name | None, Query(description="Only of this job: its name or id.")] = None,
+        cursor: Cursor = None,
+        limit: Limit = 50,
+    ) -> Page[Execution]:
+        """List dead letters.
+
+        Executions that failed for good, the newest death first.
+        """
+        raise NotImplementedError
+
+    each_letter = Each(letters)
+
+    @get("/dead-letters/groups", tag=_LETTERS, envelope=WHOLE_LIST)
+    async def letter_groups(
+        self, job: Annotated[Name | None, Query(description="Only of this job: its name or id.")] = None
+    ) -> list[DeadLetterGroup]:
+        """List dead letters by error.
+
+        The newest 10,000 by error, most frequent first. There is no next page.
+        """
+        raise NotImplementedError
+
+    @post("/dead-letters/retry", tag=_LETTERS, status=202, body=_LETTERS_IN, is_body_required=True, envelope=_COUNT)
+    async def retry_letters(self, which: Annotated[Letters, Fields()]) -> int:
+        """Retry dead letters.
+
+        Run them again with all attempts ahead; how many. Those of jobs that are gone are left.
+        """
+        raise NotImplementedError
+
+    @post("/dead-letters/drop", tag=_LETTERS, body=_LETTERS_IN, is_body_required=True, envelope=_COUNT)
+    async def drop_letters(self, which: Annotated[Letters, Fields()]) -> int:
+        """Drop dead letters.
+
+        Take them off the list: nobody needs to look at them again. How many.
+        """
+        raise NotImplementedError

@@ -1,0 +1,190 @@
+"""Accounts. Neither the answers nor the audit hold anything secret.
+
+A session is checked where it is going to be used: whoever has opened it already is known there, and a session that is
+opened twice is ended by Telegram for good.
+"""
+
+import secrets
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from floodmark.coordination.signals.port import Topic
+from floodmark.errors import FloodmarkError, InvalidInput, NotFound
+from floodmark.model.accounts import AccountRow, Added, Person
+from floodmark.model.page import Page, last_key, page_of
+from floodmark.operations.accounts import AccountOperations, AccountShown, NewAccount, StoredAccount, Tested
+from floodmark.security.vault import Vault
+from floodmark.settings import Settings
+from floodmark.sources.telegram.accounts import Account, Accounts, check_name, same_session, taken
+
+from .base import Handlers
+
+if TYPE_CHECKING:
+    from floodmark.sources.telegram.login import Application
+
+# How much longer than its deadline a check may hold the session: for its goodbye.
+_SPARE = timedelta(seconds=15)
+# A server on this machine does not look at them.
+_LOOPBACK_APPLICATION = (1, "loopback")
+
+
+class Known(Struct, frozen=True, kw_only=True):
+    """What is stored under a name already. `secrets`: only beside the database, and if they can be read."""
+
+    row: AccountRow | None = None
+    secrets: Account | None = None
+
+    def __repr__(self) -> str:
+        return f"Known({self.row!r})"
+
+
+class AccountHandlers(AccountOperations, Handlers):
+    """Accounts in the store, encrypted."""
+
+    async def accounts(self, *, cursor: str | None = None, limit: int = 50) -> Page[AccountRow]:
+        rows = await self._accounts.page(last_key("accounts", cursor, str), limit + 1)
+        return page_of(rows, limit, "accounts", lambda row: [row.name])
+
+    async def store_account(self, new: NewAccount, *, dry_run: bool = False) -> StoredAccount:
+        known = await expect_account(self._accounts, self._vault, new.name, replace=new.replace)
+        if dry_run:
+            is_there = known.row is not None
+            return StoredAccount(account=known.row, replaced=is_there, resumed=(), person=None, dry_run=True)
+        if not new.session:
+            raise InvalidInput("session is missing", hint="send a string session of Telethon, or dry_run")
+        added, person = await self._add(new, known)
+        return StoredAccount(**asdict(added), person=person, dry_run=False)
+
+    async def account(self, name: str) -> AccountShown:
+        return AccountShown(account=await self._accounts.show(name), jobs=tuple(await self._accounts.jobs_of(name)))
+
+    async def test_account(self, name: str, *, activate: bool = False) -> Tested:
+        person = await self._tried(name)
+        row = await self._accounts.show(name)
+        if not activate or row.state == "active":
+            return Tested(account=row, person=person)
+        async with self.changing():
+            added = await self._accounts.activate(name)
+            was, now = {"state": row.state}, {"state": "active"}
+            await self.note("account.activated", f"account:{name}", before=was, after=now)
+        await self.parts.signals.notify(Topic.JOBS)
+        return Tested(account=added.account, person=person, activated=True, resumed=added.resumed)
+
+    async def remove_account(self, name: str, *, force: bool = False) -> AccountRow:
+        async with self.changing():
+            row = await self._accounts.show(name)
+            await self._accounts.remove(name, force=force)
+            await self.note("account.removed", f"account:{name}", before=_describe_account(row))
+        return row
+
+    async def _add(self, new: NewAccount, known: Known) -> tuple[Added, Person | None]:
+        from floodmark.sources.telegram import login  # noqa: PLC0415 - heavy
+
+        session = login.session_of_text(new.session)
+        is_loopback = login.is_loopback(login.server_of(session))
+        app = application_of(new, self.parts.settings, known, is_loopback=is_loopback)
+        person = await self._checked(new.name, session, app) if new.is_checked else None
+        async with self.changing():
+            added = await self._accounts.add(
+                new.name,
+                api_id=app.api_id,
+                api_hash=app.api_hash,
+                session=session,
+                phone=new.phone or (known.secrets.secrets.phone if known.secrets is not None else None),
+                identity=new.identity if person is None else person.id,
+                tenant_id=new.tenant_id or (known.row.tenant_id if known.row is not None else None),
+                user_id=new.user_id or (known.row.user_id if known.row is not None else None),
+                replace=new.replace,
+            )
+            action = "account.replaced" if added.replaced else "account.added"
+            await self.note(action, f"account:{new.name}", after=_describe_account(added.account))
+        await self.parts.signals.notify(Topic.JOBS)
+        return added, person
+
+    @cached_property
+    def _vault(self) -> Vault:
+        return Vault.of(self.parts.settings)
+
+    @cached_property
+    def _accounts(self) -> Accounts:
+        return Accounts(self.parts.database, self.parts.clock, self._vault, self.parts.events)
+
+    @property
+    def _deadline(self) -> timedelta:
+        usual = self.parts.settings.telegram_call_timeout
+        return usual if self.deadline is None else min(usual, self.deadline)
+
+    async def _tried(self, name: str) -> Person:
+        from floodmark.sources.telegram.login import Application, check  # noqa: PLC0415 - heavy
+
+        await self._accounts.show(name)
+        async with self._accounts.held(name, holder=self._holder(), ttl=self._deadline + _SPARE):
+            # Read while it is ours: it may have been replaced a moment ago.
+            account = await self._accounts.get(name)
+            app = Application(account.api_id, account.api_hash)
+            return await check(account.session, app, account=name, timeout=self._deadline)
+
+    async def _checked(self, name: str, session: str, app: "Application") -> Person:
+        """Who it is. Asked under the account's lease, if some process could have this very session open."""
+        from floodmark.sources.telegram.login import check  # noqa: PLC0415 - heavy
+
+        twin = await self._accounts.with_session(session)
+        if twin is None:
+            return await check(session, app, account=name, timeout=self._deadline)
+        if twin != name:
+            # The store would refuse it, too, but connecting with it could end it.
+            raise same_session(twin)
+        async with self._accounts.held(twin, holder=self._holder(), ttl=self._deadline + _SPARE):
+            return await check(session, app, account=name, timeout=self._deadline)
+
+    def _holder(self) -> str:
+        """Not the name of the process: its own worker may have the session open under that."""
+        return f"{self.parts.name}-check-{secrets.token_hex(2)}"
+
+
+async def expect_account(accounts: Accounts, vault: Vault, name: str, *, replace: bool) -> Known:
+    """Return what is stored under the name of an account that is about to be added; refuse what would be refused."""
+    check_name(name)
+    vault.seal("", label=name)
+    try:
+        row = await accounts.show(name)
+    except NotFound:
+        return Known()
+    if not replace:
+        raise taken(name)
+    try:
+        return Known(row=row, secrets=await accounts.get(name))
+    except FloodmarkError:
+        # Stored with a key that is lost: storing it again is the way out.
+        return Known(row=row)
+
+
+def application_of(new: NewAccount, settings: Settings, known: Known, *, is_loopback: bool) -> "Application":
+    """The program that a session belongs to: what was said, else the settings, else what is stored under the name."""
+    from floodmark.sources.telegram.login import REGISTER, Application  # noqa: PLC0415 - heavy
+
+    stored = settings.telegram_api_hash
+    api_id = new.api_id or settings.telegram_api_id
+    api_hash = new.api_hash or (stored.get_secret_value() if stored is not None else None)
+    if api_id is None and api_hash is None:
+        if known.secrets is not None:
+            return Application(known.secrets.api_id, known.secrets.api_hash)
+        if is_loopback:
+            return Application(*_LOOPBACK_APPLICATION)
+    if api_id is None or not api_hash:
+        missing = " and ".join([*(["id"] if api_id is None else []), *([] if api_hash else ["hash"])])
+        raise InvalidInput(
+            f"the api {missing} of your application at Telegram is missing",
+            hint=f"get both at {REGISTER} (API development tools), then set TELEGRAM_API_ID and TELEGRAM_API_HASH, "
+            "or say --api-id N --api-hash H",
+        )
+    return Application(api_id, api_hash)
+
+
+def _describe_account(row: AccountRow) -> dict[str, object]:
+    """What the audit may say of an account."""
+    return {name: getattr(row, name) for name in ("name", "phone", "tenant_id", "user_id", "state")}

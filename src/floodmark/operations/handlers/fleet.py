@@ -1,0 +1,106 @@
+"""The fleet, the health of the installation, and the audit."""
+
+from functools import cached_property
+from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
+
+from floodmark.coordination.signals.port import Topic
+from floodmark.model.audit import AuditRow
+from floodmark.model.execution import Statistics
+from floodmark.model.fleet import Finding, FleetInfo, FleetMetrics, Overview, QueueDepth
+from floodmark.model.job import Priority
+from floodmark.model.page import Page, last_key, page_of
+from floodmark.operations.doctor import doctor_of
+from floodmark.operations.fleet import FleetOperations, InstallationOperations
+from floodmark.operations.health import health_details, scheduler_status
+from floodmark.operations.overview import MOST_SHOWN, Glance
+from floodmark.outbound.breakers import Breakers
+from floodmark.outbound.limits import Limits
+from floodmark.store.events import EventLog
+from floodmark.store.fleet import Fleet
+from floodmark.store.history import History
+
+from .base import Handlers
+
+
+class FleetHandlers(FleetOperations, Handlers):
+    """The fleet, by the database."""
+
+    async def health(self) -> dict[str, Any]:
+        return await health_details(self.parts)
+
+    async def fleet(self) -> FleetInfo:
+        return FleetInfo(
+            draining=await self._fleet.is_draining(),
+            leader=await self.find_leader(),
+            workers=await self._fleet.workers(),
+        )
+
+    async def fleet_metrics(self) -> FleetMetrics:
+        fleet, given = await self.fleet(), (self.parts.database, self.parts.clock)
+        workers = [info for info in fleet.workers if info.alive and info.role == "worker"]
+        return FleetMetrics(
+            queue_depth=QueueDepth(**await self._depth()),
+            workers=len(workers),
+            slots=sum(info.slots for info in workers),
+            busy=sum(info.busy for info in workers),
+            draining=fleet.draining,
+            leader=fleet.leader,
+            last_day=msgspec.convert(await History(*given).get_execution_statistics(1), Statistics),
+            last_position=await EventLog(*given).last_position(),
+        )
+
+    async def drain(self) -> bool:
+        async with self.changing():
+            await self._fleet.drain()
+            await self.note("workers.drained", "workers", after={"draining": True})
+        await self.parts.signals.notify(Topic.WORKERS)
+        return True
+
+    async def undrain(self) -> bool:
+        async with self.changing():
+            await self._fleet.resume()
+            await self.note("workers.resumed", "workers", after={"draining": False})
+        await self.parts.signals.notify(Topic.WORKERS)
+        return False
+
+    async def overview(self) -> Overview:
+        given = (self.parts.database, self.parts.clock)
+        glance = Glance(*given)
+        executions, depth = await glance.executions(), await self._depth()
+        freshness, measured_at = await glance.freshness()
+        tick, now = await self._fleet.last_tick_and_now()
+        breakers = await Breakers(*given).page(limit=MOST_SHOWN)
+        return Overview(
+            **asdict(executions),
+            leader=await self.find_leader(),
+            scheduler=scheduler_status(tick, now),
+            draining=await self._fleet.is_draining(),
+            workers=await self._fleet.workers(),
+            queue=depth,
+            limits=await Limits(*given).page(limit=MOST_SHOWN),
+            breakers=[row for row in breakers if row.state != "closed"],
+            freshness=freshness,
+            measured_at=measured_at,
+        )
+
+    async def _depth(self) -> dict[str, int]:
+        depth = await self.parts.queue.depth()
+        return {priority.name.lower(): depth.get(priority, 0) for priority in Priority}
+
+    @cached_property
+    def _fleet(self) -> Fleet:
+        return Fleet(self.parts.database, self.parts.clock)
+
+
+class InstallationHandlers(InstallationOperations, Handlers):
+    """The installation and its audit."""
+
+    async def doctor(self) -> list[Finding]:
+        return await doctor_of(self.parts).check()
+
+    async def audit(self, *, what: str | None = None, cursor: str | None = None, limit: int = 50) -> Page[AuditRow]:
+        rows = await self.audit_log.page(what=what, before=last_key("audit", cursor, int), limit=limit + 1)
+        return page_of(rows, limit, "audit", lambda row: [row.seq])

@@ -1,0 +1,45 @@
+"""Tokens. Their texts are neither stored nor in the audit."""
+
+from datetime import timedelta
+from functools import cached_property
+
+from floodmark.model.page import Page, last_key, page_of
+from floodmark.model.tokens import Minted, Role, TokenRow, Visitor
+from floodmark.operations.stored_tokens import Tokens
+from floodmark.operations.tokens import TokenOperations
+
+from .base import Handlers
+
+
+class TokenHandlers(TokenOperations, Handlers):
+    """Tokens in the store."""
+
+    async def whoami(self) -> Visitor:
+        return Visitor(who=self.actor.who, role=self.role)
+
+    async def tokens(self, *, cursor: str | None = None, limit: int = 50) -> Page[TokenRow]:
+        rows = await self._tokens.page(last_key("tokens", cursor, str), limit + 1)
+        return page_of(rows, limit, "tokens", lambda row: [row.name])
+
+    async def add_token(self, name: str, role: Role, expires_in: timedelta | None = None) -> Minted:
+        async with self.changing():
+            minted = await self._tokens.add(name, role, expires_in)
+            row = minted.row
+            after = {"token_id": row.token_id, "role": row.role, "expires_at": row.expires_at}
+            await self.note("token.added", f"token:{name}", after=after)
+        return minted
+
+    async def token(self, name: str) -> TokenRow:
+        return await self._tokens.show(name)
+
+    async def revoke_token(self, name: str) -> TokenRow:
+        async with self.changing():
+            before = await self._tokens.revoke(name)
+            after = await self._tokens.show(name)
+            was, now = {"state": before.state}, {"state": after.state}
+            await self.note("token.revoked", f"token:{name}", before=was, after=now)
+        return after
+
+    @cached_property
+    def _tokens(self) -> Tokens:
+        return Tokens(self.parts.database, self.parts.clock)

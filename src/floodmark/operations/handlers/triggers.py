@@ -1,0 +1,217 @@
+"""Triggers from outside. The audit holds none of their secrets."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from floodmark.coordination.redis_errors import redis_errors
+from floodmark.coordination.signals.port import Topic
+from floodmark.errors import InvalidInput
+from floodmark.inbound.redis_listeners import CHANNELS, STREAMS, Hearing, group_of, heard, make_group, own_names
+from floodmark.inbound.triggers import UNMATCHED, UNREADABLE, Triggers, a_secret
+from floodmark.model.external_triggers import (
+    Kind,
+    NewTrigger,
+    OfJobs,
+    TriggerRow,
+    TriggersStatus,
+    TriggerStatus,
+    Unmatched,
+)
+from floodmark.model.page import Page, last_key, page_of
+from floodmark.operations.triggers import AddedTrigger, TriggerOperations, TriggerPage
+from floodmark.security.vault import Vault
+from floodmark.store.fleet import Fleet
+
+from .base import Handlers
+
+_FACTS = {"channel": CHANNELS, "stream": STREAMS}
+_NO_PARAMS: Mapping[str, str] = {}
+_AT_ONCE = timedelta()
+_MOST_SHOWN = 500
+
+
+class TriggerHandlers(TriggerOperations, Handlers):
+    """Triggers in the store."""
+
+    async def triggers_status(self) -> TriggersStatus:
+        hearings = await self._hearings()
+        rows = await self._triggers.page(limit=_MOST_SHOWN)
+        holders = [hearing.holder for hearing in hearings.values() if hearing is not None]
+        unmatched, unreadable = [await self._facts.get_fact(name) or {"count": 0} for name in (UNMATCHED, UNREADABLE)]
+        return TriggersStatus(
+            listener=holders[0] if holders else None,
+            triggers=tuple(self._status(row, hearings) for row in rows),
+            of_jobs=tuple(await self._of_jobs(hearings)),
+            unmatched=msgspec.convert(unmatched, Unmatched),
+            unreadable=msgspec.convert(unreadable, Unmatched),
+        )
+
+    async def webhooks(self, *, cursor: str | None = None, limit: int = 50) -> TriggerPage:
+        return await self._page_with_jobs("webhook", cursor, limit)
+
+    async def add_webhook(
+        self,
+        pattern: str,
+        *,
+        jobs: Sequence[str] = (),
+        params: Mapping[str, str] = _NO_PARAMS,
+        debounce: timedelta = _AT_ONCE,
+        enabled: bool = True,
+        replace: bool = False,
+        secret: str | None = None,
+        signed: bool = False,
+    ) -> AddedTrigger:
+        made = a_secret() if signed and secret is None else None
+        new = NewTrigger(
+            kind="webhook",
+            pattern=pattern,
+            jobs=jobs,
+            params=params,
+            secret=made or secret,
+            debounce=debounce,
+            enabled=enabled,
+        )
+        return await self._added(new, replace=replace, shown=made)
+
+    async def remove_webhook(self, trigger: str) -> TriggerStatus:
+        return await self._removed(trigger, "webhook")
+
+    async def channels(self, *, cursor: str | None = None, limit: int = 50) -> TriggerPage:
+        return await self._page_with_jobs("channel", cursor, limit)
+
+    async def add_channel(
+        self,
+        pattern: str,
+        *,
+        jobs: Sequence[str] = (),
+        params: Mapping[str, str] = _NO_PARAMS,
+        debounce: timedelta = _AT_ONCE,
+        enabled: bool = True,
+        replace: bool = False,
+    ) -> AddedTrigger:
+        new = NewTrigger(kind="channel", pattern=pattern, jobs=jobs, params=params, debounce=debounce, enabled=enabled)
+        return await self._added(new, replace=replace)
+
+    async def remove_channel(self, trigger: str) -> TriggerStatus:
+        return await self._removed(trigger, "channel")
+
+    async def stream_triggers(self, *, cursor: str | None = None, limit: int = 50) -> Page[TriggerStatus]:
+        return await self._page("stream", cursor, limit)
+
+    async def add_stream_trigger(
+        self,
+        pattern: str,
+        *,
+        jobs: Sequence[str] = (),
+        params: Mapping[str, str] = _NO_PARAMS,
+        debounce: timedelta = _AT_ONCE,
+        enabled: bool = True,
+        replace: bool = False,
+    ) -> AddedTrigger:
+        new = NewTrigger(kind="stream", pattern=pattern, jobs=jobs, params=params, debounce=debounce, enabled=enabled)
+        return await self._added(new, replace=replace)
+
+    async def remove_stream_trigger(self, trigger: str) -> TriggerStatus:
+        return await self._removed(trigger, "stream")
+
+    async def _page(self, kind: Kind, cursor: str | None, limit: int) -> Page[TriggerStatus]:
+        listing = f"triggers.{kind}"
+        rows = await self._triggers.page(kind, after=last_key(listing, cursor, str), limit=limit + 1)
+        return page_of(await self._statuses(rows), limit, listing, lambda row: [row.trigger_id])
+
+    async def _page_with_jobs(self, kind: Kind, cursor: str | None, limit: int) -> TriggerPage:
+        page, of_jobs = await self._page(kind, cursor, limit), await self._of_jobs(await self._hearings())
+        return TriggerPage(items=page.items, next=page.next, of_jobs=[row for row in of_jobs if row.kind == kind])
+
+    async def _added(self, new: NewTrigger, *, replace: bool, shown: str | None = None) -> AddedTrigger:
+        """Add a trigger. Every process follows it within a second."""
+        if new.kind != "webhook" and new.pattern in own_names(self.parts.settings.scheduler_queue_prefix):
+            raise InvalidInput(
+                f"{new.pattern} is where Floodmark itself writes: its own runs would fire the trigger, without end",
+                hint="to run a job after another, use depends_on; or forward the events you want to another stream",
+            )
+        async with self.changing():
+            row = await self._triggers.add(new, replace=replace)
+            await self.note("trigger.added", _name_trigger(row), after=_describe_trigger(row))
+        await self._begin(row)
+        await self.parts.signals.notify(Topic.JOBS)
+        [status] = await self._statuses([row])
+        return AddedTrigger(**msgspec.structs.asdict(status), secret=shown)
+
+    async def _removed(self, text: str, kind: Kind) -> TriggerStatus:
+        async with self.changing():
+            [row] = await self._statuses([await self._triggers.get(text, kind)])
+            await self._triggers.remove(row.trigger_id)
+            await self.note("trigger.removed", _name_trigger(row), before=_describe_trigger(row))
+        await self.parts.signals.notify(Topic.JOBS)
+        return row
+
+    @cached_property
+    def _triggers(self) -> Triggers:
+        return Triggers(self.parts.database, self.parts.clock, Vault.of(self.parts.settings))
+
+    @cached_property
+    def _facts(self) -> Fleet:
+        return Fleet(self.parts.database, self.parts.clock)
+
+    async def _statuses(self, rows: Sequence[TriggerRow]) -> list[TriggerStatus]:
+        hearings = await self._hearings()
+        return [self._status(row, hearings) for row in rows]
+
+    async def _begin(self, row: TriggerRow) -> None:
+        """A stream counts from this moment on, not from when the leader notices."""
+        if row.kind == "stream" and self.parts.redis is not None:
+            # The leader tries again, and tells what is wrong with it.
+            with suppress(*redis_errors()):
+                group = group_of(self.parts.settings.scheduler_queue_prefix)
+                await make_group(self.parts.redis, row.pattern, group)
+
+    async def _hearings(self) -> dict[str, Hearing | None]:
+        now, found = self.parts.clock.now(), {}
+        for kind, fact in _FACTS.items():
+            hearing = await heard(self._facts, fact)
+            found[kind] = hearing if hearing is not None and hearing.is_recent(now) else None
+        return found
+
+    def _status(self, row: TriggerRow, hearings: dict[str, Hearing | None]) -> TriggerStatus:
+        why_not = self._why_not(row, hearings)
+        return TriggerStatus(**msgspec.structs.asdict(row), listening=why_not is None, why_not=why_not)
+
+    def _why_not(self, row: TriggerRow, hearings: dict[str, Hearing | None]) -> str | None:
+        if not row.enabled:
+            return "it is disabled"
+        if row.kind == "webhook":
+            return None
+        if self.parts.redis is None:
+            return "there is no Redis: set REDIS_URL"
+        hearing = hearings[row.kind]
+        if hearing is None:
+            return "no scheduler listens to Redis right now"
+        if row.pattern not in hearing.patterns:
+            return f"the scheduler does not hear this {row.kind} yet"
+        return None
+
+    async def _of_jobs(self, hearings: dict[str, Hearing | None]) -> list[OfJobs]:
+        found: list[OfJobs] = []
+        kinds: tuple[Kind, ...] = ("webhook", "channel")
+        for kind in kinds:
+            hearing = hearings.get(kind)
+            heard_patterns = () if hearing is None else hearing.patterns
+            for pattern, count in (await self._triggers.count_jobs(kind)).items():
+                listening = kind == "webhook" or pattern in heard_patterns
+                found.append(OfJobs(kind=kind, pattern=pattern, jobs=count, listening=listening))
+        return found
+
+
+def _name_trigger(row: TriggerRow) -> str:
+    return f"trigger:{row.kind}:{row.pattern}"
+
+
+def _describe_trigger(row: TriggerRow) -> dict[str, Any]:
+    names = ("trigger_id", "jobs", "params", "signed", "debounce_seconds", "enabled")
+    return {name: getattr(row, name) for name in names}
