@@ -172,9 +172,9 @@ class Floodmark:
         """Everything opened, and the collectors declared in code written down as jobs. `waits`: for the database."""
         async with open_resources(
             self.settings, events=self.events, clock=self._clock, validation=self.validation, waits=waits
-        ) as parts:
-            await parts.repositories.jobs.declare_all(_in_order(self._declared))
-            yield parts
+        ) as resources:
+            await resources.repositories.jobs.declare_all(_in_order(self._declared))
+            yield resources
 
     @property
     def validation(self) -> Validation:
@@ -190,12 +190,12 @@ class Floodmark:
         return found
 
     @asynccontextmanager
-    async def opened_sources(self, parts: Resources) -> AsyncIterator[Sources]:
+    async def opened_sources(self, resources: Resources) -> AsyncIterator[Sources]:
         """Open every source with the services of this process; close them at the end."""
         sources, threads = self.sources(), DaemonThreads(self.settings.max_workers)
         async with AsyncExitStack() as stack:
             for name, source in sources.items():
-                await open_source(source, services_for(parts, name, threads), stack)
+                await open_source(source, services_for(resources, name, threads), stack)
             yield sources
 
     def run(self, *, seconds: float | None = None) -> None:
@@ -228,30 +228,32 @@ class Floodmark:
         watchdog = Watchdog()
         try:
             async with (
-                self.open(waits=True) as parts,
-                pushing(self.settings, parts.name, lambda: render(parts.registry), parts.events),
-                self.opened_sources(parts) as sources,
+                self.open(waits=True) as resources,
+                pushing(self.settings, resources.name, lambda: render(resources.registry), resources.events),
+                self.opened_sources(resources) as sources,
                 _stopped_by_signals(stop, seconds, lambda: watchdog.arm(self.settings.shutdown_grace)),
             ):
-                installation = Installation(parts.redis, parts.repositories.fleet, parts.events, parts.settings)
+                installation = Installation(
+                    resources.redis, resources.repositories.fleet, resources.events, resources.settings
+                )
                 await installation.claim()
-                if parts.tracing is not None:
-                    parts.tracing.prepare()
+                if resources.tracing is not None:
+                    resources.tracing.prepare()
                 fires = scheduler and self.settings.scheduler_v2_enabled
                 if scheduler and not fires:
                     structlog.get_logger().warning("nothing is fired by schedule: SCHEDULER_V2_ENABLED is false")
-                roles = _roles(parts, sources, scheduler=fires, worker=worker)
-                serving = await self._serving(parts, port, scheduler=scheduler, worker=worker)
+                roles = _roles(resources, sources, scheduler=fires, worker=worker)
+                serving = await self._serving(resources, port, scheduler=scheduler, worker=worker)
                 async with serving as server, installation.guarded(stop):
                     for role in roles:
                         await role.announce()
                     if ready is not None:
-                        ready(parts, server)
+                        ready(resources, server)
                     await asyncio.gather(*(role.run(stop) for role in roles))
         finally:
             watchdog.disarm()
 
-    async def _serving(self, parts: Resources, port: int | None, *, scheduler: bool, worker: bool) -> "HttpServer":
+    async def _serving(self, resources: Resources, port: int | None, *, scheduler: bool, worker: bool) -> "HttpServer":
         # Heavy, and most commands that import this module serve nothing.
         from .api.health import health_app  # noqa: PLC0415
         from .api.server import HttpServer  # noqa: PLC0415
@@ -262,21 +264,21 @@ class Floodmark:
         is_any = port is None and self.settings.origin(name) == "default"
         usual: int = getattr(self.settings, name)
         if scheduler != worker:
-            metrics = (lambda: render(parts.registry)) if is_scraped(self.settings) else None
-            page = health_app(metrics, lambda: health_of(parts), lambda: readiness_of(parts))
+            metrics = (lambda: render(resources.registry)) if is_scraped(self.settings) else None
+            page = health_app(metrics, lambda: health_of(resources), lambda: readiness_of(resources))
             return HttpServer(page, host, usual if port is None else port, fallback=is_any)
         from .api.access import require_token_to_listen  # noqa: PLC0415
         from .api.app import create_app  # noqa: PLC0415
         from .api.turnstile import ALONE, BESIDE_WORK  # noqa: PLC0415
 
-        await require_token_to_listen(parts, host)
+        await require_token_to_listen(resources, host)
         # Both roles, or none: then nothing else is done here.
-        app = create_app(parts, turns=BESIDE_WORK if worker else ALONE)
+        app = create_app(resources, turns=BESIDE_WORK if worker else ALONE)
         return HttpServer(app, host, usual if port is None else port, fallback=is_any, leaving=app.state.live.close)
 
 
 def _roles(
-    parts: Resources, sources: Mapping[str, Source], *, scheduler: bool, worker: bool
+    resources: Resources, sources: Mapping[str, Source], *, scheduler: bool, worker: bool
 ) -> "list[SchedulerRole | WorkerRole | ApiRole]":
     """What the process does; one that neither schedules nor works serves the API."""
     from .runtime.api_role import ApiRole  # noqa: PLC0415 - only a process that stays needs a role
@@ -285,10 +287,10 @@ def _roles(
 
     roles: list[SchedulerRole | WorkerRole | ApiRole] = []
     if scheduler:
-        roles.append(SchedulerRole(parts, is_alone=not worker))
+        roles.append(SchedulerRole(resources, is_alone=not worker))
     if worker:
-        roles.append(WorkerRole(parts, sources))
-    return roles or [ApiRole(parts)]
+        roles.append(WorkerRole(resources, sources))
+    return roles or [ApiRole(resources)]
 
 
 def _in_order(declared: Sequence[JobSpec]) -> list[JobSpec]:

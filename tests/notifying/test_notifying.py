@@ -325,7 +325,7 @@ async def test_a_receiver_that_misbehaves_costs_little(sqlite: Opened, receiver:
 async def test_only_the_leader_tells_and_of_two_only_one_writes(anywhere: Resources) -> None:
     parts = anywhere
     silent = notifier_of(parts, SimpleNamespace(is_leader=False))
-    noticing = Noticing(parts.database, parts.clock, telegram_max_age=timedelta(days=1))
+    noticing = Noticing(parts.database, parts.clock, parts.repositories.staleness)
     await silent.step()
     assert await noticing.told() is None
     assert await noticing.tell({"turn": 3, "who": "a"})
@@ -362,7 +362,7 @@ async def test_whoever_becomes_the_leader_tells(sqlite: Opened, receiver: Receiv
 async def test_both_databases_tell_the_same(anywhere: Resources, receiver: Receiver) -> None:
     parts = anywhere
     notifier = notifier_of(parts, LEADER)
-    noticing = Noticing(parts.database, parts.clock, telegram_max_age=timedelta(days=1))
+    noticing = Noticing(parts.database, parts.clock, parts.repositories.staleness)
     before = await noticing.now()
     await notifier.step()
     await dies(parts, "news")

@@ -129,7 +129,7 @@ async def test_it_is_read_by_indexes_only(parts: Resources, name: str) -> None:
     if name == "overview":
         await office_of(parts).overview()
     else:
-        noticing = Noticing(parts.database, parts.clock, telegram_max_age=DAY)
+        noticing = Noticing(parts.database, parts.clock, parts.repositories.staleness)
         await noticing.letters(await noticing.now())
     event.remove(engine, "before_cursor_execute", note)
     asked = [(said, values) for said, values in statements if said.lstrip().startswith("SELECT")]

@@ -14,8 +14,8 @@ from floodmark.errors import Unavailable
 from floodmark.model.batch import Batch, Item, Kept
 from floodmark.model.outcome import Done
 from floodmark.observability.events import Events, StoreRetried
+from floodmark.process import local_disk
 from floodmark.sinks.sql import SqlSink
-from floodmark.store import local_disk
 from floodmark.store.database import PostgresDatabase, SqliteDatabase, open_database
 from floodmark.store.postgres import firing, leasing
 from floodmark.store.postgres_connection import Connection

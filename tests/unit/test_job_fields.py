@@ -8,18 +8,7 @@ import msgspec
 import pytest
 from msgspec import NODEFAULT, Struct
 
-from floodmark.model.job import (
-    CatchUp,
-    DueJob,
-    Frequency,
-    Job,
-    Overlap,
-    Policy,
-    Priority,
-    ScheduleType,
-    When,
-    Work,
-)
+from floodmark.model.job import CatchUp, DueJob, Frequency, Job, Overlap, Policy, Priority, ScheduleType, When, Work
 from floodmark.model.job_fields import COLUMNS, FIELDS, SETTABLE, columns_of, spec_from
 from floodmark.model.shapes import job_from_shape, job_shape
 from floodmark.model.spec import JobSpec, declaration

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from floodmark.errors import InvalidInput
 from floodmark.model.batch import Item
-from floodmark.store.item_rows import clean, pack, pack_watermark
+from floodmark.model.clean_text import clean
+from floodmark.store.item_rows import pack, pack_watermark
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 

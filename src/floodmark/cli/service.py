@@ -17,7 +17,6 @@ from floodmark.security.masking import mask_text
 from floodmark.settings import Settings
 from floodmark.sources.telegram.port import Ports
 from floodmark.sources.telegram.source import HOW_TO_ADD, what_is_missing
-from floodmark.store.jobs import Jobs
 from floodmark.version import __version__
 from floodmark.wiring.resources import Resources
 from floodmark.wiring.services import services_for
@@ -58,8 +57,8 @@ async def _served(
     stop = asyncio.Event()
     greeting: list[asyncio.Task[None]] = []
 
-    def ready(parts: Resources, server: HttpServer) -> None:
-        greeting.append(asyncio.create_task(_greet(desk, parts, role, server)))
+    def ready(resources: Resources, server: HttpServer) -> None:
+        greeting.append(asyncio.create_task(_greet(desk, resources, role, server)))
 
     watching = asyncio.create_task(_leave_with(parent, stop)) if parent is not None else None
     try:
@@ -86,18 +85,18 @@ async def _leave_with(parent: int, stop: asyncio.Event) -> None:
     stop.set()
 
 
-async def _greet(desk: Desk, parts: Resources, role: str, server: HttpServer) -> None:
-    _welcome(desk, parts.settings, role, server)
-    if role != "worker" and not await _some_job(parts):
+async def _greet(desk: Desk, resources: Resources, role: str, server: HttpServer) -> None:
+    _welcome(desk, resources.settings, role, server)
+    if role != "worker" and not await _some_job(resources):
         desk.note("No jobs yet. Add one: floodmark add python package.module:function --every 15m")
-    telegram = Ports.of(services_for(parts, "telegram"))
+    telegram = Ports.of(services_for(resources, "telegram"))
     missing = await what_is_missing(telegram) if role in ("up", "worker") else None
     if missing is not None:
         desk.note(f"[yellow]{missing}.[/] {HOW_TO_ADD}")
 
 
-async def _some_job(parts: Resources) -> list[Job]:
-    return await Jobs(parts.database, parts.clock).find(limit=1)
+async def _some_job(resources: Resources) -> list[Job]:
+    return await resources.repositories.jobs.find(limit=1)
 
 
 def _welcome(desk: Desk, settings: Settings, role: str, server: HttpServer) -> None:

@@ -28,8 +28,6 @@ from floodmark.security.vault import Vault
 from floodmark.settings import Settings
 from floodmark.sources.telegram.accounts import Accounts
 from floodmark.store.events import EventLog
-from floodmark.store.history import History
-from floodmark.store.jobs import Jobs
 from floodmark.testing.telegram import LoopbackTelegram
 from floodmark.wiring.resources import Resources
 
@@ -112,36 +110,36 @@ class Demo:
     async def run(self, stop: asyncio.Event, look: Callable[[View], None]) -> Summary:
         """Collect until `stop` and pass the state to `look`; then collect the remaining posts and return the result."""
         began = time.monotonic()
-        async with self.town.open() as server, self.app.open() as parts:
-            await self._prepare(parts, server)
-            log = EventLog(parts.database, parts.clock)
+        async with self.town.open() as server, self.app.open() as resources:
+            await self._prepare(resources, server)
+            log = resources.repositories.events
             self._position = await log.last_position()
             self._before = {station.name: await log.count(self._stream(station)) for station in STATIONS}
-            async with self._working(parts):
+            async with self._working(resources):
                 while not stop.is_set():
-                    look(await self._view(parts, log))
+                    look(await self._view(resources, log))
                     with suppress(TimeoutError):
                         await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
                 self.town.settle_down(server)
                 self._is_ending = True
-                look(await self._view(parts, log))
-                await self._drain(parts)
+                look(await self._view(resources, log))
+                await self._drain(resources)
                 self._is_ending = False
-                look(await self._view(parts, log))
+                look(await self._view(resources, log))
             return await self._summary(log, server, timedelta(seconds=time.monotonic() - began))
 
-    async def _prepare(self, parts: Resources, server: LoopbackTelegram) -> None:
+    async def _prepare(self, resources: Resources, server: LoopbackTelegram) -> None:
         """Do what a user would do: `floodmark accounts add`, then `floodmark add telegram` for each channel."""
-        accounts = Accounts(parts.database, parts.clock, Vault.of(parts.settings), parts.events)
+        accounts = Accounts(resources.database, resources.clock, Vault.of(resources.settings), resources.events)
         for name in ACCOUNTS:
             await accounts.add(name, api_id=1, api_hash="demo", session=server.session(name), replace=True)
-        await Jobs(parts.database, parts.clock).declare_all([_job(station) for station in STATIONS])
+        await resources.repositories.jobs.declare_all([_job(station) for station in STATIONS])
 
     @asynccontextmanager
-    async def _working(self, parts: Resources) -> AsyncIterator[None]:
+    async def _working(self, resources: Resources) -> AsyncIterator[None]:
         ending = asyncio.Event()
-        async with self.app.opened_sources(parts) as sources:
-            roles = (SchedulerRole(parts, is_alone=False), WorkerRole(parts, sources))
+        async with self.app.opened_sources(resources) as sources:
+            roles = (SchedulerRole(resources, is_alone=False), WorkerRole(resources, sources))
             await roles[1].announce()
             tasks = [asyncio.create_task(role.run(ending)) for role in roles]
             try:
@@ -150,10 +148,10 @@ class Demo:
                 ending.set()
                 await asyncio.gather(*tasks)
 
-    async def _view(self, parts: Resources, log: EventLog) -> View:
+    async def _view(self, resources: Resources, log: EventLog) -> View:
         arrived = await self._arrived(log)
-        leader = await parts.leases.holder(parts.settings.scheduler_leader_key)
-        jobs, views = Jobs(parts.database, parts.clock), Views(parts.database, parts.clock)
+        leader = await resources.leases.holder(resources.settings.scheduler_leader_key)
+        jobs, views = resources.repositories.jobs, Views(resources.database, resources.clock)
         channels = []
         for station in STATIONS:
             told = explain(await views.load(await jobs.get(station.name), leader=leader))
@@ -192,12 +190,12 @@ class Demo:
             ]
         return tuple(titles)
 
-    async def _drain(self, parts: Resources) -> None:
+    async def _drain(self, resources: Resources) -> None:
         """Collect each channel once more, after the execution that may be running."""
-        jobs, history = Jobs(parts.database, parts.clock), History(parts.database, parts.clock)
-        limits = Limits(parts.database, parts.clock)
+        jobs, history = resources.repositories.jobs, resources.repositories.executions
+        limits = resources.repositories.limits
         forced = [await jobs.force_run(await jobs.get(station.name)) for station in STATIONS]
-        await parts.queue.put([one.queued for one in forced if one.queued is not None])
+        await resources.queue.put([one.queued for one in forced if one.queued is not None])
         with suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_SECONDS):
                 for one in forced:

@@ -17,6 +17,7 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import FloodmarkError
+from floodmark.model.clean_text import clean
 from floodmark.model.clock import Clock
 from floodmark.model.execution import Hold, Queued, State
 from floodmark.model.ids import new_id
@@ -27,7 +28,6 @@ from floodmark.rules.rank import rank_of
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present_moment
 from floodmark.store.execution_rows import find_under_way
-from floodmark.store.item_rows import clean
 from floodmark.store.tables import job_dependencies, job_executions, jobs
 
 from .tables import trigger_deliveries, triggers

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from floodmark.errors import InvalidInput
+from floodmark.model.clean_text import clean
 from floodmark.model.external_triggers import Kind
 from floodmark.model.ids import new_id
 from floodmark.model.job import Work
@@ -17,7 +18,6 @@ from floodmark.queue.port import Publisher
 from floodmark.security.vault import Vault
 from floodmark.sources.python import UnknownCollector
 from floodmark.sources.validation import Validation
-from floodmark.store.item_rows import clean
 from floodmark.triggers.matching import PathVariables, channel_matches, chosen, is_glob, path_pattern, segments
 from floodmark.wiring.resources import Resources
 

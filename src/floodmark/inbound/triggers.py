@@ -15,6 +15,7 @@ from sqlalchemy import Column, ColumnElement, delete, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import Conflict, InvalidInput, NotFound, Unavailable
+from floodmark.model.clean_text import clean
 from floodmark.model.clock import Clock
 from floodmark.model.external_triggers import LONGEST_DEBOUNCE, SHORTEST_SECRET, Kind, NewTrigger, TriggerRow, the_only
 from floodmark.model.ids import new_id
@@ -22,7 +23,6 @@ from floodmark.model.job import Work
 from floodmark.security.vault import Vault
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present, raw
-from floodmark.store.item_rows import clean
 from floodmark.store.name_search import find_jobs
 from floodmark.store.rows import WORK_COLUMNS, work_from_row
 from floodmark.store.tables import facts, jobs

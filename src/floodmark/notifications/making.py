@@ -1,7 +1,6 @@
 """The channels that are installed and configured, and the notifier that sends over them."""
 
 from collections.abc import Callable
-from datetime import timedelta
 
 from floodmark.extensions.services import Services
 from floodmark.model.notification_kinds import kinds_of
@@ -26,16 +25,15 @@ def open_channels(services_for: Callable[[str], Services]) -> dict[str, Notifica
     return found
 
 
-def notifier_of(parts: Resources, leader: Leading) -> Notifier | None:
+def notifier_of(resources: Resources, leader: Leading) -> Notifier | None:
     """Make what tells people of the trouble of this installation; None if no channel is configured."""
-    settings, channels = parts.settings, open_channels(lambda name: services_for(parts, name))
+    settings, channels = resources.settings, open_channels(lambda name: services_for(resources, name))
     if not channels:
         return None
-    age = timedelta(hours=settings.lpa_max_age_hours)
     return Notifier(
-        Noticing(parts.database, parts.clock, telegram_max_age=age),
+        Noticing(resources.database, resources.clock, resources.repositories.staleness),
         leader,
-        parts.events,
+        resources.events,
         channels,
         kinds=kinds_of(settings.notify_on),
         pace=Pace(debounce=settings.notify_debounce, group_wait=settings.notify_group_wait),

@@ -4,7 +4,7 @@ Dead letters are read through `ix_job_executions_dead`, from a time on. What was
 """
 
 from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import literal, select
@@ -25,9 +25,8 @@ _e = job_executions.c
 class Noticing:
     """Looks for trouble, and remembers what was told of it."""
 
-    def __init__(self, database: Database, clock: Clock, *, telegram_max_age: timedelta) -> None:
-        self._database, self._clock = database, clock
-        self._staleness = Staleness(database, clock, telegram_max_age=telegram_max_age)
+    def __init__(self, database: Database, clock: Clock, staleness: Staleness) -> None:
+        self._database, self._clock, self._staleness = database, clock, staleness
 
     async def now(self) -> datetime:
         """The time by which letters are dated."""

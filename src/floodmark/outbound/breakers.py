@@ -9,12 +9,12 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import NotFound
+from floodmark.model.clean_text import clean
 from floodmark.model.clock import Clock
 from floodmark.model.limits import BreakerRow
 from floodmark.rules.breaker import Breaker, BreakerState, closed, refusal_of
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present, present_moment
-from floodmark.store.item_rows import clean
 from floodmark.store.tables import job_executions
 from floodmark.store.types import from_text, to_text
 

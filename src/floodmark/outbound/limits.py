@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from sqlalchemy import and_, delete, func, or_, select, update
 
 from floodmark.errors import NotFound
+from floodmark.model.clean_text import clean
 from floodmark.model.clock import Clock
 from floodmark.model.limits import LimitRow
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present, present_moment
-from floodmark.store.item_rows import clean
 from floodmark.store.tables import job_executions
 
 from .end_waits import end_waits

@@ -70,34 +70,36 @@ class Supervisor:
         with tempfile.TemporaryDirectory(prefix="floodmark-metrics-") as folder:
             os.environ[FOLDER] = folder
             try:
-                async with open_resources(self._settings, waits=True) as parts:
-                    await Installation(parts.redis, parts.repositories.fleet, parts.events, self._settings).claim()
-                    await self._serve(parts, port, seconds, ready)
+                async with open_resources(self._settings, waits=True) as resources:
+                    await Installation(
+                        resources.redis, resources.repositories.fleet, resources.events, self._settings
+                    ).claim()
+                    await self._serve(resources, port, seconds, ready)
             finally:
                 self._watchdog.disarm()
                 del os.environ[FOLDER]
 
     async def _serve(
-        self, parts: Resources, port: int | None, seconds: float | None, ready: Callable[[HttpServer], None] | None
+        self, resources: Resources, port: int | None, seconds: float | None, ready: Callable[[HttpServer], None] | None
     ) -> None:
         def metrics() -> bytes:
-            return render_sum(parts.registry)
+            return render_sum(resources.registry)
 
         shown = metrics if is_scraped(self._settings) else None
-        page = health_app(shown, lambda: self._health(parts), lambda: readiness_of(parts))
+        page = health_app(shown, lambda: self._health(resources), lambda: readiness_of(resources))
         chosen = self._settings.worker_port if port is None else port
         # As for a single process: a port that someone has set is that one or none.
         is_any = port is None and self._settings.origin("worker_port") == "default"
         async with (
-            pushing(self._settings, parts.name, metrics, parts.events),
+            pushing(self._settings, resources.name, metrics, resources.events),
             HttpServer(page, self._settings.host, chosen, fallback=is_any) as server,
         ):
             with stopped_by_signals(self._stop, seconds, stopping=lambda: self._watchdog.arm(self._grace)):
                 if ready is not None:
                     ready(server)
-                await asyncio.gather(*(self._keep_running(parts, place) for place in range(self._count)))
+                await asyncio.gather(*(self._keep_running(resources, place) for place in range(self._count)))
 
-    async def _keep_running(self, parts: Resources, place: int) -> None:
+    async def _keep_running(self, resources: Resources, place: int) -> None:
         deaths, log = 0, structlog.get_logger()
         while not self._stop.is_set():
             began = time.monotonic()
@@ -105,7 +107,7 @@ class Supervisor:
             code = await self._run_once(place, name)
             if code:
                 # Others would notice by themselves, if a little later.
-                await attempt(self._report(parts, name), parts.events)
+                await attempt(self._report(resources, name), resources.events)
             if self._stop.is_set():
                 return
             is_well = time.monotonic() - began > _WELL_SECONDS
@@ -116,10 +118,10 @@ class Supervisor:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), pause)
 
-    async def _report(self, parts: Resources, name: str) -> None:
+    async def _report(self, resources: Resources, name: str) -> None:
         """A process has ended without a goodbye: hand on what it held, and wake the leader to queue it again."""
-        await death_watch(parts).hand_on(name, is_certain=True)
-        await parts.signals.notify(Topic.WORKERS)
+        await death_watch(resources).hand_on(name, is_certain=True)
+        await resources.signals.notify(Topic.WORKERS)
 
     async def _run_once(self, place: int, name: str) -> int:
         """Run one process, under this name, to its end; its exit code."""
@@ -154,8 +156,8 @@ class Supervisor:
             structlog.get_logger().error("worker process did not leave, killing it", pid=process.pid, grace=grace)
             process.kill()
 
-    async def _health(self, parts: Resources) -> dict[str, Any]:
-        report = await health_of(parts)
+    async def _health(self, resources: Resources) -> dict[str, Any]:
+        report = await health_of(resources)
         if report["status"] == "ok" and len(self._pids) < self._count:
             report["status"] = "degraded"
         return report | {"processes": sorted(self._pids.values()), "restarts": self.restarts}

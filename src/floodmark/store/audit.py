@@ -11,13 +11,13 @@ from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.model.audit import Actor, AuditRow
+from floodmark.model.clean_text import clean
 from floodmark.model.clock import Clock
 from floodmark.process.failpoints import OFFICE_POINT, failpoint
 from floodmark.security.masking import mask_values
 
 from .database import Database
 from .dialects import present
-from .item_rows import clean
 from .tables import audit
 
 MOST_SHOWN = 500

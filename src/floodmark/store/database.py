@@ -27,9 +27,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from floodmark.errors import InvalidInput, Unavailable, Unreachable
 from floodmark.model.strict_json import read_stored_json
 from floodmark.observability.events import Events, StoreRetried
+from floodmark.process.local_disk import require_local
 from floodmark.rules.backoff import backoff
 
-from .local_disk import require_local
 from .postgres_connection import LONG_WORK, USUAL_STEP, Connection, Deadline, PostgresConnector
 
 # Wait this long for SQLite's write lock before giving up: longer than any step of ours holds it.

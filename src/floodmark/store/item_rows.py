@@ -1,7 +1,6 @@
 """Items as the databases take them: JSON text, a content hash, one row per key."""
 
 import hashlib
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -11,12 +10,11 @@ from msgspec.structs import astuple
 
 from floodmark.errors import InvalidInput
 from floodmark.model.batch import Item, Page, Watermark
+from floodmark.model.clean_text import clean
 from floodmark.model.strict_json import TooDeep, require_shallow
 
 # One item is a post, a page, a report - not an archive. Larger ones are a mistake better told than stored.
 MAX_ITEM_BYTES = 16 * 1024 * 1024
-
-_PAIR, _LONE = re.compile("[\ud800-\udbff][\udc00-\udfff]"), re.compile("[\ud800-\udfff]")
 
 _encoder = msgspec.json.Encoder()
 # Takes twice as long, and is the same however the source puts its fields in order.
@@ -109,25 +107,3 @@ def _encode_clean(data: Any, encoder: msgspec.json.Encoder) -> bytes:
 
 def _too_deep() -> InvalidInput:
     return InvalidInput("an item is nested too deeply to be stored", hint="Yield a flatter item")
-
-
-def clean(value: Any) -> Any:
-    """The same value with NUL shown as U+2400 and lone surrogates as U+FFFD."""
-    if isinstance(value, str):
-        # Most texts need nothing, and that is quickly seen of most.
-        return value if value.isascii() and "\0" not in value else _whole(value.replace("\0", "\u2400"))
-    if isinstance(value, dict):
-        return {clean(key): clean(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [clean(entry) for entry in value]
-    return value
-
-
-def _whole(text: str) -> str:
-    """The same text if it can be written as UTF-8; else with pairs of surrogates joined and lone ones replaced."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        joined = _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)
-        return _LONE.sub("\ufffd", joined)
-    return text

@@ -6,11 +6,11 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
+from floodmark.model.clean_text import clean
 from floodmark.model.outcome import Dead, Done, Outcome, Retry
 from floodmark.rules.outcomes import Consequence
 
 from .database import encode_json
-from .item_rows import clean
 from .port import Settlement
 
 

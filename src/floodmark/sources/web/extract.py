@@ -40,7 +40,7 @@ _CLUTTER = "script,style,noscript,template,nav,aside,form,iframe,svg,button,sele
 _FRAME = "header,footer," + _CLUTTER
 _MAIN = "main,article,[role=main]"
 
-# Resources of a line; every other element is a line of its own.
+# Parts of a line; every other element is a line of its own.
 _INLINE = (
     "a,abbr,acronym,b,bdi,bdo,big,cite,code,data,del,dfn,em,font,i,img,ins,kbd,label,mark,nobr,output,q,ruby,s,samp,small,"
     "span,strike,strong,sub,sup,time,tt,u,var,wbr"
