@@ -1,4 +1,4 @@
-"""Floodmark for Python developers: declare collectors, then run them here or on a cluster."""
+"""The API for Python programs: declare collectors, then run them here or on a cluster."""
 
 import asyncio
 import inspect
@@ -94,9 +94,10 @@ class Floodmark:
         params: Mapping[str, Any] | None = None,
         tags: tuple[str, ...] = (),
     ) -> Callable[[F], F]:
-        """Declare a collector and when it runs. Without any time it runs when someone says `floodmark run NAME`.
+        """Declare a collector and its schedule. Without a schedule it runs only with `floodmark run NAME`.
 
-        `key` names the field (or is a function) that identifies an item; `watermark` the one that becomes `since`.
+        `key` is the name of the field (or a function) that identifies an item; `watermark` that of the field that
+        becomes `since`.
         """
         when = when_of(
             every=every,
@@ -149,7 +150,7 @@ class Floodmark:
         catch_up: CatchUp | str | None = None,
         jitter: str | timedelta | None = None,
     ) -> Policy:
-        """The policy of a new job: what the settings say, unless said otherwise."""
+        """Return the policy of a new job: the given values, otherwise those of the settings."""
         usual = self.settings.default_policy()
         if overlap is not None and overlap not in tuple(Overlap):
             raise InvalidInput(f"{overlap!r} is not a way to overlap", hint=f"Use one of {', '.join(Overlap)}")
@@ -169,7 +170,7 @@ class Floodmark:
 
     @asynccontextmanager
     async def open(self, *, waits: bool = False) -> AsyncIterator[Resources]:
-        """Everything opened, and the collectors declared in code written down as jobs. `waits`: for the database."""
+        """Open the application and store the declared collectors as jobs. `waits`: wait for the database."""
         async with open_resources(
             self.settings, events=self.events, clock=self._clock, validation=self.validation, waits=waits
         ) as resources:
@@ -178,7 +179,7 @@ class Floodmark:
 
     @property
     def validation(self) -> Validation:
-        """The check of jobs and params by the sources of this application; it imports no modules."""
+        """Return the validation of jobs and params by the sources of this application; it imports no modules."""
         return Validation(lambda: self.sources(imports=False))
 
     def sources(self, *, imports: bool = True) -> Sources:
@@ -199,7 +200,7 @@ class Floodmark:
             yield sources
 
     def run(self, *, seconds: float | None = None) -> None:
-        """Schedule and work in this process until Ctrl-C, SIGTERM, or for so many seconds, and log what happens."""
+        """Schedule and run jobs in this process until Ctrl-C, SIGTERM, or for this many seconds, and log events."""
         configure(self.settings.log_level, self.settings.log_format)
         LogListener(structlog.get_logger()).attach(self.events)
         eventloop.run(self.serve(seconds=seconds))
@@ -214,9 +215,9 @@ class Floodmark:
         stop: asyncio.Event | None = None,
         ready: "Callable[[Resources, HttpServer], None] | None" = None,
     ) -> None:
-        """Do the work of the given roles until stopped. `ready` is called once everything is up.
+        """Run the given roles until stopped. `ready` is called once everything has started.
 
-        Both roles, or none, also serve the API; one alone has `/health` and `/metrics` only.
+        Both roles, or none, also serve the API; a single role serves only `/health` and `/metrics`.
         """
         stop = stop or asyncio.Event()
         if scheduler and not worker and not self.settings.scheduler_v2_enabled:
@@ -280,7 +281,7 @@ class Floodmark:
 def _roles(
     resources: Resources, sources: Mapping[str, Source], *, scheduler: bool, worker: bool
 ) -> "list[SchedulerRole | WorkerRole | ApiRole]":
-    """What the process does; one that neither schedules nor works serves the API."""
+    """Return the roles of the process; without scheduler and worker it serves the API."""
     from .runtime.api_role import ApiRole  # noqa: PLC0415 - only a process that stays needs a role
     from .runtime.scheduler_role import SchedulerRole  # noqa: PLC0415
     from .runtime.worker_role import WorkerRole  # noqa: PLC0415
@@ -294,7 +295,7 @@ def _roles(
 
 
 def _in_order(declared: Sequence[JobSpec]) -> list[JobSpec]:
-    """Those that others depend on first, in whatever order they stand in the code."""
+    """Return the collectors with dependencies first, independent of their order in the code."""
     by_name = {spec.name: spec for spec in declared}
     waits_for = {name: [other for other in spec.depends_on if other in by_name] for name, spec in by_name.items()}
     try:

@@ -1,4 +1,4 @@
-"""The errors Floodmark speaks in. Each tells the reader what is wrong and what to do next."""
+"""The errors of Floodmark. Each says what is wrong and what to do next."""
 
 from datetime import timedelta
 
@@ -7,7 +7,7 @@ _LONGEST_WAIT_SECONDS = 10**9
 
 
 class FloodmarkError(Exception):
-    """Something a person can put right. `hint` is what to type or change next."""
+    """An error that a person can fix. `hint` is the next step."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -15,23 +15,25 @@ class FloodmarkError(Exception):
 
 
 class InvalidInput(FloodmarkError):
-    """What was asked for makes no sense as it stands; nothing was changed."""
+    """The input is invalid; nothing was changed."""
 
 
 class Conflict(FloodmarkError):
-    """It would clash with what is there: a name that is taken, a newer version, a cycle. Nothing was changed."""
+    """The change conflicts with existing data: a name is taken, the version is newer, there is a cycle. Nothing was
+    changed.
+    """
 
 
 class NotFound(FloodmarkError):
-    """What was named does not exist; `hint` lists what does."""
+    """The named object does not exist; `hint` lists existing ones."""
 
 
 class Unavailable(FloodmarkError):
-    """A database, Redis or port that is needed cannot be had right now."""
+    """A required database, Redis or port is not available."""
 
 
 class Unreachable(Unavailable):
-    """A database that does not answer. `may_return`: it is worth waiting for."""
+    """The database does not respond. `may_return`: waiting may help."""
 
     def __init__(self, message: str, *, hint: str = "", may_return: bool = True) -> None:
         super().__init__(message, hint=hint)
@@ -39,18 +41,18 @@ class Unreachable(Unavailable):
 
 
 class Fenced(FloodmarkError):
-    """Another worker has taken over this target: stop, write nothing."""
+    """Another worker has taken over this target: stop and write nothing."""
 
 
 class SourceError(FloodmarkError):
-    """What a source can say about a collection that did not go through."""
+    """An error of a source during a collection."""
 
 
 class SlowDown(SourceError):
-    """The source asks us to wait. Costs no attempt; holds for everything under `key`, or for this execution alone.
+    """The source requests a wait. Costs no attempt; applies to all jobs with `key`, or only to this execution.
 
-    A bare number is seconds, as in `Retry-After`. `is_answer`: this very call was answered so, rather than kept back
-    by a limit or a circuit breaker that was known before.
+    A plain number is seconds, as in `Retry-After`. `is_answer`: the source itself responded with it, rather than a
+    known limit or circuit breaker.
     """
 
     is_answer = False
@@ -62,25 +64,25 @@ class SlowDown(SourceError):
 
 
 class Transient(SourceError):
-    """It may work next time: retried with growing pauses."""
+    """The error may be temporary: retried with growing delays."""
 
 
 class Permanent(SourceError):
-    """Trying again will not help, but the next scheduled run may: dead letter, the job goes on."""
+    """A retry will not help, but the next scheduled run may: dead letter, the job continues."""
 
 
 class TargetDenied(Permanent):
-    """The source refused this target: dead letter; after a few runs in a row that ended so, the job is paused."""
+    """The source refused this target: dead letter; after a few such runs in a row the job is paused."""
 
     pauses_after = 3
 
 
 class Gone(SourceError):
-    """This target will not come back by itself: dead letter, and the job is paused with the reason."""
+    """The target no longer exists: dead letter, and the job is paused with the reason."""
 
 
 class AccountLost(SourceError):
-    """The account behind this target can no longer be used: everything on it is parked."""
+    """The account of this target can no longer be used: it is parked with its jobs."""
 
     def __init__(self, account: str, reason: str, *, hint: str = "") -> None:
         super().__init__(f"account {account}: {reason}", hint=hint)

@@ -1,4 +1,4 @@
-"""What a source found, and how far that takes us."""
+"""Items of a source, and the watermark after them."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,10 +11,10 @@ Watermark = dict[str, Any]
 
 
 class Item(Struct, frozen=True, gc=False):
-    """One thing that was collected. `key` is its identity within the stream, for ever.
+    """One collected object. `key` is its permanent identity within the stream.
 
-    `fingerprint`, any plain data, decides whether a second sighting is a change; without it the whole of `data` does.
-    `deleted` marks a tombstone: the item is gone upstream, what was kept of it stays.
+    `fingerprint`, any plain data, decides whether a repeated item has changed; without it all of `data` does. `deleted`
+    marks a tombstone: the item was deleted at the source, and its stored content stays.
     """
 
     key: str
@@ -25,9 +25,10 @@ class Item(Struct, frozen=True, gc=False):
 
 
 class Page(Struct, frozen=True, gc=False):
-    """One address of a site, and what a crawl knows of it. The pages that wait are the frontier of the crawl.
+    """One URL of a site, and its state in crawls. The unvisited pages are the frontier of the crawl.
 
-    `crawl` is the crawl that visited it last; 0: found, but never visited. Who was visited by a later crawl knows more.
+    `crawl` is the number of the crawl that visited it last; 0: found, but never visited. The state of a later crawl is
+    newer.
     """
 
     url: str
@@ -46,7 +47,7 @@ class Page(Struct, frozen=True, gc=False):
 
 
 class Blob(Struct, frozen=True, gc=False):
-    """A picture or a document that belongs to items. Its name is its content, so it is stored once."""
+    """A picture or a document that belongs to items. Its name is derived from its content, so it is stored once."""
 
     sha256: str
     media_type: str
@@ -54,12 +55,11 @@ class Blob(Struct, frozen=True, gc=False):
 
 
 class Batch(Struct, frozen=True, gc=False):
-    """Items, oldest first, and the watermark that is true once they are kept (None: unmoved).
+    """Items, oldest first, and the watermark that is valid once they are stored (None: unchanged).
 
-    `stream` says where the items belong, if not in the stream of the target: what two targets share is kept once.
-    `tenant_id` and `user_id` say whose they are, if the job does not.
-    `pages` and `blobs` are kept in the same transaction.
-    `is_backfill`: what is collected is past, so that its age says nothing of how fast we are.
+    `stream` is the stream of the items, if it is not that of the target; items that two targets share are stored once.
+    `tenant_id` and `user_id` are the owner, if the job has none. `pages` and `blobs` are stored in the same
+    transaction. `is_backfill`: the items are from the past, so their age does not count for freshness.
     """
 
     items: Sequence[Item]
@@ -73,7 +73,7 @@ class Batch(Struct, frozen=True, gc=False):
 
 
 class Kept(Struct, frozen=True, gc=False):
-    """What became of a batch: how many items were new, changed, or already known."""
+    """The result of storing a batch: the number of new, changed and known items."""
 
     new: int = 0
     changed: int = 0

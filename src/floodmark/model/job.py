@@ -43,7 +43,7 @@ class Frequency(StrEnum):
 
 
 class Priority(IntEnum):
-    """Which of the three queues an execution waits in."""
+    """The queue of an execution: one of three."""
 
     HIGH = 1
     NORMAL = 2
@@ -51,7 +51,7 @@ class Priority(IntEnum):
 
 
 class Overlap(StrEnum):
-    """What happens to an instant that is due while earlier executions of the job are unfinished."""
+    """The policy for an instant that is due while earlier executions of the job are unfinished."""
 
     SKIP = "skip"
     QUEUE = "queue"
@@ -59,7 +59,7 @@ class Overlap(StrEnum):
 
 
 class CatchUp(StrEnum):
-    """What becomes of instants that were missed by more than the grace time."""
+    """Which instants run that were missed by more than the grace."""
 
     NONE = "none"
     ONE = "one"

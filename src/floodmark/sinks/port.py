@@ -1,4 +1,4 @@
-"""Where items and events go."""
+"""The ports of sinks for items and events."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -13,34 +13,37 @@ SINKS = "floodmark.sinks"
 
 
 class Sink(Protocol):
-    """Keeps items and moves the watermark, both or neither."""
+    """Stores items and moves the watermark, both or neither."""
 
     async def keep(self, lease: Lease, batch: Batch) -> Kept:
-        """Keep a batch under the lease's fence; raises `Fenced` and changes nothing once that has been passed on."""
+        """Store a batch under the fence of the lease; raise `Fenced` and change nothing if another worker has taken
+        over.
+        """
         ...
 
 
 class EventSink(Protocol):
     """Delivers events to another system: in order, at least once.
 
-    The leader sends. Its position is stored in the database after each `send`, and a new leader goes on from there.
-    A sink that is new begins with the oldest event that is kept. A sink that is an async context manager is entered
-    before its first `send` and left at the end.
+    Only the leader sends. Its position is stored in the database after each `send`, and a new leader continues from
+    there. A new sink starts with the oldest stored event. A sink that is an async context manager is entered before its
+    first `send` and exited at the end.
 
     With `is_relayed = True` the sink is called in the transaction that numbers the events: it gets them soonest and
-    needs no position of its own, but it must take all of them, and while it fails nobody else gets new events.
+    needs no position, but it must accept all of them, and while it fails no other sink gets new events.
     """
 
     @property
     def place(self) -> str:
-        """Where the events go, without secrets. When this changes, delivery begins as for a new sink."""
+        """Return the destination of the events, without secrets. When it changes, delivery starts as for a new sink."""
         ...
 
     async def send(self, events: Sequence[Event]) -> int | None:
-        """Deliver these events in this order; return once they are safe. After an error the same events come again.
+        """Deliver these events in this order; return once they are stored there. After an error the same events are
+        sent again.
 
-        A sink that takes only the first of them returns how many; the others come with the next `send`. After a crash
-        events may come again under the same `event_id`.
+        A sink that accepts only the first of them returns their number; the others are sent with the next `send`. After
+        a crash events may be sent again with the same `event_id`.
         """
         ...
 
@@ -51,11 +54,11 @@ OpenSink = Callable[[Services], EventSink | None]
 
 @runtime_checkable
 class FillsFirst(Protocol):
-    """A sink that first gets everything that is stored, and then the events: old events are deleted, items are not."""
+    """A sink that first gets all stored items and then the events: old events are deleted, items are not."""
 
     async def fill(self, after: Any) -> Any:
-        """Deliver the next portion of what is stored. Return where the next one begins, as JSON; None at the end.
+        """Deliver the next page of stored items. Return the start of the next page, as JSON; None at the end.
 
-        `after` is what was returned last; an empty object at the beginning.
+        `after` is the last returned value; an empty object at the start.
         """
         ...

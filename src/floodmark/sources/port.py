@@ -1,4 +1,4 @@
-"""Where items come from. A source knows how to read; it knows nothing of queues, retries or databases."""
+"""The port of sources. A source only reads; it knows nothing of queues, retries or databases."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -24,7 +24,7 @@ class Target(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Context(Struct, frozen=True, kw_only=True, gc=False):
-    """What a source may know about the execution it serves."""
+    """The execution for which a source collects."""
 
     execution_id: str
     job_name: str
@@ -39,9 +39,9 @@ class Context(Struct, frozen=True, kw_only=True, gc=False):
     """What the history of this execution shows: at its end, and after each slice of one that is put off."""
 
     def note(self, text: str) -> None:
-        """Report something that people should know about this run: a bound that was reached, an input left out.
+        """Add a note to this run for people: a limit that was reached, input that was left out.
 
-        Notes are kept over all slices of an execution, in the order they were made, each once.
+        Notes are stored for all slices of an execution, in order, each once.
         """
         add_note(self.result, text)
 
@@ -51,28 +51,28 @@ SOURCES = "floodmark.sources"
 
 
 class Source(Protocol):
-    """One kind of thing to collect from.
+    """A kind of system to collect from.
 
-    Errors it speaks in: `SlowDown` (told to wait), `Transient` (may work next time), `Permanent` (will not), `Gone`
-    (this target will not come back), `AccountLost`. Any other exception counts as transient.
+    It raises `SlowDown` (rate limit), `Transient` (a retry may help), `Permanent` (a retry will not help), `Gone` (the
+    target no longer exists) and `AccountLost`. Any other exception counts as transient.
 
-    It is made from the settings alone and can then check jobs. In a process that collects it gets the services
-    (`UsesServices`) and, if it is an async context manager, is entered at the start and left at the end.
+    It is created with the settings alone and can then check jobs. In a process that collects it gets the services
+    (`UsesServices`) and, if it is an async context manager, is entered at the start and exited at the end.
 
-    With `one_job_per_target = True`, a second job for a target has to be given a name.
+    With `one_job_per_target = True`, a second job for a target needs an explicit name.
     """
 
     kind: str
 
     def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
-        """Yield batches oldest first; each carries the watermark that is true once its items are kept."""
+        """Yield batches, oldest first; each has the watermark that is valid once its items are stored."""
         ...
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
-        """Raise `InvalidInput` unless this could be collected.
+        """Raise `InvalidInput` if this target cannot be collected.
 
-        Called before a job is stored, and again by the worker before it collects. Ignores names of params that the
-        source does not know: see `NamesParams`.
+        Called before a job is stored, and again by the worker before it collects. It ignores unknown names of params:
+        see `NamesParams`.
         """
         ...
 
@@ -82,23 +82,23 @@ class UsesServices(Protocol):
     """A source that uses guarded HTTP, rate limits, the clock or other services of its process."""
 
     def use_services(self, services: Services) -> None:
-        """Keep the services. Called once, before the source is entered and before it collects."""
+        """Store the services. Called once, before the source is entered and before it collects."""
         ...
 
 
 @runtime_checkable
 class NamesParams(Protocol):
-    """A source that lists its params. A job that names any other is refused; without this, every name is accepted."""
+    """A source that lists its params. A job with any other param is refused; without this, every name is accepted."""
 
     def param_names(self, target: str) -> frozenset[str] | None:
-        """The names it knows; None if it takes any."""
+        """Return the known names; None if any name is accepted."""
         ...
 
 
 @runtime_checkable
 class CompletesJobs(Protocol):
-    """A source that brings new jobs into its own form: one spelling of a target, a default schedule or stream."""
+    """A source that normalises new jobs: one spelling of a target, a default schedule or stream."""
 
     def complete(self, spec: JobSpec) -> JobSpec:
-        """The same job in that form, or `InvalidInput`. Completing it again changes nothing."""
+        """Return the normalised job, or raise `InvalidInput`. Completing it again changes nothing."""
         ...

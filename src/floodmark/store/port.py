@@ -146,10 +146,10 @@ class Upkeep(Protocol):
 
 
 class Event(Struct, frozen=True, kw_only=True, gc=False):
-    """Something new or changed in a stream. `event_id` is stable: deduplicate by it.
+    """A new, changed or deleted item of a stream, for readers. `event_id` is stable: deduplicate by it.
 
-    `type` says what `data` is, as JSON. It is the `kind`, and `data` the item; but for a post of a channel it is a
-    `PostParsedEventV1` or one of its siblings, and `data` is the payload that the schema of that name describes.
+    `type` is the type of `data`, which is JSON. It is the `kind`, and `data` is the item; for a post of a channel it is
+    `PostParsedEventV1` or a similar type, and `data` follows the schema of that name.
     """
 
     event_id: str
