@@ -71,7 +71,7 @@ async def stock(parts: Resources) -> None:
     await fleet.tick("one", timedelta(seconds=5))
     ttl = timedelta(seconds=30)
     await fleet.seen("one", role="worker", hostname="h", pid=1, slots=4, busy=2, draining=False, ttl=ttl)
-    await Glance(*given).measure(telegram_max_age=DAY)
+    await Glance(*given, parts.repositories.fleet, parts.repositories.staleness).measure()
 
 
 async def test_an_overview_tells_what_runs_waits_fails_and_how_fresh_it_is(parts: Resources) -> None:

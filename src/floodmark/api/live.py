@@ -20,7 +20,6 @@ from floodmark.model.shapes import event_shape, execution_shape
 from floodmark.operations.health import worker_shape
 from floodmark.operations.local import LocalOffice
 from floodmark.security.masking import mask_answer
-from floodmark.store.events import EventLog
 from floodmark.store.port import Event
 from floodmark.wiring.resources import Resources
 
@@ -88,7 +87,7 @@ class Live:
 
     def __init__(self, parts: Resources, *, look_seconds: float = LOOK_SECONDS) -> None:
         self._office = LocalOffice(parts, Actor(who="live", via="api"))
-        self._log = EventLog(parts.database, parts.clock)
+        self._log = parts.repositories.events
         self._watching = Watching(parts.database, parts.clock)
         self._look_seconds = look_seconds
         self._listeners: set[Listener] = set()

@@ -235,7 +235,7 @@ class JobHistory:
 
     def _shown(self, find: Callable[[History], Awaitable[list[Any]]]) -> list[dict[str, Any]]:
         async def work(office: LocalOffice) -> list[dict[str, Any]]:
-            ids = [found.execution_id for found in await find(History(office.parts.database, office.parts.clock))]
+            ids = [found.execution_id for found in await find(office.parts.repositories.executions)]
             rows = await _rows(office, select(_EXECUTIONS).where(_EXECUTIONS.c.execution_id.in_(ids)))
             by_id = {row["execution_id"]: row for row in rows}
             return [by_id[execution_id] for execution_id in ids if execution_id in by_id]

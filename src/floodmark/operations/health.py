@@ -8,7 +8,7 @@ from typing import Any
 from floodmark.coordination.redis_errors import redis_errors
 from floodmark.errors import Unavailable
 from floodmark.model.fleet import SchedulerStatus, WorkerInfo
-from floodmark.store.fleet import Fleet, Tick
+from floodmark.store.fleet import Tick
 from floodmark.wiring.resources import Resources
 
 # How many intervals a tick may be late before the scheduler is called stale, and how many before it is called down.
@@ -27,7 +27,7 @@ async def health_of(parts: Resources) -> dict[str, Any]:
         await parts.database.ping()
     except Unavailable as error:
         return {"status": "down", "instance": parts.name, "database": str(error), "problems": [str(error)]}
-    redis, fleet = await _redis(parts), Fleet(parts.database, parts.clock)
+    redis, fleet = await _redis(parts), parts.repositories.fleet
     unwritable = await parts.write_check.problem()
     leader = await parts.leases.holder(parts.settings.scheduler_leader_key)
     workers = sum(info.alive for info in await fleet.workers() if info.role == "worker")
@@ -56,7 +56,7 @@ async def health_details(parts: Resources) -> dict[str, Any]:
     report = await health_of(parts)
     if "scheduler" not in report:
         return {**report, "redis": None, "leader": None, "workers": [], "draining": False, "scheduler": _scheduler()}
-    fleet = Fleet(parts.database, parts.clock)
+    fleet = parts.repositories.fleet
     workers = [worker_shape(info, report["leader"]) for info in await fleet.workers()]
     return {**report, "draining": await fleet.is_draining(), "workers": workers}
 

@@ -21,15 +21,11 @@ from floodmark.operations.handlers.sync import SyncHandlers
 from floodmark.operations.handlers.triggers import TriggerHandlers
 from floodmark.rules.explain import Explanation, explain
 from floodmark.sources.python import UnknownCollector
-from floodmark.store.fleet import Fleet
-from floodmark.store.jobs import Jobs
-from floodmark.store.staleness import Staleness
 from floodmark.wiring.resources import Resources
 
 from .handlers.executions import DeadLetterHandlers, ExecutionHandlers
 from .handlers.limits import LimitHandlers
 from .handlers.tokens import TokenHandlers
-from .overview import Glance
 from .port import Asked, JobFilter, Office
 from .views import Views
 
@@ -61,10 +57,9 @@ class LocalOffice(
     ) -> None:
         super().__init__(parts, actor, role=role, deadline=deadline)
         given = (parts.database, parts.clock)
-        self._jobs, self._fleet = Jobs(*given), Fleet(*given)
+        self._jobs = parts.repositories.jobs
         self._views = Views(*given)
-        self._glance = Glance(*given)
-        self._staleness = Staleness(*given, telegram_max_age=timedelta(hours=parts.settings.lpa_max_age_hours))
+        self._staleness = parts.repositories.staleness
 
     # Asking
 

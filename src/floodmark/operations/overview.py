@@ -57,9 +57,8 @@ class _Measured(Struct, frozen=True, kw_only=True):
 class Glance:
     """Reads what an overview is made of."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database, self._clock = database, clock
-        self._fleet = Fleet(database, clock)
+    def __init__(self, database: Database, clock: Clock, fleet: Fleet, staleness: Staleness) -> None:
+        self._database, self._clock, self._fleet, self._staleness = database, clock, fleet, staleness
 
     async def executions(self) -> Executions:
         """What runs, waits and failed."""
@@ -85,9 +84,9 @@ class Glance:
         measured = msgspec.convert(told, _Measured)
         return measured.sources, measured.at
 
-    async def measure(self, *, telegram_max_age: timedelta) -> None:
+    async def measure(self) -> None:
         """Count how fresh each source is. It reads every job: the leader does so now and then, for everyone."""
-        sources = await Staleness(self._database, self._clock, telegram_max_age=telegram_max_age).by_source()
+        sources = await self._staleness.by_source()
         _, now = await self._fleet.last_tick_and_now()
         await self._fleet.set_fact(_FACT, msgspec.to_builtins(_Measured(at=now, sources=sources)))
 

@@ -76,7 +76,7 @@ class SchedulerRole:
         self._intake = build_intake(resources)
         self._measure_at = 0.0
         self._measuring = Measuring(resources.database, resources.clock, resources.repositories.staleness)
-        self._glance = Glance(resources.database, resources.clock)
+        self._glance = Glance(resources.database, resources.clock, self._fleet, resources.repositories.staleness)
         self._shadow = Shadow(ShadowFires(resources.database, resources.clock))
         self.services = self._declare(resources)
 
@@ -189,7 +189,7 @@ class SchedulerRole:
         if self.leader.is_leader:
             self._events.emit(await self._measuring.measure())
             self._events.emit(await self._measuring.unfinished_channels())
-            await self._glance.measure(telegram_max_age=timedelta(hours=self._settings.lpa_max_age_hours))
+            await self._glance.measure()
 
 
 def death_watch(resources: Resources) -> DeathWatch:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
-from functools import cached_property
 from typing import Any
 
 from floodmark.errors import FloodmarkError, NotFound
@@ -76,17 +75,17 @@ class Handlers(AsyncCaller):
         # The error names streams, not jobs: a stream was asked for.
         return (await self.watermark_store.show(text)).stream
 
-    @cached_property
+    @property
     def job_store(self) -> Jobs:
         """The jobs."""
-        return Jobs(self.parts.database, self.parts.clock)
+        return self.parts.repositories.jobs
 
-    @cached_property
+    @property
     def watermark_store(self) -> Watermarks:
         """The watermarks."""
-        return Watermarks(self.parts.database, self.parts.clock)
+        return self.parts.repositories.watermarks
 
-    @cached_property
+    @property
     def audit_log(self) -> AuditLog:
         """The audit."""
-        return AuditLog(self.parts.database, self.parts.clock)
+        return self.parts.repositories.audit

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 
 from floodmark.coordination.signals.port import Topic
@@ -84,9 +83,9 @@ class ExecutionHandlers(ExecutionOperations, Handlers):
         job_id = None if job is None else (await self.job_store.get(job)).job_id
         return await self._history.get_execution_statistics(days, job_id)
 
-    @cached_property
+    @property
     def _history(self) -> History:
-        return History(self.parts.database, self.parts.clock)
+        return self.parts.repositories.executions
 
 
 class DeadLetterHandlers(DeadLetterOperations, Handlers):
@@ -110,15 +109,15 @@ class DeadLetterHandlers(DeadLetterOperations, Handlers):
             await self.note("letters.dropped", _name_letters(which), after={"count": count})
         return count
 
-    @cached_property
+    @property
     def _letters(self) -> DeadLetters:
-        return DeadLetters(self.parts.database, self.parts.clock)
+        return self.parts.repositories.dead_letters
 
 
 async def retry_dead_letters(handlers: Handlers, which: Letters) -> int:
     """Queue dead letters again; return how many."""
     which.require_choice()
-    letters = DeadLetters(handlers.parts.database, handlers.parts.clock)
+    letters = handlers.parts.repositories.dead_letters
     async with handlers.changing():
         job, patience = await handlers.find_job_id(which.job), handlers.parts.settings.queue_patience
         queued = await letters.retry(which.ids, group=which.group, job=job, patience=patience)

@@ -1,6 +1,5 @@
 """The fleet, the health of the installation, and the audit."""
 
-from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -16,11 +15,7 @@ from floodmark.operations.doctor import doctor_of
 from floodmark.operations.fleet import FleetOperations, InstallationOperations
 from floodmark.operations.health import health_details, scheduler_status
 from floodmark.operations.overview import MOST_SHOWN, Glance
-from floodmark.outbound.breakers import Breakers
-from floodmark.outbound.limits import Limits
-from floodmark.store.events import EventLog
 from floodmark.store.fleet import Fleet
-from floodmark.store.history import History
 
 from .base import Handlers
 
@@ -39,7 +34,7 @@ class FleetHandlers(FleetOperations, Handlers):
         )
 
     async def fleet_metrics(self) -> FleetMetrics:
-        fleet, given = await self.fleet(), (self.parts.database, self.parts.clock)
+        fleet, repositories = await self.fleet(), self.parts.repositories
         workers = [info for info in fleet.workers if info.alive and info.role == "worker"]
         return FleetMetrics(
             queue_depth=QueueDepth(**await self._depth()),
@@ -48,8 +43,8 @@ class FleetHandlers(FleetOperations, Handlers):
             busy=sum(info.busy for info in workers),
             draining=fleet.draining,
             leader=fleet.leader,
-            last_day=msgspec.convert(await History(*given).get_execution_statistics(1), Statistics),
-            last_position=await EventLog(*given).last_position(),
+            last_day=msgspec.convert(await repositories.executions.get_execution_statistics(1), Statistics),
+            last_position=await repositories.events.last_position(),
         )
 
     async def drain(self) -> bool:
@@ -67,12 +62,12 @@ class FleetHandlers(FleetOperations, Handlers):
         return False
 
     async def overview(self) -> Overview:
-        given = (self.parts.database, self.parts.clock)
-        glance = Glance(*given)
+        repositories = self.parts.repositories
+        glance = Glance(self.parts.database, self.parts.clock, self._fleet, repositories.staleness)
         executions, depth = await glance.executions(), await self._depth()
         freshness, measured_at = await glance.freshness()
         tick, now = await self._fleet.last_tick_and_now()
-        breakers = await Breakers(*given).page(limit=MOST_SHOWN)
+        breakers = await repositories.breakers.page(limit=MOST_SHOWN)
         return Overview(
             **asdict(executions),
             leader=await self.find_leader(),
@@ -80,7 +75,7 @@ class FleetHandlers(FleetOperations, Handlers):
             draining=await self._fleet.is_draining(),
             workers=await self._fleet.workers(),
             queue=depth,
-            limits=await Limits(*given).page(limit=MOST_SHOWN),
+            limits=await repositories.limits.page(limit=MOST_SHOWN),
             breakers=[row for row in breakers if row.state != "closed"],
             freshness=freshness,
             measured_at=measured_at,
@@ -90,9 +85,9 @@ class FleetHandlers(FleetOperations, Handlers):
         depth = await self.parts.queue.depth()
         return {priority.name.lower(): depth.get(priority, 0) for priority in Priority}
 
-    @cached_property
+    @property
     def _fleet(self) -> Fleet:
-        return Fleet(self.parts.database, self.parts.clock)
+        return self.parts.repositories.fleet
 
 
 class InstallationHandlers(InstallationOperations, Handlers):

@@ -1,7 +1,6 @@
 """Limits and circuit breakers."""
 
 from datetime import timedelta
-from functools import cached_property
 
 from floodmark.model.limits import BreakerRow, LimitRow
 from floodmark.operations.limits import LimitOperations
@@ -40,10 +39,10 @@ class LimitHandlers(LimitOperations, Handlers):
             await self.note("breaker.reset", f"breaker:{key}", before=was, after=now)
         return before
 
-    @cached_property
+    @property
     def _limits(self) -> Limits:
-        return Limits(self.parts.database, self.parts.clock)
+        return self.parts.repositories.limits
 
-    @cached_property
+    @property
     def _breakers(self) -> Breakers:
-        return Breakers(self.parts.database, self.parts.clock)
+        return self.parts.repositories.breakers

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta
-from functools import cached_property
 from typing import Any
 
 from floodmark.errors import InvalidInput, NotFound
@@ -123,9 +122,9 @@ class StreamHandlers(StreamOperations, Handlers):
         except NotFound:
             return None
 
-    @cached_property
+    @property
     def _log(self) -> EventLog:
-        return EventLog(self.parts.database, self.parts.clock)
+        return self.parts.repositories.events
 
 
 def _begin(day: date | None) -> datetime | None:

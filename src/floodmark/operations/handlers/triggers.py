@@ -155,9 +155,9 @@ class TriggerHandlers(TriggerOperations, Handlers):
     def _triggers(self) -> Triggers:
         return Triggers(self.parts.database, self.parts.clock, Vault.of(self.parts.settings))
 
-    @cached_property
+    @property
     def _facts(self) -> Fleet:
-        return Fleet(self.parts.database, self.parts.clock)
+        return self.parts.repositories.fleet
 
     async def _statuses(self, rows: Sequence[TriggerRow]) -> list[TriggerStatus]:
         hearings = await self._hearings()
