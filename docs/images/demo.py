@@ -55,7 +55,9 @@ def main() -> None:
     head, _, _ = first.partition("\r\n\r\n")
     _, _, end = tables[-1].partition("\r\n\r\nThe channels have ")
     waiting = [table for table in tables if "FloodWait" in table]
-    table = (waiting or tables)[len(waiting or tables) // 2]
+    if not waiting:
+        sys.exit("No account had to wait in this run. Run it again.")
+    table = waiting[len(waiting) // 2]
     shown = "\n".join(["$ python3 run.py demo", head, table, "", f"The channels have {end.rstrip()}"])
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(Text.from_ansi(shown.replace("\r\n", "\n")), no_wrap=True, overflow="crop")
