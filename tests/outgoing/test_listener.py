@@ -71,3 +71,23 @@ def test_a_server_that_closes_while_clients_connect_leaves_nothing_open(name: st
             asyncio.run(close_while_clients_connect(SERVERS[name](tmp_path), turns))
         gc.collect()
     assert [str(warning.message) for warning in caught] == []
+
+
+def test_a_client_that_does_not_answer_the_end_of_tls_leaves_nothing_open(tmp_path: Path) -> None:
+    """Such as a browser that stands still: asyncio would wait for its answer for half a minute."""
+    tls, trusted = self_signed(tmp_path, "site.test")
+    trusting = ssl.create_default_context(cafile=trusted)
+
+    def shake_hands(port: int) -> ssl.SSLSocket:
+        client = socket.create_connection(("127.0.0.1", port), timeout=60)
+        return trusting.wrap_socket(client, server_hostname="site.test")
+
+    async def close_beside_a_client() -> None:
+        async with Site(tls=tls) as site:
+            clients.enter_context(await asyncio.to_thread(shake_hands, site.port))
+
+    with ExitStack() as clients, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        asyncio.run(close_beside_a_client())
+        gc.collect()
+        assert [str(warning.message) for warning in caught] == []

@@ -24,9 +24,14 @@ async def serve_app(
     protocol = runner.server
     assert protocol is not None
 
+    connected: dict[socket.socket, asyncio.Transport] = {}
+
     async def serve(accepted: socket.socket) -> None:
+        for closed in [other for other in connected if other.fileno() < 0]:
+            del connected[closed]
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(protocol, accepted, ssl=tls)
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(protocol, accepted, ssl=tls)
+            connected[accepted] = transport
         except OSError:
             # The client left during the TLS handshake, or does not speak TLS.
             accepted.close()
@@ -44,3 +49,8 @@ async def serve_app(
     finally:
         await listener.end()
         await runner.cleanup()
+        # A transport that was told to close still waits for the client: to read the rest, or to end TLS as well.
+        for accepted, transport in connected.items():
+            if accepted.fileno() >= 0:
+                transport.abort()
+        await asyncio.sleep(0)
