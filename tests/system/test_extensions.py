@@ -19,10 +19,15 @@ from hatchling.build import build_wheel
 from command_line import CommandLine, eventually
 from floodmark.errors import InvalidInput
 from floodmark.model.job import DueJob, ScheduleType, When
+from floodmark.model.spec import JobSpec
 from floodmark.process import entry_points
 from floodmark.scheduler.scheduler import decide_one
+from floodmark.store.jobs import Jobs
+from floodmark.testing.factories import Opened
 from floodmark.triggers import trigger_of
 from floodmark.triggers.parsing import words_of
+
+pytest_plugins = ("backends",)
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 POSTS: list[dict[str, Any]] = [
@@ -165,11 +170,16 @@ def a_when(name: str) -> When:
 
 
 @pytest.mark.usefixtures("sunrise")
-def test_a_job_can_name_a_trigger_of_another_package() -> None:
-    trigger = trigger_of(a_when("sunrise"), anchor=NOON)
+async def test_a_job_can_name_a_trigger_of_another_package(sqlite: Opened) -> None:
+    async with sqlite() as parts:
+        jobs = Jobs(parts.database, parts.clock)
+        job = await jobs.add(JobSpec(source="python", target="x", name="dawn", when=a_when("sunrise")))
+        with pytest.raises(InvalidInput, match="moonrise"):
+            await jobs.add(JobSpec(source="python", target="x", name="dusk", when=a_when("moonrise")))
 
-    assert trigger.after(NOON) == NOON + timedelta(hours=18)
-    assert words_of(a_when("sunrise")) == "sunrise UTC"
+    assert job.when == a_when("sunrise")
+    assert words_of(job.when) == "sunrise UTC"
+    assert trigger_of(job.when, anchor=NOON).after(NOON) == NOON + timedelta(hours=18)
 
 
 @pytest.mark.usefixtures("sunrise")

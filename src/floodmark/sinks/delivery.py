@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+import structlog
 from msgspec import Struct
 
 from floodmark.coordination.leader import Leader
@@ -72,6 +73,13 @@ class Delivery:
             # Not if events after it were deleted, nor if the database was restored to an earlier time.
             if position.place == self._sink.place and oldest - 1 <= position.position <= newest:
                 return position
+            if position.place == self._sink.place and newest > 0:
+                structlog.get_logger().warning(
+                    "sink starts again: events after its position were deleted",
+                    sink=self.name,
+                    position=position.position,
+                    oldest=oldest,
+                )
         if isinstance(self._sink, FillsFirst):
             return SinkPosition(self._sink.place, newest, filling={})
         return SinkPosition(self._sink.place, max(oldest - 1, 0))
