@@ -21,13 +21,13 @@ Ports and adapters:
 
     observability/  events, logs, metrics, traces
     store/          the database: tables of the core, migrations, one repository per table, PostgreSQL and SQLite
-    coordination/   leases, signals between processes, leadership, connections to Redis
+    coordination/   leases, signals, leadership, services and their runner, connections to Redis
     outbound/       every call that leaves the process: guarded HTTP, rate limits, circuit breakers, retries
     extensions/     what sources, sinks and notification channels get from the process they run in
     queue/          hands out executions: SQL rows or Redis Streams
     sources/        where items come from: python, telegram, web, feed, cookies; each with its own tables
     sinks/          where items go: the store, files, a Redis stream
-    wiring/         opens all of these for one process
+    wiring/         opens all of these for one process, and builds its repositories once
 
 Stages and services:
 
@@ -43,7 +43,7 @@ What people and programs use:
     operations/     everything a person or program can ask for
     client/         the HTTP client, asynchronous and blocking
     api/            the HTTP API
-    runtime/        roles and processes
+    runtime/        the roles of a process, each a list of services; several processes
     app.py          `Floodmark`, the class that programs import
     testing/        contract suites and loopback servers for tests
     compat/         names that programs written for other schedulers import
