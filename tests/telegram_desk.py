@@ -25,7 +25,7 @@ from floodmark.sources.telegram.accounts import Accounts
 from floodmark.sources.telegram.port import Ports
 from floodmark.sources.telegram.source import TelegramSource
 from floodmark.store.dead_letters import DeadLetters
-from floodmark.store.history import History
+from floodmark.store.history import ExecutionHistory
 from floodmark.store.jobs import Jobs
 from floodmark.store.tables import items, watermarks
 from floodmark.store.watermarks import Watermarks
@@ -55,7 +55,7 @@ class Desk:
         self.parts, self._server = parts, server
         self.url = url
         given = (parts.database, parts.clock)
-        self.jobs, self.history, self.views = Jobs(*given), History(*given), Views(*given)
+        self.jobs, self.history, self.views = Jobs(*given), ExecutionHistory(*given), Views(*given)
         self.limits, self.letters, self.watermarks = Limits(*given), DeadLetters(*given), Watermarks(*given)
         self.ports = Ports.of(services_for(parts, "telegram"))
         self.seen: list[Event] = []

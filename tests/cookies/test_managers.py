@@ -11,7 +11,7 @@ import pytest_asyncio
 from playwright.async_api import BrowserContext, Route, async_playwright
 
 from cookies.packages import CASES, Case, installed
-from floodmark.sources.cookies.banners import Kind, Look, answer, look_for
+from floodmark.sources.cookies.banners import BannerView, Kind, answer, look_for
 from floodmark.sources.cookies.browser import FLAGS, ordinary_agent, visitor_flags
 from floodmark.sources.cookies.findings import Banner
 from floodmark.sources.cookies.room import witness
@@ -58,7 +58,7 @@ async def choose(context: BrowserContext, case: Case, kind: Kind) -> Banner:
     async def start(route: Route) -> None:
         await route.fulfill(body=html, content_type="text/html")
 
-    async def seen() -> Look | None:
+    async def seen() -> BannerView | None:
         look = await look_for(page, TOKEN)
         return look if look.way(kind) else None
 

@@ -16,9 +16,9 @@ from yarl import URL
 
 from certificates import self_signed
 from floodmark.errors import Permanent, SourceError, Transient
-from floodmark.outbound.client import Http, Limits, TooLarge, TooSlow
+from floodmark.outbound.client import Http, ResponseLimits, TooLarge, TooSlow
 from floodmark.outbound.decompression import unpacker
-from floodmark.outbound.guard import Guard, Refused
+from floodmark.outbound.guard import AddressRefused, Guard
 from floodmark.outbound.proxy import GuardedProxy
 from floodmark.testing.eventually import eventually
 from floodmark.testing.web import (
@@ -39,7 +39,7 @@ from floodmark.testing.web import (
 pytestmark = pytest.mark.spec("V12")
 
 SOON = timedelta(seconds=0.2)
-LIMITS = Limits(body_bytes=200_000, unpacked_bytes=400_000, total=timedelta(seconds=20))
+LIMITS = ResponseLimits(body_bytes=200_000, unpacked_bytes=400_000, total=timedelta(seconds=20))
 HURRY = replace(LIMITS, head=SOON, grace=SOON)
 
 
@@ -94,10 +94,10 @@ WRONG: dict[str, tuple[Behaviour, type[SourceError], str]] = {
     "another protocol": (raw(b"SSH-2.0-OpenSSH_9\r\n"), Permanent, "no good HTTP"),
     "redirects without an end": (redirect("/x?{n}"), Permanent, "redirects more than 5 times"),
     "a circle": (redirect("/x"), Permanent, "redirects in a circle"),
-    "a redirect to a file": (redirect("file:///etc/passwd"), Refused, "its scheme is file"),
-    "a redirect to another protocol": (redirect("ftp://a.test/"), Refused, "its scheme is ftp"),
+    "a redirect to a file": (redirect("file:///etc/passwd"), AddressRefused, "its scheme is file"),
+    "a redirect to another protocol": (redirect("ftp://a.test/"), AddressRefused, "its scheme is ftp"),
     "a redirect to nonsense": (redirect("http://[::/"), Permanent, "no address"),
-    "a redirect to a user": (redirect("http://me:word@b.test/"), Refused, "it has a user name"),
+    "a redirect to a user": (redirect("http://me:word@b.test/"), AddressRefused, "it has a user name"),
 }
 
 
@@ -137,7 +137,7 @@ async def test_a_request_that_is_cancelled_leaves_nothing_open(site: Site, http:
 async def test_nobody_there_and_a_bad_port_are_told(site: Site, http: Http) -> None:
     with pytest.raises(Transient, match=r"nobody answers at a\.test:1 \(Connection refused\)"):
         await http.get("http://a.test:1/")
-    with pytest.raises(Refused, match="Port out of range"):
+    with pytest.raises(AddressRefused, match="Port out of range"):
         await http.get("http://a.test:99999/")
     with pytest.raises(Permanent, match="cannot be asked"):
         await http.get(site.at("a.test", "/"), headers={"X": "a\r\nHost: b.test"})

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from floodmark.errors import InvalidInput, Permanent, Transient, Unavailable
 from floodmark.model.hosts import allowed_hosts
-from floodmark.outbound.client import Answer, Http
+from floodmark.outbound.client import Http, HttpAnswer
 from floodmark.outbound.connector import Names, RefusedSocketError, asked_for, guarded_connector
-from floodmark.outbound.guard import Guard, Refused, is_public
+from floodmark.outbound.guard import AddressRefused, Guard, is_public
 from floodmark.outbound.proxy import GuardedProxy
 from floodmark.sync.request import Fetcher
 from floodmark.testing.web import Site, redirect
@@ -134,11 +134,11 @@ async def survivors(victim: Site, attempt: Callable[[str], Awaitable[object]], *
 
 
 async def test_no_trick_gets_past_a_get(victim: Site, http: Http) -> None:
-    assert await survivors(victim, http.get, Refused) == []
+    assert await survivors(victim, http.get, AddressRefused) == []
 
 
 async def test_no_trick_gets_past_a_post(victim: Site, http: Http) -> None:
-    assert await survivors(victim, lambda url: http.post(url, body=b"{}"), Refused) == []
+    assert await survivors(victim, lambda url: http.post(url, body=b"{}"), AddressRefused) == []
 
 
 @pytest.mark.spec("E6")
@@ -165,25 +165,25 @@ async def test_no_trick_gets_past_a_crawl_or_a_feed(victim: Site, outside: Site,
         async def ended(target: str, source: str = "web") -> str:
             told = await desk.run(await desk.job(target, source=source))
             if told.state == "dead" and told.attempt == 1:
-                raise Refused(str(told.error_message))
+                raise AddressRefused(str(told.error_message))
             return f"{told.state} {told.error_message} {told.result}"
 
-        assert await survivors(victim, ended, InvalidInput, Refused) == []
+        assert await survivors(victim, ended, InvalidInput, AddressRefused) == []
         outside.always("/feed", redirect(f"http://inside.test:{victim.port}/"))
-        with pytest.raises(Refused, match=r"inside\.test leads to 127\.0\.0\.1"):
+        with pytest.raises(AddressRefused, match=r"inside\.test leads to 127\.0\.0\.1"):
             await ended(outside.at("good.test", "/feed"), "feed")
         outside.robots(f"Sitemap: {victim.url}/map.xml")
         outside.always("/away", redirect(victim.url))
         outside.page("/", "Welcome", links=["/away", victim.url, f"http://inside.test:{victim.port}/"])
         assert (await ended(outside.at("good.test", "/"))).startswith("done")
         outside.always("/robots.txt", redirect(victim.url))
-        with pytest.raises(Refused, match="is not a public address"):
+        with pytest.raises(AddressRefused, match="is not a public address"):
             await ended(outside.at("good.test", "/again"))
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 async def test_no_trick_gets_past_by_a_redirect(victim: Site, outside: Site, http: Http, code: int) -> None:
-    async def led(url: str) -> Answer | None:
+    async def led(url: str) -> HttpAnswer | None:
         # A header cannot have these; servers that try send something else.
         outside.always("/go", redirect(url.replace("\n", "").replace("\t", ""), code))
         found = await http.get(outside.at("good.test", "/go"))
@@ -234,7 +234,7 @@ async def test_dns_that_changes_its_mind_gains_nothing(victim: Site) -> None:
         with pytest.raises(Transient, match="nobody answers"):
             await http.get("http://fickle.test:1/")
         # What was said before is remembered for a while, by port: this one is asked for anew.
-        with pytest.raises(Refused, match=r"fickle\.test leads to 127\.0\.0\.1"):
+        with pytest.raises(AddressRefused, match=r"fickle\.test leads to 127\.0\.0\.1"):
             await http.get(f"http://fickle.test:{victim.port}/")
         # Of several, only the one that is allowed is dialled.
         with pytest.raises(Transient, match="nobody answers"):
@@ -272,7 +272,7 @@ async def test_what_was_named_is_let_pass(outside: Site, allow: str) -> None:
             assert (answer.status, answer.headers["Connection"]) == (200, "close")
             assert b"Welcome" in await answer.read()
         if allow.lower().startswith("good"):
-            with pytest.raises(Refused):
+            with pytest.raises(AddressRefused):
                 await http.get(outside.at("inside.test", "/"))
 
 

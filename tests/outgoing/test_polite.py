@@ -14,8 +14,8 @@ from floodmark.model.batch import Batch, Item, Watermark
 from floodmark.model.execution import State
 from floodmark.outbound.breakers import Breakers
 from floodmark.outbound.caller import Caller
-from floodmark.outbound.client import Answer
-from floodmark.outbound.guard import Refused
+from floodmark.outbound.client import HttpAnswer
+from floodmark.outbound.guard import AddressRefused
 from floodmark.outbound.limits import Limits
 from floodmark.outbound.polite import PoliteHttp, ServerFault, retry_after
 from floodmark.rules.breaker import BreakerState
@@ -74,7 +74,7 @@ async def test_a_domain_gets_few_requests_at_a_time(site: Site, parts: Resources
     await eventually(lambda: len(site.paths(host="a.test")) == 4)
     held.set()
     got = await asyncio.gather(*asking, return_exceptions=True)
-    assert sum(isinstance(each, Answer) for each in got) == 9
+    assert sum(isinstance(each, HttpAnswer) for each in got) == 9
     assert max(seen.inside for seen in site.seen) <= 5
     asked = site.paths(host="a.test")
     assert (set(asked[:3]), asked[3], set(asked[4:])) == ({"/0", "/1", "/2"}, "/4", {"/5", "/6", "/7"})
@@ -107,7 +107,7 @@ async def test_so_many_domains_are_remembered(site: Site, parts: Resources, monk
     monkeypatch.setattr("floodmark.outbound.polite._MOST_DOMAINS", 2)
     http = polite(parts)
     for number in range(5):
-        with pytest.raises(Refused):
+        with pytest.raises(AddressRefused):
             await http.get(f"http://127.0.0.{number}:{site.port}/")
     await http.get(site.at("a.test", "/1"))
     await http.get(site.at("b.test", "/1"))
@@ -133,9 +133,9 @@ async def test_so_many_domains_are_remembered(site: Site, parts: Resources, monk
     ],
 )
 def test_what_retry_after_says(said: str, expected: timedelta | None) -> None:
-    def answer(**headers: str) -> Answer:
+    def answer(**headers: str) -> HttpAnswer:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return Answer(status=429, url="http://a.test/", headers=CIMultiDictProxy(CIMultiDict(named)), body=b"")
+        return HttpAnswer(status=429, url="http://a.test/", headers=CIMultiDictProxy(CIMultiDict(named)), body=b"")
 
     assert retry_after(answer(Retry_After=said), NOW) == expected
     # The server's clock may be wrong by hours; the difference is not.
@@ -219,7 +219,7 @@ async def test_silence_counts_as_a_failure_and_a_refusal_does_not(site: Site, sq
     site.always("/silent", no_answer())
     async with sqlite(**{**SETTINGS, "http_timeout": timedelta(seconds=0.1), "scheduler_cb_threshold": 2}) as parts:
         for _ in range(3):
-            with pytest.raises(Refused):
+            with pytest.raises(AddressRefused):
                 await parts.polite.get("http://127.0.0.1/")
         with pytest.raises(Exception, match=rf"took longer than|breaker web:a\.test:{site.port} is open"):
             await parts.polite.get(site.at("a.test", "/silent"))

@@ -9,10 +9,10 @@ import pytest
 
 from command_line import CommandLine
 from floodmark.errors import Permanent, Unavailable
-from floodmark.outbound.client import Answer, Http
+from floodmark.outbound.client import Http, HttpAnswer
 from floodmark.outbound.guard import Guard
 from floodmark.testing.web import Site
-from floodmark.testing.web.town import Plan, Town
+from floodmark.testing.web.town import SitePlan, Town
 
 pytestmark = pytest.mark.spec("V12")
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spec("V12")
 @pytest.fixture
 async def town() -> AsyncIterator[Town]:
     async with Site() as site:
-        town = Town(site, Plan(pages=45))
+        town = Town(site, SitePlan(pages=45))
         town.build()
         yield town
 
@@ -32,7 +32,7 @@ async def http() -> AsyncIterator[Http]:
 
 
 async def test_every_page_is_where_the_lists_say(town: Town, http: Http) -> None:
-    async def get(path: str) -> Answer:
+    async def get(path: str) -> HttpAnswer:
         answer = await http.get(town.site.url + path)
         assert answer.status == 200, path
         return answer

@@ -30,7 +30,7 @@ from floodmark.observability.metrics.catalogue import CATALOGUE, Described
 from floodmark.operations.local import LocalOffice
 from floodmark.testing.eventually import eventually
 from floodmark.testing.telegram import LoopbackTelegram
-from floodmark.testing.telegram.living import Living, Plan
+from floodmark.testing.telegram.living import Living, WorldPlan
 from floodmark.testing.web import Site
 from floodmark.testing.web.behaviours import status
 from floodmark.triggers.parsing import when_of
@@ -95,7 +95,7 @@ class Asker:
 @pytest.fixture
 async def living(no_config_of_another_server: None) -> AsyncIterator[Living]:
     """Four channels with several posts a second."""
-    made = Living(Plan(channels=4, rate=6, history=150, began=time.time()))
+    made = Living(WorldPlan(channels=4, rate=6, history=150, began=time.time()))
     going_on = asyncio.create_task(made.go_on())
     yield made
     going_on.cancel()

@@ -19,7 +19,7 @@ from floodmark.errors import AccountLost, FloodmarkError, InvalidInput, Permanen
 from floodmark.model.accounts import Person
 from floodmark.sources.telegram.login import (
     Application,
-    Pending,
+    PendingLogin,
     Server,
     SignedIn,
     WrongSecret,
@@ -67,7 +67,7 @@ async def server(world: World) -> AsyncIterator[LoopbackTelegram]:
         assert made.duplicates == []
 
 
-async def code_sent(server: LoopbackTelegram, phone: str = PHONE) -> Pending:
+async def code_sent(server: LoopbackTelegram, phone: str = PHONE) -> PendingLogin:
     return await send_code(APP, phone, timeout=PATIENCE, server=Server("127.0.0.1", server.port))
 
 
@@ -362,7 +362,11 @@ def test_a_test_server_must_be_on_this_machine() -> None:
 
 def test_nothing_shows_the_secrets_of_a_login() -> None:
     secret = a_text()
-    shown = (APP, Pending(secret, PHONE, "hash", "by SMS"), SignedIn(secret, Person(id=1, name="Ann", username=None)))
+    shown = (
+        APP,
+        PendingLogin(secret, PHONE, "hash", "by SMS"),
+        SignedIn(secret, Person(id=1, name="Ann", username=None)),
+    )
     for value in shown:
         assert secret not in f"{value!r} {value}"
         assert APP.api_hash not in f"{value!r} {value}"

@@ -16,7 +16,7 @@ from floodmark.sources.telegram.source import TelegramSource
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import take
 from floodmark.testing.telegram import Channel, LoopbackTelegram, World
-from floodmark.testing.telegram.faults import Answer, Hang
+from floodmark.testing.telegram.faults import FaultAnswer, Hang
 from telegram_desk import Desk, a_past_day, asked, date_of, expected, opened, reading
 
 pytest_plugins = ("backends", "telegram_fixtures")
@@ -53,7 +53,7 @@ class HangAfter(Hang):
 
     change: Callable[[], None]
 
-    def answer(self) -> Answer:
+    def answer(self) -> FaultAnswer:
         self.change()
         return super().answer()
 

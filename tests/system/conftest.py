@@ -7,7 +7,7 @@ import pytest
 from floodmark.model.clock import SystemClock
 from floodmark.observability.events import Events
 from floodmark.store.database import open_database
-from floodmark.store.history import History
+from floodmark.store.history import ExecutionHistory
 from floodmark.store.jobs import Jobs
 from system.stores import AnyDatabase, Crew
 
@@ -47,8 +47,8 @@ def jobs(database: AnyDatabase) -> Jobs:
 
 
 @pytest.fixture
-def history(database: AnyDatabase) -> History:
-    return History(database, SystemClock())
+def history(database: AnyDatabase) -> ExecutionHistory:
+    return ExecutionHistory(database, SystemClock())
 
 
 @pytest.fixture

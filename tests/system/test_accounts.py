@@ -16,7 +16,7 @@ from floodmark.model.clock import Clock, SystemClock
 from floodmark.model.job import Job
 from floodmark.observability.events import AccountParked, Events
 from floodmark.security.vault import Vault
-from floodmark.sources.telegram.accounts import Account, Accounts, masked_phone
+from floodmark.sources.telegram.accounts import Accounts, TelegramAccount, masked_phone
 from floodmark.sources.telegram.tables import accounts as table
 from floodmark.sources.telegram.tables import telegram_channels
 from floodmark.store.database import SqliteDatabase
@@ -466,4 +466,4 @@ async def test_a_row_passed_off_as_another_is_refused(accounts: Accounts, databa
 
     with pytest.raises(Conflict, match="has been changed, or was stored under another name"):
         await accounts.get("reader1")
-    assert isinstance(await accounts.get("reader2"), Account)
+    assert isinstance(await accounts.get("reader2"), TelegramAccount)

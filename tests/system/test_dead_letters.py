@@ -11,7 +11,7 @@ from floodmark.model.execution import State
 from floodmark.model.job import Priority
 from floodmark.model.outcome import Dead
 from floodmark.store.dead_letters import DeadLetters
-from floodmark.store.history import History
+from floodmark.store.history import ExecutionHistory
 from floodmark.store.jobs import Jobs
 from system.stores import TTL, AnyDatabase, Crew, a_spec, execution_row, put_execution
 
@@ -70,7 +70,7 @@ async def test_letters_are_grouped_by_error(jobs: Jobs, letters: DeadLetters, cr
 
 @pytest.mark.spec("T13", "V8")
 async def test_a_retried_letter_starts_afresh_and_keeps_its_error(
-    jobs: Jobs, history: History, letters: DeadLetters, crew: Crew, database: AnyDatabase
+    jobs: Jobs, history: ExecutionHistory, letters: DeadLetters, crew: Crew, database: AnyDatabase
 ) -> None:
     job = await jobs.add(a_spec(priority=Priority.HIGH))
     lease = await crew.run(jobs, job, Dead(error="boom", details={"status": 404}))
@@ -117,7 +117,7 @@ async def test_letters_are_retried_by_group_and_by_job(jobs: Jobs, letters: Dead
 
 
 async def test_letters_of_a_deleted_job_can_only_be_dropped(
-    jobs: Jobs, history: History, letters: DeadLetters, crew: Crew
+    jobs: Jobs, history: ExecutionHistory, letters: DeadLetters, crew: Crew
 ) -> None:
     job, other = await jobs.add(a_spec("a")), await jobs.add(a_spec("b"))
     gone = await crew.run(jobs, job, Dead(error="boom"))
@@ -136,7 +136,7 @@ async def test_letters_of_a_deleted_job_can_only_be_dropped(
 
 @pytest.mark.spec("G9")
 async def test_what_is_not_a_dead_letter_is_left_alone(
-    jobs: Jobs, history: History, letters: DeadLetters, crew: Crew
+    jobs: Jobs, history: ExecutionHistory, letters: DeadLetters, crew: Crew
 ) -> None:
     job = await jobs.add(a_spec())
     done = await crew.run(jobs, job)
@@ -149,7 +149,7 @@ async def test_what_is_not_a_dead_letter_is_left_alone(
 
 
 async def test_a_letter_of_a_paused_job_waits_for_its_resumption(
-    jobs: Jobs, history: History, letters: DeadLetters, crew: Crew, database: AnyDatabase
+    jobs: Jobs, history: ExecutionHistory, letters: DeadLetters, crew: Crew, database: AnyDatabase
 ) -> None:
     job = await jobs.add(a_spec())
     letter = await put_execution(database, job_id=job.job_id, state="dead", error_message="gone")

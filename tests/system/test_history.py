@@ -15,7 +15,7 @@ from floodmark.model.ids import floor_id, new_id
 from floodmark.model.outcome import Cancelled, Dead, Done, Retry
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.execution_rows import SELECT_EXECUTION
-from floodmark.store.history import History, of_job
+from floodmark.store.history import ExecutionHistory, of_job
 from floodmark.store.jobs import Jobs
 from system.stores import AnyDatabase, Crew, a_spec, put_execution
 
@@ -26,7 +26,7 @@ def id_from(hours_ago: float) -> str:
 
 
 @pytest.mark.spec("E5")
-async def test_a_run_is_remembered_with_all_that_matters(jobs: Jobs, history: History, crew: Crew) -> None:
+async def test_a_run_is_remembered_with_all_that_matters(jobs: Jobs, history: ExecutionHistory, crew: Crew) -> None:
     job = await jobs.add(a_spec(name="news"))
     lease = await crew.run(jobs, job, Done(kept=Kept(3, 2, 1), result={"pages": 7}), duration=2.5)
 
@@ -42,7 +42,7 @@ async def test_a_run_is_remembered_with_all_that_matters(jobs: Jobs, history: Hi
 
 
 @pytest.mark.spec("E5")
-async def test_a_failure_is_remembered_with_every_attempt(jobs: Jobs, history: History, crew: Crew) -> None:
+async def test_a_failure_is_remembered_with_every_attempt(jobs: Jobs, history: ExecutionHistory, crew: Crew) -> None:
     job = await jobs.add(a_spec())
     lease = await crew.run(jobs, job, Retry(after=timedelta(), error="first", details={"status": 500}))
     await crew.upkeep.wake(limit=10)
@@ -57,7 +57,7 @@ async def test_a_failure_is_remembered_with_every_attempt(jobs: Jobs, history: H
 
 
 @pytest.mark.spec("G9")
-async def test_an_unknown_execution_is_told(history: History, database: AnyDatabase) -> None:
+async def test_an_unknown_execution_is_told(history: ExecutionHistory, database: AnyDatabase) -> None:
     await put_execution(database, execution_id="ab" * 16, job_id="a")
     await put_execution(database, execution_id="ab" * 15 + "cc", job_id="b")
     with pytest.raises(NotFound, match="no execution 'cd'") as missing:
@@ -71,7 +71,9 @@ async def test_an_unknown_execution_is_told(history: History, database: AnyDatab
 
 
 @pytest.mark.spec("E5")
-async def test_recent_are_those_of_the_last_hours_and_the_unfinished(history: History, database: AnyDatabase) -> None:
+async def test_recent_are_those_of_the_last_hours_and_the_unfinished(
+    history: ExecutionHistory, database: AnyDatabase
+) -> None:
     now = SystemClock().now()
     old = id_from(hours_ago=30)
     new = await put_execution(database, execution_id=id_from(hours_ago=1), job_id="new")
@@ -93,7 +95,7 @@ async def test_recent_are_those_of_the_last_hours_and_the_unfinished(history: Hi
 
 @pytest.mark.spec("E5")
 async def test_the_runs_of_one_schedule_by_id_or_name_also_when_it_is_gone(
-    jobs: Jobs, history: History, crew: Crew
+    jobs: Jobs, history: ExecutionHistory, crew: Crew
 ) -> None:
     job, other = await jobs.add(a_spec(name="news")), await jobs.add(a_spec("other"))
     runs = [(await crew.run(jobs, job)).execution_id for _ in range(3)]
@@ -111,7 +113,7 @@ async def test_the_runs_of_one_schedule_by_id_or_name_also_when_it_is_gone(
 
 
 @pytest.mark.spec("E5")
-async def test_statistics_have_exactly_the_promised_keys(jobs: Jobs, history: History, crew: Crew) -> None:
+async def test_statistics_have_exactly_the_promised_keys(jobs: Jobs, history: ExecutionHistory, crew: Crew) -> None:
     job, other = await jobs.add(a_spec(name="news")), await jobs.add(a_spec("other"))
     assert await history.get_execution_statistics(7) == {
         "total_executions": 0,
@@ -145,7 +147,9 @@ async def test_statistics_have_exactly_the_promised_keys(jobs: Jobs, history: Hi
 
 
 @pytest.mark.spec("E5")
-async def test_statistics_leave_out_what_is_older_or_never_ran(history: History, database: AnyDatabase) -> None:
+async def test_statistics_leave_out_what_is_older_or_never_ran(
+    history: ExecutionHistory, database: AnyDatabase
+) -> None:
     await put_execution(database, execution_id=id_from(hours_ago=49), job_id="old")
     await put_execution(database, state="skipped", job_id="skipped")
     await put_execution(database, state="cancelled", job_id="cancelled", duration_seconds=99.0)
@@ -155,7 +159,7 @@ async def test_statistics_leave_out_what_is_older_or_never_ran(history: History,
 
 @pytest.mark.spec("E5")
 async def test_cleaning_up_keeps_the_young_and_the_unfinished(
-    history: History, database: AnyDatabase, monkeypatch: pytest.MonkeyPatch
+    history: ExecutionHistory, database: AnyDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("floodmark.store.history._FORGOTTEN_AT_ONCE", 2)
     for n in range(5):
@@ -170,14 +174,16 @@ async def test_cleaning_up_keeps_the_young_and_the_unfinished(
 
 @pytest.mark.spec("G9")
 @pytest.mark.parametrize("days", [-1, 1e12, float("nan"), 30_000])
-async def test_a_time_that_cannot_be_looked_back_is_refused(history: History, days: float) -> None:
+async def test_a_time_that_cannot_be_looked_back_is_refused(history: ExecutionHistory, days: float) -> None:
     with pytest.raises(InvalidInput):
         await history.cleanup_old_executions(days)
     with pytest.raises(InvalidInput):
         await history.get_execution_statistics(days)
 
 
-async def test_pages_follow_each_other_without_gap_or_repetition(history: History, database: AnyDatabase) -> None:
+async def test_pages_follow_each_other_without_gap_or_repetition(
+    history: ExecutionHistory, database: AnyDatabase
+) -> None:
     for n in range(7):
         await put_execution(database, job_id=f"job-{n}", state=("dead", "done")[n % 2])
 
@@ -191,7 +197,7 @@ async def test_pages_follow_each_other_without_gap_or_repetition(history: Histor
     assert [run.job_id for run in await history.page(job="job-3")] == ["job-3"]
 
 
-async def test_pages_of_one_job_follow_its_instants(history: History, database: AnyDatabase) -> None:
+async def test_pages_of_one_job_follow_its_instants(history: ExecutionHistory, database: AnyDatabase) -> None:
     now = SystemClock().now()
     ids = [await put_execution(database, scheduled_for=now - timedelta(hours=n)) for n in range(7)]
 

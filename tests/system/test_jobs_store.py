@@ -16,7 +16,7 @@ from floodmark.model.job import CatchUp, Frequency, Overlap, Policy, Priority, S
 from floodmark.model.outcome import Retry
 from floodmark.model.spec import JobSpec
 from floodmark.store.dependencies import find_cycle
-from floodmark.store.history import History
+from floodmark.store.history import ExecutionHistory
 from floodmark.store.jobs import Jobs
 from floodmark.store.tables import job_dependencies
 from floodmark.store.tables import jobs as job_table
@@ -311,7 +311,7 @@ async def test_cancel_ends_what_has_not_started_and_asks_what_has(
 
 @pytest.mark.spec("E3")
 async def test_a_removed_job_leaves_its_history(
-    jobs: Jobs, history: History, database: AnyDatabase, crew: Crew
+    jobs: Jobs, history: ExecutionHistory, database: AnyDatabase, crew: Crew
 ) -> None:
     job = await jobs.add(a_spec(name="news"))
     done = await crew.run(jobs, job)

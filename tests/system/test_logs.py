@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from floodmark.cli.logs import Look
-from floodmark.cli.story import Entry, in_order
+from floodmark.cli.logs import LogFollower
+from floodmark.cli.story import StoryEntry, in_order
 from floodmark.errors import NotFound
 from floodmark.model.audit import Actor
 from floodmark.model.batch import Batch, Item
@@ -23,7 +23,7 @@ def a_batch(*keys: str, value: int = 0) -> Batch:
     return Batch(tuple(Item(key, {"value": value}) for key in keys), {"at": value})
 
 
-async def told(look: Look) -> list[str]:
+async def told(look: LogFollower) -> list[str]:
     return [f"{entry.level} {entry.event}: {entry.text}" for entry in await look.entries()]
 
 
@@ -38,7 +38,7 @@ async def test_a_job_is_followed_through_a_hard_life(sqlite: Opened) -> None:
     async with sqlite() as parts:
         office = LocalOffice(parts, Actor(who="ada", via="cli"))
         await office.add_job(a_spec(name="news", stream="s"))
-        look = Look(office, "news", oldest="", limit=20)
+        look = LogFollower(office, "news", oldest="", limit=20)
         assert await told(look) == ["info added: by ada (cli)"]
         asked = await office.run_job("news")
         assert [line.partition(",")[0] for line in await told(look)] == [
@@ -72,16 +72,16 @@ async def test_a_job_is_followed_through_a_hard_life(sqlite: Opened) -> None:
         assert await told(look) == []
 
         # Whoever comes later reads the same, as far as it is stored.
-        whole = await Look(office, "news", oldest="", limit=20).entries()
+        whole = await LogFollower(office, "news", oldest="", limit=20).entries()
         dated = [entry.at for entry in whole if entry.event != "started"]
         assert dated == sorted(dated)
         ours = [entry.event for entry in whole if entry.execution_id == asked.execution_id]
         assert (set(ours), ours[-1]) == ({"fired", "kept", "failed", "started", "dead"}, "dead")
         await office.remove_job("news")
-        gone = await Look(office, "news", oldest="", limit=20).entries()
+        gone = await LogFollower(office, "news", oldest="", limit=20).entries()
         assert [entry.event for entry in gone][-1] == "removed"
         with pytest.raises(NotFound):
-            await Look(office, "nobody", oldest="", limit=20).entries()
+            await LogFollower(office, "nobody", oldest="", limit=20).entries()
 
 
 async def test_what_others_keep_in_the_same_stream_is_not_told(sqlite: Opened) -> None:
@@ -96,7 +96,7 @@ async def test_what_others_keep_in_the_same_stream_is_not_told(sqlite: Opened) -
             await relay(parts)
             await settle(parts, lease, Done())
         for name in ("first", "second"):
-            entries = await Look(office, name, oldest="", limit=20).entries()
+            entries = await LogFollower(office, name, oldest="", limit=20).entries()
             assert [entry.text for entry in entries if entry.event == "kept"] == ["1 new"]
 
 
@@ -105,7 +105,7 @@ def test_an_attempt_starts_before_it_keeps_anything() -> None:
     noon, second = datetime(2026, 6, 1, 12, tzinfo=UTC), timedelta(seconds=1)
     happened = [("kept", 0.0), ("started", 0.2), ("done", 0.3), ("started", 2.0), ("kept", 2.1), ("fired", -0.1)]
     entries = [
-        Entry(at=noon + after * second, level="info", event=event, text="", execution_id="e")
+        StoryEntry(at=noon + after * second, level="info", event=event, text="", execution_id="e")
         for event, after in happened
     ]
     assert [entry.event for entry in in_order(entries)] == ["fired", "started", "kept", "done", "started", "kept"]

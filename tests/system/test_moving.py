@@ -31,7 +31,7 @@ from floodmark.importers.apscheduler import read_job
 from floodmark.importers.apscheduler_store import stored_jobs
 from floodmark.importers.handover import MovedJobs, NewJob, Which
 from floodmark.importers.shadow import KEPT, ParityReport, Shadow
-from floodmark.importers.shadow_fires import Record, ShadowFires
+from floodmark.importers.shadow_fires import OldRunsTable, ShadowFires
 from floodmark.importers.tables import shadow_fires
 from floodmark.model.audit import Actor
 from floodmark.model.ids import new_id
@@ -258,7 +258,7 @@ async def test_the_report_finds_one_injected_miss_and_one_injected_double(
     assert (news.drift_median_seconds, news.drift_max_seconds) == (2, 2)
     assert (report.equal, report.differing) == (1, 1)
 
-    started = await moving.report(hours=24, record=Record(time_column="started_at"), jobs=["news"])
+    started = await moving.report(hours=24, record=OldRunsTable(time_column="started_at"), jobs=["news"])
     assert [job.drift_median_seconds for job in started.jobs] == [5]
     narrow = await moving.report(hours=24, tolerance=timedelta(seconds=1), jobs=["news"])
     assert narrow.jobs[0].matched == 0
@@ -301,7 +301,7 @@ async def test_the_old_scheduler_may_have_a_table_of_its_own(parts: Resources, m
             elif kind.startswith("DOUBLE"):
                 value = instant.timestamp()
             await connection.execute(text("INSERT INTO \"old Runs\" VALUES ('news', :at)"), {"at": value})
-    record = Record(table="old Runs", job_column='the "job', time_column="at")
+    record = OldRunsTable(table="old Runs", job_column='the "job', time_column="at")
     [news] = (await moving.report(record=record)).jobs
     assert (news.matched, news.missed_at) == (len(expected) - 1, (expected[0],))
 
@@ -312,11 +312,11 @@ async def test_a_name_that_the_database_does_not_know_reaches_no_statement(
     await old_job(parts, "news")
     await shadowed(moving, HOUR)
     hostile = [
-        (Record(table='jobs"; DROP TABLE jobs; --'), "there is no table"),
-        (Record(table="job_execution"), "there is no table"),
-        (Record(table="nowhere.jobs"), "there is no table"),
-        (Record(job_column="job_id) OR 1=1 --"), "has no column"),
-        (Record(time_column="(SELECT 1)"), "has no column"),
+        (OldRunsTable(table='jobs"; DROP TABLE jobs; --'), "there is no table"),
+        (OldRunsTable(table="job_execution"), "there is no table"),
+        (OldRunsTable(table="nowhere.jobs"), "there is no table"),
+        (OldRunsTable(job_column="job_id) OR 1=1 --"), "has no column"),
+        (OldRunsTable(time_column="(SELECT 1)"), "has no column"),
     ]
     for record, says in hostile:
         with pytest.raises(InvalidInput, match=says) as refused:
@@ -405,7 +405,7 @@ async def test_a_server_does_the_same(sqlite_url: str) -> None:
         told = (await api.get("shadow/report?hours=24&job=news")).json()
         assert (told["differing"], told["jobs"][0]["verdict"]) == (1, "differs")
         with pytest.raises(InvalidInput, match="job_executions only"):
-            await away.report(record=Record(table="jobs"))
+            await away.report(record=OldRunsTable(table="jobs"))
 
         tried = await away.move(Which(everything=True), dry_run=True)
         assert [job.job for job in tried.jobs] == ["news"]

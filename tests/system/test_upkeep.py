@@ -12,7 +12,7 @@ from sqlalchemy import delete, insert, text, update
 
 from floodmark.coordination.leader import Leader
 from floodmark.coordination.leases.tables import leases
-from floodmark.model.batch import Batch, Blob, Item, Kept, Page
+from floodmark.model.batch import Batch, Blob, Item, Kept, SitePage
 from floodmark.model.execution import Hold, Lease, State
 from floodmark.model.ids import floor_id, new_id
 from floodmark.model.job import Priority
@@ -484,7 +484,7 @@ async def test_what_is_left_of_crawls_and_reports_is_forgotten_in_time(parts: Re
     held = {name: await given_lease(parts, name=name, stream=name) for name in ("wanted", "removed", "recent")}
     old, again = (Blob(hashlib.sha256(content).hexdigest(), "image/png", content) for content in (b"old", b"again"))
     for name, lease in held.items():
-        pages = [Page(url=f"https://{name}.test/{n}", place=n) for n in range(3)]
+        pages = [SitePage(url=f"https://{name}.test/{n}", place=n) for n in range(3)]
         await parts.keeping.keep(lease, Batch([Item("1", name)], {"crawl": 1}, pages=pages, blobs=[old, again]))
     async with parts.database.writing() as connection:
         long_ago = datetime.now(UTC) - 100 * DAY

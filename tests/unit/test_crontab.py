@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.importers.crontab import Entry, read_crontab
+from floodmark.importers.crontab import CrontabLine, read_crontab
 
 pytestmark = pytest.mark.spec("E10")
 
@@ -21,7 +21,7 @@ PATH='/usr/bin:/bin'
 """
 
 
-def only(text: str, **options: bool) -> Entry:
+def only(text: str, **options: bool) -> CrontabLine:
     found = read_crontab(text, **options)  # type: ignore[arg-type] # a flag
     assert not found.errors
     [entry] = found.entries

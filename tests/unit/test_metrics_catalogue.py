@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from floodmark.observability.metrics import Metrics, render
 from floodmark.observability.metrics.catalogue import CATALOGUE, CHAPTERS
-from floodmark.observability.metrics.families import Family, Maker
+from floodmark.observability.metrics.families import Family, MetricMaker
 
 
 @pytest.mark.spec("T9", "F7", "V9")
@@ -23,7 +23,7 @@ def test_every_metric_of_the_catalogue_is_made_and_no_other() -> None:
 
 def test_a_metric_that_is_not_in_the_catalogue_cannot_be_made() -> None:
     with pytest.raises(KeyError, match="floodmark_surprise_total"):
-        Maker(CollectorRegistry(), 10).counter("floodmark_surprise_total")
+        MetricMaker(CollectorRegistry(), 10).counter("floodmark_surprise_total")
 
 
 def test_names_and_labels_are_well_formed() -> None:
@@ -44,7 +44,7 @@ GROWING = [(one.name, label) for one in CATALOGUE.values() for label in one.grow
 @pytest.mark.parametrize(("name", "label"), GROWING, ids=[f"{name}-{label}" for name, label in GROWING])
 def test_each_label_that_can_grow_is_capped(name: str, label: str) -> None:
     described, registry = CATALOGUE[name], CollectorRegistry()
-    maker = Maker(registry, 3)
+    maker = MetricMaker(registry, 3)
     makes: dict[str, Callable[[str], Family[Any]]] = {"counter": maker.counters, "gauge": maker.gauges}
     family = makes.get(described.kind, maker.histograms)(name)
     for number in range(100):

@@ -11,16 +11,16 @@ from floodmark.notifications.deciding import (
     MOST_RECORDS,
     OVERLAP,
     Letter,
-    Pace,
-    Seen,
+    NotificationPace,
     Standing,
     Told,
+    TroubleSeen,
     begin,
     decide,
     looks_from,
 )
 from floodmark.notifications.email import letter_of
-from floodmark.notifications.port import Message, Subject
+from floodmark.notifications.port import Notification, Subject
 from floodmark.notifications.slack import text_of
 from floodmark.notifications.wording import LONGEST_LINE, MOST_LINES, MOST_SUBJECTS, message_of
 
@@ -28,13 +28,13 @@ pytestmark = pytest.mark.spec("T16")
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
-PACE = Pace(debounce=5 * MINUTE, group_wait=10 * SECOND)
+PACE = NotificationPace(debounce=5 * MINUTE, group_wait=10 * SECOND)
 
 
 class Desk:
     """Someone who is told. What is remembered goes through JSON each time, as it does in the database."""
 
-    def __init__(self, pace: Pace = PACE, kinds: Sequence[Kind] = KINDS) -> None:
+    def __init__(self, pace: NotificationPace = PACE, kinds: Sequence[Kind] = KINDS) -> None:
         self.pace, self.kinds = pace, kinds
         self.told = begin(NOON)
 
@@ -47,7 +47,7 @@ class Desk:
         gone: Sequence[str] = (),
     ) -> list[str]:
         """The titles of what is told at this moment."""
-        seen = Seen(
+        seen = TroubleSeen(
             at=at,
             letters=letters,
             standing={
@@ -94,7 +94,7 @@ def test_a_job_that_keeps_failing_rests_and_is_then_counted() -> None:
 
 
 def test_different_errors_are_told_apart_in_one_message() -> None:
-    desk = Desk(Pace(debounce=timedelta(), group_wait=timedelta()))
+    desk = Desk(NotificationPace(debounce=timedelta(), group_wait=timedelta()))
     letters = [a_letter("a", NOON + SECOND, "refused"), a_letter("b", NOON + SECOND), a_letter("c", NOON + SECOND)]
     assert desk.look(NOON + SECOND, *letters) == [
         "3 jobs failed for good | 2 × TimeoutError: took 3 s (b, c); a: refused; Look: floodmark dlq"
@@ -158,7 +158,7 @@ def test_a_lost_account_is_told_with_its_reason_and_only_if_wanted() -> None:
     assert quiet.look(NOON + 10 * SECOND, lost=["reader1"]) == []
 
 
-def a_message(subjects: Sequence[Subject]) -> Message:
+def a_message(subjects: Sequence[Subject]) -> Notification:
     return message_of("dead_letter", "trouble", subjects, at=NOON, instance="box")
 
 

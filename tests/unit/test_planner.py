@@ -13,7 +13,7 @@ from floodmark.rules.planner import MOST_COUNTED, Action, Fire, Plan, plan
 from floodmark.triggers import Trigger, between
 from floodmark.triggers.calendar import calendar
 from floodmark.triggers.cron import cron
-from floodmark.triggers.event import Event
+from floodmark.triggers.event import EventTrigger
 from floodmark.triggers.interval import Interval
 from floodmark.triggers.once import Once
 
@@ -180,7 +180,7 @@ def test_a_clock_set_back_fires_nothing_twice() -> None:
     assert done == Plan(fires=(), next_run=after(11), planned_until=after(10))
 
 
-@pytest.mark.parametrize("trigger", [Event(), Once(after(-5))])
+@pytest.mark.parametrize("trigger", [EventTrigger(), Once(after(-5))])
 def test_a_job_that_will_not_fire_again_is_planned_for_never(trigger: Trigger) -> None:
     done = plan(trigger, Policy(), planned_until=NOON, now=after(1))
     assert done == Plan(fires=(), next_run=NEVER, planned_until=after(1))
@@ -238,7 +238,7 @@ TRIGGERS = st.one_of(
     ),
     st.just(calendar(Frequency.DAILY, {"hour": 2, "minute": 30}, "Europe/Berlin")),
     st.builds(Once, st.integers(-9, 999).map(after)),
-    st.just(Event()),
+    st.just(EventTrigger()),
 )
 POLICIES = st.builds(
     Policy,

@@ -8,22 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.sync.difference import Difference, Known, difference, gone_mark, is_mark, mark_of, short_name, too_much
-from floodmark.sync.format import BadAnswer, Row, rows_of, unknown_fields
+from floodmark.sync.difference import SyncedJob, SyncPlan, difference, gone_mark, is_mark, mark_of, short_name, too_much
+from floodmark.sync.format import BadAnswer, ScheduleRow, rows_of, unknown_fields
 
 pytestmark = pytest.mark.spec("E6")
 
 
-def a_row(number: int = 1, domain: str | None = None, **data: Any) -> Row:
+def a_row(number: int = 1, domain: str | None = None, **data: Any) -> ScheduleRow:
     schedule = data.pop("schedule", {"frequency": "daily", "time": {"hour": 2, "minute": 0}})
     told = {"domain": domain or f"site{number}.example", "schedule": schedule, **data}
-    return msgspec.convert({"domain_config_id": f"c{number}", "data": told}, Row)
+    return msgspec.convert({"domain_config_id": f"c{number}", "data": told}, ScheduleRow)
 
 
-def made(found: Difference, by_hand: Mapping[str, Any] | None = None) -> list[Known]:
+def made(found: SyncPlan, by_hand: Mapping[str, Any] | None = None) -> list[SyncedJob]:
     """The jobs there are after a first sync; `by_hand` is what someone has changed in all of them."""
     return [
-        Known(
+        SyncedJob(
             job_id=step.change.name,
             name=step.change.name,
             mark=step.mark,
@@ -33,7 +33,7 @@ def made(found: Difference, by_hand: Mapping[str, Any] | None = None) -> list[Kn
     ]
 
 
-def changed(found: Difference) -> dict[str, Any]:
+def changed(found: SyncPlan) -> dict[str, Any]:
     [step] = found.steps
     return dict(step.change.after)
 
@@ -141,7 +141,7 @@ def test_a_job_that_no_sync_made_is_left_alone_and_named() -> None:
         (a_row(schedule={"frequency": "hourly", "time": {"hour": 1}}), "no key 'hour'"),
     ],
 )
-def test_a_row_that_cannot_be_a_job_is_an_error_and_the_others_go_on(row: Row, says: str) -> None:
+def test_a_row_that_cannot_be_a_job_is_an_error_and_the_others_go_on(row: ScheduleRow, says: str) -> None:
     found = difference([row, a_row(2)], [])
     assert found.count("created") == 1
     assert says in found.errors[0].error

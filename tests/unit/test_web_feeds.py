@@ -9,7 +9,7 @@ import pytest
 
 from floodmark.sources.feed.keys import Keys
 from floodmark.sources.feed.source import items_of
-from floodmark.sources.web.feeds import Entry, Feed, parse_feed
+from floodmark.sources.web.feeds import Feed, FeedEntry, parse_feed
 from floodmark.sources.web.trees import NotXml
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -145,8 +145,8 @@ def test_links_are_relative_to_the_base_of_their_element() -> None:
     assert data_of(rss("<item><link>/a</link></item>"))["link"] == "https://example.com/a"
 
 
-def entry(**said: Any) -> Entry:
-    return Entry(**{"id": "same", **said})
+def entry(**said: Any) -> FeedEntry:
+    return FeedEntry(**{"id": "same", **said})
 
 
 @pytest.mark.spec("V12", "G3")
@@ -166,7 +166,7 @@ def test_entries_under_one_id_are_told_apart_by_what_they_say() -> None:
     texts = [entry(content=f"Text {n}") for n in range(5)]
     assert len(Keys().tell_apart([*texts, texts[0]])) == 5
     # Those of ordinary feeds stay what they are.
-    plain = [Entry(id=f"id-{n}", title="Same", link="/same") for n in range(3)]
+    plain = [FeedEntry(id=f"id-{n}", title="Same", link="/same") for n in range(3)]
     ordinary = Keys()
     assert list(ordinary.tell_apart(plain)) == ["id-0", "id-1", "id-2"]
     assert ordinary.levels == {}

@@ -7,21 +7,21 @@ import pytest
 from msgspec.structs import replace
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from floodmark.model.batch import Page
-from floodmark.outbound.client import Answer
+from floodmark.model.batch import SitePage
+from floodmark.outbound.client import HttpAnswer
 from floodmark.sources.web.charsets import decoded
-from floodmark.sources.web.reading import SITEMAP, Kind, Seen, is_file, read
+from floodmark.sources.web.reading import SITEMAP, Kind, VisitedPage, is_file, read
 from floodmark.sources.web.urls import Scope
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 SCOPE = Scope("https://example.com/")
-PAGE = Page(url="https://example.com/a", depth=1)
+PAGE = SitePage(url="https://example.com/a", depth=1)
 KEPT = replace(PAGE, crawl=1, status=200, content_hash="old", etag='"1"')
 
 
-def answered(page: Page, body: str = "", status: Any = 200, **headers: str) -> Seen:
+def answered(page: SitePage, body: str = "", status: Any = 200, **headers: str) -> VisitedPage:
     said = CIMultiDict({"Content-Type": "text/html", **{name.replace("_", "-"): v for name, v in headers.items()}})
-    answer = Answer(status=status, url=page.url, headers=CIMultiDictProxy(said), body=body.encode())
+    answer = HttpAnswer(status=status, url=page.url, headers=CIMultiDictProxy(said), body=body.encode())
     return read(page, answer, crawl=2, scope=SCOPE, now=NOW)
 
 
@@ -74,7 +74,7 @@ def test_a_canonical_address_of_another_site_counts_for_nothing() -> None:
 
 
 def test_a_sitemap_stays_one_whatever_becomes_of_it() -> None:
-    sitemap = Page(url="https://example.com/map.xml", note=SITEMAP)
+    sitemap = SitePage(url="https://example.com/map.xml", note=SITEMAP)
 
     assert answered(sitemap, status=404).page.note == SITEMAP
     assert answered(sitemap, "<html>not a sitemap").kind is Kind.INDEX

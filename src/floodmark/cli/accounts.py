@@ -13,7 +13,7 @@ from floodmark.errors import InvalidInput
 from floodmark.model.page import cursor_of, take
 
 from .asking import go_ahead
-from .logging_in import SESSION_VARIABLE, Request, bring, fill_in, log_in
+from .logging_in import SESSION_VARIABLE, LoginRequest, bring, fill_in, log_in
 from .root import AsJson, Desk, DryRun, Yes
 from .showing import counted, plain, print_json, safe, short, table
 from .times import relative
@@ -81,7 +81,7 @@ def add(
     desk = Desk.of(context)
     if phone is not None and session is not None:
         raise InvalidInput("--phone and --session contradict each other", hint="say only one of them")
-    request = Request(
+    request = LoginRequest(
         name=name,
         phone=phone,
         code=code,

@@ -30,7 +30,7 @@ SESSION_VARIABLE = "TELEGRAM_SESSION"
 _TRIES = 3
 
 
-class Request(msgspec.Struct, kw_only=True):
+class LoginRequest(msgspec.Struct, kw_only=True):
     """What was asked for, filled in step by step."""
 
     name: str
@@ -64,7 +64,7 @@ class Request(msgspec.Struct, kw_only=True):
         )
 
 
-def fill_in(desk: Desk, request: Request) -> "Known":
+def fill_in(desk: Desk, request: LoginRequest) -> "Known":
     """What is stored under this name already; what the request does not say is taken from there and from the settings.
 
     Refuses now what would be refused in the end.
@@ -78,7 +78,7 @@ def fill_in(desk: Desk, request: Request) -> "Known":
     return known
 
 
-def _find_known(desk: Desk, request: Request) -> "Known":
+def _find_known(desk: Desk, request: LoginRequest) -> "Known":
     """Return what is stored under the name; beside the database with its secrets, which no server tells."""
     from floodmark.operations.handlers.accounts import Known, expect_account  # noqa: PLC0415 - heavy
     from floodmark.security.vault import Vault  # noqa: PLC0415 - heavy
@@ -101,7 +101,7 @@ def _find_known(desk: Desk, request: Request) -> "Known":
 # With a session
 
 
-def bring(desk: Desk, request: Request, given: str) -> "tuple[Added, Person | None]":
+def bring(desk: Desk, request: LoginRequest, given: str) -> "tuple[Added, Person | None]":
     """Store a session that was made elsewhere; who it is, unless that was not to be asked."""
     from floodmark.sources.telegram import login  # noqa: PLC0415 - heavy
 
@@ -128,7 +128,7 @@ def _session_of(given: str) -> str:
 # By phone
 
 
-def log_in(desk: Desk, request: Request, known: "Known", server_text: str | None) -> "tuple[Added, Person | None]":
+def log_in(desk: Desk, request: LoginRequest, known: "Known", server_text: str | None) -> "tuple[Added, Person | None]":
     """Log in by phone, on this machine, and store the session that was made by it."""
     from floodmark.operations.handlers.accounts import application_of  # noqa: PLC0415 - heavy
     from floodmark.sources.telegram import login  # noqa: PLC0415 - heavy
@@ -143,7 +143,7 @@ def log_in(desk: Desk, request: Request, known: "Known", server_text: str | None
     return added, signed_in.person
 
 
-def _phone(request: Request) -> str:
+def _phone(request: LoginRequest) -> str:
     from floodmark.sources.telegram.login import phone_of  # noqa: PLC0415 - heavy
 
     if request.phone is None and not sys.stdin.isatty():
@@ -154,7 +154,7 @@ def _phone(request: Request) -> str:
     return phone_of(request.phone or str(typer.prompt("Phone number, as in +4915112345678", err=True)))
 
 
-def _signed_in(desk: Desk, request: Request, app: "Application", server: "Server | None") -> "SignedIn":
+def _signed_in(desk: Desk, request: LoginRequest, app: "Application", server: "Server | None") -> "SignedIn":
     from floodmark.sources.telegram import login  # noqa: PLC0415 - heavy
 
     if server is not None:

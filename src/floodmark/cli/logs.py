@@ -17,7 +17,7 @@ from floodmark.model.page import take
 from .parsing import duration
 from .root import AsJson, Desk
 from .showing import json_line, safe
-from .story import LEVELS, Entry, Level, batches_of, changes_of, in_order, story_of
+from .story import LEVELS, Level, StoryEntry, batches_of, changes_of, in_order, story_of
 from .times import absolute
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _STYLES = {"debug": "dim", "info": "", "warning": "yellow", "error": "bold red"}
 _EVENT_STYLES = {"done": "green", "started": "cyan", "waits": "yellow", "kept": "blue"}
 
 
-class Look:
+class LogFollower:
     """Looks at a job again and again, and tells each thing once."""
 
     def __init__(self, office: "Office", job: str, *, oldest: str, limit: int) -> None:
@@ -45,7 +45,7 @@ class Look:
         self._position: int | None = None
         self._name: str | None = None
 
-    async def entries(self) -> list[Entry]:
+    async def entries(self) -> list[StoryEntry]:
         """What was not told before, in order."""
         executions = await self._executions()
         found = [entry for execution in executions for entry in self._story(execution)]
@@ -55,7 +55,7 @@ class Look:
         self._told |= dict.fromkeys(entry.key for entry in found)
         return fresh
 
-    def _story(self, execution: "Execution") -> list[Entry]:
+    def _story(self, execution: "Execution") -> list[StoryEntry]:
         """When an attempt ends its beginning is dated anew, by the worker; it was told and is not told again."""
         was_running = execution.execution_id in self._running
         is_running = execution.state is State.RUNNING
@@ -104,7 +104,7 @@ class Look:
             return []
         return found
 
-    async def _changes(self, executions: "Sequence[Execution]") -> list[Entry]:
+    async def _changes(self, executions: "Sequence[Execution]") -> list[StoryEntry]:
         since = min((e.created_at for e in executions if e.created_at is not None), default=None)
         rows = await take(self._office.each_audit_row(what=f"job:{self._name}"), _CHANGES)
         return [entry for entry in changes_of(rows) if since is None or entry.at >= since or self._told]
@@ -133,7 +133,7 @@ def logs(
     oldest = "" if back is None else floor_id(datetime.now(UTC) - back)
 
     async def work(office: "Office") -> None:
-        look = Look(office, job, oldest=oldest, limit=limit if back is None else _EXECUTIONS)
+        look = LogFollower(office, job, oldest=oldest, limit=limit if back is None else _EXECUTIONS)
         entries = _from(await look.entries(), least)
         if not entries and not follow and not as_json:
             return desk.out.print("Nothing happened." if since is None else f"Nothing happened within {safe(since)}.",
@@ -153,11 +153,11 @@ def _level(text: str) -> int:
     return [*LEVELS].index(text.lower())  # type: ignore[arg-type] # it is one of them
 
 
-def _from(entries: Sequence[Entry], least: int) -> list[Entry]:
+def _from(entries: Sequence[StoryEntry], least: int) -> list[StoryEntry]:
     return [entry for entry in entries if LEVELS.index(entry.level) >= least]
 
 
-def _print(desk: Desk, entries: Sequence[Entry], *, as_json: bool) -> None:
+def _print(desk: Desk, entries: Sequence[StoryEntry], *, as_json: bool) -> None:
     now = datetime.now(UTC)
     for entry in entries:
         if as_json:
@@ -167,7 +167,7 @@ def _print(desk: Desk, entries: Sequence[Entry], *, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _line(entry: Entry, now: datetime) -> Text:
+def _line(entry: StoryEntry, now: datetime) -> Text:
     style = _STYLES[entry.level]
     return Text.assemble(
         (f"{absolute(entry.at, now):<8}  ", "dim"),

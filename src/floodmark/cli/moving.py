@@ -136,9 +136,9 @@ def report(
     within = duration(tolerance)
 
     async def work(office: "Office") -> "ParityReport":
-        from floodmark.importers.shadow_fires import Record  # noqa: PLC0415 - loads the database
+        from floodmark.importers.shadow_fires import OldRunsTable  # noqa: PLC0415 - loads the database
 
-        record = Record(table=table_name, job_column=job_column, time_column=time_column)
+        record = OldRunsTable(table=table_name, job_column=job_column, time_column=time_column)
         return await _verbs(office).report(hours=hours, tolerance=within, record=record, jobs=jobs or ())
 
     told = desk.work(work)

@@ -12,7 +12,7 @@ from .root import AsJson, Desk
 from .showing import plain, print_json
 
 if TYPE_CHECKING:
-    from floodmark.notifications.port import Message, NotificationChannel
+    from floodmark.notifications.port import Notification, NotificationChannel
     from floodmark.settings import Settings
 
 notify = typer.Typer(help="Test notifications by Slack, webhook or e-mail.")
@@ -70,7 +70,7 @@ async def _sent(settings: "Settings") -> list[dict[str, Any]]:
                 await channel.close()
 
 
-async def _tried(name: str, channel: "NotificationChannel", message: "Message") -> dict[str, Any]:
+async def _tried(name: str, channel: "NotificationChannel", message: "Notification") -> dict[str, Any]:
     from floodmark.notifications.port import NotSent  # noqa: PLC0415 - loaded with the channels
 
     told: dict[str, Any] = {"channel": name, "to": channel.where, "id": message.id, "error": None, "hint": None}

@@ -16,7 +16,7 @@ from .showing import counted, facts, plain, print_json, safe, short, table
 if TYPE_CHECKING:
     from floodmark.model.cookie_reports import CookieReport
     from floodmark.operations.port import Office
-    from floodmark.sources.cookies.difference import Difference
+    from floodmark.sources.cookies.difference import ScanDifference
 
 _WORDS = {"before": "before consent", "accept": "after accepting", "reject": "after rejecting"}
 _PURPOSES = {"necessary": "green", "preferences": "blue", "statistics": "yellow", "marketing": "red", "unknown": "dim"}
@@ -167,7 +167,7 @@ def _kept_for(seconds: int | None) -> str:
     return length_of(seconds)
 
 
-def _show_difference(desk: Desk, found: "Difference", as_json: bool) -> None:
+def _show_difference(desk: Desk, found: "ScanDifference", as_json: bool) -> None:
     if as_json:
         return print_json(found)
     times = " -> ".join(time.replace("T", " ").replace("+00:00", " UTC") for time in (found.earlier, found.later))

@@ -22,7 +22,7 @@ _ONE_BATCH = timedelta(milliseconds=20)
 _ONE_MOMENT = timedelta(milliseconds=500)
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class StoryEntry(Struct, frozen=True, kw_only=True):
     """Something that happened. The same `at`, `event` and execution are the same entry."""
 
     at: datetime
@@ -37,16 +37,16 @@ class Entry(Struct, frozen=True, kw_only=True):
         return self.at, self.event, self.execution_id
 
 
-def story_of(execution: Execution) -> list[Entry]:
+def story_of(execution: Execution) -> list[StoryEntry]:
     """Fired, started, failed, waiting, ended: as far as it has come."""
     return sorted(_story(execution), key=lambda entry: entry.at)
 
 
-def _story(e: Execution) -> Iterator[Entry]:
+def _story(e: Execution) -> Iterator[StoryEntry]:
     created = e.created_at or e.scheduled_for
 
-    def entry(at: datetime, level: Level, event: str, text: str) -> Entry:
-        return Entry(at=at, level=level, event=event, text=text, execution_id=e.execution_id)
+    def entry(at: datetime, level: Level, event: str, text: str) -> StoryEntry:
+        return StoryEntry(at=at, level=level, event=event, text=text, execution_id=e.execution_id)
 
     if e.state is State.SKIPPED:
         # That a run is still under way is usual; that an instant was missed is not.
@@ -111,9 +111,9 @@ def _moment(text: Any) -> datetime | None:
     return moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def batches_of(events: "Sequence[Event]", executions: Sequence[Execution]) -> list[Entry]:
+def batches_of(events: "Sequence[Event]", executions: Sequence[Execution]) -> list[StoryEntry]:
     """The batches that these executions kept. Events that belong to none of them are somebody else's."""
-    found: list[Entry] = []
+    found: list[StoryEntry] = []
     batches = _batches(sorted(events, key=lambda event: event.collected_at), executions)
     for (_, execution_id), together in groupby(batches, key=lambda entry: entry[0]):
         batch = [event for _, event in together]
@@ -121,7 +121,7 @@ def batches_of(events: "Sequence[Event]", executions: Sequence[Execution]) -> li
         parts = {"new": new, "changed": len(batch) - new}
         text = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count)
         at = batch[-1].collected_at
-        found.append(Entry(at=at, level="info", event="kept", text=text, execution_id=execution_id))
+        found.append(StoryEntry(at=at, level="info", event="kept", text=text, execution_id=execution_id))
     return found
 
 
@@ -144,14 +144,14 @@ def _is_within(at: datetime, e: Execution) -> bool:
     return begins is not None and begins <= at and (e.completed_at is None or at <= e.completed_at)
 
 
-def in_order(entries: Sequence[Entry]) -> list[Entry]:
+def in_order(entries: Sequence[StoryEntry]) -> list[StoryEntry]:
     """As it happened. A worker dates the beginning of its attempt: a moment behind the first batch is before it."""
     kept: dict[str | None, list[datetime]] = {}
     for entry in entries:
         if entry.event == "kept":
             kept.setdefault(entry.execution_id, []).append(entry.at)
 
-    def when(entry: Entry) -> tuple[datetime, bool]:
+    def when(entry: StoryEntry) -> tuple[datetime, bool]:
         just_before = [at for at in kept.get(entry.execution_id, ()) if timedelta() <= entry.at - at < _ONE_MOMENT]
         is_start = entry.event == "started"
         return (min(just_before) if is_start and just_before else entry.at), not is_start
@@ -159,10 +159,10 @@ def in_order(entries: Sequence[Entry]) -> list[Entry]:
     return sorted(entries, key=when)
 
 
-def changes_of(rows: "Sequence[AuditRow]") -> list[Entry]:
+def changes_of(rows: "Sequence[AuditRow]") -> list[StoryEntry]:
     """What people did to it."""
     return [
-        Entry(
+        StoryEntry(
             at=row.at, level="info", event=row.action.partition(".")[2] or row.action, text=f"by {row.who} ({row.via})"
         )
         for row in rows

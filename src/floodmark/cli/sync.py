@@ -16,7 +16,7 @@ from .showing import counted, facts, json_line, plain, print_json, safe, short, 
 from .times import relative
 
 if TYPE_CHECKING:
-    from floodmark.sync.difference import Change, RowError
+    from floodmark.sync.difference import JobChange, RowError
     from floodmark.sync.report import LastSync, Report, SyncStatus
 
 _STYLES = {"created": "green", "updated": "yellow", "disabled": "red", "error": "bold red"}
@@ -70,11 +70,11 @@ def _show(desk: Desk, report: "Report", is_forced: bool) -> None:
         desk.note(f"[dim]Nothing was changed. Do it with: floodmark sync{' --force' if is_forced else ''}[/]")
 
 
-def _row(change: "Change") -> list[object]:
+def _row(change: "JobChange") -> list[object]:
     return [_word(change.action), change.name, change.domain_config_id, _told(change)]
 
 
-def _told(change: "Change") -> str:
+def _told(change: "JobChange") -> str:
     if change.before is None:
         return f"{change.after['domain']}, {words_of(_when(change.after))}"
     was, now = _flat(change.before), _flat(change.after)

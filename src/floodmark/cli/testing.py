@@ -17,8 +17,7 @@ from .showing import counted, plain, table
 if TYPE_CHECKING:
     from floodmark.testing.telegram.living import Living
     from floodmark.testing.telegram.server import LoopbackTelegram
-    from floodmark.testing.web.town import Plan as SitePlan
-    from floodmark.testing.web.town import Town
+    from floodmark.testing.web.town import SitePlan, Town
 
 testing = typer.Typer(help="Start local servers to try Floodmark with.")
 
@@ -56,11 +55,11 @@ def telegram(
     seconds: Annotated[float | None, typer.Option(metavar="N", min=0, help="Stop after this many seconds.")] = None,
 ) -> None:
     """Start a local Telegram server with active channels. It needs no account."""
-    from floodmark.testing.telegram.living import Living, Plan, begun  # noqa: PLC0415 - heavy
+    from floodmark.testing.telegram.living import Living, WorldPlan, begun  # noqa: PLC0415 - heavy
 
     desk = Desk.of(context)
     desk.refuse_url("testing telegram")
-    plan = Plan(channels=channels, rate=rate, history=history, accounts=accounts, seed=seed, began=time.time())
+    plan = WorldPlan(channels=channels, rate=rate, history=history, accounts=accounts, seed=seed, began=time.time())
     with desk.busy("writing the channels"):
         living = Living(begun(state, plan))
     _serve(desk, living, port=port, flood_every=flood_every, seconds=seconds)
@@ -84,11 +83,11 @@ def web(
     seconds: Annotated[float | None, typer.Option(metavar="N", min=0, help="Stop after this many seconds.")] = None,
 ) -> None:
     """Start a local web site: changing articles, sitemaps, feeds, and unusual pages of real sites."""
-    from floodmark.testing.web.town import Plan  # noqa: PLC0415 - heavy
+    from floodmark.testing.web.town import SitePlan  # noqa: PLC0415 - heavy
 
     desk = Desk.of(context)
     desk.refuse_url("testing web")
-    plan = Plan(pages=pages, change_every=change_every or None, busy_every=busy_every, seed=seed)
+    plan = SitePlan(pages=pages, change_every=change_every or None, busy_every=busy_every, seed=seed)
     asyncio.run(_serve_site(desk, plan, port=port, seconds=seconds))
 
 

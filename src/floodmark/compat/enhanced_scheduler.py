@@ -23,7 +23,7 @@ from floodmark.model.spec import JobSpec
 from floodmark.operations.local import LocalOffice
 from floodmark.process import eventloop
 from floodmark.settings import Settings, load
-from floodmark.store.history import History
+from floodmark.store.history import ExecutionHistory
 from floodmark.store.types import Json, UtcTime
 from floodmark.wiring.resources import open_resources
 
@@ -233,7 +233,7 @@ class JobHistory:
         """Delete finished executions that are older, and return their number."""
         return _wait(lambda office: office.cleanup_old_executions(days), self._settings)
 
-    def _shown(self, find: Callable[[History], Awaitable[list[Any]]]) -> list[dict[str, Any]]:
+    def _shown(self, find: Callable[[ExecutionHistory], Awaitable[list[Any]]]) -> list[dict[str, Any]]:
         async def work(office: LocalOffice) -> list[dict[str, Any]]:
             ids = [found.execution_id for found in await find(office.parts.repositories.executions)]
             rows = await _rows(office, select(_EXECUTIONS).where(_EXECUTIONS.c.execution_id.in_(ids)))

@@ -31,7 +31,7 @@ from floodmark.store.events import EventLog
 from floodmark.testing.telegram import LoopbackTelegram
 from floodmark.wiring.resources import Resources
 
-from .town import ACCOUNTS, STATIONS, Station, Town
+from .town import ACCOUNTS, STATIONS, DemoChannels, Station
 
 _LOOK_SECONDS = 0.5
 _DRAIN_SECONDS = 60.0
@@ -91,7 +91,7 @@ class Demo:
     """The channels and an embedded Floodmark that collects them, in one process and one folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.town = folder, Town(folder)
+        self.folder, self.town = folder, DemoChannels(folder)
         self.app = Floodmark(_settings(folder))
         self._counted: Counter[str] = Counter()
         self._modes: dict[str, str] = {}

@@ -67,7 +67,7 @@ class Stretch(Struct, frozen=True):
     wall: float
 
 
-class Town:
+class DemoChannels:
     """Ten channels that post over time, and sometimes cause flood waits or broken connections."""
 
     def __init__(self, folder: Path) -> None:

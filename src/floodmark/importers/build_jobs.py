@@ -9,14 +9,14 @@ from floodmark.model.spec import JobSpec, slug
 
 from .apscheduler import Imported
 from .celery import BeatEntry
-from .crontab import Entry
+from .crontab import CrontabLine
 from .handover import NewJob
 
 _NAME_LENGTH = 60
 
 
 def jobs_of_crontab(
-    entries: Sequence[Entry], *, target: str, prefix: str = "cron", tags: Sequence[str] = (), policy: Policy
+    entries: Sequence[CrontabLine], *, target: str, prefix: str = "cron", tags: Sequence[str] = (), policy: Policy
 ) -> list[NewJob]:
     """Return a job for each line, which passes the command line to the function `target` as a param."""
     names = _unique([_command_name(prefix, entry.command) for entry in entries])
@@ -79,7 +79,7 @@ def jobs_of_celery(entries: Sequence[BeatEntry], *, tags: Sequence[str] = ()) ->
     ]
 
 
-def _said(entry: Entry) -> dict[str, Any]:
+def _said(entry: CrontabLine) -> dict[str, Any]:
     said = {
         "command": entry.command,
         "stdin": entry.stdin,

@@ -33,7 +33,7 @@ class BeatEntry(Struct, frozen=True, kw_only=True):
     params: Mapping[str, Any]
 
 
-class _Held:
+class _HeldObject:
     """Substitute for an object of Celery that only stores its arguments."""
 
     def __init__(self, *given: Any) -> None:
@@ -46,7 +46,7 @@ class _Held:
 _ADMITTED = {
     **PLAIN_TIMES,
     **{
-        (module, name): type(name, (_Held,), {})
+        (module, name): type(name, (_HeldObject,), {})
         for module, name in (
             ("celery.beat", "ScheduleEntry"),
             ("celery.schedules", "crontab"),
@@ -85,12 +85,12 @@ def _from_shelf(name: str, entry: Any, version: tuple[int, ...] | None, timezone
     if type(entry).__name__ != "ScheduleEntry" or len(entry.given) < 7:
         raise InvalidInput(f"{name[:80]} is no entry of Celery beat", hint=_HINT)
     _, task, _, _, schedule, args, kwargs, *_ = entry.given
-    if isinstance(schedule, _Held):
+    if isinstance(schedule, _HeldObject):
         schedule = _unfolded(schedule, version)
     return _entry(name, task, schedule, (args, kwargs), timezone)
 
 
-def _unfolded(schedule: _Held, version: tuple[int, ...] | None) -> Any:
+def _unfolded(schedule: _HeldObject, version: tuple[int, ...] | None) -> Any:
     if type(schedule).__name__ == "schedule":
         return schedule.given[0] if schedule.given else None
     fields = dict(zip(_KNOWN_ORDER, schedule.given, strict=False))

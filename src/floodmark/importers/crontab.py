@@ -14,7 +14,7 @@ _ZONE = "CRON_TZ"
 _HINT = "write minute hour day month weekday command, as in: */15 8-18 * * MON-FRI /usr/bin/report"
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class CrontabLine(Struct, frozen=True, kw_only=True):
     """One line with a command. `stdin` is the text after the first `%`."""
 
     line: int
@@ -38,13 +38,13 @@ class LineError(Struct, frozen=True, kw_only=True):
 class Crontab(Struct, frozen=True, kw_only=True):
     """The content of a file."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[CrontabLine, ...]
     errors: tuple[LineError, ...]
 
 
 def read_crontab(text: str, *, is_system: bool = False, timezone: str = "UTC") -> Crontab:
     """Return the entries of a file, and the invalid lines. `timezone` applies until a line sets CRON_TZ."""
-    entries: list[Entry] = []
+    entries: list[CrontabLine] = []
     errors: list[LineError] = []
     environment: dict[str, str] = {}
     zone = timezone
@@ -81,7 +81,7 @@ def _assignment(line: str) -> tuple[str, str] | None:
     return name, value
 
 
-def _entry(number: int, line: str, zone: str, environment: Mapping[str, str], *, is_system: bool) -> Entry:
+def _entry(number: int, line: str, zone: str, environment: Mapping[str, str], *, is_system: bool) -> CrontabLine:
     schedule, rest = _schedule(line)
     user = None
     if is_system:
@@ -91,7 +91,7 @@ def _entry(number: int, line: str, zone: str, environment: Mapping[str, str], *,
         raise InvalidInput(f"{wanted} should follow the schedule {schedule!r}", hint=_HINT)
     cron(schedule, zone)
     command, stdin = _parted(rest)
-    return Entry(
+    return CrontabLine(
         line=number,
         schedule=schedule,
         timezone=zone,

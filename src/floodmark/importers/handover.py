@@ -17,7 +17,7 @@ from floodmark.model.audit import Actor
 from floodmark.model.ids import new_id
 from floodmark.model.job import SCHEDULER_VERSION, Job
 from floodmark.model.spec import JobSpec
-from floodmark.store.audit import AuditLog, Entry
+from floodmark.store.audit import AuditEntry, AuditLog
 from floodmark.store.dialects import json_has, present_moment, raw
 from floodmark.store.jobs import Jobs
 from floodmark.store.name_search import find_jobs
@@ -192,8 +192,8 @@ def _moved(job: Job, goal: int, now: datetime) -> MovedJob:
     return MovedJob(job=job.name, job_id=job.job_id, scheduler_version=goal, next_run=next_run)
 
 
-def _entry(job: Job, goal: int) -> Entry:
-    return Entry(
+def _entry(job: Job, goal: int) -> AuditEntry:
+    return AuditEntry(
         action="job.moved",
         what=f"job:{job.name}",
         before={"scheduler_version": job.scheduler_version},
@@ -201,9 +201,9 @@ def _entry(job: Job, goal: int) -> Entry:
     )
 
 
-def _added(row: Mapping[str, Any]) -> Entry:
+def _added(row: Mapping[str, Any]) -> AuditEntry:
     told = {name: value for name, value in row.items() if value is not None and not isinstance(value, datetime)}
-    return Entry(action="job.added", what=f"job:{row['name']}", after=told)
+    return AuditEntry(action="job.added", what=f"job:{row['name']}", after=told)
 
 
 async def _taken(connection: AsyncConnection, names: Sequence[str]) -> set[str]:

@@ -11,7 +11,7 @@ from floodmark.model.job import Job, ScheduleType
 from floodmark.triggers import Trigger, between, trigger_of
 
 from .parity import Parity, compare, tolerance_for
-from .shadow_fires import Record, ShadowFires, Shadowing
+from .shadow_fires import OldRunsTable, ShadowFires, Shadowing
 
 KEPT = timedelta(days=7)
 
@@ -23,7 +23,7 @@ _MOST = 3700
 _OVERLAP = timedelta(seconds=30)
 _FORGET_EVERY = timedelta(hours=1)
 _SHOWN = 20
-_RECORD = Record()
+_RECORD = OldRunsTable()
 
 Verdict = Literal["equal", "differs", "invalid", "nothing"]
 
@@ -128,7 +128,7 @@ class Shadow:
         *,
         hours: float = 24,
         tolerance: timedelta | None = None,
-        record: Record = _RECORD,
+        record: OldRunsTable = _RECORD,
         names: Sequence[str] | None = None,
     ) -> ParityReport:
         """Compare the last hours. `names`: only these jobs."""
@@ -153,7 +153,7 @@ class Shadow:
         )
 
     async def _compared(
-        self, jobs: Sequence[Job], span: Shadowing, given: timedelta | None, record: Record
+        self, jobs: Sequence[Job], span: Shadowing, given: timedelta | None, record: OldRunsTable
     ) -> list[JobParity]:
         expected = _with_neighbours(jobs, await self._fires.fires(jobs, span.since, span.until), span)
         tolerances = {

@@ -56,7 +56,7 @@ class Shadowing(Struct, frozen=True, kw_only=True):
     until: datetime
 
 
-class Record(Struct, frozen=True, kw_only=True):
+class OldRunsTable(Struct, frozen=True, kw_only=True):
     """The table in which the old scheduler records its runs. `job_column` contains the name or the id of a job."""
 
     table: str = OUR_RECORD
@@ -156,7 +156,7 @@ class ShadowFires:
         return found
 
     async def runs(
-        self, of: Sequence[Job], record: Record, begin: datetime, end: datetime
+        self, of: Sequence[Job], record: OldRunsTable, begin: datetime, end: datetime
     ) -> dict[str, list[datetime]]:
         """Return the runs of the old scheduler for at most a page of jobs, by id."""
         ids = {key: job.job_id for job in of for key in (job.name, job.job_id)}

@@ -43,7 +43,7 @@ class Replayed(FloodmarkError):
     """The signature was used before, with another delivery id or with none."""
 
 
-class Group(Struct, frozen=True):
+class JobGroup(Struct, frozen=True):
     """Jobs to fire with the same params, by id."""
 
     params: Mapping[str, Any]
@@ -56,7 +56,7 @@ class Shot(Struct, frozen=True, kw_only=True):
     scope: str
     trigger: str
     """As executions carry it: `webhook:/sources/*/crawl`."""
-    groups: tuple[Group, ...]
+    groups: tuple[JobGroup, ...]
     debounce: timedelta = timedelta()
     is_registered: bool = True
     unknown: tuple[str, ...] = ()
@@ -235,7 +235,7 @@ class Deliveries:
             part.executions += await self._fold(connection, part.shot, group, waiting)
 
     async def _fold(
-        self, connection: AsyncConnection, shot: Shot, group: Group, waiting: Sequence[str]
+        self, connection: AsyncConnection, shot: Shot, group: JobGroup, waiting: Sequence[str]
     ) -> list[FiredExecution]:
         """Let executions that have not started stand for this delivery too, with its params."""
         cell, folded = job_executions.c, []

@@ -21,7 +21,7 @@ from floodmark.sources.validation import Validation
 from floodmark.triggers.matching import PathVariables, channel_matches, chosen, is_glob, path_pattern, segments
 from floodmark.wiring.resources import Resources
 
-from .deliveries import Deliveries, Group, Shot, Taken
+from .deliveries import Deliveries, JobGroup, Shot, Taken
 from .refusals import Refusals
 from .triggers import Rule, Triggers
 
@@ -134,7 +134,7 @@ class Intake:
                 Shot(
                     scope=_scope(arrival.kind, pattern),
                     trigger=f"{arrival.kind}:{pattern}",
-                    groups=(Group(params_of(pattern, {}, arrival), job_ids),),
+                    groups=(JobGroup(params_of(pattern, {}, arrival), job_ids),),
                     is_registered=False,
                 )
                 for pattern, job_ids in theirs.items()
@@ -162,12 +162,12 @@ def _shot(rule: Rule, arrival: Arrival, named: Mapping[str, str], theirs: Mappin
     params = params_of(rule.pattern, rule.params, arrival)
     own = tuple(dict.fromkeys(named[text] for text in rule.jobs if text in named))
     adopted = [
-        Group({**params_of(pattern, rule.params, arrival), **params}, job_ids) for pattern, job_ids in theirs.items()
+        JobGroup({**params_of(pattern, rule.params, arrival), **params}, job_ids) for pattern, job_ids in theirs.items()
     ]
     return Shot(
         scope=rule.trigger_id,
         trigger=f"{arrival.kind}:{rule.pattern}",
-        groups=(Group(params, own), *adopted) if own else tuple(adopted),
+        groups=(JobGroup(params, own), *adopted) if own else tuple(adopted),
         debounce=rule.debounce,
         unknown=tuple(text for text in rule.jobs if text not in named),
     )

@@ -39,7 +39,7 @@ _ID = re.compile(r"[0-9a-f]{8,32}", re.ASCII)
 _COLUMN_OF: Mapping[str, Column[Any]] = {"webhook": jobs.c.trigger_webhook, "channel": jobs.c.trigger_channel}
 
 
-class Counted(Struct):
+class DeliveryCount(Struct):
     """A count, and what was counted last."""
 
     count: int = 0
@@ -54,8 +54,8 @@ class Tally(Struct):
     """Deliveries that were not taken since the last write. `refusals`: by trigger id and reason, the last one last."""
 
     refusals: dict[str, dict[str, int]] = field(default_factory=dict)
-    unmatched: Counted = field(default_factory=Counted)
-    unreadable: Counted = field(default_factory=Counted)
+    unmatched: DeliveryCount = field(default_factory=DeliveryCount)
+    unreadable: DeliveryCount = field(default_factory=DeliveryCount)
 
     @property
     def is_empty(self) -> bool:
@@ -88,7 +88,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     debounce: timedelta
 
 
-class Rules(Struct, frozen=True, kw_only=True):
+class TriggerRules(Struct, frozen=True, kw_only=True):
     """Everything of one kind that can fire. `of_jobs`: patterns that jobs name themselves."""
 
     registered: Sequence[Rule]
@@ -154,7 +154,7 @@ class Triggers:
         async with self._database.reading() as connection:
             return await self._rows(connection, *where, limit=max(1, min(limit, MOST_SHOWN)))
 
-    async def rules(self, kind: Kind) -> Rules:
+    async def rules(self, kind: Kind) -> TriggerRules:
         """What is in force at this moment."""
         cell, column = triggers.c, _COLUMN_OF.get(kind)
         wanted = (cell.trigger_id, cell.pattern, cell.jobs, cell.params, cell.secret, cell.debounce_seconds)
@@ -176,7 +176,7 @@ class Triggers:
             )
             for row in rows
         ]
-        return Rules(registered=registered, of_jobs=of_jobs)
+        return TriggerRules(registered=registered, of_jobs=of_jobs)
 
     async def jobs_of(self, kind: Kind, patterns: Sequence[str]) -> dict[str, str]:
         """The ids of the jobs that name one of these patterns themselves, and which."""
@@ -236,7 +236,7 @@ class Triggers:
                 }
                 await connection.execute(update(triggers).where(cell.trigger_id == trigger_id).values(**values))
 
-    async def _add_to_fact(self, connection: AsyncConnection, name: str, counted: Counted) -> None:
+    async def _add_to_fact(self, connection: AsyncConnection, name: str, counted: DeliveryCount) -> None:
         now = present(self._database, self._clock)
         query = select(facts.c.value).where(facts.c.name == name).with_for_update()
         before = (await connection.execute(query)).scalar() or {"count": 0}

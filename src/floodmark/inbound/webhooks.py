@@ -58,7 +58,7 @@ _WHY: Mapping[str, tuple[str, str]] = {
 }
 
 
-class Refused(FloodmarkError):
+class WebhookRefused(FloodmarkError):
     """A webhook that is not believed. `reason` is the word under which it is counted."""
 
     def __init__(self, reason: str) -> None:
@@ -89,7 +89,7 @@ class Webhooks:
         self.refusals = intake.refusals
 
     async def take(self, webhook: Webhook) -> Taken:
-        """Fire the jobs at its path. `Refused` if nothing at that path believes it."""
+        """Fire the jobs at its path. `WebhookRefused` if nothing at that path believes it."""
         subject = "/" + "/".join(webhook.path)
         if len(subject) > LONGEST or not subject.isprintable():
             raise InvalidInput("the path is too long, or cannot be shown", hint="for example /sources/42/crawl")
@@ -98,14 +98,14 @@ class Webhooks:
         believed, signature = self._believed(webhook, matches.rules)
         if not believed and not webhook.is_trusted:
             self.refusals.refuse("webhook", (), "no token")
-            raise Refused("no token")
+            raise WebhookRefused("no token")
         # Only now: nothing of a body is read before someone vouches for it.
         arrival = replace(arrival, body=read_body(webhook), signature=signature)
         try:
             return await self._intake.take(arrival, replace(matches, rules=believed))
         except Replayed:
             self.refusals.refuse("webhook", [rule.trigger_id for rule in believed], "replayed")
-            raise Refused("replayed") from None
+            raise WebhookRefused("replayed") from None
         except BadParams as error:
             self.refusals.refuse("webhook", [rule.trigger_id for rule in believed], error.reason)
             raise
@@ -125,7 +125,7 @@ class Webhooks:
         for reason, trigger_ids in refusals.items():
             self.refusals.refuse("webhook", trigger_ids, reason)
         if refusals and not believed:
-            raise Refused(next(iter(refusals)))
+            raise WebhookRefused(next(iter(refusals)))
         return tuple(believed), signature
 
     def _judged(self, webhook: Webhook, rule: Rule) -> "Verdict":

@@ -24,7 +24,7 @@ class Item(Struct, frozen=True, gc=False):
     deleted: bool = False
 
 
-class Page(Struct, frozen=True, gc=False):
+class SitePage(Struct, frozen=True, gc=False):
     """One URL of a site, and its state in crawls. The unvisited pages are the frontier of the crawl.
 
     `crawl` is the number of the crawl that visited it last; 0: found, but never visited. The state of a later crawl is
@@ -67,7 +67,7 @@ class Batch(Struct, frozen=True, gc=False):
     stream: str | None = None
     tenant_id: str | None = None
     user_id: str | None = None
-    pages: Sequence[Page] = ()
+    pages: Sequence[SitePage] = ()
     blobs: Sequence[Blob] = ()
     is_backfill: bool = False
 

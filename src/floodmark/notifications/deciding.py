@@ -1,9 +1,9 @@
 """What is worth a message, and when. Pure: what was seen and what was told before go in, messages come out.
 
-Of every job or account that has, or had, trouble a `Record` is kept. A dead letter is counted in the record of its job,
-once. Accounts and stale jobs are compared: what is so, and what people were last told. A message is due when something
-is untold, its job or account has rested since it was last told of (NOTIFY_DEBOUNCE), and the first of those that are
-told together has waited for the others (NOTIFY_GROUP_WAIT).
+Every job or account that has, or had, trouble has a `TroubleRecord`. A dead letter is counted once, in the record of
+its job. Accounts and stale jobs are compared: what is so, and what people were last told. A message is due when
+something is untold, its job or account has rested since it was last told of (NOTIFY_DEBOUNCE), and the first of those
+that are told together has waited for the others (NOTIFY_GROUP_WAIT).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from floodmark.model.notification_kinds import KINDS, Kind
 
-from .port import Message, Status, Subject
+from .port import Notification, Status, Subject
 from .wording import line_of, message_of
 
 # A letter may be committed a little after the time it bears: so far back it is looked for again.
@@ -46,7 +46,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     text: str
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class TroubleSeen(Struct, frozen=True, kw_only=True):
     """What the database says. `gone`: troubles that we know of and that are over without having been mended.
 
     `letters` are those behind `Told.letters_until`, the oldest first; `are_all`: there were no more than these.
@@ -59,7 +59,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     gone: Mapping[Kind, Sequence[str]] = {}
 
 
-class Record(Struct, kw_only=True, omit_defaults=True):
+class TroubleRecord(Struct, kw_only=True, omit_defaults=True):
     """What is known of one job or account.
 
     `is_on`: whether people were last told that it is in trouble. `since`: since when there is something untold.
@@ -75,10 +75,10 @@ class Record(Struct, kw_only=True, omit_defaults=True):
     until: datetime | None = None
 
 
-class Pending(Struct, kw_only=True):
+class PendingNotification(Struct, kw_only=True):
     """A message and how often each of the channels that do not have it yet was tried."""
 
-    message: Message
+    message: Notification
     left: dict[str, int]
 
 
@@ -87,12 +87,12 @@ class Told(Struct, kw_only=True):
 
     turn: int = 0
     letters_until: datetime | None = None
-    records: dict[Kind, dict[str, Record]] = {}
-    pending: list[Pending] = []
+    records: dict[Kind, dict[str, TroubleRecord]] = {}
+    pending: list[PendingNotification] = []
     resting: dict[str, datetime] = {}
 
 
-class Pace(Struct, frozen=True, kw_only=True):
+class NotificationPace(Struct, frozen=True, kw_only=True):
     """How often people are told."""
 
     debounce: timedelta
@@ -110,7 +110,9 @@ def looks_from(told: Told, at: datetime) -> datetime:
     return max(since - OVERLAP, at - LONGEST_LOOK_BACK)
 
 
-def decide(told: Told, seen: Seen, kinds: Sequence[Kind], pace: Pace, *, instance: str) -> list[Message]:
+def decide(
+    told: Told, seen: TroubleSeen, kinds: Sequence[Kind], pace: NotificationPace, *, instance: str
+) -> list[Notification]:
     """The messages that are due now. `told` is changed: they count as told."""
     told.records = {kind: told.records.get(kind, {}) for kind in KINDS if kind in kinds}
     if "dead_letter" in kinds:
@@ -131,10 +133,10 @@ def decide(told: Told, seen: Seen, kinds: Sequence[Kind], pace: Pace, *, instanc
     return messages
 
 
-def _count(records: dict[str, Record], letters: Sequence[Letter]) -> None:
+def _count(records: dict[str, TroubleRecord], letters: Sequence[Letter]) -> None:
     for letter in letters:
         key = letter.subject if letter.subject in records or len(records) < MOST_RECORDS else _REST
-        record = records.setdefault(key, Record(name="other jobs" if key == _REST else letter.name))
+        record = records.setdefault(key, TroubleRecord(name="other jobs" if key == _REST else letter.name))
         if record.until is not None and letter.at <= record.until:
             continue
         record.until, record.text = letter.at, line_of(letter.error, _LONGEST_TEXT)
@@ -142,12 +144,14 @@ def _count(records: dict[str, Record], letters: Sequence[Letter]) -> None:
         record.since = record.since or letter.at
 
 
-def _compare(records: dict[str, Record], standing: Sequence[Standing], gone: Sequence[str], at: datetime) -> None:
+def _compare(
+    records: dict[str, TroubleRecord], standing: Sequence[Standing], gone: Sequence[str], at: datetime
+) -> None:
     for subject in gone:
         records.pop(subject, None)
     now = {each.subject: each for each in standing[:MOST_RECORDS]}
     for subject, each in now.items():
-        record = records.setdefault(subject, Record(name=each.name))
+        record = records.setdefault(subject, TroubleRecord(name=each.name))
         record.name, record.text = each.name, line_of(each.text, _LONGEST_TEXT)
     for subject, record in records.items():
         is_untold = (subject in now) != record.is_on
@@ -155,8 +159,14 @@ def _compare(records: dict[str, Record], standing: Sequence[Standing], gone: Seq
 
 
 def _due(
-    kind: Kind, status: Status, records: Mapping[str, Record], pace: Pace, *, at: datetime, instance: str
-) -> list[Message]:
+    kind: Kind,
+    status: Status,
+    records: Mapping[str, TroubleRecord],
+    pace: NotificationPace,
+    *,
+    at: datetime,
+    instance: str,
+) -> list[Notification]:
     """The one message about everything of this kind that is ready to be told, if there is any."""
     wait = max(pace.group_wait, _SETTLING.get(kind, timedelta()) if status == "trouble" else timedelta())
     ready = [
@@ -176,7 +186,7 @@ def _due(
     return [message_of(kind, status, subjects, at=at, instance=instance)]
 
 
-def _forget(records: dict[str, Record], pace: Pace, at: datetime, behind_us: datetime) -> None:
+def _forget(records: dict[str, TroubleRecord], pace: NotificationPace, at: datetime, behind_us: datetime) -> None:
     """Those of which nothing is untold, that have rested, and whose letters will not be read again."""
     for subject, record in list(records.items()):
         has_rested = record.told_at is None or at - record.told_at >= pace.debounce
@@ -185,9 +195,9 @@ def _forget(records: dict[str, Record], pace: Pace, at: datetime, behind_us: dat
             del records[subject]
 
 
-def written_down(told: Told, messages: Sequence[Message], channels: Sequence[str]) -> None:
+def written_down(told: Told, messages: Sequence[Notification], channels: Sequence[str]) -> None:
     """Let messages wait for these channels."""
-    told.pending += [Pending(message=message, left=dict.fromkeys(channels, 0)) for message in messages]
+    told.pending += [PendingNotification(message=message, left=dict.fromkeys(channels, 0)) for message in messages]
 
 
 def copy_of(told: Told) -> Told:
@@ -195,6 +205,6 @@ def copy_of(told: Told) -> Told:
     return replace(
         told,
         records={kind: {key: replace(one) for key, one in records.items()} for kind, records in told.records.items()},
-        pending=[Pending(message=one.message, left=dict(one.left)) for one in told.pending],
+        pending=[PendingNotification(message=one.message, left=dict(one.left)) for one in told.pending],
         resting=dict(told.resting),
     )

@@ -20,7 +20,7 @@ from floodmark.model.notification_kinds import addresses_of
 from floodmark.process.threads import DaemonThreads
 from floodmark.security.masking import MASK, mask_text
 
-from .port import Message, NotSent
+from .port import Notification, NotSent
 
 _PORTS = {"smtp": 587, "smtps": 465}
 # For each step of the conversation.
@@ -49,7 +49,7 @@ class EmailChannel:
         self._threads = threads or DaemonThreads(1)
         self.where = f"{', '.join(self._to)} through {self._host}"
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: Notification) -> None:
         """Returns once the server has taken it."""
         letter = letter_of(message, to=self._to, sender=self._sender)
         try:
@@ -103,7 +103,7 @@ class EmailChannel:
         return mask_text(" ".join(f"the mail server {self._host}:{self._port} {text}".split()))
 
 
-def letter_of(message: Message, *, to: Sequence[str], sender: str) -> EmailMessage:
+def letter_of(message: Notification, *, to: Sequence[str], sender: str) -> EmailMessage:
     """The message as e-mail. Its Message-ID is that of the message, so that mail programs show a repetition once."""
     letter = EmailMessage()
     letter["Subject"] = f"[floodmark] {message.title}"

@@ -8,7 +8,7 @@ from floodmark.process.entry_points import find_extensions, load_extension
 from floodmark.wiring.resources import Resources
 from floodmark.wiring.services import services_for
 
-from .deciding import Pace
+from .deciding import NotificationPace
 from .noticing import Noticing
 from .notifier import Leading, Notifier
 from .port import CHANNELS, NotificationChannel, OpenChannel
@@ -36,6 +36,6 @@ def notifier_of(resources: Resources, leader: Leading) -> Notifier | None:
         resources.events,
         channels,
         kinds=kinds_of(settings.notify_on),
-        pace=Pace(debounce=settings.notify_debounce, group_wait=settings.notify_group_wait),
+        pace=NotificationPace(debounce=settings.notify_debounce, group_wait=settings.notify_group_wait),
         instance=settings.hostname,
     )

@@ -19,7 +19,19 @@ from floodmark.process.failpoints import NOTIFY_POINT, failpoint
 from floodmark.rules.backoff import backoff_bound
 from floodmark.store.staleness import StaleJob
 
-from .deciding import Letter, Pace, Pending, Seen, Standing, Told, begin, copy_of, decide, looks_from, written_down
+from .deciding import (
+    Letter,
+    NotificationPace,
+    PendingNotification,
+    Standing,
+    Told,
+    TroubleSeen,
+    begin,
+    copy_of,
+    decide,
+    looks_from,
+    written_down,
+)
 from .noticing import MOST_AT_ONCE, Noticing, without
 from .port import NotificationChannel, NotSent
 
@@ -53,7 +65,7 @@ class Notifier:
         channels: Mapping[str, NotificationChannel],
         *,
         kinds: Sequence[Kind],
-        pace: Pace,
+        pace: NotificationPace,
         instance: str,
     ) -> None:
         self._noticing, self._leader, self._events = noticing, leader, events
@@ -115,7 +127,7 @@ class Notifier:
             return await self._write()
         return True
 
-    async def _seen(self, told: Told, now: datetime) -> Seen:
+    async def _seen(self, told: Told, now: datetime) -> TroubleSeen:
         rows = await self._noticing.letters(looks_from(told, now)) if "dead_letter" in self._kinds else []
         letters = [
             Letter(subject=row.job_id, name=row.job_name, at=row.completed_at, error=row.error_message or "")
@@ -133,7 +145,7 @@ class Notifier:
             standing["stale_source"] = [Standing(subject=job.job_id, name=job.name, text="") for job in stale]
             left = without(list(told.records.get("stale_source", {})), {job.job_id for job in stale})
             gone["stale_source"] = without(left, await self._noticing.due(left))
-        return Seen(at=now, letters=letters, are_all=len(rows) < MOST_AT_ONCE, standing=standing, gone=gone)
+        return TroubleSeen(at=now, letters=letters, are_all=len(rows) < MOST_AT_ONCE, standing=standing, gone=gone)
 
     async def _stale(self, now: datetime) -> list[StaleJob]:
         """Which jobs are stale, as of a moment ago: to know it is to read them all."""
@@ -156,13 +168,13 @@ class Notifier:
             if not await self._change(partial(self._strike_off, pending, name)):
                 return
 
-    def _waiting(self, name: str, now: datetime) -> list[Pending]:
+    def _waiting(self, name: str, now: datetime) -> list[PendingNotification]:
         until = self._told.resting.get(name)
         if until is not None and now < until:
             return []
         return [pending for pending in self._told.pending if name in pending.left]
 
-    async def _failed(self, name: str, pending: Pending, error: NotSent) -> None:
+    async def _failed(self, name: str, pending: PendingNotification, error: NotSent) -> None:
         attempts = pending.left[name] + 1
         is_over = error.is_gone or attempts >= MOST_ATTEMPTS
         self._events.emit(NotificationSent(name, "failed"))
@@ -188,7 +200,7 @@ class Notifier:
 
         await self._change(note)
 
-    def _strike_off(self, pending: Pending, name: str) -> None:
+    def _strike_off(self, pending: PendingNotification, name: str) -> None:
         pending.left.pop(name, None)
         if not pending.left and pending in self._told.pending:
             self._told.pending.remove(pending)

@@ -35,7 +35,7 @@ class Subject(Struct, frozen=True, kw_only=True):
     count: int = 1
 
 
-class Message(Struct, frozen=True, kw_only=True):
+class Notification(Struct, frozen=True, kw_only=True):
     """One message. The same `id` again is the same message again: whoever has it can ignore it.
 
     `kind` is that of NOTIFY_ON, or `test`. `count` is how many subjects there are; `subjects` names the first of them.
@@ -60,7 +60,7 @@ class NotificationChannel(Protocol):
         """Whom it reaches, as it may be shown to anyone."""
         ...
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: Notification) -> None:
         """Returns once the other side has taken it; `NotSent` says why it has not."""
         ...
 

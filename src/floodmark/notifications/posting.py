@@ -9,14 +9,14 @@ from urllib.parse import parse_qsl, urlsplit
 from floodmark.errors import SourceError
 from floodmark.extensions.services import Services
 from floodmark.model.hosts import allowed_hosts, resolved_hosts
-from floodmark.outbound.client import Answer, Http, Limits
+from floodmark.outbound.client import Http, HttpAnswer, ResponseLimits
 from floodmark.outbound.guard import Guard
 from floodmark.security.masking import MASK, mask_text
 
 from .port import NotSent
 
 _PATIENCE = timedelta(seconds=15)
-LIMITS = Limits(body_bytes=64 * 1024, unpacked_bytes=64 * 1024, total=_PATIENCE, head=_PATIENCE)
+LIMITS = ResponseLimits(body_bytes=64 * 1024, unpacked_bytes=64 * 1024, total=_PATIENCE, head=_PATIENCE)
 _LONGEST_REST = timedelta(hours=1)
 _SHOWN = 120
 # Shorter pieces of an address are words such as `api`, and would blot out half of what is said.
@@ -53,7 +53,7 @@ class Poster:
         await self._http.close()
 
 
-def _rest(answer: Answer) -> timedelta | None:
+def _rest(answer: HttpAnswer) -> timedelta | None:
     """What `Retry-After` asks for, if it is a number of seconds."""
     said = answer.headers.get("Retry-After", "").strip()
     if not re.fullmatch(r"\d{1,6}", said):

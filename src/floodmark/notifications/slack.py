@@ -7,7 +7,7 @@ import msgspec
 
 from floodmark.extensions.services import Services
 
-from .port import Message
+from .port import Notification
 from .posting import Poster
 
 _SIGNS = {"trouble": ":rotating_light:", "recovered": ":white_check_mark:", "test": ":wave:"}
@@ -27,13 +27,13 @@ class SlackChannel:
     def __init__(self, poster: Poster) -> None:
         self._poster, self.where, self.close = poster, poster.host, poster.close
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: Notification) -> None:
         """Returns once Slack has taken it."""
         body = msgspec.json.encode({"text": text_of(message)})
         await self._poster.post(body, {"Content-Type": "application/json"})
 
 
-def text_of(message: Message) -> str:
+def text_of(message: Notification) -> str:
     """The message as Slack formats it; what stands in it is shown and never obeyed."""
     lines = [f"{_SIGNS[message.status]} *{_shown(message.title)}*"]
     lines += [f"• {_shown(line)}" for line in message.lines]

@@ -8,7 +8,7 @@ import msgspec
 from floodmark.extensions.services import Services
 from floodmark.inbound.webhooks import SCHEME, signature_of
 
-from .port import Message
+from .port import Notification
 from .posting import Poster
 
 
@@ -27,7 +27,7 @@ class WebhookChannel:
         self._poster, self._secret, self._now = poster, secret, now
         self.where, self.close = poster.host, poster.close
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: Notification) -> None:
         """Returns once it was answered with a status of 2xx."""
         body = msgspec.json.encode(message)
         headers = {"Content-Type": "application/json", "X-Floodmark-Delivery": message.id}

@@ -9,7 +9,7 @@ from floodmark.model.ids import new_id
 from floodmark.model.notification_kinds import Kind
 from floodmark.security.masking import mask_text
 
-from .port import Message, Status, Subject
+from .port import Notification, Status, Subject
 
 MOST_LINES = 10
 MOST_SUBJECTS = 50
@@ -35,7 +35,7 @@ _WORDS: dict[tuple[Kind, Status], tuple[str, str, str]] = {
 }
 
 
-def message_of(kind: Kind, status: Status, subjects: Sequence[Subject], *, at: datetime, instance: str) -> Message:
+def message_of(kind: Kind, status: Status, subjects: Sequence[Subject], *, at: datetime, instance: str) -> Notification:
     """One message about all of them."""
     one, several, advice = _WORDS[kind, status]
     told = [
@@ -51,7 +51,7 @@ def message_of(kind: Kind, status: Status, subjects: Sequence[Subject], *, at: d
             lines = [f"{told[0].count:,} times"]
     else:
         lines = _bounded([_line(group) for group in groups]) if len(told) > 1 else []
-    return Message(
+    return Notification(
         id=new_id(),
         kind=kind,
         status=status,
@@ -64,10 +64,10 @@ def message_of(kind: Kind, status: Status, subjects: Sequence[Subject], *, at: d
     )
 
 
-def a_test(*, at: datetime, instance: str) -> Message:
+def a_test(*, at: datetime, instance: str) -> Notification:
     """What `floodmark notify test` sends."""
     line = "Nothing is wrong. Somebody typed: floodmark notify test"
-    return Message(
+    return Notification(
         id=new_id(), kind="test", status="test", title="A test from Floodmark", lines=(line,), at=at, instance=instance
     )
 

@@ -11,7 +11,7 @@ from floodmark.coordination.signals.port import Topic
 from floodmark.errors import InvalidInput
 from floodmark.importers.handover import Imports, Moved, MovedJobs, NewJob, Which
 from floodmark.importers.shadow import ParityReport, Recorded, Shadow, ShadowStatus
-from floodmark.importers.shadow_fires import Record, ShadowFires
+from floodmark.importers.shadow_fires import OldRunsTable, ShadowFires
 
 from .local import LocalOffice
 from .port import Office
@@ -19,7 +19,7 @@ from .port import Office
 if TYPE_CHECKING:
     from floodmark.client import Client
 
-_RECORD = Record()
+_RECORD = OldRunsTable()
 # Half of what a request may be (API_BODY_MAX), and half as many as one may hold.
 _BYTES_AT_ONCE, _JOBS_AT_ONCE = 500_000, 250
 
@@ -48,7 +48,7 @@ class MovingVerbs(Protocol):
         *,
         hours: float = 24,
         tolerance: timedelta | None = None,
-        record: Record = ...,
+        record: OldRunsTable = ...,
         jobs: Sequence[str] = (),
     ) -> ParityReport:
         """Compare with what the old scheduler recorded."""
@@ -123,7 +123,7 @@ class LocalMoving:
         *,
         hours: float = 24,
         tolerance: timedelta | None = None,
-        record: Record = _RECORD,
+        record: OldRunsTable = _RECORD,
         jobs: Sequence[str] = (),
     ) -> ParityReport:
         """Compare with what the old scheduler recorded."""
@@ -185,7 +185,7 @@ class RemoteMoving:
         *,
         hours: float = 24,
         tolerance: timedelta | None = None,
-        record: Record = _RECORD,
+        record: OldRunsTable = _RECORD,
         jobs: Sequence[str] = (),
     ) -> ParityReport:
         """Compare with what the old scheduler recorded. A server reads no table but that of its executions."""

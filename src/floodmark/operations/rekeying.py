@@ -14,7 +14,7 @@ from floodmark.model.audit import Actor
 from floodmark.model.clock import Clock
 from floodmark.security.vault import Vault, mark_of
 from floodmark.sources.telegram.tables import accounts
-from floodmark.store.audit import AuditLog, Entry
+from floodmark.store.audit import AuditEntry, AuditLog
 from floodmark.store.database import Database
 
 
@@ -33,7 +33,7 @@ async def rekey(database: Database, clock: Clock, vault: Vault, actor: Actor) ->
         people = await _reseal(connection, vault, key, accounts, accounts.c.name, accounts.c.secrets)
         hooks = await _reseal(connection, vault, key, triggers, triggers.c.trigger_id, triggers.c.secret)
         done = Rekeyed(accounts=people, triggers=hooks, key=key)
-        entry = Entry(action="key.rotated", what="installation", after=asdict(done))
+        entry = AuditEntry(action="key.rotated", what="installation", after=asdict(done))
         await AuditLog(database, clock).record_within(connection, actor, [entry])
     # Only now: until it is committed, the old key opens what is stored.
     vault.end_rotation()

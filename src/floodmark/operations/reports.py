@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from floodmark.model.cookie_reports import CookieReport
-from floodmark.sources.cookies.difference import Difference
+from floodmark.sources.cookies.difference import ScanDifference
 
 from .declaration import Path, Query, get
 
@@ -47,7 +47,7 @@ class ReportOperations:
             str | None,
             Query(description="The key of the other scan; the one before it, if left out.", max_length=100),
         ] = None,
-    ) -> Difference:
+    ) -> ScanDifference:
         """Compare two cookie scans.
 
         What is new, gone or changed since the scan before.

@@ -11,7 +11,7 @@ from yarl import URL
 
 from floodmark.errors import Permanent, SourceError, Transient
 
-from .client import Answer, Limits, TooLarge, TooSlow
+from .client import HttpAnswer, ResponseLimits, TooLarge, TooSlow
 from .connector import Lookup, Names, RefusedSocketError, asked_for, guarded_connector, system_lookup
 from .decompression import Unpacked, unpacker
 from .guard import Guard
@@ -55,11 +55,11 @@ class Sender:
         method: str,
         url: URL,
         *,
-        limits: Limits,
+        limits: ResponseLimits,
         until: float,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Send to a URL that was checked, and read the answer until `until` at the latest."""
         began = self._loop.time()
         asked_for.set(url.raw_host or "")
@@ -71,7 +71,7 @@ class Sender:
                 _check_head(response, limits)
                 is_empty = response.content.at_eof()
                 body, received = (b"", 0) if is_empty else await self._read(response, until, patience, limits)
-                return Answer(
+                return HttpAnswer(
                     status=response.status,
                     url=str(response.url),
                     headers=response.headers,
@@ -90,7 +90,7 @@ class Sender:
             raise Permanent(f"{url.host} cannot be asked: {_short(error)}") from error
 
     async def _read(
-        self, response: aiohttp.ClientResponse, until: float, patience: asyncio.Timeout, limits: Limits
+        self, response: aiohttp.ClientResponse, until: float, patience: asyncio.Timeout, limits: ResponseLimits
     ) -> tuple[bytes, int]:
         """The body, and how many bytes came over the wire."""
         unpacked, received, content = _unpacked(response, limits), 0, response.content
@@ -120,7 +120,7 @@ async def _add(unpacked: Unpacked, part: bytes) -> None:
         unpacked.go_on()
 
 
-def _check_head(response: aiohttp.ClientResponse, limits: Limits) -> None:
+def _check_head(response: aiohttp.ClientResponse, limits: ResponseLimits) -> None:
     size = sum(len(name) + len(value) + 4 for name, value in response.raw_headers)
     if size > limits.header_bytes:
         raise TooLarge(f"the headers of {response.url.host} are larger than {_size(limits.header_bytes)}")
@@ -128,7 +128,7 @@ def _check_head(response: aiohttp.ClientResponse, limits: Limits) -> None:
         raise _too_large(response, limits.body_bytes)
 
 
-def _unpacked(response: aiohttp.ClientResponse, limits: Limits) -> Unpacked:
+def _unpacked(response: aiohttp.ClientResponse, limits: ResponseLimits) -> Unpacked:
     encoding = response.headers.get("Content-Encoding", "").strip().lower()
     try:
         return unpacker(encoding, limits.unpacked_bytes)

@@ -19,7 +19,7 @@ from floodmark.store.tables import job_executions
 from floodmark.store.types import from_text, to_text
 
 from .end_waits import end_waits
-from .port import Move, Moved
+from .port import BreakerMove, Move
 from .tables import breakers
 
 MOST_SHOWN = 500
@@ -40,7 +40,7 @@ class Breakers:
                 return Breaker(), await present_moment(self._database, self._clock, connection)
             return _breaker(row), row["now"]
 
-    async def change(self, key: str, move: Move) -> Moved:
+    async def change(self, key: str, move: Move) -> BreakerMove:
         """Move a breaker by a pure function of it and the time."""
         async with self._database.writing() as connection:
             await connection.execute(insert_into(self._database, breakers).values(key=key).on_conflict_do_nothing())
@@ -51,7 +51,7 @@ class Breakers:
             after = move(before, now)
             if after != before:
                 await self._write(connection, key, after)
-            return Moved(before=before, after=after, now=now)
+            return BreakerMove(before=before, after=after, now=now)
 
     async def _write(self, connection: AsyncConnection, key: str, breaker: Breaker) -> None:
         statement = update(breakers).where(breakers.c.key == key)

@@ -22,7 +22,7 @@ from floodmark.rules import pace as paces
 from floodmark.rules.breaker import Breaker, BreakerState, Thresholds
 from floodmark.rules.pace import Pace
 
-from .port import BreakerStore, CallTracing, HeldLimit, LimitStore, Move, Moved
+from .port import BreakerMove, BreakerStore, CallTracing, HeldLimit, LimitStore, Move
 from .retrying import PASSING, Retrying, RetryPolicy, Sleep, name_of
 
 # What another process was told is known here after this long.
@@ -76,7 +76,7 @@ def source_of(scope: str) -> str:
     return scope.partition(":")[0]
 
 
-class _Held(Struct):
+class _HeldLimit(Struct):
     """A limit, by our own clock. `is_saved`: the store has it, so it is gone when the store says so."""
 
     until: datetime
@@ -93,7 +93,7 @@ class _Scope(Struct):
     patience: float | None
     """How many seconds a call may take; None: it ends by itself."""
     retrying: Retrying
-    limits: dict[str, _Held] = field(default_factory=dict)
+    limits: dict[str, _HeldLimit] = field(default_factory=dict)
     paces: dict[str, Pace] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
     """The rates that are stored: one that differs from what we know was stored by someone else."""
@@ -286,7 +286,7 @@ class Caller:
         until = now + told.after
         held = scope.limits.get(name)
         if held is None or held.until < until:
-            scope.limits[name] = held = _Held(until=until, reason=told.reason)
+            scope.limits[name] = held = _HeldLimit(until=until, reason=told.reason)
         if self._policy.is_adaptive:
             pace = paces.told(scope.paces.get(key.limit, Pace()), now, began=began)
             self._remember(scope, key.limit, pace)
@@ -305,7 +305,9 @@ class Caller:
         await self._report(scope, ticket)
         return SlowDown(told.after, None if is_stored else told.key, told.reason)
 
-    async def _save(self, scope: _Scope, name: str, held: _Held, after: timedelta, rate: float | None = None) -> bool:
+    async def _save(
+        self, scope: _Scope, name: str, held: _HeldLimit, after: timedelta, rate: float | None = None
+    ) -> bool:
         held.is_being_saved = True
         try:
             async with asyncio.timeout(_LAST_WORDS_SECONDS):
@@ -345,7 +347,7 @@ class Caller:
             now = self._clock.now() + scope.ahead
             self._see(scope, move(scope.breaker, now), now)
 
-    async def _move(self, scope: _Scope, move: Move) -> Moved:
+    async def _move(self, scope: _Scope, move: Move) -> BreakerMove:
         moved = await self._breakers.change(scope.name, move)
         scope.moves += 1
         # What others did came first, in case we have not read it yet.
@@ -395,11 +397,11 @@ class Caller:
             else:
                 scope.rates[name] = pace.rate
 
-    def _see_limits(self, scope: _Scope, stored: Sequence[HeldLimit], saved: Mapping[str, _Held]) -> None:
+    def _see_limits(self, scope: _Scope, stored: Sequence[HeldLimit], saved: Mapping[str, _HeldLimit]) -> None:
         now = self._clock.now()
         newer = {name: held for name, held in scope.limits.items() if saved.get(name) is not held and held.until > now}
         scope.limits = {
-            limit.key: _Held(until=now + limit.rest, reason=limit.reason, is_saved=True)
+            limit.key: _HeldLimit(until=now + limit.rest, reason=limit.reason, is_saved=True)
             for limit in stored
             if limit.rest > timedelta()
         }

@@ -16,7 +16,7 @@ from floodmark.errors import Permanent, SourceError, Transient
 from floodmark.observability.events import Events, HttpRequested
 from floodmark.security.masking import mask_text
 
-from .guard import Guard, Refused
+from .guard import AddressRefused, Guard
 
 if TYPE_CHECKING:
     # Heavy, and most processes send nothing.
@@ -42,7 +42,7 @@ class TooSlow(Transient):
     """The answer did not come in time."""
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class ResponseLimits(Struct, frozen=True, kw_only=True):
     """How much of whoever answers is borne."""
 
     redirects: int = 5
@@ -61,7 +61,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Bytes a second."""
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class HttpAnswer(Struct, frozen=True, kw_only=True):
     """What came back, from the end of the redirects."""
 
     status: int
@@ -95,7 +95,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 class Http:
     """Sends requests. One for each process; `async with`, or `close` in the end.
 
-    `Refused`: the guard says no. `TooLarge`, `TooSlow`: beyond the limits. `Transient`: nobody is there, or the
+    `AddressRefused`: the guard says no. `TooLarge`, `TooSlow`: beyond the limits. `Transient`: nobody is there, or the
     connection was lost. `Permanent`: a bad redirect or certificate, or no HTTP at all. Every status is an answer.
     """
 
@@ -104,12 +104,12 @@ class Http:
         guard: Guard,
         *,
         user_agent: str,
-        limits: Limits | None = None,
+        limits: ResponseLimits | None = None,
         resolve: Mapping[str, Sequence[str]] | None = None,
         lookup: Callable[[str], Awaitable[Sequence[str]]] | None = None,
         events: Events | None = None,
     ) -> None:
-        self.guard, self.limits, self.resolve, self.lookup = guard, limits or Limits(), resolve or {}, lookup
+        self.guard, self.limits, self.resolve, self.lookup = guard, limits or ResponseLimits(), resolve or {}, lookup
         self._user_agent, self._events = user_agent, events or Events()
         self._sender: Sender | None = None
         self._is_closed = False
@@ -132,41 +132,56 @@ class Http:
         url: "str | URL",
         *,
         headers: Mapping[str, str] | None = None,
-        limits: Limits | None = None,
+        limits: ResponseLimits | None = None,
         follow: bool | Follow = True,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """GET, and follow redirects: all, none, or those that `follow` lets pass."""
         limits = limits or self.limits
         until = self._opened().now() + limits.total.total_seconds()
 
-        async def one(where: "URL", headers: Mapping[str, str] | None) -> Answer:
+        async def one(where: "URL", headers: Mapping[str, str] | None) -> HttpAnswer:
             return await self.get_checked(where, headers=headers, limits=limits, until=until)
 
         return await followed(self.check, one, url, headers=headers, most=limits.redirects, follow=follow)
 
     async def get_checked(
-        self, url: "URL", *, headers: Mapping[str, str] | None, limits: Limits | None = None, until: float | None = None
-    ) -> Answer:
+        self,
+        url: "URL",
+        *,
+        headers: Mapping[str, str] | None,
+        limits: ResponseLimits | None = None,
+        until: float | None = None,
+    ) -> HttpAnswer:
         """One GET to what `check` has let pass; a redirect is an answer. `until` is by the clock of the loop."""
         limits, sender = limits or self.limits, self._opened()
         until = sender.now() + limits.total.total_seconds() if until is None else until
         return await self._counted(sender.send("GET", url, headers=headers, limits=limits, until=until))
 
     async def post(
-        self, url: "str | URL", *, body: bytes, headers: Mapping[str, str] | None = None, limits: Limits | None = None
-    ) -> Answer:
+        self,
+        url: "str | URL",
+        *,
+        body: bytes,
+        headers: Mapping[str, str] | None = None,
+        limits: ResponseLimits | None = None,
+    ) -> HttpAnswer:
         """POST. A redirect is an answer and is not followed: nobody may send our message elsewhere."""
         return await self._send("POST", url, body, headers, limits)
 
     async def put(
-        self, url: "str | URL", *, body: bytes, headers: Mapping[str, str] | None = None, limits: Limits | None = None
-    ) -> Answer:
+        self,
+        url: "str | URL",
+        *,
+        body: bytes,
+        headers: Mapping[str, str] | None = None,
+        limits: ResponseLimits | None = None,
+    ) -> HttpAnswer:
         """PUT; as `post`."""
         return await self._send("PUT", url, body, headers, limits)
 
     async def delete(
-        self, url: "str | URL", *, headers: Mapping[str, str] | None = None, limits: Limits | None = None
-    ) -> Answer:
+        self, url: "str | URL", *, headers: Mapping[str, str] | None = None, limits: ResponseLimits | None = None
+    ) -> HttpAnswer:
         """DELETE; as `post`."""
         return await self._send("DELETE", url, None, headers, limits)
 
@@ -174,7 +189,7 @@ class Http:
         """As the guard reads it; what it refuses is counted."""
         try:
             return self.guard.check_url(url)
-        except Refused:
+        except AddressRefused:
             self._events.emit(HttpRequested("refused"))
             raise
 
@@ -184,17 +199,17 @@ class Http:
         url: "str | URL",
         body: bytes | None,
         headers: Mapping[str, str] | None,
-        limits: Limits | None,
-    ) -> Answer:
+        limits: ResponseLimits | None,
+    ) -> HttpAnswer:
         limits, sender = limits or self.limits, self._opened()
         until, where = sender.now() + limits.total.total_seconds(), self.check(url)
         return await self._counted(sender.send(method, where, body=body, headers=headers, limits=limits, until=until))
 
-    async def _counted(self, sending: Awaitable[Answer]) -> Answer:
+    async def _counted(self, sending: Awaitable[HttpAnswer]) -> HttpAnswer:
         try:
             answer = await sending
         except SourceError as error:
-            self._events.emit(HttpRequested("refused" if isinstance(error, Refused) else "failed"))
+            self._events.emit(HttpRequested("refused" if isinstance(error, AddressRefused) else "failed"))
             raise
         self._events.emit(HttpRequested(f"{answer.status // 100}xx"))
         return answer
@@ -211,13 +226,13 @@ class Http:
 
 async def followed(
     check: "Callable[[str | URL], URL]",
-    one: "Callable[[URL, Mapping[str, str] | None], Awaitable[Answer]]",
+    one: "Callable[[URL, Mapping[str, str] | None], Awaitable[HttpAnswer]]",
     url: "str | URL",
     *,
     headers: Mapping[str, str] | None,
     most: int,
     follow: bool | Follow,
-) -> Answer:
+) -> HttpAnswer:
     """The answer at the end of the redirects; `one` makes each request to what `check` has let pass."""
     where = check(url).with_fragment(None)
     passed: list[str] = []
@@ -258,7 +273,7 @@ def _may_know(where: "URL", to: "URL") -> bool:
     return is_safer or to.origin() == where.origin()
 
 
-def redirect_of(answer: Answer, where: "URL") -> "URL | None":
+def redirect_of(answer: HttpAnswer, where: "URL") -> "URL | None":
     """Where an answer leads on to; None if it does not."""
     from yarl import URL  # noqa: PLC0415 - heavy
 

@@ -15,7 +15,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from floodmark.model.hosts import plain_name
 
-from .guard import Guard, Refused
+from .guard import AddressRefused, Guard
 
 Lookup = Callable[[str], Awaitable[Sequence[str]]]
 """All addresses of a name; OSError if there are none."""
@@ -27,7 +27,7 @@ asked_for: ContextVar[str] = ContextVar("asked_for")
 class RefusedSocketError(OSError):
     """The guard's answer on its way through aiohttp, which treats any other error as its own fault."""
 
-    def __init__(self, refused: Refused) -> None:
+    def __init__(self, refused: AddressRefused) -> None:
         super().__init__(str(refused))
         self.refused = refused
 
@@ -39,7 +39,7 @@ class Names(AbstractResolver):
         self._guard, self._resolve, self._lookup = guard, resolve, lookup
 
     async def addresses(self, host: str) -> list[str]:
-        """Where a host may be dialled, in the order to be tried; `Refused` if nowhere, OSError if it is not known."""
+        """Return the addresses to try, in order; raise `AddressRefused` if none is allowed, OSError if unknown."""
         name = plain_name(host)
         self._guard.check_host(name)
         found = self._resolve.get(name) or await self._lookup(host)
@@ -56,7 +56,7 @@ class Names(AbstractResolver):
         """As aiohttp asks for it."""
         try:
             addresses = await self.addresses(host)
-        except Refused as refused:
+        except AddressRefused as refused:
             raise RefusedSocketError(refused) from None
         return [
             ResolveResult(
@@ -94,7 +94,7 @@ def guarded_connector(guard: Guard, names: Names) -> aiohttp.TCPConnector:
         family, kind, proto, _, address = info
         try:
             guard.check_address(asked_for.get(), address[0])
-        except Refused as refused:
+        except AddressRefused as refused:
             raise RefusedSocketError(refused) from None
         return socket.socket(family, kind, proto)
 

@@ -56,7 +56,7 @@ _MAPPED, _NAT64 = IPv6Network("::ffff:0:0/96"), IPv6Network("64:ff9b::/96")
 _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
-class Refused(Permanent):
+class AddressRefused(Permanent):
     """The guard does not let us go there. Nothing was sent."""
 
 
@@ -73,7 +73,7 @@ class Guard:
         if not self.lets(host, address):
             named = plain_name(host)
             where = f"{named} leads to {address}, which" if named != address else address
-            raise Refused(f"{where} is not a public address", hint=_allow_it(named))
+            raise AddressRefused(f"{where} is not a public address", hint=_allow_it(named))
 
     def lets(self, host: str, address: str) -> bool:
         """Whether `address` may be dialled for `host`."""
@@ -109,9 +109,11 @@ class Guard:
             return
         if not is_name(name) or name.startswith("*"):
             what = "is an address in an unusual spelling" if ends_in_number(name) else "is not a host name"
-            raise Refused(f"{_shown(name)!r} {what}", hint="write it as in https://example.com/ or https://192.0.2.1/")
+            raise AddressRefused(
+                f"{_shown(name)!r} {what}", hint="write it as in https://example.com/ or https://192.0.2.1/"
+            )
         if (name in _HERE or name in _METADATA or name.endswith(".localhost")) and not self._allow.has_name(name):
-            raise Refused(f"{name} is not a public host", hint=_allow_it(name))
+            raise AddressRefused(f"{name} is not a public host", hint=_allow_it(name))
 
 
 @lru_cache(maxsize=4096)
@@ -141,7 +143,7 @@ def _parsed(text: str) -> "URL":
     from yarl import URL  # noqa: PLC0415 - heavy
 
     if len(text) > LONGEST_URL:
-        raise Refused(f"{_shown(text)} ... is longer than {LONGEST_URL:,} characters", hint="shorten it")
+        raise AddressRefused(f"{_shown(text)} ... is longer than {LONGEST_URL:,} characters", hint="shorten it")
     # Readers differ in what they make of these, and the guard must not read another host than the one dialled.
     if _MISREAD.search(text) is not None:
         raise _refused(text, "it has spaces, control characters or backslashes")
@@ -151,8 +153,10 @@ def _parsed(text: str) -> "URL":
         raise _refused(text, str(error)) from None
 
 
-def _refused(url: "str | URL", why: str) -> Refused:
-    return Refused(f"{_shown(str(url))} cannot be fetched: {why}", hint="write it as in https://example.com/page")
+def _refused(url: "str | URL", why: str) -> AddressRefused:
+    return AddressRefused(
+        f"{_shown(str(url))} cannot be fetched: {why}", hint="write it as in https://example.com/page"
+    )
 
 
 def _shown(text: str) -> str:

@@ -18,7 +18,7 @@ from floodmark.model.hosts import plain_name
 from floodmark.observability.events import BreakersInUse, Events
 
 from .caller import Caller, CallKey
-from .client import Answer, Follow, Http, Limits, followed
+from .client import Follow, Http, HttpAnswer, ResponseLimits, followed
 
 if TYPE_CHECKING:
     from yarl import URL
@@ -61,11 +61,11 @@ class PoliteHttp:
         url: "str | URL",
         *,
         headers: Mapping[str, str] | None = None,
-        limits: Limits | None = None,
+        limits: ResponseLimits | None = None,
         follow: bool | Follow = True,
         concurrency: int | None = None,
         delay: timedelta | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """As `Http.get`, when it is this domain's turn. `delay`: from the begin of one request to that of the next.
 
         Raises `SlowDown` without a key for a domain that is to be left alone, `ServerFault` for a status of 500 or
@@ -75,19 +75,24 @@ class PoliteHttp:
         if follow is False:
             return await self._one(self.http.check(url).with_fragment(None), headers, limits, most, pause)
 
-        async def one(where: "URL", headers: Mapping[str, str] | None) -> Answer:
+        async def one(where: "URL", headers: Mapping[str, str] | None) -> HttpAnswer:
             return await self._one(where, headers, limits, most, pause)
 
         redirects = (limits or self.http.limits).redirects
         return await followed(self.http.check, one, url, headers=headers, most=redirects, follow=follow)
 
     async def _one(
-        self, where: "URL", headers: Mapping[str, str] | None, limits: Limits | None, most: int, pause: timedelta
-    ) -> Answer:
+        self,
+        where: "URL",
+        headers: Mapping[str, str] | None,
+        limits: ResponseLimits | None,
+        most: int,
+        pause: timedelta,
+    ) -> HttpAnswer:
         domain, attempts, is_answer = self._domain(_place(where)), 0, False
         key = domain.key
 
-        async def send() -> Answer:
+        async def send() -> HttpAnswer:
             nonlocal attempts, is_answer
             attempts += 1
             # The turn for the first one was taken before the limits were looked at.
@@ -121,7 +126,7 @@ class PoliteHttp:
         if refusal is not None:
             raise refusal
 
-    def _judge(self, answer: Answer, key: CallKey) -> None:
+    def _judge(self, answer: HttpAnswer, key: CallKey) -> None:
         host = key.target
         if answer.status not in (429, 503):
             if answer.status >= 500:
@@ -157,7 +162,7 @@ class PoliteHttp:
             del self._domains[idle]
 
 
-def retry_after(answer: Answer, now: datetime) -> timedelta | None:
+def retry_after(answer: HttpAnswer, now: datetime) -> timedelta | None:
     """How long a server asks us to wait, within reason; None if it does not say, or nothing sensible."""
     text = answer.headers.get("Retry-After", "").strip()
     if text.isascii() and text.isdigit():

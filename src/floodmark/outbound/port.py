@@ -24,7 +24,7 @@ class HeldLimit(Struct, frozen=True, kw_only=True, gc=False):
     rate: float | None = None
 
 
-class Moved(Struct, frozen=True, kw_only=True):
+class BreakerMove(Struct, frozen=True, kw_only=True):
     """A breaker before and after it was moved, and when that was, by the clock of the store."""
 
     before: Breaker
@@ -55,7 +55,7 @@ class BreakerStore(Protocol):
         """The breaker, a closed one if there is none, and what time it is for the store."""
         ...
 
-    async def change(self, key: str, move: Move) -> Moved:
+    async def change(self, key: str, move: Move) -> BreakerMove:
         """Move a breaker by a pure function of it and the time, one process after the other."""
         ...
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from .connector import Names, system_lookup
-from .guard import Guard, Refused
+from .guard import AddressRefused, Guard
 from .listener import Listener
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class GuardedProxy:
         try:
             async with asyncio.timeout(self._limits.connect.total_seconds()):
                 return await self._dial(host, port)
-        except Refused as refused:
+        except AddressRefused as refused:
             self.refused.append(str(refused))
             raise _TurnedDownError(403, f"{refused} ({refused.hint})") from None
         except TimeoutError:

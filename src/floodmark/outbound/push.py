@@ -20,13 +20,13 @@ from floodmark.observability.events import Events, MetricsPushed
 from floodmark.settings import Settings
 from floodmark.version import __version__
 
-from .client import Http, Limits
+from .client import Http, ResponseLimits
 from .guard import Guard
 
 JOB, SHORT_JOB = "floodmark", "floodmark-fetch"
 # What a Pushgateway of any age reads.
 _MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_LIMITS = Limits(body_bytes=64 * 1024, unpacked_bytes=64 * 1024, total=timedelta(seconds=10))
+_LIMITS = ResponseLimits(body_bytes=64 * 1024, unpacked_bytes=64 * 1024, total=timedelta(seconds=10))
 _FIRST_PAUSE = timedelta(seconds=1)
 # For a push that is under way when we leave, and for deleting the group.
 _LAST_WORDS_SECONDS = 3.0

@@ -149,7 +149,7 @@ OverlapChoice = Annotated[Overlap, BeforeValidator(_lower)]
 CatchUpChoice = Annotated[CatchUp, BeforeValidator(_lower)]
 
 
-class Row(NamedTuple):
+class SettingRow(NamedTuple):
     """One setting for display, with masked secrets."""
 
     key: str
@@ -531,10 +531,10 @@ class Settings(BaseModel):
             return self._origins[name]
         return "code" if name in self.model_fields_set else "default"
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SettingRow]:
         """Return every setting for display, with masked secrets."""
         return [
-            Row(name.upper(), shown(getattr(self, name)), self.origin(name), field.description or "")
+            SettingRow(name.upper(), shown(getattr(self, name)), self.origin(name), field.description or "")
             for name, field in type(self).model_fields.items()
         ]
 

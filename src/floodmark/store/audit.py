@@ -23,7 +23,7 @@ from .tables import audit
 MOST_SHOWN = 500
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class AuditEntry(Struct, frozen=True, kw_only=True):
     """A change to be written down. `what` names it by kind and name, as in `job:news`."""
 
     action: str
@@ -50,9 +50,11 @@ class AuditLog:
         """Write one change down, within the `writing` that makes it. `what`: its kind and name, as in `job:news`."""
         assert self._database.is_writing, f"{action} is noted outside of the transaction that makes the change"
         async with self._database.writing() as connection:
-            await self.record_within(connection, actor, [Entry(action=action, what=what, before=before, after=after)])
+            await self.record_within(
+                connection, actor, [AuditEntry(action=action, what=what, before=before, after=after)]
+            )
 
-    async def record_within(self, connection: AsyncConnection, actor: Actor, entries: Sequence[Entry]) -> None:
+    async def record_within(self, connection: AsyncConnection, actor: Actor, entries: Sequence[AuditEntry]) -> None:
         """Write changes down in the transaction that makes them."""
         if entries:
             failpoint(OFFICE_POINT)
@@ -71,7 +73,7 @@ class AuditLog:
             return [AuditRow(**row) for row in rows.mappings()]
 
 
-def _columns(actor: Actor, entry: Entry) -> dict[str, Any]:
+def _columns(actor: Actor, entry: AuditEntry) -> dict[str, Any]:
     return {
         "who": clean(actor.who),
         "via": actor.via,

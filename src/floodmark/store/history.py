@@ -39,7 +39,7 @@ _NAMED = 5
 _e = job_executions.c
 
 
-class History:
+class ExecutionHistory:
     """Every execution, for as long as it is kept."""
 
     def __init__(self, database: Database, clock: Clock) -> None:

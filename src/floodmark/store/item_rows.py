@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from floodmark.errors import InvalidInput
-from floodmark.model.batch import Item, Page, Watermark
+from floodmark.model.batch import Item, SitePage, Watermark
 from floodmark.model.clean_text import clean
 from floodmark.model.strict_json import TooDeep, require_shallow
 
@@ -49,9 +49,9 @@ def pack_watermark(watermark: Watermark | None) -> str | None:
     return _encoder.encode(clean(watermark)).decode()
 
 
-def pack_pages(pages: Sequence[Page]) -> list[tuple[Any, ...]]:
+def pack_pages(pages: Sequence[SitePage]) -> list[tuple[Any, ...]]:
     """Pages as rows, one for each address: the one that knows most."""
-    rows: dict[str, Page] = {}
+    rows: dict[str, SitePage] = {}
     for page in pages:
         known = rows.get(page.url)
         if known is None or page.crawl > known.crawl:

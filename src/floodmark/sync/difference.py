@@ -17,7 +17,7 @@ from floodmark.model.spec import JobSpec, slug
 from floodmark.rules.streams import default_stream
 from floodmark.triggers.calendar import calendar
 
-from .format import Row
+from .format import ScheduleRow
 
 SOURCE = "cookies"
 TAG = "sync"
@@ -45,7 +45,7 @@ _LONGEST_HOST = 253
 Action = Literal["created", "updated", "disabled"]
 
 
-class Known(Struct, frozen=True, kw_only=True):
+class SyncedJob(Struct, frozen=True, kw_only=True):
     """A job that a sync has made. `columns`: as they are now; for one of `differing`, all of `COLUMNS`."""
 
     job_id: str
@@ -64,7 +64,7 @@ class Known(Struct, frozen=True, kw_only=True):
         return self.mark == gone_mark(self.domain_config_id)
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class JobChange(Struct, frozen=True, kw_only=True):
     """A job that was made or changed, or would be."""
 
     action: Action
@@ -79,7 +79,7 @@ class Change(Struct, frozen=True, kw_only=True):
 class Step(Struct, frozen=True, kw_only=True):
     """A change and how to write it: `job_id` is None for a job that is yet to be made."""
 
-    change: Change
+    change: JobChange
     job_id: str | None
     mark: str
 
@@ -93,7 +93,7 @@ class RowError(Struct, frozen=True, kw_only=True):
     hint: Annotated[str, Meta(description="What to do about it.")] = ""
 
 
-class Difference(Struct, frozen=True, kw_only=True):
+class SyncPlan(Struct, frozen=True, kw_only=True):
     """Everything a sync would do."""
 
     steps: tuple[Step, ...]
@@ -110,7 +110,7 @@ def is_mark(declared: str | None) -> bool:
     return declared is not None and declared.startswith(_MARK) and declared.count(":") >= 2
 
 
-def mark_of(row: Row) -> str:
+def mark_of(row: ScheduleRow) -> str:
     """What a job remembers of the schedule it was made from."""
     return f"{_MARK}{row.digest}:{row.domain_config_id}"
 
@@ -120,31 +120,31 @@ def gone_mark(domain_config_id: str) -> str:
     return f"{_MARK}{_GONE}:{domain_config_id}"
 
 
-def short_name(row: Row) -> str:
+def short_name(row: ScheduleRow) -> str:
     """The name its job gets, if that is free: "cookies-example-com"."""
     return slug(JobSpec(source=SOURCE, target=row.data.domain, when=When(schedule_type=ScheduleType.CALENDAR)))
 
 
-def long_name(row: Row) -> str:
+def long_name(row: ScheduleRow) -> str:
     """The name it gets if another schedule has the short one."""
     return f"{short_name(row)}-{row.domain_config_id}"
 
 
-def differing(rows: Iterable[Row], known: Iterable[Known]) -> list[str]:
+def differing(rows: Iterable[ScheduleRow], known: Iterable[SyncedJob]) -> list[str]:
     """The ids of the jobs of which the API says something else than before."""
     marks = {row.domain_config_id: mark_of(row) for row in rows}
     return [job.job_id for job in known if marks.get(job.domain_config_id, job.mark) != job.mark]
 
 
 def difference(
-    rows: Sequence[Row],
-    known: Iterable[Known],
+    rows: Sequence[ScheduleRow],
+    known: Iterable[SyncedJob],
     *,
-    before: Iterable[Row] = (),
+    before: Iterable[ScheduleRow] = (),
     taken: Iterable[str] = (),
     disable_missing: bool = False,
     validate: Callable[[JobSpec], object] = lambda spec: None,
-) -> Difference:
+) -> SyncPlan:
     """Compare the answer with the jobs that earlier ones have made.
 
     `before`: the answer of the last sync. `taken`: names of jobs that no sync has made. `validate` raises
@@ -170,10 +170,10 @@ def difference(
     if disable_missing:
         there = {row.domain_config_id for row in rows}
         steps += [_disabled(job) for id_, job in jobs.items() if id_ not in there and _counts(job)]
-    return Difference(steps=tuple(steps), skipped=skipped, errors=tuple(errors))
+    return SyncPlan(steps=tuple(steps), skipped=skipped, errors=tuple(errors))
 
 
-def too_much(found: Difference, rows: Sequence[Row], known: Iterable[Known], max_share: float) -> str | None:
+def too_much(found: SyncPlan, rows: Sequence[ScheduleRow], known: Iterable[SyncedJob], max_share: float) -> str | None:
     """Why a person has to confirm this, None if nobody has to. All jobs at once are always too many."""
     jobs = list(known)
     if not rows and jobs:
@@ -190,7 +190,7 @@ class _Names:
     def __init__(self, taken: Iterable[str], ours: Iterable[str]) -> None:
         self._taken, self._ours = frozenset(taken), set(ours)
 
-    def give(self, row: Row) -> str:
+    def give(self, row: ScheduleRow) -> str:
         name = short_name(row) if short_name(row) not in self._ours else long_name(row)
         if name in self._taken:
             raise InvalidInput(
@@ -201,20 +201,20 @@ class _Names:
         return name
 
 
-def _check(row: Row) -> None:
+def _check(row: ScheduleRow) -> None:
     domain = row.data.domain
     if len(domain) > _LONGEST_HOST or _HOST.fullmatch(domain) is None:
         raise InvalidInput(f"{domain[:60]!r} is not a domain", hint="a host name alone, such as example.com")
     calendar(Frequency(row.data.schedule.frequency), _time_config(row), "UTC")
 
 
-def _spec(row: Row) -> JobSpec:
+def _spec(row: ScheduleRow) -> JobSpec:
     """The job of a schedule, as far as its source looks at it."""
     when = When(schedule_type=ScheduleType.CALENDAR)
     return JobSpec(source=SOURCE, target=row.data.domain, params=_params(row), when=when)
 
 
-def _created(row: Row, names: _Names) -> Step:
+def _created(row: ScheduleRow, names: _Names) -> Step:
     name = names.give(row)
     columns = {
         "name": name,
@@ -227,11 +227,11 @@ def _created(row: Row, names: _Names) -> Step:
     if name != short_name(row):
         # Two schedules of one domain: what they find is not to be mixed.
         columns["stream"] = default_stream(SOURCE, row.domain_config_id)
-    change = Change(action="created", name=name, domain_config_id=row.domain_config_id, before=None, after=columns)
+    change = JobChange(action="created", name=name, domain_config_id=row.domain_config_id, before=None, after=columns)
     return Step(change=change, job_id=None, mark=mark_of(row))
 
 
-def _updated(row: Row, job: Known, earlier: Row | None) -> Step:
+def _updated(row: ScheduleRow, job: SyncedJob, earlier: ScheduleRow | None) -> Step:
     """What the API carries wins; what it does not carry stays as people have it."""
     dropped = _params(earlier).keys() if earlier is not None else ()
     kept = {name: value for name, value in job.columns["params"].items() if name not in dropped}
@@ -241,13 +241,13 @@ def _updated(row: Row, job: Known, earlier: Row | None) -> Step:
     return _step("updated", job, wanted, mark_of(row))
 
 
-def _disabled(job: Known) -> Step:
+def _disabled(job: SyncedJob) -> Step:
     return _step("disabled", job, {"schedule_enabled": False}, gone_mark(job.domain_config_id))
 
 
-def _step(action: Action, job: Known, wanted: Mapping[str, Any], mark: str) -> Step:
+def _step(action: Action, job: SyncedJob, wanted: Mapping[str, Any], mark: str) -> Step:
     after = {name: value for name, value in wanted.items() if job.columns[name] != value}
-    change = Change(
+    change = JobChange(
         action=action,
         name=job.name,
         domain_config_id=job.domain_config_id,
@@ -257,12 +257,12 @@ def _step(action: Action, job: Known, wanted: Mapping[str, Any], mark: str) -> S
     return Step(change=change, job_id=job.job_id, mark=mark)
 
 
-def _counts(job: Known) -> bool:
+def _counts(job: SyncedJob) -> bool:
     """Whether it could be disabled: not if someone has done that, nor if they have enabled it again since we did."""
     return bool(job.columns["schedule_enabled"]) and not job.is_gone
 
 
-def _columns(row: Row) -> dict[str, Any]:
+def _columns(row: ScheduleRow) -> dict[str, Any]:
     """The columns a schedule speaks of, but for `params`."""
     columns: dict[str, Any] = {
         "target": row.data.domain,
@@ -278,17 +278,17 @@ def _columns(row: Row) -> dict[str, Any]:
     return columns if retries is None else {**columns, "retry_max": retries}
 
 
-def _params(row: Row) -> dict[str, Any]:
+def _params(row: ScheduleRow) -> dict[str, Any]:
     told = msgspec.to_builtins(row.data)
     return {name: told[name] for name in _PARAMS if name in told}
 
 
-def _time_config(row: Row) -> dict[str, Any]:
+def _time_config(row: ScheduleRow) -> dict[str, Any]:
     time = row.data.schedule.time
     return {} if time is None else dict(msgspec.to_builtins(time))
 
 
-def _error(row: Row, error: InvalidInput) -> RowError:
+def _error(row: ScheduleRow, error: InvalidInput) -> RowError:
     return RowError(
         domain_config_id=row.domain_config_id, domain=row.data.domain[:260], error=str(error), hint=error.hint
     )

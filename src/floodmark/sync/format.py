@@ -74,7 +74,7 @@ class Scan(
     accept_selector: _Text | None = None
 
 
-class Row(Struct, frozen=True, kw_only=True, dict=True):
+class ScheduleRow(Struct, frozen=True, kw_only=True, dict=True):
     """One schedule; `domain_config_id` is what it is known by."""
 
     domain_config_id: _Id
@@ -88,13 +88,13 @@ class Row(Struct, frozen=True, kw_only=True, dict=True):
 
 
 class _Answer(Struct):
-    data: Annotated[list[Row], Meta(max_length=MOST_ROWS)]
+    data: Annotated[list[ScheduleRow], Meta(max_length=MOST_ROWS)]
 
 
 _decoder = msgspec.json.Decoder(_Answer)
 
 
-def rows_of(body: bytes) -> tuple[Row, ...]:
+def rows_of(body: bytes) -> tuple[ScheduleRow, ...]:
     """The schedules of an answer; `BadAnswer` tells what is wrong with it, and where."""
     if not body.strip():
         raise _bad("it is empty")
@@ -129,7 +129,7 @@ def unknown_fields(body: bytes) -> tuple[str, ...]:
 def _levels(answer: Any) -> Iterator[tuple[str, Any, frozenset[str]]]:
     yield "", answer, _names(_Answer)
     for row in answer["data"]:
-        yield "data.", row, _names(Row)
+        yield "data.", row, _names(ScheduleRow)
         yield "data.data.", row["data"], _names(Scan)
         yield "data.data.schedule.", row["data"]["schedule"], _names(Schedule)
         yield "data.data.schedule.time.", row["data"]["schedule"].get("time"), _names(Time)
@@ -140,17 +140,17 @@ def _names(struct: type[Struct]) -> frozenset[str]:
     return frozenset(field.encode_name for field in msgspec.structs.fields(struct))
 
 
-def rows_from(kept: Any) -> tuple[Row, ...]:
+def rows_from(kept: Any) -> tuple[ScheduleRow, ...]:
     """The same from what `plain` made of them."""
-    return msgspec.convert(kept, tuple[Row, ...])
+    return msgspec.convert(kept, tuple[ScheduleRow, ...])
 
 
-def plain(rows: Sequence[Row]) -> Any:
+def plain(rows: Sequence[ScheduleRow]) -> Any:
     """The same as plain values, to be kept."""
     return msgspec.to_builtins(rows)
 
 
-def _check_ids(rows: Sequence[Row]) -> None:
+def _check_ids(rows: Sequence[ScheduleRow]) -> None:
     seen: set[str] = set()
     for row in rows:
         if row.domain_config_id in seen:
@@ -158,7 +158,7 @@ def _check_ids(rows: Sequence[Row]) -> None:
         seen.add(row.domain_config_id)
 
 
-def _check_texts(rows: Sequence[Row]) -> None:
+def _check_texts(rows: Sequence[ScheduleRow]) -> None:
     """No text may steer a terminal or a log; a description may have lines."""
     for number, row in enumerate(rows):
         for where, text in _texts(msgspec.to_builtins(row), ""):

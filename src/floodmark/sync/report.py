@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from .difference import Change, RowError
+from .difference import JobChange, RowError
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -16,7 +16,7 @@ class Report(Struct, frozen=True, kw_only=True):
     skipped: Annotated[int, Meta(description="Schedules that say the same as at the last sync.")]
     disabled: Annotated[int, Meta(description="Jobs whose schedules are gone, with SYNC_DISABLE_MISSING.")]
     errors: tuple[RowError, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[JobChange, ...]
     dry_run: bool = False
     not_modified: Annotated[bool, Meta(description="The API said that its last answer still holds.")] = False
     refused: Annotated[

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from floodmark.errors import SourceError, Unavailable
-from floodmark.outbound.client import REDIRECTED, Answer, Http, Limits, TooLarge
-from floodmark.outbound.guard import Refused
+from floodmark.outbound.client import REDIRECTED, Http, HttpAnswer, ResponseLimits, TooLarge
+from floodmark.outbound.guard import AddressRefused
 from floodmark.security.masking import mask_text
 
 from .format import BadAnswer
@@ -40,7 +40,7 @@ class Fetcher:
 
     def __init__(self, http: Http, url: str, *, timeout: timedelta) -> None:
         self._http, self._url = http, url
-        self._limits = Limits(
+        self._limits = ResponseLimits(
             redirects=_REDIRECTS,
             body_bytes=MOST_BYTES,
             unpacked_bytes=MOST_BYTES,
@@ -59,7 +59,7 @@ class Fetcher:
             answer = await self._http.get(url, headers=headers, limits=self._limits, follow=self._check_redirect)
         except TooLarge as error:
             raise self._bad(str(error)) from error
-        except Refused as error:
+        except AddressRefused as error:
             raise self._away(str(error), hint=error.hint) from error
         except SourceError as error:
             raise self._away(str(error)) from error
@@ -85,7 +85,7 @@ class Fetcher:
         if to.origin() != address.origin() and not is_safer:
             raise self._away(f"it redirects to another server, {_shown(str(to.origin()))}")
 
-    def _read(self, answer: Answer, etag: str | None) -> Fetched:
+    def _read(self, answer: HttpAnswer, etag: str | None) -> Fetched:
         if answer.status == 304 and etag is not None:
             return Fetched(body=None, etag=etag)
         if answer.status in REDIRECTED:
@@ -109,7 +109,7 @@ class Fetcher:
         )
 
 
-def _etag(answer: Answer) -> str | None:
+def _etag(answer: HttpAnswer) -> str | None:
     found = answer.headers.get("ETag", "").strip()
     is_good = found.endswith('"') and found.isprintable() and found.isascii() and len(found) <= _LONGEST_ETAG
     return found if is_good else None

@@ -29,8 +29,8 @@ from floodmark.sources.validation import Validation
 from floodmark.store.job_checks import check_columns
 from floodmark.wiring.resources import Resources
 
-from .difference import SOURCE, Difference, Known, difference, differing, long_name, short_name, too_much
-from .format import Row, plain, rows_from, rows_of, unknown_fields
+from .difference import SOURCE, SyncedJob, SyncPlan, difference, differing, long_name, short_name, too_much
+from .format import ScheduleRow, plain, rows_from, rows_of, unknown_fields
 from .report import LastSync, Report, SyncStatus
 from .request import Fetcher
 from .synced_jobs import SyncedJobs, Syncing
@@ -45,7 +45,7 @@ class _Kept(Struct, frozen=True, kw_only=True):
 
     of: str = ""
     etag: str | None = None
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ScheduleRow, ...] = ()
 
 
 class _SupersededError(Exception):
@@ -120,7 +120,7 @@ class Sync:
                 return await self._apply(answer, known if left else None, is_new=is_new, force=force)
         raise AssertionError("unreachable")
 
-    def _read(self, body: bytes) -> tuple[Row, ...]:
+    def _read(self, body: bytes) -> tuple[ScheduleRow, ...]:
         rows = rows_of(body)
         if ignored := unknown_fields(body):
             self._events.emit(SyncFieldsIgnored(ignored))
@@ -173,14 +173,14 @@ class Sync:
             await store.keep_last(msgspec.to_builtins(self._went_well(report, len(answer.rows))))
             return report
 
-    async def _compare(self, store: Syncing, rows: Sequence[Row], kept: _Kept) -> tuple[Difference, str | None]:
+    async def _compare(self, store: Syncing, rows: Sequence[ScheduleRow], kept: _Kept) -> tuple[SyncPlan, str | None]:
         known = await self._known(store, rows)
         made = {job.domain_config_id for job in known}
         new = [row for row in rows if row.domain_config_id not in made]
         taken = await store.taken(name for row in new for name in (short_name(row), long_name(row)))
         settings = self._settings
 
-        def compare() -> tuple[Difference, str | None]:
+        def compare() -> tuple[SyncPlan, str | None]:
             found = difference(
                 rows,
                 known,
@@ -193,7 +193,7 @@ class Sync:
 
         return await asyncio.to_thread(compare)
 
-    async def _known(self, store: Syncing, rows: Sequence[Row]) -> list[Known]:
+    async def _known(self, store: Syncing, rows: Sequence[ScheduleRow]) -> list[SyncedJob]:
         """The jobs there are; in full only those that will change, for most of them never do."""
         known = await store.known()
         changing = set(await asyncio.to_thread(differing, rows, known))
@@ -298,7 +298,7 @@ def _usual(settings: Settings) -> dict[str, Any]:
     return check_columns(columns_of(spec))
 
 
-def _report(found: Difference, **more: Any) -> Report:
+def _report(found: SyncPlan, **more: Any) -> Report:
     return Report(
         created=found.count("created"),
         updated=found.count("updated"),

@@ -16,12 +16,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from floodmark.model.audit import Actor
 from floodmark.model.clock import Clock
 from floodmark.model.ids import new_id
-from floodmark.store.audit import AuditLog, Entry
+from floodmark.store.audit import AuditEntry, AuditLog
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present, present_moment
 from floodmark.store.tables import WHEN_COLUMNS, facts, jobs
 
-from .difference import COLUMNS, Known, Step, is_mark
+from .difference import COLUMNS, Step, SyncedJob, is_mark
 
 _ANSWER, _LAST = "sync_answer", "sync_last"
 # What databases take as parameters of one statement, with room to spare.
@@ -69,12 +69,12 @@ class Syncing:
             query = select(jobs.c.job_id).where(jobs.c.job_id.in_(some)).order_by(jobs.c.job_id)
             await self._connection.execute(query.with_for_update(key_share=True))
 
-    async def known(self) -> list[Known]:
+    async def known(self) -> list[SyncedJob]:
         """The jobs that a sync has made, in order of name; of their columns only what all of them are asked for."""
         query = select(jobs.c.job_id, jobs.c.name, jobs.c.declared, jobs.c.schedule_enabled)
         made = query.where(jobs.c.declared.like("sync:%")).order_by(jobs.c.name)
         return [
-            Known(
+            SyncedJob(
                 job_id=row.job_id, name=row.name, mark=row.declared, columns={"schedule_enabled": row.schedule_enabled}
             )
             for row in await self._connection.execute(made)
@@ -137,7 +137,7 @@ class Syncing:
 
     async def note(self, actor: Actor, action: str, after: Mapping[str, Any]) -> None:
         """Write into the audit that a sync was done."""
-        await self._audit.record_within(self._connection, actor, [Entry(action=action, what="sync", after=after)])
+        await self._audit.record_within(self._connection, actor, [AuditEntry(action=action, what="sync", after=after)])
 
     async def _change(self, steps: Sequence[Step]) -> None:
         """Bring the columns of jobs up to date, each in one step of its version."""
@@ -181,10 +181,10 @@ def _values(step: Step) -> dict[str, Any]:
     return {"this_job": step.job_id, "new_declared": step.mark, **new}
 
 
-def _entry(step: Step) -> Entry:
+def _entry(step: Step) -> AuditEntry:
     action = "job.added" if step.job_id is None else "job.changed"
     change = step.change
-    return Entry(action=action, what=f"job:{change.name}", before=change.before, after=change.after)
+    return AuditEntry(action=action, what=f"job:{change.name}", before=change.before, after=change.after)
 
 
 def _portions(texts: Sequence[str]) -> Iterable[Sequence[str]]:

@@ -7,7 +7,7 @@ from floodmark.model.job import When
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class EventTrigger:
     """Never fires by the clock."""
 
     def after(self, instant: datetime) -> datetime | None:
@@ -19,6 +19,6 @@ class Event:
         return None
 
 
-def event_trigger(_: When, __: datetime) -> Event:
+def event_trigger(_: When, __: datetime) -> EventTrigger:
     """Never fire by the clock."""
-    return Event()
+    return EventTrigger()

@@ -13,7 +13,7 @@ from floodmark.store.database import Database
 from floodmark.store.dead_letters import DeadLetters
 from floodmark.store.events import EventLog
 from floodmark.store.fleet import Fleet
-from floodmark.store.history import History
+from floodmark.store.history import ExecutionHistory
 from floodmark.store.jobs import Jobs
 from floodmark.store.staleness import Staleness
 from floodmark.store.watermarks import Watermarks
@@ -23,7 +23,7 @@ class Repositories(Struct, frozen=True, kw_only=True):
     """Repositories of the core. Those of a source, of triggers or tokens are built where these are opened."""
 
     jobs: Jobs
-    executions: History
+    executions: ExecutionHistory
     dead_letters: DeadLetters
     watermarks: Watermarks
     events: EventLog
@@ -38,7 +38,7 @@ class Repositories(Struct, frozen=True, kw_only=True):
         """Return the repositories of a database."""
         return cls(
             jobs=Jobs(database, clock),
-            executions=History(database, clock),
+            executions=ExecutionHistory(database, clock),
             dead_letters=DeadLetters(database, clock),
             watermarks=Watermarks(database, clock),
             events=EventLog(database, clock),

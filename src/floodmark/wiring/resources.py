@@ -29,7 +29,7 @@ from floodmark.observability.metrics import Metrics
 from floodmark.observability.tracing import Tracing, tracing_of
 from floodmark.outbound.caller import Caller, CallPolicy
 from floodmark.outbound.client import Http
-from floodmark.outbound.client import Limits as HttpLimits
+from floodmark.outbound.client import ResponseLimits as HttpLimits
 from floodmark.outbound.guard import Guard
 from floodmark.outbound.polite import PoliteHttp
 from floodmark.outbound.retrying import RetryPolicy

@@ -16,7 +16,7 @@ from floodmark.api.routing import answer, router
 from floodmark.errors import InvalidInput
 from floodmark.importers.handover import MovedJob, NewJob, Which
 from floodmark.importers.shadow import JobParity, Recorded, ShadowStatus
-from floodmark.importers.shadow_fires import Record
+from floodmark.importers.shadow_fires import OldRunsTable
 from floodmark.operations.local import LocalOffice
 from floodmark.operations.moving import LocalMoving, moving_of
 
@@ -181,7 +181,7 @@ async def shadow_report(
 ) -> Response:
     """What would have been fired beside what the old scheduler wrote into job_executions. 409 while it is off."""
     tolerance = None if tolerance_seconds is None else timedelta(seconds=tolerance_seconds)
-    record = Record(time_column=time_column)
+    record = OldRunsTable(time_column=time_column)
     return answer(await moving_of(office).report(hours=hours, tolerance=tolerance, record=record, jobs=job or ()))
 
 

@@ -19,7 +19,7 @@ from floodmark.coordination.service import Service, run_services
 from floodmark.inbound.deliveries import Taken
 from floodmark.inbound.intake import build_intake
 from floodmark.inbound.refusals import FLUSH_EVERY
-from floodmark.inbound.webhooks import Refused, Webhook, Webhooks, path_in, path_of, read_body
+from floodmark.inbound.webhooks import Webhook, WebhookRefused, Webhooks, path_in, path_of, read_body
 
 webhooks = router("/triggers", tag="Triggers")
 
@@ -175,7 +175,7 @@ async def _taken(request: Request, path: tuple[str, ...], is_trusted: bool) -> R
     )
     try:
         taken = await _webhooks(request).take(webhook)
-    except Refused as error:
+    except WebhookRefused as error:
         kind = "webhook-" + error.reason.replace(" ", "-")
         title = _NEEDED.get(error.reason, "The signature was refused")
         headers = {"WWW-Authenticate": 'Bearer realm="floodmark"'}

@@ -17,7 +17,7 @@ from .calls import CallMetrics
 from .catalogue import AGES
 from .channels import ChannelMetrics
 from .deliveries import PUSHES, TellingMetrics
-from .families import Maker, aged
+from .families import MetricMaker, aged
 from .scheduling import SchedulingMetrics
 from .state import StateMetrics
 from .web import WebMetrics
@@ -32,7 +32,7 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry, max_label_values: int) -> None:
         self.registry = registry
-        make = Maker(registry, max_label_values)
+        make = MetricMaker(registry, max_label_values)
         self._parts = tuple(part(make) for part in _PARTS)
         self.made = frozenset(make.made)
 

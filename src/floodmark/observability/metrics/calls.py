@@ -10,7 +10,7 @@ from floodmark.observability.events import (
     RateLimited,
 )
 
-from .families import Maker, word
+from .families import MetricMaker, word
 
 BREAKER_STATES = {"closed": 0, "open": 1, "half-open": 2}
 # Accounts have breakers too, but are no domains.
@@ -20,7 +20,7 @@ _ACCOUNTS, _DOMAINS = "telegram:", "web:"
 class CallMetrics:
     """Counts outgoing calls."""
 
-    def __init__(self, make: Maker) -> None:
+    def __init__(self, make: MetricMaker) -> None:
         self._retries = make.counters("retries_total")
         self._delays = make.gauges("last_retry_delay_seconds")
         self._limited = make.counters("rate_limit_hits_total")

@@ -17,7 +17,7 @@ from floodmark.observability.events import (
     UnfinishedChannelsMeasured,
 )
 
-from .families import Maker, word
+from .families import MetricMaker, word
 
 _SOURCE = "telegram"
 _CHECKED = ("done", "empty")
@@ -27,7 +27,7 @@ _FORCED = ("stale_lpa", "feature_off", "override")
 class ChannelMetrics:
     """Counts runs of channels."""
 
-    def __init__(self, make: Maker) -> None:
+    def __init__(self, make: MetricMaker) -> None:
         self._runs = make.counters("parser_runs_total")
         self._posts = make.counters("posts_parsed_total")
         self._durations = make.histograms("parser_run_duration_seconds")

@@ -3,7 +3,7 @@
 from floodmark.observability.events import Events, MetricsPushed, NotificationSent
 from floodmark.version import __version__
 
-from .families import Maker, word
+from .families import MetricMaker, word
 
 PUSHES = ("floodmark_pushes_total", "floodmark_last_push_timestamp_seconds")
 
@@ -11,7 +11,7 @@ PUSHES = ("floodmark_pushes_total", "floodmark_last_push_timestamp_seconds")
 class TellingMetrics:
     """Counts notifications and pushes, and exports the version."""
 
-    def __init__(self, make: Maker) -> None:
+    def __init__(self, make: MetricMaker) -> None:
         self._sent = make.counters("floodmark_notifications_total")
         pushes = make.counters("floodmark_pushes_total")
         self._pushed, self._failed = pushes.child("ok"), pushes.child("failed")

@@ -91,7 +91,7 @@ def observe_all(histogram: Histogram, values: Sequence[float]) -> None:
 class Pile(Generic[T]):
     """A buffer for frequent events, which are counted together.
 
-    Reading the metrics counts it first (`Maker` does this); between reads the writer should.
+    Reading the metrics counts it first (`MetricMaker` does this); between reads the writer should.
     """
 
     def __init__(self, count: Callable[[list[T]], None]) -> None:
@@ -152,7 +152,7 @@ class _Piles(Collector):
         return ()
 
 
-class Maker:
+class MetricMaker:
     """Creates the metrics of one process, each once and as described in the catalogue.
 
     `made` are the names of the created metrics.

@@ -28,7 +28,7 @@ from floodmark.observability.events import (
     TriggersRefused,
 )
 
-from .families import Maker, observe_all
+from .families import MetricMaker, observe_all
 
 NO_SOURCE = "none"
 _DEAD = State.DEAD.value
@@ -39,7 +39,7 @@ _LABELS = {priority: priority.name.lower() for priority in Priority}
 class SchedulingMetrics:
     """Counts fired, queued, run and rescued executions."""
 
-    def __init__(self, make: Maker) -> None:
+    def __init__(self, make: MetricMaker) -> None:
         self._define_scheduling(make)
         self._define_executions(make)
         self._define_cluster(make)
@@ -68,7 +68,7 @@ class SchedulingMetrics:
         events.listen(StoreRetried, lambda e: self._store_retries.child(e.operation).inc())
         events.listen(StepFailed, lambda e: self._step_failures.child(e.step).inc())
 
-    def _define_scheduling(self, make: Maker) -> None:
+    def _define_scheduling(self, make: MetricMaker) -> None:
         self._scheduled = make.counters("crawler_scheduler_jobs_scheduled_total")
         self._lateness = make.histogram("floodmark_fire_lateness_seconds")
         self._put = make.counters("crawler_scheduler_queue_enqueued_total")
@@ -82,7 +82,7 @@ class SchedulingMetrics:
         self._triggers_matched = make.counters("crawler_scheduler_triggers_matched_total")
         self._triggers_refused = make.counters("floodmark_triggers_refused_total")
 
-    def _define_executions(self, make: Maker) -> None:
+    def _define_executions(self, make: MetricMaker) -> None:
         self._executed = make.counters("crawler_scheduler_jobs_executed_total")
         self._durations = make.histograms("crawler_scheduler_job_duration_seconds")
         self._waits = make.histogram("floodmark_queue_wait_seconds")
@@ -97,11 +97,11 @@ class SchedulingMetrics:
         self._dead = make.counters("floodmark_executions_dead_total")
         self._ages = make.histograms("floodmark_freshness_seconds")
 
-    def _define_cluster(self, make: Maker) -> None:
+    def _define_cluster(self, make: MetricMaker) -> None:
         self._is_leader = make.gauge("crawler_scheduler_is_leader")
         self._elections = make.counter("crawler_scheduler_leader_election_attempts_total")
 
-    def _define_upkeep(self, make: Maker) -> None:
+    def _define_upkeep(self, make: MetricMaker) -> None:
         self._leases_lost = make.counter("floodmark_lease_lost_total")
         self._refused = make.counter("floodmark_stale_commits_refused_total")
         self._rescued = make.counter("floodmark_executions_rescued_total")

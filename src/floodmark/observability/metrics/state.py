@@ -2,13 +2,13 @@
 
 from floodmark.observability.events import Events, EventsRelayed, LeaderChanged, StateMeasured
 
-from .families import Maker
+from .families import MetricMaker
 
 
 class StateMetrics:
     """Exports the values that the leader measured. Other processes export 0, so use the maximum."""
 
-    def __init__(self, make: Maker) -> None:
+    def __init__(self, make: MetricMaker) -> None:
         self._dead = make.gauge("floodmark_dead_letters")
         self._limits = make.gauge("floodmark_limits_in_force")
         self._parked = make.gauge("floodmark_accounts_parked")

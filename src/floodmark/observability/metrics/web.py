@@ -2,7 +2,7 @@
 
 from floodmark.observability.events import Events, HttpRequested, PagesVisited, ScanEnded
 
-from .families import Maker, word
+from .families import MetricMaker, word
 
 PAGES = ("new", "changed", "unchanged", "missing", "gone", "refused", "skipped", "failed")
 REQUESTS = ("2xx", "3xx", "4xx", "5xx", "refused", "failed")
@@ -11,7 +11,7 @@ REQUESTS = ("2xx", "3xx", "4xx", "5xx", "refused", "failed")
 class WebMetrics:
     """Counts requests to the web and their results."""
 
-    def __init__(self, make: Maker) -> None:
+    def __init__(self, make: MetricMaker) -> None:
         self._pages = make.counters("floodmark_pages_total")
         self._requests = make.counters("floodmark_http_requests_total")
         self._scans = make.counters("floodmark_scans_total")

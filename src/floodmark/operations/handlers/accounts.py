@@ -19,7 +19,7 @@ from floodmark.model.page import Page, last_key, page_of
 from floodmark.operations.accounts import AccountOperations, AccountShown, NewAccount, StoredAccount, Tested
 from floodmark.security.vault import Vault
 from floodmark.settings import Settings
-from floodmark.sources.telegram.accounts import Account, Accounts, check_name, same_session, taken
+from floodmark.sources.telegram.accounts import Accounts, TelegramAccount, check_name, same_session, taken
 
 from .base import Handlers
 
@@ -36,7 +36,7 @@ class Known(Struct, frozen=True, kw_only=True):
     """What is stored under a name already. `secrets`: only beside the database, and if they can be read."""
 
     row: AccountRow | None = None
-    secrets: Account | None = None
+    secrets: TelegramAccount | None = None
 
     def __repr__(self) -> str:
         return f"Known({self.row!r})"

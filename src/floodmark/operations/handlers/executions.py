@@ -11,7 +11,7 @@ from floodmark.model.execution import Execution, State
 from floodmark.model.page import Page, key_of, last_key, page_of
 from floodmark.operations.executions import DeadLetterOperations, ExecutionOperations, Letters, LogEntry, Logs
 from floodmark.store.dead_letters import DeadLetters
-from floodmark.store.history import History
+from floodmark.store.history import ExecutionHistory
 
 from .base import Handlers
 
@@ -84,7 +84,7 @@ class ExecutionHandlers(ExecutionOperations, Handlers):
         return await self._history.get_execution_statistics(days, job_id)
 
     @property
-    def _history(self) -> History:
+    def _history(self) -> ExecutionHistory:
         return self.parts.repositories.executions
 
 

@@ -8,7 +8,7 @@ from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.model.cookie_reports import CookieReport
 from floodmark.operations.reports import ReportOperations
 from floodmark.sources.cookies.blobs import Blobs
-from floodmark.sources.cookies.difference import Difference, difference
+from floodmark.sources.cookies.difference import ScanDifference, difference
 from floodmark.sources.cookies.params import canonical
 from floodmark.sources.cookies.report import upgraded
 from floodmark.sources.cookies.stored_reports import KeptScan, Scans
@@ -39,7 +39,9 @@ class ReportHandlers(ReportOperations, Handlers):
             raise NotFound(f"{name} of this scan is no longer stored", hint="the report itself is: leave out the file")
         return found[digest].content
 
-    async def cookie_difference(self, domain: str, scan: str | None = None, against: str | None = None) -> Difference:
+    async def cookie_difference(
+        self, domain: str, scan: str | None = None, against: str | None = None
+    ) -> ScanDifference:
         found = await self._newest(domain, scan, limit=2)
         if against is not None:
             [other] = await self._newest(domain, against, limit=1)

@@ -30,7 +30,7 @@ _AREAS = {
 }
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class ConsentFinding(Struct, frozen=True, kw_only=True):
     """One finding. `evidence` has a sentence for each cookie, host or button."""
 
     code: str
@@ -42,7 +42,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     cookies: tuple[str, ...] = ()
 
 
-def assess(phases: Sequence[Entry]) -> list[Finding]:
+def assess(phases: Sequence[Entry]) -> list[ConsentFinding]:
     """Return the findings, the most serious first; an empty list if there are none."""
     by_name = {phase["phase"]: phase for phase in phases}
     before, accept, reject = (by_name.get(name) for name in ("before", "accept", "reject"))
@@ -54,13 +54,13 @@ def assess(phases: Sequence[Entry]) -> list[Finding]:
     return [finding for finding in found if finding is not None]
 
 
-def _before_consent(before: Entry) -> Finding | None:
+def _before_consent(before: Entry) -> ConsentFinding | None:
     cookies = [cookie for cookie in before["cookies"] if cookie["purpose"] in NEEDS_CONSENT]
     text = f"{counted(len(cookies), 'cookie')} for statistics or marketing {_was(cookies)} set before consent."
     return _finding("set_before_consent", before, text, cookies)
 
 
-def _after_rejecting(before: Entry, reject: Entry | None) -> Iterable[Finding | None]:
+def _after_rejecting(before: Entry, reject: Entry | None) -> Iterable[ConsentFinding | None]:
     if reject is None or not _is_answered(reject):
         return
     known = {_identity(cookie) for cookie in before["cookies"]}
@@ -81,7 +81,7 @@ def _is_after(cookie: Entry, reject: Entry, known: set[tuple[str, ...]]) -> bool
     return _identity(cookie) not in known
 
 
-def _no_way_to_reject(accept: Entry | None, reject: Entry | None) -> Finding | None:
+def _no_way_to_reject(accept: Entry | None, reject: Entry | None) -> ConsentFinding | None:
     if accept is None or reject is None or reject["result"] != "no such button":
         return None
     text = "The consent banner offers no way to reject that the scan could find, on its first layer or in its settings."
@@ -90,10 +90,10 @@ def _no_way_to_reject(accept: Entry | None, reject: Entry | None) -> Finding | N
     tried = _pressed(reject)
     if tried:
         evidence.append(f"Behind {_quoted(tried)} no button to reject and none to save a choice was found.")
-    return Finding(code="no_way_to_reject", phase="reject", text=text, evidence=tuple(evidence))
+    return ConsentFinding(code="no_way_to_reject", phase="reject", text=text, evidence=tuple(evidence))
 
 
-def _second_layer(accept: Entry | None, reject: Entry | None) -> Finding | None:
+def _second_layer(accept: Entry | None, reject: Entry | None) -> ConsentFinding | None:
     if accept is None or reject is None or (reject["banner"] or {}).get("layer") != 2:
         return None
     tried, offer = _pressed(reject), _pressed(accept)
@@ -104,10 +104,12 @@ def _second_layer(accept: Entry | None, reject: Entry | None) -> Finding | None:
         f"Rejecting took {counted(len(tried), 'step')}: {_quoted(tried)}{switched}.",
         f"Accepting took {counted(len(offer), 'step')}: {_quoted(offer)}.",
     )
-    return Finding(code="reject_on_second_layer", phase="reject", text=text, evidence=evidence[: 2 if offer else 1])
+    return ConsentFinding(
+        code="reject_on_second_layer", phase="reject", text=text, evidence=evidence[: 2 if offer else 1]
+    )
 
 
-def _no_banner(before: Entry, accept: Entry | None) -> Finding | None:
+def _no_banner(before: Entry, accept: Entry | None) -> ConsentFinding | None:
     if accept is None or accept["result"] != "banner not found" or "selector" in accept["note"]:
         return None
     stored = [cookie for cookie in before["cookies"] if cookie["purpose"] != "necessary"]
@@ -116,20 +118,20 @@ def _no_banner(before: Entry, accept: Entry | None) -> Finding | None:
     kept = [counted(len(before["cookies"]), "cookie")] if before["cookies"] else []
     kept += [f"{counted(count, 'entry', 'entries')} in {name}" for name, count in _areas(before).items()]
     text = f"No consent banner was shown, and the site stored {_and(kept)}."
-    return Finding(code="no_banner", phase="before", text=text, evidence=(_sentence(accept["note"]),))
+    return ConsentFinding(code="no_banner", phase="before", text=text, evidence=(_sentence(accept["note"]),))
 
 
-def _unknown(before: Entry) -> Finding | None:
+def _unknown(before: Entry) -> ConsentFinding | None:
     cookies = [cookie for cookie in before["cookies"] if cookie["purpose"] == "unknown"]
     text = f"{counted(len(cookies), 'cookie')} of unknown purpose {_was(cookies)} set before consent; assess each."
     return _finding("unknown_before_consent", before, text, cookies)
 
 
-def _finding(code: str, phase: Entry, text: str, cookies: Sequence[Entry]) -> Finding | None:
+def _finding(code: str, phase: Entry, text: str, cookies: Sequence[Entry]) -> ConsentFinding | None:
     if not cookies:
         return None
     evidence = tuple(describe(cookie, phase) for cookie in cookies)
-    return Finding(
+    return ConsentFinding(
         code=code,
         phase=phase["phase"],
         text=text,

@@ -38,7 +38,7 @@ class Button(Struct, frozen=True):
     """Holds the switches to turn off before."""
 
 
-class Look(Struct, frozen=True, kw_only=True):
+class BannerView(Struct, frozen=True, kw_only=True):
     """What a page showed of consent at one moment."""
 
     name: str = ""
@@ -62,9 +62,9 @@ class Look(Struct, frozen=True, kw_only=True):
         return ("settings",) if kind == "reject" and "settings" in self.buttons else ()
 
 
-async def look_for(page: "Page", token: str = "", *, layer: Literal[1, 2] = 1) -> Look:
+async def look_for(page: "Page", token: str = "", *, layer: Literal[1, 2] = 1) -> BannerView:
     """Return the banner of a page: of a known maker if there is one, else the first found by its words."""
-    found: list[Look] = []
+    found: list[BannerView] = []
     loaded: dict[str, None] = {}
     for frame in page.frames[:_MOST_FRAMES]:
         seen = await _unless_gone(_look_in(frame, token, layer))
@@ -75,22 +75,22 @@ async def look_for(page: "Page", token: str = "", *, layer: Literal[1, 2] = 1) -
             found.append(seen)
             if seen.how == "maker":
                 break
-    best = min(found, key=lambda seen: seen.how != "maker", default=Look())
+    best = min(found, key=lambda seen: seen.how != "maker", default=BannerView())
     return replace(best, loaded=tuple(loaded))
 
 
-async def select(page: "Page", kind: Kind, selector: str) -> Look:
+async def select(page: "Page", kind: Kind, selector: str) -> BannerView:
     """Return what a selector of the job selects; one that is not visible is no button that a visitor could press."""
     for frame in page.frames[:_MOST_FRAMES]:
         for element in (await _unless_gone(frame.query_selector_all(selector)) or [])[:20]:
             if await _unless_gone(element.is_visible()):
                 text = await _unless_gone(element.evaluate("e => (e.innerText || e.value || '').trim()"))
                 button = Button(str(text or "")[:100], element)
-                return Look(name=f"by {kind}_selector", how="selector", buttons={kind: button})
-    return Look()
+                return BannerView(name=f"by {kind}_selector", how="selector", buttons={kind: button})
+    return BannerView()
 
 
-async def answer(page: "Page", seen: Look, kind: Kind, token: str = "") -> Banner:
+async def answer(page: "Page", seen: BannerView, kind: Kind, token: str = "") -> Banner:
     """Give or refuse consent; without `answered_at` in the result there was no way to."""
     banner = Banner(name=seen.name)
     way = seen.way(kind)
@@ -107,7 +107,7 @@ async def answer(page: "Page", seen: Look, kind: Kind, token: str = "") -> Banne
     return await _decide(page, replace(banner, layer=2), behind, way[0], token)
 
 
-async def _decide(page: "Page", banner: Banner, seen: Look, role: Role, token: str) -> Banner:
+async def _decide(page: "Page", banner: Banner, seen: BannerView, role: Role, token: str) -> Banner:
     """Press the button that makes the choice; once more if the banner does not go away.
 
     Some makers show their banner before its buttons do anything.
@@ -126,10 +126,10 @@ async def _decide(page: "Page", banner: Banner, seen: Look, role: Role, token: s
     return decided
 
 
-async def _second_layer(page: "Page", token: str) -> Look:
+async def _second_layer(page: "Page", token: str) -> BannerView:
     """Wait for what the settings button opened. A button to reject wins over one that only stores the choices."""
     until = time.monotonic() + _LAYER_SECONDS
-    seen = Look()
+    seen = BannerView()
     while time.monotonic() < until:
         await asyncio.sleep(_POLL_SECONDS)
         latest = await look_for(page, token, layer=2)
@@ -142,7 +142,7 @@ async def _second_layer(page: "Page", token: str) -> Look:
     return seen
 
 
-async def _press_in(banner: Banner, seen: Look, role: Role) -> Banner:
+async def _press_in(banner: Banner, seen: BannerView, role: Role) -> Banner:
     button = seen.buttons[role]
     switched = await _switch_off(button) if role == "save" else 0
     await press(button)
@@ -170,7 +170,7 @@ async def press(button: Button) -> None:
         await button.handle.evaluate("e => e.click()")
 
 
-async def _look_in(frame: "Frame", token: str, layer: int) -> Look | None:
+async def _look_in(frame: "Frame", token: str, layer: int) -> BannerView | None:
     framed, is_visible = await _place_of(frame)
     if not is_visible:
         return None
@@ -188,7 +188,7 @@ async def _look_in(frame: "Frame", token: str, layer: int) -> Look | None:
         element = (await held.get_property("element")).as_element()
         if element is not None:
             buttons[role] = Button(str(text)[:100], element, held)
-    return Look(name=told["name"], how=told["how"], buttons=buttons, loaded=tuple(told["loaded"]))
+    return BannerView(name=told["name"], how=told["how"], buttons=buttons, loaded=tuple(told["loaded"]))
 
 
 _NAMES = """found => ({name: found.name, how: found.how, loaded: found.loaded, texts: Object.fromEntries(

@@ -50,7 +50,7 @@ class PhaseDifference(Struct, frozen=True, kw_only=True):
     gone_keys: tuple[str, ...] = ()
 
 
-class Difference(Struct, frozen=True, kw_only=True):
+class ScanDifference(Struct, frozen=True, kw_only=True):
     """What differs between two scans of a domain."""
 
     domain: str
@@ -60,7 +60,7 @@ class Difference(Struct, frozen=True, kw_only=True):
     phases: tuple[PhaseDifference, ...]
 
 
-def difference(earlier: Entry, later: Entry) -> Difference:
+def difference(earlier: Entry, later: Entry) -> ScanDifference:
     """Compare two reports."""
     before = {phase["phase"]: phase for phase in earlier["phases"]}
     now = {phase["phase"]: phase for phase in later["phases"]}
@@ -69,7 +69,7 @@ def difference(earlier: Entry, later: Entry) -> Difference:
         for name in _PHASES
         if {name} & {*before, *now}
     ]
-    return Difference(
+    return ScanDifference(
         domain=later["domain"],
         earlier=earlier["scanned_at"],
         later=later["scanned_at"],

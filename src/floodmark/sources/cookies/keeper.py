@@ -27,11 +27,11 @@ from msgspec.structs import replace
 
 from floodmark.model.hosts import allowed_hosts
 from floodmark.outbound.connector import Names, system_lookup
-from floodmark.outbound.guard import Guard, Refused
+from floodmark.outbound.guard import AddressRefused, Guard
 from floodmark.outbound.proxy import GuardedProxy
 
 from .browser import FLAGS, ordinary_agent, prepare_profile, visitor_flags
-from .messages import HEAD, Answer, Order, Start, framed, length_of
+from .messages import HEAD, Order, ScanAnswer, Start, framed, length_of
 
 _PR_SET_CHILD_SUBREAPER = 36
 _KILLING_SECONDS = 5.0
@@ -97,12 +97,12 @@ async def _serve(start: Start, orders: "asyncio.Queue[Order]", out: BinaryIO) ->
                 handle_sighup=False,
             )
         except Error as error:
-            _answer(out, Answer(crashed=f"the browser does not start: {error.message[:2000]}"))
+            _answer(out, ScanAnswer(crashed=f"the browser does not start: {error.message[:2000]}"))
             return
         browser = context.browser
         assert browser is not None
         user_agent = start.user_agent or await _agent_of(browser)
-        _answer(out, Answer())
+        _answer(out, ScanAnswer())
         while True:
             answer = await _scanned(browser, await orders.get(), way_out, user_agent)
             _answer(out, answer)
@@ -131,7 +131,7 @@ class _WayOut:
         """Why the domain itself may not be scanned. The browser would take the proxy's answer for the page."""
         try:
             await self._names.addresses(urlsplit(order.starts[0]).hostname or "")
-        except Refused as refused:
+        except AddressRefused as refused:
             return str(refused)
         except OSError:
             # Nobody knows it: the browser will say so.
@@ -153,22 +153,22 @@ async def _agent_of(browser: Any) -> str:
     return ordinary_agent(str(told["userAgent"]))
 
 
-async def _scanned(browser: Any, order: Order, way_out: _WayOut, user_agent: str) -> Answer:
-    from .scan import Crashed, Unreachable, scan  # noqa: PLC0415 - as above
+async def _scanned(browser: Any, order: Order, way_out: _WayOut, user_agent: str) -> ScanAnswer:
+    from .scan import Crashed, PageUnreachable, scan  # noqa: PLC0415 - as above
 
     if (why := await way_out.why_refused(order)) is not None:
-        return Answer(refused=why)
+        return ScanAnswer(refused=why)
     way_out.notes()
     try:
         found = await scan(browser, order, user_agent)
-    except Unreachable as told:
-        return Answer(unreachable=str(told))
+    except PageUnreachable as told:
+        return ScanAnswer(unreachable=str(told))
     except Crashed as told:
-        return Answer(crashed=str(told))
-    return Answer(found=replace(found, notes=(*found.notes, *way_out.notes())))
+        return ScanAnswer(crashed=str(told))
+    return ScanAnswer(found=replace(found, notes=(*found.notes, *way_out.notes())))
 
 
-def _answer(out: BinaryIO, answer: Answer) -> None:
+def _answer(out: BinaryIO, answer: ScanAnswer) -> None:
     try:
         out.write(framed(answer))
         out.flush()

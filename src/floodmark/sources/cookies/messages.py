@@ -1,6 +1,6 @@
 """What a worker and the process of a browser tell each other: msgpack behind its length.
 
-The first message to the browser is `Start`, each further one an `Order`; each is answered by an `Answer`.
+The first message to the browser is `Start`, each further one an `Order`; each is answered by an `ScanAnswer`.
 """
 
 import struct
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from .findings import Found
-from .params import Params
+from .params import CookieParams
 
 LARGEST = 256 * 1024 * 1024
 _LENGTH = struct.Struct(">I")
@@ -37,7 +37,7 @@ class Order(Struct, frozen=True, kw_only=True):
     domain: str
     starts: tuple[str, ...]
     """Where to begin; the next is tried when nobody answers at one."""
-    params: Params
+    params: CookieParams
     page_seconds: float
     settle_seconds: float
     """How long scripts have to do what they want after a page was loaded."""
@@ -47,7 +47,7 @@ class Order(Struct, frozen=True, kw_only=True):
     """When this is over, no more pages are visited."""
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class ScanAnswer(Struct, frozen=True, kw_only=True):
     """What became of a message; one of these is there, or none when the browser has started."""
 
     found: Found | None = None

@@ -25,7 +25,7 @@ Address = Annotated[str, Meta(min_length=1, max_length=_LONGEST_URL)]
 Selector = Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
-class Params(
+class CookieParams(
     Struct,
     frozen=True,
     kw_only=True,
@@ -56,17 +56,17 @@ class Params(
     """Scan although the certificate is not valid; the report says so."""
 
 
-_KNOWN = frozenset(field.encode_name for field in msgspec.structs.fields(Params))
+_KNOWN = frozenset(field.encode_name for field in msgspec.structs.fields(CookieParams))
 # A sync stores the description of a schedule beside its params; a scan does not read it.
 NAMES = _KNOWN | {"description"}
 
 
-def parse_params(params: Mapping[str, Any]) -> Params:
+def parse_params(params: Mapping[str, Any]) -> CookieParams:
     """The params of a job, checked; names that a scan does not know are ignored."""
     # Null is what others write for "not said".
     said = {name: value for name, value in params.items() if name in _KNOWN and value is not None}
     try:
-        return msgspec.convert(said, Params, strict=False)
+        return msgspec.convert(said, CookieParams, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidInput(
             f"a cookie scan cannot be done like that: {str(error)[:300]}",
@@ -121,12 +121,12 @@ def start_urls(domain: str) -> tuple[str, ...]:
     return (f"https://{domain}/", f"http://{domain}/")
 
 
-def custom_urls(params: Params, start: str) -> list[str]:
+def custom_urls(params: CookieParams, start: str) -> list[str]:
     """The pages that were named, as addresses, in their order, each once."""
     return list(dict.fromkeys(urljoin(start, page.strip()) for page in params.custom_pages))
 
 
-def check_custom_pages(domain: str, params: Params) -> None:
+def check_custom_pages(domain: str, params: CookieParams) -> None:
     """Refuse pages of another site: a scan is of one domain."""
     host = urlsplit(f"https://{domain}/").hostname or ""
     for page in custom_urls(params, f"https://{domain}/"):

@@ -21,7 +21,7 @@ from floodmark.errors import Permanent, SlowDown, SourceError, Transient
 
 from .browser import require_browser
 from .findings import Found
-from .messages import HEAD, LARGEST, Answer, Order, Start, framed, length_of
+from .messages import HEAD, LARGEST, Order, ScanAnswer, Start, framed, length_of
 
 # A scan that made its browser crash is tried in so many others.
 _OTHERS = 2
@@ -37,7 +37,7 @@ _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "FONTCONFIG_PA
 _ENVIRONMENT_STARTS = ("PYTHON", "PLAYWRIGHT_")
 
 
-class Rules(Struct, frozen=True, kw_only=True):
+class BrowserRules(Struct, frozen=True, kw_only=True):
     """What the settings say of browsers."""
 
     chromium: Path | None = None
@@ -61,7 +61,7 @@ class UnreachableSite(Transient):
 class Pool:
     """Hands out browsers to scans."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: BrowserRules) -> None:
         self._rules = rules
         self._free: list[_Browser] = []
         self._room = asyncio.Semaphore(rules.browsers)
@@ -135,7 +135,7 @@ class _Browser:
         self.scans = 0
 
     @classmethod
-    async def start(cls, rules: Rules) -> "_Browser":
+    async def start(cls, rules: BrowserRules) -> "_Browser":
         """A browser that is ready; whatever happens on the way, nothing is left behind."""
         executable = require_browser(rules.chromium, os.environ)
         folder = Path(tempfile.mkdtemp(prefix="floodmark-browser-"))
@@ -191,7 +191,7 @@ class _Browser:
         assert answer.found is not None
         return answer.found
 
-    async def _ask(self, message: Struct, seconds: float) -> Answer:
+    async def _ask(self, message: Struct, seconds: float) -> ScanAnswer:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -202,7 +202,7 @@ class _Browser:
                 length = length_of(await stdout.readexactly(HEAD))
                 if length > LARGEST:
                     raise BrowserCrashed(f"an answer of {length} bytes is too large")
-                answer = msgspec.msgpack.decode(await stdout.readexactly(length), type=Answer)
+                answer = msgspec.msgpack.decode(await stdout.readexactly(length), type=ScanAnswer)
         except TimeoutError:
             raise BrowserCrashed(f"the browser did not answer within {seconds:g} s", hint=_look()) from None
         except (OSError, asyncio.IncompleteReadError):

@@ -14,7 +14,7 @@ UNKNOWN = "unknown"
 PURPOSES = ("necessary", "preferences", "statistics", "marketing", UNKNOWN)
 
 
-class Known(Struct, frozen=True, kw_only=True):
+class KnownCookie(Struct, frozen=True, kw_only=True):
     """One row of the table."""
 
     name: str
@@ -27,17 +27,17 @@ class Known(Struct, frozen=True, kw_only=True):
 
 class _Rule(Struct, frozen=True):
     pattern: re.Pattern[str]
-    known: Known
+    known: KnownCookie
 
 
 @lru_cache(maxsize=1)
-def table() -> tuple[Known, ...]:
+def table() -> tuple[KnownCookie, ...]:
     """Every row, in order."""
     told = tomllib.loads(files(__package__).joinpath("purposes.toml").read_text(encoding="utf-8"))
-    rows: list[Known] = []
+    rows: list[KnownCookie] = []
     for vendor in told["vendor"]:
         rows += [
-            Known(
+            KnownCookie(
                 name=cookie["name"],
                 purpose=cookie["purpose"],
                 vendor=vendor["name"],
@@ -49,10 +49,10 @@ def table() -> tuple[Known, ...]:
     return tuple(rows)
 
 
-def _choices() -> list[Known]:
+def _choices() -> list[KnownCookie]:
     about = "Stores the choice made on the consent banner."
     return [
-        Known(name=name, purpose="necessary", vendor=manager.name, about=about)
+        KnownCookie(name=name, purpose="necessary", vendor=manager.name, about=about)
         for manager in managers()
         for name in manager.cookies
         if not name.startswith("localStorage:")
@@ -66,7 +66,7 @@ def _rules() -> tuple[_Rule, ...]:
     return tuple(_Rule(re.compile(translate(row.name)), row) for row in rows)
 
 
-def known_as(name: str, domain: str) -> Known:
+def known_as(name: str, domain: str) -> KnownCookie:
     """What the table says of a cookie; `unknown` if it says nothing."""
     host = domain.lstrip(".").lower()
     for rule in _rules():
@@ -75,4 +75,4 @@ def known_as(name: str, domain: str) -> Known:
             continue
         if rule.pattern.fullmatch(name):
             return rule.known
-    return Known(name=name, purpose=UNKNOWN)
+    return KnownCookie(name=name, purpose=UNKNOWN)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 from playwright.async_api import Browser, Error
 
-from .banners import Kind, Look, answer, look_for, select
+from .banners import BannerView, Kind, answer, look_for, select
 from .findings import COMPLETE, Banner, Found, PhaseFound, Visit
 from .messages import Order
 from .params import custom_urls
@@ -36,19 +36,19 @@ class Crashed(Exception):
     """The browser is gone. What it was doing can be done again in another."""
 
 
-class Unreachable(Exception):
+class PageUnreachable(Exception):
     """Nobody answers at the start page, or what does cannot be scanned."""
 
 
 async def scan(browser: Browser, order: Order, user_agent: str | None = None) -> Found:
-    """All phases. `Unreachable` if there is no start page, `Crashed` if the browser went away."""
+    """All phases. `PageUnreachable` if there is no start page, `Crashed` if the browser went away."""
     try:
         return _storable(await _Scan(browser, order, user_agent).run())
     except Error as error:
         if is_gone(browser, error):
             raise Crashed(first_line(error)) from error
         # What was to be expected of a page is dealt with where it was asked.
-        raise Unreachable(f"the page cannot be scanned: {first_line(error)}") from error
+        raise PageUnreachable(f"the page cannot be scanned: {first_line(error)}") from error
 
 
 class _Scan:
@@ -90,7 +90,7 @@ class _Scan:
     def _room(self) -> Room:
         return Room(self._browser, self._order, self._user_agent)
 
-    async def _before(self) -> tuple[PhaseFound, dict[Kind, Look] | None]:
+    async def _before(self) -> tuple[PhaseFound, dict[Kind, BannerView] | None]:
         """The first phase, which also finds out which pages there are, and which banner; None if there is no page."""
         async with self._room() as room:
             first = await self._begin(room)
@@ -112,7 +112,7 @@ class _Scan:
             banner = next((Banner(name=look.name) for look in seen.values() if look.is_banner), None)
             return replace(found, picture=picture, banner=banner), seen
 
-    async def _choices(self, room: Room) -> dict[Kind, Look]:
+    async def _choices(self, room: Room) -> dict[Kind, BannerView]:
         """What can be pressed to give and to refuse consent."""
         params = self._order.params
         plain = None
@@ -132,9 +132,9 @@ class _Scan:
                 return visit
             self._notes.append(f"{start} cannot be reached: {visit.note}")
         told = "; ".join(self._notes)
-        raise Unreachable(told)
+        raise PageUnreachable(told)
 
-    async def _watch(self, room: Room, kind: Kind | None) -> Look:
+    async def _watch(self, room: Room, kind: Kind | None) -> BannerView:
         """Watch a page until it shows a banner, or is quiet and has had its time; a banner may come late.
 
         With `kind` only a banner counts on which this choice can be made.
@@ -153,7 +153,7 @@ class _Scan:
                 return seen
             await asyncio.sleep(_GLANCE_SECONDS)
 
-    async def _glance(self, room: Room, kind: Kind | None) -> Look:
+    async def _glance(self, room: Room, kind: Kind | None) -> BannerView:
         params = self._order.params
         selector = {"accept": params.accept_selector, "reject": params.reject_selector, None: None}[kind]
         try:
@@ -163,9 +163,9 @@ class _Scan:
                 return await look_for(room.page, room.token)
         except TimeoutError:
             # A page whose scripts never rest has no button that could be pressed.
-            return Look()
+            return BannerView()
 
-    async def _made(self, room: Room, seen: Look, kind: Kind) -> Banner | str:
+    async def _made(self, room: Room, seen: BannerView, kind: Kind) -> Banner | str:
         """Make a choice on the banner; why it could not be made, if it could not."""
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
@@ -177,7 +177,7 @@ class _Scan:
                 raise
             return f"the button could not be pressed: {first_line(error)}"
 
-    async def _answered(self, kind: Any, before: dict[Kind, Look]) -> PhaseFound:
+    async def _answered(self, kind: Any, before: dict[Kind, BannerView]) -> PhaseFound:
         """A phase that begins with a choice on the banner."""
         if not before[kind].way(kind):
             return self._without_button(kind, has_banner=any(look.is_banner for look in before.values()))
@@ -205,7 +205,7 @@ class _Scan:
             found = await room.told(kind, self._site, result)
             return replace(found, note=note, banner=banner, picture=picture)
 
-    async def _still_shown(self, room: Room, kind: Kind, seen: Look) -> str:
+    async def _still_shown(self, room: Room, kind: Kind, seen: BannerView) -> str:
         if seen.how == "selector":
             return ""
         again = await self._glance(room, None)

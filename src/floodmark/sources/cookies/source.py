@@ -18,7 +18,7 @@ from floodmark.sources.port import Context, Target
 from .findings import Found
 from .messages import Order
 from .params import NAMES, canonical, check_custom_pages, completed, parse_params, start_urls
-from .pool import Pool, Rules
+from .pool import BrowserRules, Pool
 from .report import made, result_of
 from .scan_profiles import ScanProfiles
 
@@ -108,9 +108,9 @@ class CookiesSource:
         )
 
 
-def rules_of(settings: Settings) -> Rules:
+def rules_of(settings: Settings) -> BrowserRules:
     """What the settings say of browsers."""
-    return Rules(
+    return BrowserRules(
         chromium=settings.floodmark_chromium,
         browsers=settings.cookies_max_browsers,
         scans_each=settings.cookies_scans_per_browser,

@@ -10,7 +10,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from floodmark.sources.web.feeds import Entry
+from floodmark.sources.web.feeds import FeedEntry
 
 # Ids that are remembered, the latest of them.
 _MOST_IDS = 1000
@@ -25,19 +25,19 @@ class Keys:
         # What earlier slices of the same document hold under an id.
         self._seen: dict[str, str] = {}
 
-    def tell_apart(self, entries: Sequence[Entry], *, is_last: bool = True) -> dict[str, Entry]:
+    def tell_apart(self, entries: Sequence[FeedEntry], *, is_last: bool = True) -> dict[str, FeedEntry]:
         """Each entry under its key. Of two that are the same in everything the first counts."""
-        groups: dict[str, list[Entry]] = defaultdict(list)
+        groups: dict[str, list[FeedEntry]] = defaultdict(list)
         for entry in entries:
             groups[entry.id].append(entry)
-        found: dict[str, Entry] = {}
+        found: dict[str, FeedEntry] = {}
         for name, group in groups.items():
             level = self._level(name, group, is_last=is_last)
             for entry in group:
                 found.setdefault(_key(entry, level), entry)
         return found
 
-    def _level(self, name: str, group: Sequence[Entry], *, is_last: bool) -> int:
+    def _level(self, name: str, group: Sequence[FeedEntry], *, is_last: bool) -> int:
         digest = _digest(name)
         before = level = self.levels.get(digest, _BY_ID)
         while level < _BY_TEXT and _is_mixed(group, level):
@@ -55,7 +55,7 @@ class Keys:
         return level
 
 
-def _is_mixed(group: Sequence[Entry], level: int) -> bool:
+def _is_mixed(group: Sequence[FeedEntry], level: int) -> bool:
     """Whether entries that say different things would have one key."""
     if len(group) == 1:
         return False
@@ -63,19 +63,19 @@ def _is_mixed(group: Sequence[Entry], level: int) -> bool:
     return any(said.setdefault(_key(entry, level), _said(entry)) != _said(entry) for entry in group)
 
 
-def _key(entry: Entry, level: int) -> str:
+def _key(entry: FeedEntry, level: int) -> str:
     if level == _BY_ID:
         return entry.id
     apart = _head(entry) if level == _BY_HEAD else _said(entry)
     return f"{entry.id[:900]}#{_digest(*apart)}"
 
 
-def _head(entry: Entry) -> tuple[str, ...]:
+def _head(entry: FeedEntry) -> tuple[str, ...]:
     moment = entry.published or entry.updated
     return (entry.link or "", entry.title, "" if moment is None else moment.isoformat())
 
 
-def _said(entry: Entry) -> tuple[str, ...]:
+def _said(entry: FeedEntry) -> tuple[str, ...]:
     if entry.summary or entry.content:
         return (*_head(entry), entry.summary, entry.content)
     return (*_head(entry), *(enclosure.url for enclosure in entry.enclosures))

@@ -14,7 +14,7 @@ from floodmark.extensions.services import Services
 from floodmark.model.batch import Batch, Item, Watermark
 from floodmark.model.hosts import allowed_hosts
 from floodmark.model.spec import JobSpec
-from floodmark.outbound.client import Answer
+from floodmark.outbound.client import HttpAnswer
 from floodmark.outbound.guard import Guard
 from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
@@ -22,7 +22,7 @@ from floodmark.sources.web.targets import completed
 from floodmark.sources.web.urls import canonical, join_address, start_of
 
 if TYPE_CHECKING:
-    from floodmark.sources.web.feeds import Enclosure, Entry, Feed
+    from floodmark.sources.web.feeds import Enclosure, Feed, FeedEntry
 
 # Entries that are kept at once.
 _BATCH = 100
@@ -95,7 +95,7 @@ class FeedSource:
             yield batch
 
     async def _slices(
-        self, answer: Answer, feed: "Feed", since: Watermark, mark: Watermark, context: Context, *, now: datetime
+        self, answer: HttpAnswer, feed: "Feed", since: Watermark, mark: Watermark, context: Context, *, now: datetime
     ) -> AsyncGenerator[Batch, None]:
         """All entries of a feed, so many at a time: memory is bounded, their number is not."""
         from .keys import Keys  # noqa: PLC0415 - brings what takes pages apart, which is heavy
@@ -124,7 +124,7 @@ class FeedSource:
             yield Batch([], mark | levels)
 
 
-async def _ask(services: Services, url: str, since: Watermark, named: str) -> tuple[Answer, "Feed | None"]:
+async def _ask(services: Services, url: str, since: Watermark, named: str) -> tuple[HttpAnswer, "Feed | None"]:
     """What is at an address: the first slice of the feed, None if nothing is new."""
     answer = await services.http.get(url, headers=_conditions(since))
     if answer.status == 304:
@@ -138,13 +138,13 @@ async def _ask(services: Services, url: str, since: Watermark, named: str) -> tu
     return answer, await _read(answer, url=url)
 
 
-async def _read(answer: Answer, *, skip: int = 0, url: str | None = None) -> "Feed":
+async def _read(answer: HttpAnswer, *, skip: int = 0, url: str | None = None) -> "Feed":
     if len(answer.body) > _LARGE:
         return await asyncio.to_thread(read_feed, answer, url or answer.url, skip=skip)
     return read_feed(answer, url or answer.url, skip=skip)
 
 
-def read_feed(answer: Answer, url: str, *, skip: int = 0) -> "Feed":
+def read_feed(answer: HttpAnswer, url: str, *, skip: int = 0) -> "Feed":
     """The feed in this answer, from the entry after `skip` on, or `Permanent`."""
     # They bring what takes pages apart, which is heavy.
     from floodmark.sources.web import feeds  # noqa: PLC0415
@@ -159,7 +159,7 @@ def read_feed(answer: Answer, url: str, *, skip: int = 0) -> "Feed":
         ) from error
 
 
-def items_of(feed: "Feed", url: str, now: datetime, entries: "Mapping[str, Entry] | None" = None) -> list[Item]:
+def items_of(feed: "Feed", url: str, now: datetime, entries: "Mapping[str, FeedEntry] | None" = None) -> list[Item]:
     """What is collected of a feed, oldest first; `entries` by their keys, if those are known already."""
     if entries is None:
         from .keys import Keys  # noqa: PLC0415 - heavy
@@ -171,7 +171,7 @@ def items_of(feed: "Feed", url: str, now: datetime, entries: "Mapping[str, Entry
     return items
 
 
-def _item(key: str, entry: "Entry", feed: "Feed", url: str, now: datetime) -> Item:
+def _item(key: str, entry: "FeedEntry", feed: "Feed", url: str, now: datetime) -> Item:
     link = canonical(entry.link, url) if entry.link else None
     told = {
         "id": entry.id,
@@ -231,7 +231,7 @@ def _moved_to(since: Watermark, url: str) -> str | None:
     return str(place["to"])
 
 
-def _new_place(answer: Answer, url: str, moved: str | None, context: Context) -> Watermark:
+def _new_place(answer: HttpAnswer, url: str, moved: str | None, context: Context) -> Watermark:
     """What is remembered of a permanent redirect; a step from https to http is not believed."""
     asked = moved or url
     to = canonical(answer.url) if answer.is_permanent_redirect else moved
@@ -247,7 +247,7 @@ def _conditions(since: Watermark) -> dict[str, str] | None:
     return {name: value for name, value in said.items() if isinstance(value, str) and value} or None
 
 
-def _mark(answer: Answer) -> Watermark:
+def _mark(answer: HttpAnswer) -> Watermark:
     found = {
         "etag": answer.headers.get("ETag"),
         "last_modified": answer.headers.get("Last-Modified"),

@@ -48,7 +48,7 @@ class Secrets:
         return "***"
 
 
-class Account(AccountRow, frozen=True, kw_only=True):
+class TelegramAccount(AccountRow, frozen=True, kw_only=True):
     """An account with what is needed to use it."""
 
     secrets: Secrets
@@ -147,14 +147,14 @@ class Accounts:
             rows = (await connection.execute(query.order_by(accounts.c.name))).mappings()
             return [AccountRow(**row) for row in rows]
 
-    async def get(self, name: str) -> Account:
+    async def get(self, name: str) -> TelegramAccount:
         """An account with its secrets. `NotFound`; `Conflict` if this process has not the key to them."""
         async with self._database.reading() as connection:
             query = self._rows().add_columns(accounts.c.secrets).where(accounts.c.name == name)
             row = (await connection.execute(query)).mappings().first()
             if row is None:
                 raise await _unknown(connection, name)
-        return Account(**{**row, "secrets": self._opened(name, row["secrets"])})
+        return TelegramAccount(**{**row, "secrets": self._opened(name, row["secrets"])})
 
     async def show(self, name: str) -> AccountRow:
         """An account without its secrets. `NotFound` says which there are."""

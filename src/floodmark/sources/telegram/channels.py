@@ -15,7 +15,7 @@ from .tables import telegram_channels
 _CELL = telegram_channels.c
 
 
-class Channel(Struct, frozen=True, kw_only=True):
+class KnownChannel(Struct, frozen=True, kw_only=True):
     """A channel as one account knows it."""
 
     account: str
@@ -32,7 +32,7 @@ class Acquaintance(Struct, frozen=True, kw_only=True):
     is_known: bool
 
 
-_SELECT = select(*(_CELL[name] for name in Channel.__struct_fields__))
+_SELECT = select(*(_CELL[name] for name in KnownChannel.__struct_fields__))
 
 
 class Channels:
@@ -43,13 +43,13 @@ class Channels:
 
     async def known(
         self, account: str, *, channel_id: int | None = None, username: str | None = None
-    ) -> Channel | None:
+    ) -> KnownChannel | None:
         """What an account knows of a channel, by its number or else by the name it had last."""
         which = _which(channel_id, username)
         query = _SELECT.where(_CELL.account == account, which).order_by(_CELL.updated_at.desc()).limit(1)
         async with self._database.reading() as connection:
             row = (await connection.execute(query)).mappings().first()
-        return None if row is None else Channel(**row)
+        return None if row is None else KnownChannel(**row)
 
     async def acquaintances(
         self, *, channel_id: int | None = None, username: str | None = None
@@ -67,7 +67,7 @@ class Channels:
         async with self._database.reading() as connection:
             return (await connection.execute(query.order_by(_CELL.updated_at.desc()).limit(1))).scalar()
 
-    async def remember(self, channel: Channel) -> None:
+    async def remember(self, channel: KnownChannel) -> None:
         """Keep what is known now. A name belongs to one channel: whoever had it before has it no more."""
         values = {
             "access_hash": channel.access_hash,

@@ -11,7 +11,7 @@ from telethon.tl.functions.messages import GetDialogsRequest
 
 from floodmark.errors import Gone
 
-from .channels import Channel
+from .channels import KnownChannel
 from .port import ChannelStore
 from .sessions import Session
 
@@ -34,18 +34,18 @@ class Finder:
         """Whether what it found comes from Telegram itself."""
         return self.requests > 0
 
-    async def find(self) -> Channel:
+    async def find(self) -> KnownChannel:
         """What is remembered, else what Telegram says. `Gone` if the account cannot reach it."""
         known = await self._store.known(self._session.account.name, channel_id=self._number, username=self._name)
         return known or await self._look_up()
 
-    async def look_up_again(self, channel: Channel) -> Channel:
+    async def look_up_again(self, channel: KnownChannel) -> KnownChannel:
         """What was remembered is no longer true."""
         await self._store.forget(channel.account, channel.channel_id)
         self._number = channel.channel_id
         return await self._look_up()
 
-    async def _look_up(self) -> Channel:
+    async def _look_up(self) -> KnownChannel:
         found = await self._by_name(self._name) if self._name else None
         if found is None or self._number not in (None, found.channel_id):
             # The name is not that of our channel any more, or there never was one.
@@ -53,7 +53,7 @@ class Finder:
         await self._store.remember(found)
         return found
 
-    async def _by_last_name(self) -> Channel | None:
+    async def _by_last_name(self) -> KnownChannel | None:
         """By the name under which any account saw our channel last: it may have been renamed since it was added."""
         name = None if self._number is None else await self._store.last_name(self._number)
         if name is None or name.lower() == (self._name or "").lower():
@@ -61,7 +61,7 @@ class Finder:
         found = await self._by_name(name)
         return found if found is not None and found.channel_id == self._number else None
 
-    async def _by_name(self, name: str) -> Channel | None:
+    async def _by_name(self, name: str) -> KnownChannel | None:
         try:
             answer = await self._ask("contacts.resolveUsername", ResolveUsernameRequest(name))
         except Gone:
@@ -78,7 +78,7 @@ class Finder:
                 return self._channel(chat)
         raise Gone(f"{self._target} cannot be read", hint="Check it in Telegram")
 
-    async def _among_dialogs(self) -> Channel:
+    async def _among_dialogs(self) -> KnownChannel:
         """By its number alone it can only be found among what the account has joined."""
         offset_date, offset_id, offset_peer = None, 0, types.InputPeerEmpty()
         for _ in range(_MOST_PAGES):
@@ -111,12 +111,12 @@ class Finder:
             hint=f"Join the channel with account {account}, then floodmark resume the job; or add it by its @name",
         )
 
-    def _channel(self, chat: Any) -> Channel:
+    def _channel(self, chat: Any) -> KnownChannel:
         if isinstance(chat, types.ChannelForbidden):
             raise Gone(
                 f"{self._target} is private, or the account was removed from it", hint="Join it with the account again"
             )
-        return Channel(
+        return KnownChannel(
             account=self._session.account.name,
             channel_id=chat.id,
             access_hash=chat.access_hash,
@@ -125,11 +125,11 @@ class Finder:
         )
 
 
-def seen_in(answer: Any, channel: Channel) -> Channel | None:
+def seen_in(answer: Any, channel: KnownChannel) -> KnownChannel | None:
     """The channel as an answer shows it; None if it does not."""
     for chat in answer.chats:
         if chat.id == channel.channel_id and isinstance(chat, types.Channel) and not chat.min:
-            return Channel(
+            return KnownChannel(
                 account=channel.account,
                 channel_id=channel.channel_id,
                 access_hash=chat.access_hash or channel.access_hash,

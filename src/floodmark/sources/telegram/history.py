@@ -14,7 +14,7 @@ from floodmark.errors import Gone
 from floodmark.model.batch import Item
 from floodmark.observability.events import FetchTimed
 
-from .channels import Channel
+from .channels import KnownChannel
 from .faults import Unknown
 from .finding import Finder, seen_in
 from .port import Ports
@@ -35,7 +35,7 @@ _SAME_TIME = timedelta(minutes=1)
 _FIRST_DATE, _LAST_DATE = datetime(2000, 1, 1, tzinfo=UTC), datetime(2038, 1, 1, tzinfo=UTC)
 
 
-class Page(NamedTuple):
+class MessagePage(NamedTuple):
     """Messages, oldest first, and the items they make.
 
     `is_fast`: they were there almost at once. `is_last`: there was nothing behind them.
@@ -47,10 +47,10 @@ class Page(NamedTuple):
     is_last: bool = False
 
 
-class History:
+class ChannelHistory:
     """Reads a channel by id, upwards."""
 
-    def __init__(self, session: Session, finder: Finder, channel: Channel, *, target: str, ports: Ports) -> None:
+    def __init__(self, session: Session, finder: Finder, channel: KnownChannel, *, target: str, ports: Ports) -> None:
         self._session, self._finder, self._target, self._ports = session, finder, target, ports
         self.channel = channel
         self._asked = 0
@@ -167,15 +167,15 @@ def _require_same_ids(found: Sequence[Any], last_read: tuple[int, datetime], tar
             )
 
 
-async def pages(history: History, after: int) -> AsyncGenerator[Page, None]:
+async def pages(history: ChannelHistory, after: int) -> AsyncGenerator[MessagePage, None]:
     """The history behind an id, page by page. While some are being kept, the next are on their way.
 
     Each page is held back until it is known whether another follows. Pages that come fast, or faster than they are
     kept, come as one. What was read before an error comes first.
     """
-    ahead: asyncio.Queue[Page | Exception | None] = asyncio.Queue(_AHEAD)
+    ahead: asyncio.Queue[MessagePage | Exception | None] = asyncio.Queue(_AHEAD)
     reading = asyncio.create_task(_read_ahead(history, after, ahead), name="read ahead")
-    held: Page | None = None
+    held: MessagePage | None = None
     told = 0
     try:
         while (came := await ahead.get()) is not None:
@@ -185,7 +185,7 @@ async def pages(history: History, after: int) -> AsyncGenerator[Page, None]:
                 raise came
             is_joined = came.is_fast or not ahead.empty()
             if held is not None and is_joined and len(held.messages) < min(told, _AT_ONCE):
-                held = Page([*held.messages, *came.messages], [*held.items, *came.items])
+                held = MessagePage([*held.messages, *came.messages], [*held.items, *came.items])
                 continue
             if held is not None:
                 told += len(held.messages)
@@ -197,7 +197,9 @@ async def pages(history: History, after: int) -> AsyncGenerator[Page, None]:
         await _abandon(reading)
 
 
-async def _read_ahead(history: History, after: int, ahead: "asyncio.Queue[Page | Exception | None]") -> None:
+async def _read_ahead(
+    history: ChannelHistory, after: int, ahead: "asyncio.Queue[MessagePage | Exception | None]"
+) -> None:
     """Pages as long as there is room for them; at the end None, or what went wrong."""
     asking: asyncio.Task[list[Any]] | None = None
     try:
@@ -207,7 +209,7 @@ async def _read_ahead(history: History, after: int, ahead: "asyncio.Queue[Page |
             asking = asyncio.create_task(history.page(messages[-1].id), name="next page")
             await _give_way()
             items = items_of(messages, history.channel.channel_id, history.channel.username)
-            await ahead.put(Page(messages, items, is_fast))
+            await ahead.put(MessagePage(messages, items, is_fast))
             messages = await asking
         await ahead.put(None)
     except Exception as error:  # noqa: BLE001 - raised where the pages are read

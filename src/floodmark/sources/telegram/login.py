@@ -74,7 +74,7 @@ class Application:
         return f"Application({self.api_id})"
 
 
-class Pending:
+class PendingLogin:
     """A login that waits for its code or its password."""
 
     __slots__ = ("_code_hash", "_phone", "_session", "how")
@@ -101,7 +101,7 @@ class SignedIn:
 # By phone
 
 
-async def send_code(app: Application, phone: str, *, timeout: timedelta, server: Server | None = None) -> Pending:
+async def send_code(app: Application, phone: str, *, timeout: timedelta, server: Server | None = None) -> PendingLogin:
     """Ask Telegram to send a code to this number."""
     session = StringSession()
     if server is not None:
@@ -109,10 +109,10 @@ async def send_code(app: Application, phone: str, *, timeout: timedelta, server:
     async with _connected(session, app, timeout) as client:
         sent = await client.send_code_request(phone)
         how = _HOW.get(type(sent.type), "by Telegram")
-        return Pending(client.session.save(), phone, sent.phone_code_hash, how)
+        return PendingLogin(client.session.save(), phone, sent.phone_code_hash, how)
 
 
-async def enter_code(app: Application, pending: Pending, code: str, *, timeout: timedelta) -> SignedIn | None:
+async def enter_code(app: Application, pending: PendingLogin, code: str, *, timeout: timedelta) -> SignedIn | None:
     """Log in with the code. None: there is a password, too. `WrongSecret` if the code is not the right one."""
     async with _connected(StringSession(pending._session), app, timeout) as client:
         try:
@@ -122,7 +122,7 @@ async def enter_code(app: Application, pending: Pending, code: str, *, timeout: 
         return SignedIn(client.session.save(), await _asked_who(client))
 
 
-async def enter_password(app: Application, pending: Pending, password: str, *, timeout: timedelta) -> SignedIn:
+async def enter_password(app: Application, pending: PendingLogin, password: str, *, timeout: timedelta) -> SignedIn:
     """The second step, where there is one. `WrongSecret` if the password is not the right one."""
     async with _connected(StringSession(pending._session), app, timeout) as client:
         await client.sign_in(password=password)

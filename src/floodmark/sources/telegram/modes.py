@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from floodmark.errors import Permanent
 from floodmark.model.batch import Watermark
 
-from .targets import Params, bounds_of
+from .targets import TelegramParams, bounds_of
 
 Mode = Literal["historical", "incremental"]
 Override = Literal["auto", "historical", "incremental"]
@@ -36,7 +36,7 @@ class Run(Struct, frozen=True, kw_only=True, omit_defaults=True):
     requests: int = 0
 
 
-class Mark(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ChannelMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The watermark of a channel. `run` is there while a run is unfinished."""
 
     id: int | None = None
@@ -48,7 +48,7 @@ class Mark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     run: Run | None = None
 
 
-class Rules(Struct, frozen=True, kw_only=True):
+class ReadingRules(Struct, frozen=True, kw_only=True):
     """What the settings say."""
 
     override: Override = "auto"
@@ -56,7 +56,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     is_incremental: bool = True
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class ReadingPlan(Struct, frozen=True, kw_only=True):
     """What to read: behind `after`, or from `since`, or the `newest` so many; the oldest of those that are given."""
 
     mode: Mode
@@ -70,12 +70,12 @@ class Plan(Struct, frozen=True, kw_only=True):
     phase: Phase = "new"
 
 
-def mark_of(watermark: Watermark | None) -> Mark:
+def mark_of(watermark: Watermark | None) -> ChannelMark:
     """A watermark as it was stored, or as a person typed it."""
     if watermark is None:
-        return Mark()
+        return ChannelMark()
     try:
-        return msgspec.convert(watermark, Mark, strict=False)
+        return msgspec.convert(watermark, ChannelMark, strict=False)
     except msgspec.ValidationError as error:
         raise Permanent(
             f"the watermark is not one of a channel: {error}",
@@ -83,31 +83,35 @@ def mark_of(watermark: Watermark | None) -> Mark:
         ) from None
 
 
-def watermark_of(mark: Mark) -> Watermark:
+def watermark_of(mark: ChannelMark) -> Watermark:
     """The same the other way round."""
     encoded: dict[str, Any] = msgspec.to_builtins(mark)
     return encoded
 
 
-def plan(mark: Mark, params: Params, rules: Rules, *, last_checked_at: datetime | None, now: datetime) -> Plan:
+def plan(
+    mark: ChannelMark, params: TelegramParams, rules: ReadingRules, *, last_checked_at: datetime | None, now: datetime
+) -> ReadingPlan:
     """How this run reads. It never begins behind what was collected, so that no gap remains."""
     if params.day is not None:
         return _plan_of_day(mark, params)
     mode, forced = _mode(mark, rules, last_checked_at=last_checked_at, now=now)
     if mark.run is not None and mark.run.mode == mode:
         # It goes on where it was interrupted; what it has read is not read again.
-        return Plan(mode=mode, after=mark.run.at, is_resumed=True, phase=mark.run.phase)
+        return ReadingPlan(mode=mode, after=mark.run.at, is_resumed=True, phase=mark.run.phase)
     if mark.id is None:
         return _first(mode, forced, params, rules, now)
     if mode == "incremental":
-        return Plan(mode=mode, forced=forced, after=mark.id)
+        return ReadingPlan(mode=mode, forced=forced, after=mark.id)
     start = now - (rules.max_age if rules.is_incremental else _FALLBACK_WINDOW)
     if mark.date is not None and mark.date <= start:
-        return Plan(mode=mode, forced=forced, after=mark.id)
-    return Plan(mode=mode, forced=forced, after=mark.id, since=start)
+        return ReadingPlan(mode=mode, forced=forced, after=mark.id)
+    return ReadingPlan(mode=mode, forced=forced, after=mark.id, since=start)
 
 
-def _mode(mark: Mark, rules: Rules, *, last_checked_at: datetime | None, now: datetime) -> tuple[Mode, str | None]:
+def _mode(
+    mark: ChannelMark, rules: ReadingRules, *, last_checked_at: datetime | None, now: datetime
+) -> tuple[Mode, str | None]:
     if not rules.is_incremental:
         return "historical", "feature_off"
     if rules.override != "auto":
@@ -121,28 +125,28 @@ def _mode(mark: Mark, rules: Rules, *, last_checked_at: datetime | None, now: da
     return "incremental", None
 
 
-def _first(mode: Mode, forced: str | None, params: Params, rules: Rules, now: datetime) -> Plan:
+def _first(mode: Mode, forced: str | None, params: TelegramParams, rules: ReadingRules, now: datetime) -> ReadingPlan:
     if not rules.is_incremental:
-        return Plan(mode=mode, forced=forced, since=now - _FALLBACK_WINDOW)
+        return ReadingPlan(mode=mode, forced=forced, since=now - _FALLBACK_WINDOW)
     if params.since is not None:
-        return Plan(mode=mode, forced=forced, since=params.since)
+        return ReadingPlan(mode=mode, forced=forced, since=params.since)
     if params.history is not None:
-        return Plan(mode=mode, forced=forced, newest=params.history)
-    return Plan(mode=mode, forced=forced, after=0)
+        return ReadingPlan(mode=mode, forced=forced, newest=params.history)
+    return ReadingPlan(mode=mode, forced=forced, after=0)
 
 
-def _plan_of_day(mark: Mark, params: Params) -> Plan:
+def _plan_of_day(mark: ChannelMark, params: TelegramParams) -> ReadingPlan:
     assert params.day is not None
     begin, end = bounds_of(params.day)
     if mark.run is not None:
         # Also if it has read nothing yet: where the day begins is known.
-        return Plan(mode="historical", after=mark.run.at, until=end, is_resumed=True)
+        return ReadingPlan(mode="historical", after=mark.run.at, until=end, is_resumed=True)
     if mark.id is not None:
-        return Plan(mode="historical", after=mark.id, until=end)
-    return Plan(mode="historical", since=begin, until=end)
+        return ReadingPlan(mode="historical", after=mark.id, until=end)
+    return ReadingPlan(mode="historical", since=begin, until=end)
 
 
-def is_revisit_due(mark: Mark, params: Params, *, is_asked_for: bool, now: datetime) -> bool:
+def is_revisit_due(mark: ChannelMark, params: TelegramParams, *, is_asked_for: bool, now: datetime) -> bool:
     """Whether recent posts are read again in this run: at once when a person asks, else now and then."""
     if params.revisit is None or params.day is not None:
         return False

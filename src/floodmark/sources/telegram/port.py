@@ -15,8 +15,8 @@ from floodmark.outbound.caller import CallKey
 from floodmark.security.vault import Vault
 from floodmark.sources.recall import Held, Recall
 
-from .accounts import Account, Accounts
-from .channels import Acquaintance, Channel, Channels
+from .accounts import Accounts, TelegramAccount
+from .channels import Acquaintance, Channels, KnownChannel
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class AccountStore(Protocol):
         """One without its secrets; `NotFound`."""
         ...
 
-    async def get(self, name: str) -> Account:
+    async def get(self, name: str) -> TelegramAccount:
         """One with its secrets; `NotFound`."""
         ...
 
@@ -58,7 +58,7 @@ class ChannelStore(Protocol):
 
     async def known(
         self, account: str, *, channel_id: int | None = None, username: str | None = None
-    ) -> Channel | None:
+    ) -> KnownChannel | None:
         """A channel by its number, else by its name."""
         ...
 
@@ -72,7 +72,7 @@ class ChannelStore(Protocol):
         """The name under which any account saw a channel last."""
         ...
 
-    async def remember(self, channel: Channel) -> None:
+    async def remember(self, channel: KnownChannel) -> None:
         """Keep what is known now."""
         ...
 

@@ -14,8 +14,8 @@ from floodmark.sources.port import Context
 from floodmark.sources.recall import Held
 
 from .finding import Finder
-from .history import History, Page, pages
-from .modes import Mark, Plan, Run, watermark_of
+from .history import ChannelHistory, MessagePage, pages
+from .modes import ChannelMark, ReadingPlan, Run, watermark_of
 from .port import Ports
 from .revisiting import revisit
 from .sessions import Session
@@ -24,11 +24,11 @@ from .sessions import Session
 _DAY_IS_OVER_AFTER = timedelta(minutes=5)
 
 
-class Reading:
+class ChannelReading:
     """Reads what a plan says, and keeps account of it."""
 
     def __init__(
-        self, ports: Ports, session: Session, plan: Plan, mark: Mark, context: Context, *, target: str
+        self, ports: Ports, session: Session, plan: ReadingPlan, mark: ChannelMark, context: Context, *, target: str
     ) -> None:
         self._ports, self._session, self._plan, self._context = ports, session, plan, context
         self._target, self.mark = target, mark
@@ -41,7 +41,7 @@ class Reading:
         self._known_upto = mark.id
         self._is_begun = plan.is_resumed
         self.parsed = 0
-        self._history: History | None = None
+        self._history: ChannelHistory | None = None
 
     @property
     def channel_id(self) -> int | None:
@@ -97,14 +97,14 @@ class Reading:
             return ", continues to look for edits"
         return f", continues at message {self._run.at + 1}" if self._is_begun and self._run.at else ""
 
-    async def _find(self) -> History:
+    async def _find(self) -> ChannelHistory:
         finder = Finder(self._session, self._ports.channels, target=self._target, pinned=self.mark.channel)
         channel = await finder.find()
-        self._history = History(self._session, finder, channel, target=self._target, ports=self._ports)
+        self._history = ChannelHistory(self._session, finder, channel, target=self._target, ports=self._ports)
         self.mark = replace(self.mark, channel=channel.channel_id)
         return self._history
 
-    async def _start(self, history: History) -> int:
+    async def _start(self, history: ChannelHistory) -> int:
         """The id to begin behind: the oldest of what the plan names."""
         plan, starts = self._plan, list[int]()
         if plan.after is not None:
@@ -115,7 +115,7 @@ class Reading:
             starts.append(await history.before_newest(plan.newest))
         return min(starts)
 
-    async def _new(self, history: History, *, will_go_on: bool) -> AsyncGenerator[Batch, None]:
+    async def _new(self, history: ChannelHistory, *, will_go_on: bool) -> AsyncGenerator[Batch, None]:
         start = await self._start(history)
         self._run, self._is_begun = replace(self._run, at=start), True
         if self.mark.id is not None and self.mark.date is not None and start == self.mark.id:
@@ -143,7 +143,7 @@ class Reading:
         self.parsed += news
         self._run = replace(self._run, parsed=self._run.parsed + news)
 
-    def _within(self, page: Page) -> tuple[Sequence[Any], Sequence[Item], bool]:
+    def _within(self, page: MessagePage) -> tuple[Sequence[Any], Sequence[Item], bool]:
         """The messages and items before the end of the plan, and whether there were others."""
         until, newest = self._plan.until, page.messages[-1].date
         if until is None or newest is None or newest < until:
@@ -168,7 +168,7 @@ class Reading:
         until = self._plan.until
         return until is not None and self._ports.clock.now() >= until + _DAY_IS_OVER_AFTER
 
-    async def _revisit(self, history: History, since: datetime) -> AsyncGenerator[Batch, None]:
+    async def _revisit(self, history: ChannelHistory, since: datetime) -> AsyncGenerator[Batch, None]:
         began = self._run.began if self._run.phase == "revisit" else None
         after = None
         if began is not None and self._run.key is not None and self._run.date is not None:

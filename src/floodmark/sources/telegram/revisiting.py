@@ -7,7 +7,7 @@ from typing import NamedTuple
 from floodmark.model.batch import Item
 from floodmark.sources.recall import Held
 
-from .history import PAGE, History
+from .history import PAGE, ChannelHistory
 from .port import Memory
 from .posts import items_of
 
@@ -21,7 +21,7 @@ class Revisited(NamedTuple):
 
 
 async def revisit(
-    history: History, memory: Memory, stream: str, *, since: datetime, after: Held | None, upto: int | None
+    history: ChannelHistory, memory: Memory, stream: str, *, since: datetime, after: Held | None, upto: int | None
 ) -> AsyncIterator[Revisited]:
     """Everything that is kept from `since` on, a page at a time; what has an id above `upto` was read just now."""
     while True:

@@ -21,7 +21,7 @@ from floodmark.observability.events import BreakersInUse
 from floodmark.outbound.caller import CallKey
 from floodmark.version import __version__
 
-from .accounts import Account
+from .accounts import TelegramAccount
 from .choosing import Desks, Line
 from .port import Ports
 
@@ -46,7 +46,7 @@ def scope_of(account: str) -> str:
 class Session:
     """The open session of one account. Calls go through `Caller`; a dropped connection is made again by the next."""
 
-    def __init__(self, account: Account, ports: Ports, *, ttl: timedelta, leased_at: float) -> None:
+    def __init__(self, account: TelegramAccount, ports: Ports, *, ttl: timedelta, leased_at: float) -> None:
         self.account, self._ports, self._ttl = account, ports, ttl
         self._valid_until = leased_at + ttl.total_seconds()
         self._client = _client(account)
@@ -279,7 +279,7 @@ class Sessions:
             if told is not None:
                 raise told
 
-    async def _usable(self, name: str) -> Account:
+    async def _usable(self, name: str) -> TelegramAccount:
         try:
             account = await self._ports.accounts.get(name)
         except NotFound as error:
@@ -340,7 +340,7 @@ def _no_such(name: str, error: NotFound) -> AccountLost:
     return AccountLost(name, "there is no such account", hint=error.hint)
 
 
-def _client(account: Account) -> Any:
+def _client(account: TelegramAccount) -> Any:
     """Telethon's client, without any of its own waiting and trying again: that is decided elsewhere, and seen."""
     from telethon import TelegramClient  # noqa: PLC0415 - takes a while to import
     from telethon.sessions import StringSession  # noqa: PLC0415

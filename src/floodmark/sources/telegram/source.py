@@ -22,13 +22,13 @@ from floodmark.sources.port import Context, Target
 
 from .accounts import NO_ACCOUNT
 from .choosing import choose
-from .modes import Mark, Mode, Plan, Rules, is_revisit_due, mark_of, plan
+from .modes import ChannelMark, Mode, ReadingPlan, ReadingRules, is_revisit_due, mark_of, plan
 from .port import Ports
 from .sessions import Session, Sessions, scope_of
 from .targets import NAMES, canonical, completed, parse_params
 
 if TYPE_CHECKING:
-    from .reading import Reading
+    from .reading import ChannelReading
 
 HOW_TO_ADD = "Add one: floodmark accounts add NAME --phone +..."
 
@@ -45,7 +45,7 @@ class TelegramSource:
 
     def __init__(self, settings: Settings, ports: Ports | None = None) -> None:
         self._settings = settings
-        self._rules = Rules(
+        self._rules = ReadingRules(
             override=settings.parser_mode_override,
             max_age=timedelta(hours=settings.lpa_max_age_hours),
             is_incremental=settings.feature_incremental_parsing_enabled,
@@ -113,7 +113,7 @@ class _Collection:
         self,
         ports: Ports,
         sessions: Sessions,
-        rules: Rules,
+        rules: ReadingRules,
         *,
         target: Target,
         since: Watermark | None,
@@ -134,7 +134,7 @@ class _Collection:
             self._context.result.update(mode="historical", parsed_count=0, requests=0)
             return
         chosen = await self._plan()
-        reading: Reading | None = None
+        reading: ChannelReading | None = None
         try:
             account = await self._account()
             async with self._sessions.borrow(account.name) as session:
@@ -157,7 +157,7 @@ class _Collection:
             self._context.result.update(reading.result)
             self._ended(chosen.mode, "done" if reading.parsed else "empty", reading)
 
-    async def _plan(self) -> Plan:
+    async def _plan(self) -> ReadingPlan:
         checked = await self._ports.memory.checked_at(self._target.stream)
         return plan(self._mark, self._params, self._rules, last_checked_at=checked, now=self._ports.clock.now())
 
@@ -173,14 +173,14 @@ class _Collection:
             return None
         return now - self._params.revisit
 
-    def _reading(self, session: Session, chosen: Plan) -> "Reading":
-        from .reading import Reading  # noqa: PLC0415 - Telethon takes a while to import
+    def _reading(self, session: Session, chosen: ReadingPlan) -> "ChannelReading":
+        from .reading import ChannelReading  # noqa: PLC0415 - Telethon takes a while to import
 
         mark = self._mark
         if self._params.revisit is not None and mark.id is None and mark.run is None:
             # What is read for the first time is as it is now.
             mark = replace(mark, revisited_at=self._ports.clock.now())
-        return Reading(self._ports, session, chosen, mark, self._context, target=self._name)
+        return ChannelReading(self._ports, session, chosen, mark, self._context, target=self._name)
 
     async def _account(self) -> AccountRow:
         """Who reads it: whom the job names, else the one that knows the channel, else the one with the least to do."""
@@ -216,8 +216,8 @@ class _Collection:
             raise SlowDown(timedelta(seconds=1), None, f"{lost}, goes on with another account") from lost
         raise lost
 
-    def _ended(self, mode: Mode, status: str, reading: "Reading | None") -> None:
-        mark: Mark = self._mark if reading is None else reading.mark
+    def _ended(self, mode: Mode, status: str, reading: "ChannelReading | None") -> None:
+        mark: ChannelMark = self._mark if reading is None else reading.mark
         # A single day says nothing about how far the channel is collected.
         channel_id = mark.channel if self._params.day is None else None
         self._ports.events.emit(

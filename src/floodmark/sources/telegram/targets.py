@@ -30,7 +30,7 @@ _FORMS = "name it as @name, https://t.me/name, or by its number: 1234567890"
 DEFAULT_HISTORY = 1000
 
 
-class Params(Struct, frozen=True, kw_only=True):
+class TelegramParams(Struct, frozen=True, kw_only=True):
     """What a job may say about how its channel is collected."""
 
     history: int | None = DEFAULT_HISTORY
@@ -44,7 +44,7 @@ class Params(Struct, frozen=True, kw_only=True):
     """Only the posts of this day, in UTC."""
 
 
-NAMES = frozenset(Params.__struct_fields__)
+NAMES = frozenset(TelegramParams.__struct_fields__)
 
 
 def canonical(text: str) -> str:
@@ -78,13 +78,13 @@ def completed(spec: JobSpec, *, every: timedelta) -> JobSpec:
     return replace(spec, target=target, when=when, stream=stream)
 
 
-def parse_params(params: Mapping[str, Any]) -> Params:
+def parse_params(params: Mapping[str, Any]) -> TelegramParams:
     """The params of a job, checked; names that a channel does not know are ignored."""
     history = _history(params.get("history", DEFAULT_HISTORY))
     since = params.get("since")
     if since is not None and "history" in params:
         raise InvalidInput("history and since contradict each other", hint="say how many posts, or from when on")
-    return Params(
+    return TelegramParams(
         history=history,
         since=None if since is None else parse_moment(since, "since"),
         revisit=_length(params, "revisit"),

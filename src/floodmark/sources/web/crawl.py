@@ -21,21 +21,21 @@ from msgspec.structs import replace
 
 from floodmark.errors import Permanent, SlowDown, SourceError
 from floodmark.extensions.services import Services
-from floodmark.model.batch import Batch, Item, Page
+from floodmark.model.batch import Batch, Item, SitePage
 from floodmark.model.durations import format_duration
 from floodmark.model.notes import drop_notes
 from floodmark.observability.events import PagesVisited
-from floodmark.outbound.client import Answer
+from floodmark.outbound.client import HttpAnswer
 from floodmark.sources.port import Context, Target
 from floodmark.sources.recall import Recall
 
 from .difference import difference
-from .marks import Mark
+from .marks import CrawlMark
 from .pages import Pages
-from .params import PATIENCE, Params
-from .reading import LED_TO, SITEMAP, Kind, Seen, failed, is_between, is_file, is_index, read, skipped
+from .params import PATIENCE, WebParams
+from .reading import LED_TO, SITEMAP, Kind, VisitedPage, failed, is_between, is_file, is_index, read, skipped
 from .robots import FORBIDDEN
-from .rules import Rules
+from .rules import RobotsRules
 from .urls import Scope, host_of, origin_of
 
 # Pages of the frontier that are read at once. When fewer than these are left it is time to read on.
@@ -68,29 +68,29 @@ class Crawl:
         target: Target,
         context: Context,
         *,
-        params: Params,
+        params: WebParams,
         scope: Scope,
-        mark: Mark,
-        rules: Rules | None,
+        mark: CrawlMark,
+        rules: RobotsRules | None,
     ) -> None:
         self._services, self._context, self._stream = services, context, target.stream
         self._pages, self._recall = Pages(services.database), Recall(services.database)
         self._params, self._scope, self._mark, self._rules = params, scope, mark, rules
         self._concurrency = params.concurrency or services.settings.web_domain_concurrency
         self._asked_delay = services.settings.web_domain_delay if params.delay is None else params.delay
-        self._queue: deque[Page] = deque()
+        self._queue: deque[SitePage] = deque()
         # Taken from the frontier and not yet kept, so that they are not taken again.
-        self._taken: dict[str, Page] = {}
+        self._taken: dict[str, SitePage] = {}
         self._walkers: set[asyncio.Task[None]] = set()
-        self._seen: list[Seen] = []
+        self._seen: list[VisitedPage] = []
         self._texts = 0
-        self._found: list[Page] = []
+        self._found: list[SitePage] = []
         self._remembered: set[str] = set()
         # Where redirects have led in this run, and pages that are of interest only if one does.
         self._led_to: set[str] = set()
-        self._aside: dict[str, Page] = {}
+        self._aside: dict[str, SitePage] = {}
         # Pages that were answered with "wait" before: asked for last, so that they do not hold up the others.
-        self._later: list[Page] = []
+        self._later: list[SitePage] = []
         self._wake = asyncio.Event()
         self._put_off: SlowDown | None = None
         self._fault: BaseException | None = None
@@ -143,10 +143,10 @@ class Crawl:
         extent = await self._pages.extent(self._stream)
         self._mark = self._mark.begun(extent.newest, self._terms())
         self._fresh_share = self._params.max_pages - min(extent.visited, self._params.max_pages // 2)
-        seeds = {self._scope.start: Page(url=self._scope.start)}
+        seeds = {self._scope.start: SitePage(url=self._scope.start)}
         if self._params.sitemaps:
             for address in self._sitemaps(origin_of(self._scope.start)):
-                seeds.setdefault(address, Page(url=address, note=SITEMAP))
+                seeds.setdefault(address, SitePage(url=address, note=SITEMAP))
         known = await self._pages.known(self._stream, list(seeds))
         for url, page in seeds.items():
             self._remembered.add(url)
@@ -200,7 +200,7 @@ class Crawl:
             if len(waiting) < limit or self._queue:
                 return len(self._queue) > before if visited else len(waiting) == limit
 
-    def _take(self, page: Page) -> None:
+    def _take(self, page: SitePage) -> None:
         self._taken[page.url] = page
         self._remembered.add(page.url)
         if is_between(page) and page.url not in self._led_to:
@@ -255,7 +255,7 @@ class Crawl:
             self._fault = self._fault or walker.exception()
         self._wake.set()
 
-    def _next(self) -> Page | None:
+    def _next(self) -> SitePage | None:
         """The next page to visit; None if that is enough for now."""
         if self._put_off is None and self._is_over():
             self._put_off = self._rest() if self._budget > 0 else None
@@ -264,7 +264,7 @@ class Crawl:
         is_full = len(self._seen) >= 2 * _MOST_SEEN or self._texts >= 2 * BATCH
         return None if self._put_off is not None or is_full or not self._queue else self._queue.popleft()
 
-    async def _unwanted(self, page: Page) -> Seen | None:
+    async def _unwanted(self, page: SitePage) -> VisitedPage | None:
         """What is said of a page that is in the frontier and is not asked for all the same; None if it is."""
         seen = self._why_not(page)
         if seen is not None:
@@ -276,7 +276,7 @@ class Crawl:
             self._visits, self._budget = self._visits - 1, self._budget + cost
         return seen
 
-    def _why_not(self, page: Page) -> Seen | None:
+    def _why_not(self, page: SitePage) -> VisitedPage | None:
         crawl = self._mark.crawl
         if is_index(page):
             if self._mark.indexes < _MOST_INDEXES:
@@ -292,7 +292,7 @@ class Crawl:
             return failed(page, crawl, f"told us to wait {_MOST_STRIKES} times", is_asked=False)
         return None
 
-    async def _forbidden(self, page: Page, rules: Rules) -> Seen | None:
+    async def _forbidden(self, page: SitePage, rules: RobotsRules) -> VisitedPage | None:
         origin = origin_of(page.url)
         robots = rules.of(origin)
         if robots is None:
@@ -308,7 +308,7 @@ class Crawl:
 
     # Asking
 
-    async def _visit(self, page: Page) -> Seen:
+    async def _visit(self, page: SitePage) -> VisitedPage:
         delay = self.delay
         try:
             answer = await self._services.http.get(
@@ -326,7 +326,7 @@ class Crawl:
             return await asyncio.to_thread(self._read, page, answer)
         return self._read(page, answer)
 
-    def _read(self, page: Page, answer: Answer) -> Seen:
+    def _read(self, page: SitePage, answer: HttpAnswer) -> VisitedPage:
         try:
             return read(page, answer, crawl=self._mark.crawl, scope=self._scope, now=self._services.clock.now())
         except Exception as error:  # noqa: BLE001 - whatever a stranger wrote there, the other pages can be read
@@ -347,7 +347,7 @@ class Crawl:
 
     # What was found
 
-    def _note_found(self, seen: Seen) -> None:
+    def _note_found(self, seen: VisitedPage) -> None:
         depth = seen.page.depth + 1
         if seen.near is not None:
             self._find(seen.near, seen.page.depth, None)
@@ -378,7 +378,7 @@ class Crawl:
         if robots is None or robots.is_long or robots.allows(url):
             self._mark.found += 1
             self._room -= 1
-            self._found.append(Page(url=url, depth=depth, place=self._mark.found, note=note))
+            self._found.append(SitePage(url=url, depth=depth, place=self._mark.found, note=note))
         else:
             self._results["refused"] += 1
 
@@ -422,7 +422,7 @@ class Crawl:
             else:
                 self._has_more = True
 
-    async def _compare(self, seen: list[Seen]) -> None:
+    async def _compare(self, seen: list[VisitedPage]) -> None:
         """Pages that are new and hold what another page does make no item."""
         fresh = [visit for visit in seen if visit.kind is Kind.READ and visit.is_new and _is_telling(visit)]
         hashes = [visit.page.content_hash for visit in fresh if visit.page.content_hash is not None]
@@ -440,7 +440,7 @@ class Crawl:
                 alone = replace(same.page, content_hash=None, etag=None, last_modified=None)
                 visit.kind, visit.page = Kind.SKIPPED, alone
 
-    def _count(self, visit: Seen) -> None:
+    def _count(self, visit: VisitedPage) -> None:
         mark, url = self._mark, visit.page.url
         for reason in visit.notable:
             mark.report(reason, url)
@@ -459,7 +459,7 @@ class Crawl:
         if url == self._scope.start and visit.kind not in {Kind.READ, Kind.UNCHANGED} and not visit.follow:
             self._start_trouble = visit.page.note
 
-    def _is_guess(self, visit: Seen) -> bool:
+    def _is_guess(self, visit: VisitedPage) -> bool:
         """Whether it is a sitemap that nobody named, at the usual place, and just is not there."""
         url = visit.page.url
         robots = None if self._rules is None else self._rules.of(origin_of(url))
@@ -506,7 +506,7 @@ class Crawl:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _result(visit: Seen) -> str:
+def _result(visit: VisitedPage) -> str:
     """What became of a page, as the counts of the mark are named."""
     match visit.kind:
         case Kind.READ:
@@ -517,22 +517,22 @@ def _result(visit: Seen) -> str:
             return {Kind.UNCHANGED: "unchanged", Kind.SKIPPED: "skipped", Kind.FAILED: "failed"}[visit.kind]
 
 
-def _conditions(page: Page) -> dict[str, str] | None:
+def _conditions(page: SitePage) -> dict[str, str] | None:
     """What makes the answer short if nothing has changed."""
     said = {"If-None-Match": page.etag, "If-Modified-Since": page.last_modified}
     found = {name: value for name, value in said.items() if value}
     return found or None
 
 
-def _is_gone(visit: Seen) -> bool:
+def _is_gone(visit: VisitedPage) -> bool:
     return visit.kind is Kind.MISSING and visit.page.misses >= _GONE_AFTER and visit.page.content_hash is not None
 
 
-def _is_telling(visit: Seen) -> bool:
+def _is_telling(visit: VisitedPage) -> bool:
     return visit.data is not None and len(visit.data["text"]) >= _SAME_TEXT
 
 
-def _item(visit: Seen, before: object) -> Item:
+def _item(visit: VisitedPage, before: object) -> Item:
     data = visit.data
     assert data is not None
     if isinstance(before, dict) and isinstance(before.get("text"), str):

@@ -33,7 +33,7 @@ class Enclosure(Struct, frozen=True, kw_only=True, omit_defaults=True):
     length: int | None = None
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class FeedEntry(Struct, frozen=True, kw_only=True):
     """One entry. `id` is what the feed calls it, else its link, else made from what it says."""
 
     id: str
@@ -56,7 +56,7 @@ class Feed(Struct, frozen=True, kw_only=True):
     title: str = ""
     link: str | None = None
     language: str | None = None
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[FeedEntry, ...] = ()
     total: int = 0
     """How many entries the document has; `entries` are those of one slice of it."""
     empty: int = 0
@@ -115,7 +115,7 @@ def _base(url: str | None, base: str | None) -> str | None:
     return None if base is None else join_address(url, base)
 
 
-def _entry(element: Element, base: str | None) -> Entry | None:
+def _entry(element: Element, base: str | None) -> FeedEntry | None:
     parts = _parts(element)
     written = _link(element, None)
     link = written if base is None else _link(element, base)
@@ -126,7 +126,7 @@ def _entry(element: Element, base: str | None) -> Entry | None:
     name = id_of(known or (enclosures[0].url if enclosures else None), title, summary, content)
     if name is None:
         return None
-    return Entry(
+    return FeedEntry(
         id=name,
         link=link,
         title=title,

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from .extract import moment_of
-from .feeds import MOST_ENCLOSURES, Enclosure, Entry, Feed, id_of, words_of
+from .feeds import MOST_ENCLOSURES, Enclosure, Feed, FeedEntry, id_of, words_of
 from .trees import NotXml
 
 _ITEMS = re.compile(r'"items"\s*:\s*\[')
@@ -51,7 +51,7 @@ def _whole_items(text: str) -> list[Any]:
         found.append(item)
 
 
-def _entry(item: dict[str, Any]) -> Entry | None:
+def _entry(item: dict[str, Any]) -> FeedEntry | None:
     link = _word(item.get("url")) or _word(item.get("external_url"))
     title = _line(item.get("title"))
     summary, is_cut = words_of(_word(item.get("summary")) or "")
@@ -60,7 +60,7 @@ def _entry(item: dict[str, Any]) -> Entry | None:
     if name is None:
         return None
     tags = item.get("tags")
-    return Entry(
+    return FeedEntry(
         id=name,
         link=link,
         title=title,

@@ -12,7 +12,7 @@ from floodmark.model.batch import Watermark
 _MOST_TROUBLES, _MOST_REPORTS = 50, 20
 
 
-class Mark(Struct, kw_only=True):
+class CrawlMark(Struct, kw_only=True):
     """The counts are those of crawl number `crawl`, so far."""
 
     crawl: int = 0
@@ -74,13 +74,13 @@ class Mark(Struct, kw_only=True):
         ]
         return [*found, f"{self.more_reports:,} further pages are worth a look"] if self.more_reports else found
 
-    def begun(self, newest: int, terms: str) -> "Mark":
+    def begun(self, newest: int, terms: str) -> "CrawlMark":
         """The next crawl, or the rest of this one. `newest` is the last crawl that visited anything."""
         is_anew = self.terms != terms
         if not self.complete and self.crawl >= newest and not is_anew:
             return self
         crawl = max(self.crawl, newest) + 1
-        return Mark(crawl=crawl, complete=False, found=self.found, terms=terms, is_anew=is_anew)
+        return CrawlMark(crawl=crawl, complete=False, found=self.found, terms=terms, is_anew=is_anew)
 
     @property
     def summary(self) -> str:
@@ -90,10 +90,10 @@ class Mark(Struct, kw_only=True):
         return ", ".join([f"visited {self.visited}", *counts])
 
 
-def mark_of(watermark: Watermark | None) -> Mark:
+def mark_of(watermark: Watermark | None) -> CrawlMark:
     """How far the site is crawled; a watermark that someone made up counts as none."""
     said: Any = watermark or {}
     try:
-        return msgspec.convert(said, Mark)
+        return msgspec.convert(said, CrawlMark)
     except msgspec.ValidationError:
-        return Mark()
+        return CrawlMark()

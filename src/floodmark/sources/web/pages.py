@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from msgspec import Struct
 from sqlalchemy import func, select
 
-from floodmark.model.batch import Page
+from floodmark.model.batch import SitePage
 from floodmark.store.database import Database
 
 from .tables import pages
 
 _CELL = pages.c
-_SELECT = select(*(_CELL[name] for name in Page.__struct_fields__))
+_SELECT = select(*(_CELL[name] for name in SitePage.__struct_fields__))
 
 
 class Extent(Struct, frozen=True):
@@ -31,7 +31,7 @@ class Pages:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def waiting(self, stream: str, crawl: int, *, limit: int, visited: bool = False) -> list[Page]:
+    async def waiting(self, stream: str, crawl: int, *, limit: int, visited: bool = False) -> list[SitePage]:
         """Pages that this crawl has not visited: those never visited first, then those not visited for longest.
 
         With `visited` only pages that an earlier crawl has visited.
@@ -42,13 +42,13 @@ class Pages:
             .limit(limit)
         )
         async with self._database.reading() as connection:
-            return [Page(*row) for row in await connection.execute(query)]
+            return [SitePage(*row) for row in await connection.execute(query)]
 
-    async def known(self, stream: str, urls: Sequence[str]) -> dict[str, Page]:
+    async def known(self, stream: str, urls: Sequence[str]) -> dict[str, SitePage]:
         """What is known of these addresses."""
         query = _SELECT.where(_CELL.stream == stream, _CELL.url.in_(urls))
         async with self._database.reading() as connection:
-            return {row.url: Page(*row) for row in await connection.execute(query)}
+            return {row.url: SitePage(*row) for row in await connection.execute(query)}
 
     async def alike(self, stream: str, hashes: Sequence[str]) -> dict[str, str]:
         """For each of these contents, the address that was found first with it."""

@@ -16,7 +16,7 @@ PATIENCE = timedelta(seconds=10)
 _MOST_PATTERNS = 50
 
 
-class Params(Struct, frozen=True, kw_only=True):
+class WebParams(Struct, frozen=True, kw_only=True):
     """How a site is crawled."""
 
     include: tuple[str, ...] = ()
@@ -46,12 +46,12 @@ NAMES = frozenset(
 )
 
 
-def parse_params(params: Mapping[str, Any]) -> Params:
+def parse_params(params: Mapping[str, Any]) -> WebParams:
     """The params of a job, checked; names that a crawl does not know are ignored."""
     robots = str(params.get("robots", "obey"))
     if robots not in {"obey", "ignore"}:
         raise InvalidInput(f"robots {robots[:40]!r} is not known", hint="it is obey, or ignore for a site of your own")
-    return Params(
+    return WebParams(
         include=_patterns(params, "include"),
         exclude=_patterns(params, "exclude"),
         max_pages=_number(params, "max_pages", 1000, least=1, most=1_000_000),

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from floodmark.model.batch import Page
-from floodmark.outbound.client import Answer
+from floodmark.model.batch import SitePage
+from floodmark.outbound.client import HttpAnswer
 
 from .charsets import decoded
 from .extract import HOLLOW, MOST_LINKS, MOST_LISTED, MOST_TEXT, Document, document_of
@@ -48,12 +48,12 @@ class Kind(StrEnum):
     INDEX = "index"
 
 
-class Seen(Struct, kw_only=True):
+class VisitedPage(Struct, kw_only=True):
     """One page after a visit. `before` is what was known of it, `page` what is known now."""
 
     kind: Kind
-    before: Page
-    page: Page
+    before: SitePage
+    page: SitePage
     follow: list[str] = field(default_factory=list)
     """Pages of the crawl that it leads to, in the order they stand there."""
     indexes: list[tuple[str, str]] = field(default_factory=list)
@@ -78,12 +78,12 @@ class Seen(Struct, kw_only=True):
         return self.before.content_hash is None
 
 
-def is_index(page: Page) -> bool:
+def is_index(page: SitePage) -> bool:
     """Whether it is a list of pages rather than a page."""
     return page.note in {SITEMAP, FEED}
 
 
-def is_between(page: Page) -> bool:
+def is_between(page: SitePage) -> bool:
     """Whether it is known only as a step from one redirect to the next."""
     return page.note is not None and page.note.startswith(_LEADS_ON)
 
@@ -93,7 +93,7 @@ def is_file(url: str) -> bool:
     return _FILES.search(url.partition("?")[0]) is not None
 
 
-def read(page: Page, answer: Answer, *, crawl: int, scope: Scope, now: datetime) -> Seen:
+def read(page: SitePage, answer: HttpAnswer, *, crawl: int, scope: Scope, now: datetime) -> VisitedPage:
     """What we have seen when `answer` is what came for `page`."""
     status = answer.status
     after = replace(page, crawl=crawl, status=status)
@@ -102,7 +102,7 @@ def read(page: Page, answer: Answer, *, crawl: int, scope: Scope, now: datetime)
         note = page.note if page.content_hash is None else None
         kind = Kind.INDEX if is_index(page) else Kind.UNCHANGED
         notable = [note] if note in HOLLOW else []
-        return Seen(kind=kind, before=page, page=replace(after, misses=0, note=note), notable=notable)
+        return VisitedPage(kind=kind, before=page, page=replace(after, misses=0, note=note), notable=notable)
     if status == 200:
         return _answered(page, after, answer, scope, now)
     if status in _REDIRECTED:
@@ -112,19 +112,19 @@ def read(page: Page, answer: Answer, *, crawl: int, scope: Scope, now: datetime)
     return _noted(page, after, f"answers with status {status}")
 
 
-def failed(page: Page, crawl: int, reason: str, *, is_asked: bool = True) -> Seen:
+def failed(page: SitePage, crawl: int, reason: str, *, is_asked: bool = True) -> VisitedPage:
     """The page could not be had; what is known of it stays."""
     after = replace(page, crawl=crawl, note=_kept_note(page, reason))
-    return Seen(kind=Kind.FAILED, before=page, page=after, reason=reason[:_NOTE], is_asked=is_asked)
+    return VisitedPage(kind=Kind.FAILED, before=page, page=after, reason=reason[:_NOTE], is_asked=is_asked)
 
 
-def skipped(page: Page, crawl: int, reason: str) -> Seen:
+def skipped(page: SitePage, crawl: int, reason: str) -> VisitedPage:
     """The page is not to be asked for."""
     after = replace(page, crawl=crawl, note=_kept_note(page, reason))
-    return Seen(kind=Kind.SKIPPED, before=page, page=after, is_asked=False)
+    return VisitedPage(kind=Kind.SKIPPED, before=page, page=after, is_asked=False)
 
 
-def _answered(page: Page, after: Page, answer: Answer, scope: Scope, now: datetime) -> Seen:
+def _answered(page: SitePage, after: SitePage, answer: HttpAnswer, scope: Scope, now: datetime) -> VisitedPage:
     after = replace(
         after,
         misses=0,
@@ -138,7 +138,7 @@ def _answered(page: Page, after: Page, answer: Answer, scope: Scope, now: dateti
     return _noted(page, after, f"not HTML: {answer.media_type or 'of no type'}")
 
 
-def _redirected(page: Page, after: Page, answer: Answer, scope: Scope) -> Seen:
+def _redirected(page: SitePage, after: SitePage, answer: HttpAnswer, scope: Scope) -> VisitedPage:
     said = answer.headers.get("Location", "")
     to = scope.link(said, page.url)
     where = to or said[:200] or "nowhere"
@@ -157,30 +157,32 @@ def _redirected(page: Page, after: Page, answer: Answer, scope: Scope) -> Seen:
     return seen
 
 
-def _missing(page: Page, after: Page, reason: str) -> Seen:
+def _missing(page: SitePage, after: SitePage, reason: str) -> VisitedPage:
     if is_index(page):
         seen = _noted(page, after, reason)
         seen.is_absent = True
         return seen
     missed = replace(after, misses=page.misses + 1, etag=None, last_modified=None, note=reason[:_NOTE])
-    return Seen(kind=Kind.MISSING, before=page, page=missed)
+    return VisitedPage(kind=Kind.MISSING, before=page, page=missed)
 
 
-def _noted(page: Page, after: Page, reason: str) -> Seen:
+def _noted(page: SitePage, after: SitePage, reason: str) -> VisitedPage:
     kind = Kind.INDEX if is_index(page) else Kind.SKIPPED
-    return Seen(kind=kind, before=page, page=replace(after, note=_kept_note(page, reason)), reason=reason[:_NOTE])
+    return VisitedPage(
+        kind=kind, before=page, page=replace(after, note=_kept_note(page, reason)), reason=reason[:_NOTE]
+    )
 
 
-def _kept_note(page: Page, reason: str) -> str | None:
+def _kept_note(page: SitePage, reason: str) -> str | None:
     # A list of pages is known by its note, whatever became of it this time.
     return page.note if is_index(page) else reason[:_NOTE]
 
 
-def _is_xml(answer: Answer) -> bool:
+def _is_xml(answer: HttpAnswer) -> bool:
     return "xml" in answer.media_type and answer.media_type not in _HTML
 
 
-def _index(page: Page, after: Page, answer: Answer, scope: Scope) -> Seen:
+def _index(page: SitePage, after: SitePage, answer: HttpAnswer, scope: Scope) -> VisitedPage:
     """A sitemap or a feed: the pages it lists are found."""
     body = answer.body
     notable: list[str] = []
@@ -200,7 +202,7 @@ def _index(page: Page, after: Page, answer: Answer, scope: Scope) -> Seen:
         seen.is_absent = _HTML_BODY.match(body) is not None
         return seen
     links = scope.links(pages, page.url)
-    return Seen(
+    return VisitedPage(
         kind=Kind.INDEX,
         before=page,
         page=replace(after, note=note),
@@ -216,7 +218,7 @@ def _faults(feed: Feed) -> list[str]:
     return [*found, f"this feed has {feed.total:,} entries: only {read:,} are followed"] if feed.total > read else found
 
 
-def _page(page: Page, after: Page, answer: Answer, scope: Scope, now: datetime) -> Seen:
+def _page(page: SitePage, after: SitePage, answer: HttpAnswer, scope: Scope, now: datetime) -> VisitedPage:
     rules = "\n".join(answer.headers.getall("X-Robots-Tag", ()))
     try:
         document = document_of(decoded(answer.body, answer.charset), rules=rules)
@@ -229,7 +231,7 @@ def _page(page: Page, after: Page, answer: Answer, scope: Scope, now: datetime) 
         notable.append(f"its text is cut at {MOST_TEXT:,} characters")
     follow = _wanted(links) if document.is_followed else []
     feeds = [(address, FEED) for address in scope.links(document.feeds, base)]
-    seen = Seen(kind=Kind.SKIPPED, before=page, page=after, follow=follow, indexes=feeds, notable=notable)
+    seen = VisitedPage(kind=Kind.SKIPPED, before=page, page=after, follow=follow, indexes=feeds, notable=notable)
     canonical = scope.link(document.canonical, base) if document.canonical else None
     reason = _why_not(page.url, document, canonical, scope)
     if document.is_soft_miss:

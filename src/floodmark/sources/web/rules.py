@@ -9,7 +9,7 @@ from floodmark.errors import SlowDown, SourceError
 from .robots import Robots
 
 
-class Rules:
+class RobotsRules:
     """Those of the start are read beforehand; any other host is asked when its first page is come to."""
 
     def __init__(self, read: Callable[[str], Awaitable[Robots]], origin: str, robots: Robots) -> None:

@@ -14,22 +14,22 @@ from floodmark.extensions.services import Services
 from floodmark.model.batch import Batch, Watermark
 from floodmark.model.hosts import allowed_hosts
 from floodmark.model.spec import JobSpec
-from floodmark.outbound.client import Answer, Limits, TooLarge
+from floodmark.outbound.client import HttpAnswer, ResponseLimits, TooLarge
 from floodmark.outbound.guard import Guard
 from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
 
 from .marks import mark_of
-from .params import NAMES, PATIENCE, Params, parse_params
+from .params import NAMES, PATIENCE, WebParams, parse_params
 from .targets import completed
 from .urls import Scope, origin_of, start_of
 
 if TYPE_CHECKING:
     from .robots import Robots
-    from .rules import Rules
+    from .rules import RobotsRules
 
 # A robots.txt may be half a megabyte by its standard; we bear a little more.
-ROBOTS_LIMITS = Limits(body_bytes=1024 * 1024, unpacked_bytes=1024 * 1024, total=timedelta(seconds=30))
+ROBOTS_LIMITS = ResponseLimits(body_bytes=1024 * 1024, unpacked_bytes=1024 * 1024, total=timedelta(seconds=30))
 # How many hosts are remembered, and for how long at most (RFC 9309, section 2.4).
 _REMEMBERED, _LONGEST_TTL = 1000, timedelta(days=1)
 _MAX_AGE = re.compile(r"\bmax-age\s*=\s*\"?(\d{1,9})", re.IGNORECASE | re.ASCII)
@@ -82,7 +82,7 @@ class WebSource:
         context: Context,
         *,
         scope: Scope,
-        params: Params,
+        params: WebParams,
     ) -> AsyncGenerator[Batch, None]:
         from .crawl import Crawl  # noqa: PLC0415 - takes a while to import, and not everyone crawls
 
@@ -92,19 +92,19 @@ class WebSource:
             async for batch in batches:
                 yield batch
 
-    async def _rules(self, services: Services, origin: str, params: Params) -> "Rules":
-        from .rules import Rules  # noqa: PLC0415 - see above
+    async def _rules(self, services: Services, origin: str, params: WebParams) -> "RobotsRules":
+        from .rules import RobotsRules  # noqa: PLC0415 - see above
 
-        async def get(url: str) -> Answer:
+        async def get(url: str) -> HttpAnswer:
             delay = params.delay if params.delay is None or params.delay <= PATIENCE else None
             return await services.http.get(url, limits=ROBOTS_LIMITS, concurrency=params.concurrency, delay=delay)
 
         async def read(origin: str) -> "Robots":
             return await self._robots(services, get, origin)
 
-        return Rules(read, origin, await read(origin))
+        return RobotsRules(read, origin, await read(origin))
 
-    async def _robots(self, services: Services, get: Callable[[str], Awaitable[Answer]], origin: str) -> "Robots":
+    async def _robots(self, services: Services, get: Callable[[str], Awaitable[HttpAnswer]], origin: str) -> "Robots":
         """The rules of an origin, asked for once as long as they are valid, by however many crawls."""
         lock = self._asking.setdefault(origin, asyncio.Lock())
         async with lock:
@@ -113,7 +113,7 @@ class WebSource:
                 return held[1]
             ttl = services.settings.web_robots_ttl
 
-            async def get_and_look(url: str) -> Answer:
+            async def get_and_look(url: str) -> HttpAnswer:
                 nonlocal ttl
                 answer = await get(url)
                 ttl = max(ttl, _max_age(answer))
@@ -129,12 +129,12 @@ class WebSource:
             return found
 
 
-def _max_age(answer: Answer) -> timedelta:
+def _max_age(answer: HttpAnswer) -> timedelta:
     said = _MAX_AGE.search(answer.headers.get("Cache-Control", ""))
     return timedelta(seconds=int(said[1])) if said else timedelta()
 
 
-async def robots_of(get: Callable[[str], Awaitable[Answer]], origin: str, agent: str) -> "Robots":
+async def robots_of(get: Callable[[str], Awaitable[HttpAnswer]], origin: str, agent: str) -> "Robots":
     """The rules of a site. One that has none allows everything; one that cannot say allows nothing, for now."""
     from .charsets import decoded  # noqa: PLC0415 - see above
     from .robots import Robots  # noqa: PLC0415

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from floodmark.errors import InvalidInput
 from floodmark.model.spec import JobSpec
-from floodmark.outbound.guard import Guard, Refused
+from floodmark.outbound.guard import AddressRefused, Guard
 
 from .urls import start_of
 
@@ -20,6 +20,6 @@ def completed(spec: JobSpec, guard: Guard | None = None) -> JobSpec:
     try:
         if guard is not None:
             guard.check_url(target)
-    except Refused as refused:
+    except AddressRefused as refused:
         raise InvalidInput(str(refused), hint=refused.hint) from None
     return replace(spec, target=target)

@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from floodmark.model.batch import Page
-from floodmark.outbound.client import Answer, Http
+from floodmark.model.batch import SitePage
+from floodmark.outbound.client import Http, HttpAnswer
 from floodmark.sources.feed.source import items_of
 
 from .feeds import parse_feed
@@ -60,8 +60,8 @@ async def tried(http: Http, url: str, *, agent: str, now: datetime, obeys_robots
     return found
 
 
-def _look(found: Tried, answer: Answer, now: datetime) -> None:
-    seen = read(Page(url=found.url), answer, crawl=1, scope=Scope(found.url), now=now)
+def _look(found: Tried, answer: HttpAnswer, now: datetime) -> None:
+    seen = read(SitePage(url=found.url), answer, crawl=1, scope=Scope(found.url), now=now)
     found.follow, found.lists = seen.follow, [address for address, _ in seen.indexes]
     if seen.kind is Kind.INDEX:
         found.kind = seen.page.note or "list"
@@ -73,7 +73,7 @@ def _look(found: Tried, answer: Answer, now: datetime) -> None:
         found.items, found.title = [seen.data], seen.data["title"]
 
 
-def _look_at_feed(found: Tried, answer: Answer, now: datetime) -> None:
+def _look_at_feed(found: Tried, answer: HttpAnswer, now: datetime) -> None:
     try:
         feed = parse_feed(answer.body, answer.charset, answer.url)
     except NotXml:

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any
 
 from floodmark.errors import Fenced
-from floodmark.model.batch import Batch, Kept, Page
+from floodmark.model.batch import Batch, Kept, SitePage
 from floodmark.model.clock import Clock
 from floodmark.model.execution import Lease
 from floodmark.process.failpoints import failpoint
@@ -169,7 +169,7 @@ def _insert(
         connection.execute(statement.format(rows=", ".join([row] * len(some))), values)
 
 
-def _page_rows(pages: Sequence[Page], now: str) -> list[tuple[Any, ...]]:
+def _page_rows(pages: Sequence[SitePage], now: str) -> list[tuple[Any, ...]]:
     return [
         (now if crawl else None, url, depth, place, crawl, *seen)
         for url, depth, place, crawl, *seen in pack_pages(pages)

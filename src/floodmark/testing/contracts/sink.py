@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from floodmark.errors import Fenced, InvalidInput
-from floodmark.model.batch import Batch, Blob, Item, Kept, Page
+from floodmark.model.batch import Batch, Blob, Item, Kept, SitePage
 from floodmark.model.execution import Lease
 from floodmark.model.outcome import Done, Snooze
 from floodmark.sinks.sql import SqlSink
@@ -227,8 +227,8 @@ class SinkContract:
     async def test_pages_and_blobs_are_kept_with_the_batch(self, parts: Resources, other: Resources) -> None:
         """The state of a crawl changes together with its items, or not at all."""
         lease, pages = await given_lease(parts, name="site"), Pages(parts.database)
-        found = [Page(url=f"https://site.test/{n}", depth=1, place=n) for n in range(3)]
-        seen = Page(url="https://site.test/1", crawl=1, status=200, etag='"a"', content_hash="h")
+        found = [SitePage(url=f"https://site.test/{n}", depth=1, place=n) for n in range(3)]
+        seen = SitePage(url="https://site.test/1", crawl=1, status=200, etag='"a"', content_hash="h")
         picture = Blob(hashlib.sha256(b"x").hexdigest(), "image/png", b"x")
         await parts.keeping.keep(lease, Batch([], {"crawl": 1}, pages=found, blobs=[picture, picture]))
         await parts.keeping.keep(lease, Batch([Item("1", "one")], {"crawl": 1}, pages=[seen, found[1]]))
@@ -236,7 +236,7 @@ class SinkContract:
         await rescue(other)
         await take(other, worker="b")
         with pytest.raises(Fenced):
-            await parts.keeping.keep(lease, Batch([], None, pages=[Page(url="https://site.test/2", crawl=1)]))
+            await parts.keeping.keep(lease, Batch([], None, pages=[SitePage(url="https://site.test/2", crawl=1)]))
 
         stream = lease.job.stream
         assert [page.place for page in await pages.waiting(stream, 1, limit=9)] == [0, 2]

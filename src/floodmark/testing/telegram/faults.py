@@ -33,7 +33,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FaultAnswer:
     """The effect of a fault on a call. `error` replaces the normal response."""
 
     result: str
@@ -71,17 +71,17 @@ class Fault(Filter, ABC):
         return self.times is not None and self.met >= self.times
 
     @abstractmethod
-    def meet(self, call: Call, now: float) -> Answer | None:
+    def meet(self, call: Call, now: float) -> FaultAnswer | None:
         """Return the effect on this call, which is handled at `now` (`time.monotonic()`); None if there is none."""
 
 
 @dataclass(kw_only=True)
-class Counted(Fault):
+class CountedFault(Fault):
     """A fault that depends only on the number of calls."""
 
     _seen: int = field(default=0, init=False, repr=False)
 
-    def meet(self, call: Call, now: float) -> Answer | None:
+    def meet(self, call: Call, now: float) -> FaultAnswer | None:
         """Return the effect if it is this call's turn."""
         if self.is_over(now):
             return None
@@ -92,61 +92,61 @@ class Counted(Fault):
         return self.answer()
 
     @abstractmethod
-    def answer(self) -> Answer:
+    def answer(self) -> FaultAnswer:
         """Return the effect."""
 
 
 @dataclass(kw_only=True)
-class Failure(Counted):
+class Failure(CountedFault):
     """Responds with an error."""
 
     name: str
     code: int = 400
 
-    def answer(self) -> Answer:
+    def answer(self) -> FaultAnswer:
         """Return the error."""
-        return Answer(self.name, (self.code, self.name))
+        return FaultAnswer(self.name, (self.code, self.name))
 
 
 @dataclass(kw_only=True)
-class Drop(Counted):
+class Drop(CountedFault):
     """Breaks the connection before the call is processed, in the middle of the response, or after it."""
 
     when: When = "before"
 
-    def answer(self) -> Answer:
+    def answer(self) -> FaultAnswer:
         """Return the effect: a broken connection."""
-        return Answer("drop" if self.when == "before" else f"drop-{self.when}")
+        return FaultAnswer("drop" if self.when == "before" else f"drop-{self.when}")
 
 
 @dataclass(kw_only=True)
-class Hang(Counted):
+class Hang(CountedFault):
     """Never responds, and leaves the connection open."""
 
-    def answer(self) -> Answer:
+    def answer(self) -> FaultAnswer:
         """Return the effect: no response."""
-        return Answer("hang")
+        return FaultAnswer("hang")
 
 
 @dataclass(kw_only=True)
-class HalfClose(Counted):
+class HalfClose(CountedFault):
     """Closes the sending side of the connection, but keeps reading."""
 
-    def answer(self) -> Answer:
+    def answer(self) -> FaultAnswer:
         """Return the effect: a half-closed connection."""
-        return Answer("half-close")
+        return FaultAnswer("half-close")
 
 
 @dataclass(kw_only=True)
-class Delay(Counted):
+class Delay(CountedFault):
     """Responds late."""
 
     seconds: float
     times: int | None = None
 
-    def answer(self) -> Answer:
+    def answer(self) -> FaultAnswer:
         """Return the effect: the normal response after a delay."""
-        return Answer("ok")
+        return FaultAnswer("ok")
 
 
 @dataclass(slots=True)
@@ -181,7 +181,7 @@ class Flood(Fault):
         hold = self._holds.get(self.account)
         return self.account is not None and hold is not None and hold.told == self.times and hold.until <= now
 
-    def meet(self, call: Call, now: float) -> Answer | None:
+    def meet(self, call: Call, now: float) -> FaultAnswer | None:
         """Return the wait, if there is one or if this call causes one."""
         hold = self._holds.setdefault(call.account, _Hold())
         if now < hold.until:
@@ -197,9 +197,9 @@ class Flood(Fault):
         hold.told_at = call.sent_at + (now - call.at)
         return self._wait(math.ceil(self.seconds))
 
-    def _wait(self, seconds: int, *, is_violation: bool = False) -> Answer:
+    def _wait(self, seconds: int, *, is_violation: bool = False) -> FaultAnswer:
         name = f"{self.name}_{seconds}"
-        return Answer(name, (420, name), is_violation=is_violation)
+        return FaultAnswer(name, (420, name), is_violation=is_violation)
 
 
 class Faults:
@@ -223,7 +223,7 @@ class Faults:
         """Remove all faults."""
         self._faults.clear()
 
-    def meet(self, call: Call) -> tuple[float, Answer | None]:
+    def meet(self, call: Call) -> tuple[float, FaultAnswer | None]:
         """Return the delay and the effect for this call; None means the normal response. The first matching fault
         applies.
         """

@@ -10,7 +10,7 @@ from .raw import Raw, packed, unpacked
 PAGE = 100
 
 
-class Maker(Protocol):
+class MessageMaker(Protocol):
     """Generates the same message each time for the same id and date."""
 
     def raw(self, message_id: int, date: int) -> bytes:
@@ -33,14 +33,14 @@ class History:
         self.top = 0
         self._kept: dict[int, bytes] = {}
         self._from: list[int] = []
-        self._makers: list[Maker] = []
+        self._makers: list[MessageMaker] = []
 
     @property
     def has_maker(self) -> bool:
         """Return whether it can generate further messages."""
         return bool(self._makers)
 
-    def fill(self, dates: Sequence[int], maker: Maker, skipped: Sequence[bool] = ()) -> None:
+    def fill(self, dates: Sequence[int], maker: MessageMaker, skipped: Sequence[bool] = ()) -> None:
         """Append a message for each date; `skipped` contains the ids of deleted messages."""
         first = self.top + 1
         self._from.append(first)

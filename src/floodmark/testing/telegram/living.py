@@ -29,7 +29,7 @@ _TURN_SECONDS = 0.1
 _WAIT_SECONDS = (4, 15)
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class WorldPlan(Struct, frozen=True, kw_only=True):
     """The parameters of the world. `rate` is posts per second of all channels together, `began` is in seconds since
     1970.
     """
@@ -42,7 +42,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     began: float
 
 
-def begun(file: Path | None, plan: Plan) -> Plan:
+def begun(file: Path | None, plan: WorldPlan) -> WorldPlan:
     """Return the plan with the start time in this file; create the file if it does not exist."""
     if file is None:
         return plan
@@ -50,13 +50,13 @@ def begun(file: Path | None, plan: Plan) -> Plan:
         file.write_text(json.dumps({name: getattr(plan, name) for name in plan.__struct_fields__}), encoding="utf-8")
         return plan
     try:
-        kept = Plan(**json.loads(file.read_text(encoding="utf-8")))
+        kept = WorldPlan(**json.loads(file.read_text(encoding="utf-8")))
         began = float(kept.began)
     except (ValueError, TypeError) as error:
         raise InvalidInput(
             f"{file} is not a state of this command: {error}", hint="delete it or name another"
         ) from None
-    wanted = Plan(**{name: getattr(plan, name) for name in plan.__struct_fields__} | {"began": began})
+    wanted = WorldPlan(**{name: getattr(plan, name) for name in plan.__struct_fields__} | {"began": began})
     if wanted != kept:
         raise Conflict(
             f"{file} is of another world: {_told(kept)}", hint="start it with the same options, or name another file"
@@ -64,14 +64,14 @@ def begun(file: Path | None, plan: Plan) -> Plan:
     return kept
 
 
-def _told(plan: Plan) -> str:
+def _told(plan: WorldPlan) -> str:
     return ", ".join(f"{name} {getattr(plan, name)}" for name in plan.__struct_fields__ if name != "began")
 
 
 class Living:
     """The world of a plan, which keeps posting."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: WorldPlan) -> None:
         self.plan, self.world = plan, World(plan.seed)
         self._next: dict[Channel, float] = {}
         self._gaps: dict[Channel, Iterator[float]] = {}

@@ -19,7 +19,7 @@ from telethon.tl import types
 from floodmark.errors import InvalidInput
 
 from . import media, words
-from .history import Maker
+from .history import MessageMaker
 from .raw import packed
 from .sessions import number
 
@@ -30,7 +30,7 @@ _ID, _DATE, _NUMBER = 0x7ABCDE01, 0x6BCDEF02, "0099887766"
 _VARIANTS = 16
 
 
-def maker(kind: Kind, seed: int, channel_id: int) -> Maker:
+def maker(kind: Kind, seed: int, channel_id: int) -> MessageMaker:
     """Return the maker of this kind of messages for a channel."""
     if kind == "lifelike":
         return Lifelike(seed, channel_id)

@@ -21,12 +21,12 @@ from floodmark.outbound.listener import Listener
 
 from . import sessions
 from .asking import Asker, Refusal
-from .faults import Answer, Call, Delay, Drop, Failure, Fault, Faults, Filter, Flood, HalfClose, Hang, When
+from .faults import Call, Delay, Drop, Failure, Fault, FaultAnswer, Faults, Filter, Flood, HalfClose, Hang, When
 from .handshake import Exchange
 from .methods import answer, channel_of
 from .raw import packed, rpc_error
 from .sessions import HOST, Key
-from .wire import Connection, Request
+from .wire import Request, WireConnection
 from .world import Channel, World
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class LoopbackTelegram:
         self._calls: deque[Call] = deque(maxlen=keep)
         self._faults = Faults(keep)
         self._closing_at_once = 0.0
-        self._open: set[Connection] = set()
+        self._open: set[WireConnection] = set()
         # To be closed at any moment is what this server is for.
         self._listener = Listener(self._serve, name="loopback telegram")
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -328,7 +328,7 @@ class LoopbackTelegram:
             self._closing_at_once -= 1
             accepted.close()
             return
-        connection = Connection(number, self, *await asyncio.open_connection(sock=accepted))
+        connection = WireConnection(number, self, *await asyncio.open_connection(sock=accepted))
         self._open.add(connection)
         try:
             await connection.serve()
@@ -349,7 +349,7 @@ class LoopbackTelegram:
         """Return the handler of one key exchange."""
         return Exchange(self.world)
 
-    async def joined(self, connection: Connection) -> bool:
+    async def joined(self, connection: WireConnection) -> bool:
         """Check whether another connection uses the same key."""
         if self._rival(connection) is not None:
             await asyncio.sleep(_GOODBYE_SECONDS)
@@ -364,11 +364,11 @@ class LoopbackTelegram:
                 key.revoked = "AUTH_KEY_DUPLICATED"
         return True
 
-    def _rival(self, connection: Connection) -> Connection | None:
+    def _rival(self, connection: WireConnection) -> WireConnection | None:
         others = (other for other in self._open if other is not connection and other.is_open)
         return next((other for other in others if other.key is connection.key), None)
 
-    async def handle(self, connection: Connection, request: Request) -> None:
+    async def handle(self, connection: WireConnection, request: Request) -> None:
         """Respond to a call, or apply the fault that is due."""
         call = self._recorded(connection, request)
         with self.world.lock:
@@ -382,7 +382,7 @@ class LoopbackTelegram:
         connection.answer(request, body)
         await connection.flush()
 
-    async def _disturb(self, connection: Connection, request: Request, call: Call, trouble: Answer) -> None:
+    async def _disturb(self, connection: WireConnection, request: Request, call: Call, trouble: FaultAnswer) -> None:
         if trouble.result == "half-close":
             connection.half_close()
         elif trouble.result == "drop-during":
@@ -395,12 +395,12 @@ class LoopbackTelegram:
         if trouble.result.startswith("drop"):
             connection.close()
 
-    def _refused(self, call: Call, trouble: Answer) -> bytes:
+    def _refused(self, call: Call, trouble: FaultAnswer) -> bytes:
         assert trouble.error is not None
         call.result = trouble.result
         return rpc_error(*trouble.error)
 
-    def _answered(self, connection: Connection, request: Request, call: Call) -> bytes:
+    def _answered(self, connection: WireConnection, request: Request, call: Call) -> bytes:
         assert connection.key is not None
         try:
             body = packed(answer(Asker(self.world, connection.key, self.port), request.method, request.query))
@@ -415,7 +415,7 @@ class LoopbackTelegram:
         call.result = "ok"
         return body
 
-    def _recorded(self, connection: Connection, request: Request) -> Call:
+    def _recorded(self, connection: WireConnection, request: Request) -> Call:
         named = channel_of(request.query)
         with self.world.lock:
             channel = named.channel_id if named is not None else self._channel_named(request)

@@ -5,7 +5,7 @@ from typing import Any
 from telethon.tl import types
 
 from .asking import Asker
-from .world import Change, Channel
+from .world import Channel, ChannelChange
 
 # Who missed more of a channel is only told where it stands now.
 TOO_LONG = 100
@@ -58,7 +58,7 @@ def dialog(channel: Channel) -> Any:
     return types.Dialog(channel.peer, top, top, top, 0, 0, 0, 0, types.PeerNotifySettings(), pts=channel.pts)
 
 
-def _missed(channel: Channel, pts: int) -> list[Change] | None:
+def _missed(channel: Channel, pts: int) -> list[ChannelChange] | None:
     missed = [change for change in channel.changes if change.pts > pts]
     if not missed or missed[0].pts - missed[0].pts_count > pts or len(missed) > TOO_LONG:
         return None

@@ -63,11 +63,11 @@ class Host(Protocol):
         """Return a known key."""
         ...
 
-    async def joined(self, connection: "Connection") -> bool:
+    async def joined(self, connection: "WireConnection") -> bool:
         """Handle the first use of a key on a connection. Return False to send no response."""
         ...
 
-    async def handle(self, connection: "Connection", request: Request) -> None:
+    async def handle(self, connection: "WireConnection", request: Request) -> None:
         """Respond to a call."""
         ...
 
@@ -76,7 +76,7 @@ class Host(Protocol):
         ...
 
 
-class Connection:
+class WireConnection:
     """The connection of a client."""
 
     def __init__(self, number: int, host: Host, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -140,7 +140,7 @@ class Connection:
         """Send the response to a call."""
         self.send(rpc_result(request.message_id, body), portion=portion)
 
-    async def _detect(self) -> "Source":
+    async def _detect(self) -> "PacketSource":
         head = await self._reader.readexactly(1)
         if head == b"\xef":
             self._codec = AbridgedPacketCodec(None)
@@ -156,7 +156,7 @@ class Connection:
             return Ahead(self._reader, head)
         return self._obfuscated(head + await self._reader.readexactly(56))
 
-    def _obfuscated(self, head: bytes) -> "Source":
+    def _obfuscated(self, head: bytes) -> "PacketSource":
         decrypt, self._encrypt = _stream_cipher(head[8:56]), _stream_cipher(head[55:7:-1])
         tag = decrypt(head)[56:60]
         codecs = (AbridgedPacketCodec, IntermediatePacketCodec, RandomizedIntermediatePacketCodec)
@@ -255,7 +255,7 @@ class Connection:
         return self._last_id
 
 
-class Source(Protocol):
+class PacketSource(Protocol):
     """A source of packets."""
 
     async def readexactly(self, n: int) -> bytes:

@@ -39,7 +39,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChannelChange:
     """A change of a channel: the update counter after it, and the update that describes it."""
 
     pts: int
@@ -138,7 +138,7 @@ class Channel:
         self.pts = 1
         # Seconds since 1970 of the server's clock when `pts` moved last.
         self.moved_at = 0
-        self.changes: deque[Change] = deque(maxlen=_UPDATES_KEPT)
+        self.changes: deque[ChannelChange] = deque(maxlen=_UPDATES_KEPT)
         self._chance = Random(f"{world.seed}:{channel_id}")  # noqa: S311 - a likeness, not a secret
 
     @property
@@ -267,7 +267,7 @@ class Channel:
     def _moved(self, made: Callable[[int], Any], count: int = 1, *, message: Raw | None = None) -> None:
         self.pts += count
         self.moved_at = int(self.world.now())
-        change = Change(self.pts, count, made(self.pts), message)
+        change = ChannelChange(self.pts, count, made(self.pts), message)
         self.changes.append(change)
         self.world.tell(self, change.update)
 

@@ -23,7 +23,7 @@ _PER_SECTION = 20
 _IN_FEED = 20
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class SitePlan(Struct, frozen=True, kw_only=True):
     """The parameters of the site. `change_every` is the time in seconds between two changes, None for never."""
 
     pages: int = 200
@@ -48,7 +48,7 @@ class _Article(Struct):
 class Town:
     """Fills a site according to a plan; `go_on` changes it over time."""
 
-    def __init__(self, site: Site, plan: Plan) -> None:
+    def __init__(self, site: Site, plan: SitePlan) -> None:
         self.site, self.plan = site, plan
         self.changes = self.told_to_wait = 0
         self._chance = Random(plan.seed)  # noqa: S311 - the same for the same seed
