@@ -30,7 +30,7 @@ from floodmark.wiring.resources import Resources
 from ._measuring import Watch, in_a_process, migrated, run, tell
 
 CONCURRENCY = 16
-_SENTENCE = "The harbour office says that the tide of number {} came in at noon and left with the evening ferry. "
+_SENTENCE = "The harbour operations says that the tide of number {} came in at noon and left with the evening ferry. "
 
 
 class Wanted(Struct, kw_only=True):

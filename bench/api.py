@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 
-from floodmark.api.paging import cursor_of
+from floodmark.model.page import cursor_of
 from floodmark.operations.stored_tokens import Tokens
 from floodmark.settings import Settings
 

@@ -13,7 +13,7 @@ from floodmark.model.execution import Execution
 from floodmark.model.job import ScheduleType, When
 from floodmark.model.spec import JobSpec
 from floodmark.observability.events import Event, Events
-from floodmark.operations.local import LocalOffice
+from floodmark.operations.local import LocalOperations
 from floodmark.settings import Settings
 from floodmark.sources.web.tables import pages
 from floodmark.store.tables import item_revisions, items
@@ -39,14 +39,14 @@ class Desk:
 
     def __init__(self, parts: Resources, site: Site) -> None:
         self.parts, self.site = parts, site
-        self.office = LocalOffice(parts, Actor(who="tester", via="test"))
+        self.operations = LocalOperations(parts, Actor(who="tester", via="test"))
         self.seen: list[Event] = []
 
     async def job(self, target: str | None = None, *, source: str = "web", **params: Any) -> Job:
         """A job that runs when it is told to; for the site, unless told otherwise."""
         when = When(schedule_type=ScheduleType.EVENT)
         target = target or f"{self.site.url}/"
-        return await self.office.add_job(JobSpec(source=source, target=target, when=when, params=params))
+        return await self.operations.add_job(JobSpec(source=source, target=target, when=when, params=params))
 
     async def run(self, job: Job) -> Execution:
         """Run a job and wait until that has ended."""
@@ -54,13 +54,13 @@ class Desk:
 
     async def ask(self, job: Job) -> str:
         """Ask for a run; the id of its execution."""
-        return (await self.office.run_job(job.name)).execution_id
+        return (await self.operations.run_job(job.name)).execution_id
 
     async def reaches(self, execution_id: str, *states: str) -> Execution:
         """Wait until an execution is in one of these states."""
 
         async def check() -> Execution:
-            seen = await self.office.execution(execution_id)
+            seen = await self.operations.execution(execution_id)
             assert seen.state in states, f"{seen.state}: {seen.reason or seen.error_message}"
             return seen
 
@@ -84,7 +84,7 @@ class Desk:
 
     async def watermark(self, job: Job) -> Any:
         """How far it is collected."""
-        return (await self.office.watermark(job.stream)).value
+        return (await self.operations.watermark(job.stream)).value
 
     def path(self, url: str) -> str:
         """An address without that of the site."""

@@ -37,7 +37,7 @@ from floodmark.model.batch import Batch, Item
 from floodmark.model.execution import State
 from floodmark.model.external_triggers import NewTrigger
 from floodmark.observability.events import Events
-from floodmark.operations.local import LocalOffice
+from floodmark.operations.local import LocalOperations
 from floodmark.operations.stored_tokens import Tokens
 from floodmark.outbound.breakers import Breakers
 from floodmark.rules.breaker import Breaker, BreakerState
@@ -195,29 +195,29 @@ async def _pretend_fleet(parts: Resources) -> None:
 
 async def _furnish(parts: Resources) -> None:
     """One of each; those that are there stay."""
-    office, database = LocalOffice(parts, Actor(who="keeper")), parts.database
+    operations, database = LocalOperations(parts, Actor(who="keeper")), parts.database
     assert isinstance(database, PostgresDatabase | SqliteDatabase)
     with suppress(Conflict):
-        await office.add_job(a_spec("feeds:news", name="news"))
-        job = await office.job("news")
+        await operations.add_job(a_spec("feeds:news", name="news"))
+        job = await operations.job("news")
         jobs = Jobs(parts.database, parts.clock)
         await Crew(database).collect(jobs, job, Batch([Item("1", {"title": "Tides"})], watermark={"id": 1}))
     try:
-        await office.job("cookies-example-com")
+        await operations.job("cookies-example-com")
     except NotFound:
         await keep_scans(parts, a_scan(), a_scan())
     for kind in ("webhook", "channel", "stream"):
         with suppress(Conflict):
-            await office.add_trigger(NewTrigger(kind=kind, pattern="/there", jobs=["news"]))
+            await operations.add_trigger(NewTrigger(kind=kind, pattern="/there", jobs=["news"]))
     with suppress(Conflict):
         await Tokens(parts.database, parts.clock).add("spare", "read")
     # Open elsewhere, so that a test of it asks nobody.
     accounts = Accounts(parts.database, parts.clock, Vault(SECRET, Path("nowhere")))
     await accounts.add("spare", api_id=1, api_hash="hash", session="spare", replace=True)
     await accounts.lease("spare", holder="someone", ttl=timedelta(days=1))
-    await office.set_limit("1", 600, "maintenance")
+    await operations.set_limit("1", 600, "maintenance")
     await Breakers(parts.database, parts.clock).change("1", lambda *_: Breaker(state=BreakerState.OPEN, trips=1))
     async with parts.database.writing() as connection:
         await connection.execute(delete(job_executions).where(job_executions.c.execution_id == EXECUTION))
-    dead = {"execution_id": EXECUTION, "job_id": (await office.job("news")).job_id, "state": State.DEAD}
+    dead = {"execution_id": EXECUTION, "job_id": (await operations.job("news")).job_id, "state": State.DEAD}
     await put_execution(database, **dead, job_name="news", error_message="boom")

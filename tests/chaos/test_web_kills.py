@@ -82,7 +82,7 @@ async def crawl_survives(
             site.forget()
             second = await desk.ask(job)
             await _ended(probe, second)
-            result = (await desk.office.execution(second)).result
+            result = (await desk.operations.execution(second)).result
             assert result["summary"] == f"visited {PAGES}, unchanged {PAGES}"
             asked = [seen for seen in site.seen if seen.path not in {"/robots.txt", "/sitemap.xml"}]
             assert len(asked) == PAGES

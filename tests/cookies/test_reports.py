@@ -15,7 +15,7 @@ from cookies.kept import a_cookie, a_scan, keep_scans
 from floodmark.client import Client
 from floodmark.errors import Conflict, NotFound
 from floodmark.model.audit import Actor
-from floodmark.operations.local import LocalOffice
+from floodmark.operations.local import LocalOperations
 from floodmark.sources.cookies.findings import Found
 from floodmark.testing.factories import Opened
 from floodmark.wiring.resources import Resources
@@ -91,7 +91,7 @@ async def _refused(api: Api) -> None:
 async def test_here_and_from_far_away_tell_the_same(sqlite: Opened) -> None:
     async with sqlite() as parts:
         await keep_scans(parts, older(), newer())
-        here = LocalOffice(parts, Actor(who="someone"))
+        here = LocalOperations(parts, Actor(who="someone"))
         async with served(parts) as api, Client(api.base) as client:
             assert await client.cookie_report("example.com") == await here.cookie_report("example.com")
             assert await client.cookie_file("example.com", "before.png") == PICTURE

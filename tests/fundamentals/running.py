@@ -15,7 +15,7 @@ from floodmark import Floodmark, Job
 from floodmark.model.audit import Actor
 from floodmark.model.execution import Execution
 from floodmark.operations.executions import Letters
-from floodmark.operations.local import LocalOffice
+from floodmark.operations.local import LocalOperations
 from floodmark.store.port import Event
 from floodmark.testing.eventually import eventually
 from floodmark.testing.serving import served
@@ -29,11 +29,11 @@ class Opened:
     """An application whose stores are open."""
 
     def __init__(self, parts: Resources) -> None:
-        self._office = LocalOffice(parts, Actor(who="reader", via="test"))
+        self._operations = LocalOperations(parts, Actor(who="reader", via="test"))
 
     async def job(self, name: str) -> Job:
         """The job of a collector: `floodmark show NAME`."""
-        return await self._office.job(name)
+        return await self._operations.job(name)
 
     async def next_runs(self, name: str, *, after: datetime, count: int) -> list[datetime]:
         """When it is due, in UTC: `floodmark next NAME`."""
@@ -42,15 +42,15 @@ class Opened:
 
     async def run(self, name: str) -> str:
         """Run it now, whatever its schedule says; the id of the execution: `floodmark run NAME`."""
-        return (await self._office.run_job(name)).execution_id
+        return (await self._operations.run_job(name)).execution_id
 
     async def execution(self, execution_id: str) -> Execution:
         """One run as the history tells it: `floodmark history --id ID`."""
-        return await self._office.execution(execution_id)
+        return await self._operations.execution(execution_id)
 
     async def executions(self, name: str) -> list[Execution]:
         """All runs of a job, the newest first: `floodmark history NAME`."""
-        return (await self._office.executions(job=name)).items
+        return (await self._operations.executions(job=name)).items
 
     async def reaches(self, execution_id: str, *states: str) -> Execution:
         """Wait until an execution is in one of these states."""
@@ -77,24 +77,24 @@ class Opened:
 
     async def items(self, name: str) -> dict[str, Any]:
         """What was collected, by key: `floodmark items NAME`."""
-        kept = (await self._office.items(name)).items
+        kept = (await self._operations.items(name)).items
         return {item.key: item.data for item in kept}
 
     async def revisions(self, name: str, key: str) -> list[Any]:
         """One item as it is now, then as it was before, newest first: `floodmark items NAME --key KEY`."""
-        history = await self._office.item(name, key)
+        history = await self._operations.item(name, key)
         return [item.data for item in (history.newest, *history.earlier)]
 
     async def watermark(self, name: str) -> Any:
         """How far it is collected, as the next run will get it: `floodmark watermark show NAME`."""
-        value = (await self._office.watermark(name)).value
+        value = (await self._operations.watermark(name)).value
         return None if value is None else value["value"]
 
     async def events(self, *, after: int, count: int) -> list[Event]:
         """Wait for so many events behind a position: `floodmark events --after N`."""
 
         async def check() -> list[Event]:
-            seen = (await self._office.events(after=after)).items
+            seen = (await self._operations.events(after=after)).items
             assert len(seen) >= count, seen
             return seen[:count]
 
@@ -102,23 +102,23 @@ class Opened:
 
     async def explain(self, name: str) -> str:
         """Why it is not running, in one sentence: `floodmark explain NAME`."""
-        return (await self._office.explain(name)).sentence
+        return (await self._operations.explain(name)).sentence
 
     async def limits(self) -> dict[str, str]:
         """What has to wait, and why: `floodmark limits`."""
-        return {limit.key: limit.reason for limit in await self._office.limits()}
+        return {limit.key: limit.reason for limit in await self._operations.limits()}
 
     async def dead_letters(self, name: str) -> list[Execution]:
         """What failed for good: `floodmark dlq ls NAME`."""
-        return (await self._office.letters(job=name)).items
+        return (await self._operations.letters(job=name)).items
 
     async def retry(self, name: str) -> None:
         """Run what failed for good again: `floodmark dlq retry NAME`."""
-        await self._office.retry_letters(Letters(job=name))
+        await self._operations.retry_letters(Letters(job=name))
 
     async def resume(self, name: str) -> None:
         """Undo a pause: `floodmark resume NAME`."""
-        await self._office.resume_job(name)
+        await self._operations.resume_job(name)
 
 
 def data_of(event: Event) -> Any:

@@ -52,9 +52,9 @@ async def test_a_person_need_not_wait(app: Floodmark) -> None:
 async def test_a_job_that_does_not_exist_cannot_be_waited_for(app: Floodmark) -> None:
     """A wrong name is an error at start-up, not an endless wait."""
     app.collector(name="posts")(one_item)
-    app.collector(name="report", depends_on=("post-office",))(one_item)
+    app.collector(name="report", depends_on=("post-operations",))(one_item)
 
-    with pytest.raises(FloodmarkError, match="post-office"):
+    with pytest.raises(FloodmarkError, match="post-operations"):
         async with opened(app):
             pass
 

@@ -27,7 +27,7 @@ from floodmark.model.audit import Actor
 from floodmark.model.spec import JobSpec
 from floodmark.observability.events import BreakerMoved, PagesVisited
 from floodmark.observability.metrics.catalogue import CATALOGUE, Described
-from floodmark.operations.local import LocalOffice
+from floodmark.operations.local import LocalOperations
 from floodmark.testing.eventually import eventually
 from floodmark.testing.telegram import LoopbackTelegram
 from floodmark.testing.telegram.living import Living, WorldPlan
@@ -228,8 +228,8 @@ async def crawl(desk: Desk, site: Site) -> None:
     for n in range(6):
         site.page(f"/{n}", f"Page {n}")
         site.trouble(f"/{n}", status(503))
-    office = LocalOffice(desk.parts, Actor(who="tester", via="test"))
-    await office.add_job(JobSpec(source="web", target=site.at(HOST, "/"), when=when_of(every="1s")))
+    operations = LocalOperations(desk.parts, Actor(who="tester", via="test"))
+    await operations.add_job(JobSpec(source="web", target=site.at(HOST, "/"), when=when_of(every="1s")))
     await eventually(lambda: opened(desk, f"web:{HOST}:{site.port}"))
     await eventually(lambda: sum(e.counts.get("unchanged", 0) for e in desk.happened(PagesVisited)) > 0)
 

@@ -20,8 +20,8 @@ from floodmark.model.audit import Actor
 from floodmark.model.batch import Batch, Item
 from floodmark.model.outcome import Dead
 from floodmark.observability.metrics.catalogue import CATALOGUE
-from floodmark.operations.local import LocalOffice
-from floodmark.operations.port import JobFilter
+from floodmark.operations.jobs import JobFilter
+from floodmark.operations.local import LocalOperations
 from floodmark.outbound.limits import Limits
 from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.runtime.worker_role import WorkerRole
@@ -139,7 +139,7 @@ async def crawl(town: Town) -> None:
 async def crawl_a_broken_site(town: Town) -> None:
     for path in ("/", "/page"):
         town.site.always(path, status(500))
-    await town.web.ask(await town.web.office.job("web-127-0-0-1"))
+    await town.web.ask(await town.web.operations.job("web-127-0-0-1"))
 
 
 async def give_up(town: Town) -> None:
@@ -329,10 +329,10 @@ async def test_what_stands_in_the_database_is_measured_by_the_leader(opened: Ope
         assert 0 < (lag or 0) < (found("floodmark_outbox_lag_seconds") or 0), "it grows while nothing is sent"
         staleness = Staleness(parts.database, parts.clock, telegram_max_age=timedelta(hours=24))
         assert [job.name for job in await staleness.page()] == names
-        office = LocalOffice(parts, Actor(who="ada", via="cli"))
-        everything = {job.name for job in await office.jobs()}
-        assert [job.name for job in await office.jobs(JobFilter(stale=True))] == sorted(names)
-        assert {job.name for job in await office.jobs(JobFilter(stale=False))} == everything - set(names)
+        operations = LocalOperations(parts, Actor(who="ada", via="cli"))
+        everything = {job.name for job in (await operations.jobs()).items}
+        assert [job.name for job in (await operations.jobs(JobFilter(stale=True))).items] == sorted(names)
+        assert {job.name for job in (await operations.jobs(JobFilter(stale=False))).items} == everything - set(names)
 
         await role.leader.resign()
         assert unmoved(MEASURED, before, values(parts)) == list(MEASURED), "whoever leads now knows better"

@@ -90,7 +90,7 @@ async def test_what_is_no_feed_is_told(site: Site, sqlite_copy: str) -> None:
         assert f"{site.url}/page is no feed" in str(ended.error_message)
         gone = await desk.job(f"{site.url}/gone", source="feed")
         assert (await desk.run(gone)).state == "dead"
-        assert (await desk.office.job(gone.name)).paused
+        assert (await desk.operations.job(gone.name)).paused
         waiting = await desk.reaches(await desk.ask(await desk.job(f"{site.url}/feed", source="feed")), "waiting")
         assert "status 429" in str(waiting.reason)
 
@@ -139,7 +139,7 @@ async def test_what_is_wrong_with_a_feed_is_told_and_costs_one_entry(site: Site,
         broken, empty = ended.result["notes"]
         assert broken.startswith("the feed is not well-formed (")
         assert empty == "entries left out because they hold nothing: 1"
-        assert "note of the last run: the feed is not well-formed" in (await desk.office.explain(job.name)).sentence
+        assert "note of the last run: the feed is not well-formed" in (await desk.operations.explain(job.name)).sentence
 
 
 @pytest.mark.spec("V12")

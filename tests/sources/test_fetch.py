@@ -25,7 +25,6 @@ from floodmark import Floodmark
 from floodmark.client import Client
 from floodmark.errors import Unavailable
 from floodmark.observability.events import Event, ExecutionSettled, ExecutionStarted
-from floodmark.operations.remote import RemoteOffice
 from floodmark.runtime.fetch import Fetch, FetchedChat, Progress, RemoteFetch, Wanted, Watch
 from floodmark.settings import Settings, keys
 from floodmark.sinks.files import Artifacts
@@ -300,7 +299,7 @@ async def test_a_server_reads_the_days_and_the_files_are_written_here(
     server.flood("messages.getHistory", seconds=1, after=1)
 
     async def fetch(client: Client, watch: Watch = seen.append) -> list[FetchedChat]:
-        return await RemoteFetch(RemoteOffice(client), tmp_path / "far", parallelism=2).run(wanted, watch)
+        return await RemoteFetch(client, tmp_path / "far", parallelism=2).run(wanted, watch)
 
     async with (
         working(server, sqlite_copy, rate_limit_strategy="fixed") as desk,
@@ -345,7 +344,7 @@ async def test_a_server_without_a_worker_is_told_of(
         served(parts) as api,
         Client(api.base) as client,
     ):
-        fetch = RemoteFetch(RemoteOffice(client), tmp_path, parallelism=1)
+        fetch = RemoteFetch(client, tmp_path, parallelism=1)
         fetching = asyncio.create_task(fetch.run(wanted, watch))
         await told.wait()
         fetching.cancel()

@@ -261,7 +261,7 @@ async def test_what_a_crawl_left_out_is_collected_when_the_reason_is_gone(site: 
         await desk.run(job)
         assert await desk.collected(job) == {"/", "/one", "/two"}
 
-        await desk.office.update_job(job.name, {"params": {"concurrency": 1}})
+        await desk.operations.change_job(job.name, {"params": {"concurrency": 1}})
         wider = await desk.run(job)
         assert (wider.result["new"], wider.result["unchanged"]) == (1, 3)
         assert "/news/1" in await desk.collected(job)
@@ -269,7 +269,7 @@ async def test_what_a_crawl_left_out_is_collected_when_the_reason_is_gone(site: 
         site.forget()
         assert (await desk.run(job)).result["summary"] == "visited 4, unchanged 4"
         assert all("If-None-Match" in seen.headers for seen in site.seen if seen.path in {"/", "/one", "/news/1"})
-        await desk.office.reset_watermark(job.stream)
+        await desk.operations.reset_watermark(job.stream)
         site.forget()
         assert (await desk.run(job)).result["summary"] == "visited 4, unchanged 4"
         assert not any("If-None-Match" in seen.headers for seen in site.seen)
@@ -331,7 +331,7 @@ async def test_a_site_that_asks_to_wait_is_left_alone_and_then_gone_on_with(site
         execution = await desk.ask(job)
         waiting = await desk.reaches(execution, "waiting")
         assert "127.0.0.1 answers with status 429" in str(waiting.reason)
-        assert "status 429" in (await desk.office.explain(job.name)).sentence
+        assert "status 429" in (await desk.operations.explain(job.name)).sentence
         assert not (await desk.watermark(job))["complete"]
         ended = await desk.reaches(execution, "done")
         assert ended.attempt == 1

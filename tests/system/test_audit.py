@@ -11,14 +11,13 @@ from sqlalchemy import insert, select
 
 from command_line import CommandLine, environment
 from floodmark.coordination.signals.port import Topic
-from floodmark.importers.handover import Which
 from floodmark.model.audit import Actor
 from floodmark.model.execution import State
 from floodmark.model.external_triggers import NewTrigger
+from floodmark.model.handover import Which
 from floodmark.observability.events import ExecutionsEnqueued
 from floodmark.operations.executions import Letters
-from floodmark.operations.local import LocalOffice
-from floodmark.operations.moving import LocalMoving
+from floodmark.operations.local import LocalOperations
 from floodmark.outbound.breakers import Breakers
 from floodmark.process import failpoints
 from floodmark.process.failpoints import FailpointError
@@ -39,34 +38,34 @@ Tables = dict[str, list[dict[str, Any]]]
 
 
 class Verb(NamedTuple):
-    """What is asked of the office, the entry it leaves, and the table it changes."""
+    """What is asked of the operations, the entry it leaves, and the table it changes."""
 
-    ask: Callable[[LocalOffice], Awaitable[object]]
+    ask: Callable[[LocalOperations], Awaitable[object]]
     action: str
     table: str
 
 
 VERBS = {
-    "pause": Verb(lambda office: office.pause_job("news", "too loud"), "job.paused", "jobs"),
-    "resume": Verb(lambda office: office.resume_job("quiet"), "job.resumed", "jobs"),
-    "edit": Verb(lambda office: office.update_job("news", {"priority": 1}), "job.changed", "jobs"),
-    "rm": Verb(lambda office: office.remove_job("news"), "job.removed", "jobs"),
-    "run": Verb(lambda office: office.run_job("news", {"depth": 2}), "job.run", "executions"),
-    "retry": Verb(lambda office: office.retry_letters(Letters(job="broken")), "letters.retried", "executions"),
-    "watermark": Verb(lambda office: office.set_watermark("s", {"id": 7}), "watermark.set", "watermarks"),
-    "limit": Verb(lambda office: office.set_limit("telegram", 60, "by hand"), "limit.set", "limits"),
-    "breaker": Verb(lambda office: office.reset_breaker("web"), "breaker.reset", "breakers"),
-    "drain": Verb(lambda office: office.drain(), "workers.drained", "facts"),
-    "token-add": Verb(lambda office: office.add_token("cd", "read"), "token.added", "tokens"),
-    "token-revoke": Verb(lambda office: office.revoke_token("ci"), "token.revoked", "tokens"),
+    "pause": Verb(lambda operations: operations.pause_job("news", "too loud"), "job.paused", "jobs"),
+    "resume": Verb(lambda operations: operations.resume_job("quiet"), "job.resumed", "jobs"),
+    "edit": Verb(lambda operations: operations.change_job("news", {"priority": 1}), "job.changed", "jobs"),
+    "rm": Verb(lambda operations: operations.remove_job("news"), "job.removed", "jobs"),
+    "run": Verb(lambda operations: operations.run_job("news", {"depth": 2}), "job.run", "executions"),
+    "retry": Verb(lambda operations: operations.retry_letters(Letters(job="broken")), "letters.retried", "executions"),
+    "watermark": Verb(lambda operations: operations.set_watermark("s", {"id": 7}), "watermark.set", "watermarks"),
+    "limit": Verb(lambda operations: operations.set_limit("telegram", 60, "by hand"), "limit.set", "limits"),
+    "breaker": Verb(lambda operations: operations.reset_breaker("web"), "breaker.reset", "breakers"),
+    "drain": Verb(lambda operations: operations.drain(), "workers.drained", "facts"),
+    "token-add": Verb(lambda operations: operations.add_token("cd", "read"), "token.added", "tokens"),
+    "token-revoke": Verb(lambda operations: operations.revoke_token("ci"), "token.revoked", "tokens"),
     "trigger-add": Verb(
-        lambda office: office.add_trigger(NewTrigger(kind="webhook", pattern="/b", jobs=["news"])),
+        lambda operations: operations.add_trigger(NewTrigger(kind="webhook", pattern="/b", jobs=["news"])),
         "trigger.added",
         "triggers",
     ),
-    "trigger-rm": Verb(lambda office: office.remove_trigger("webhook", "/a"), "trigger.removed", "triggers"),
-    "migrate-jobs": Verb(lambda office: LocalMoving(office).move(Which(jobs=("old",))), "job.moved", "jobs"),
-    "shadow": Verb(lambda office: LocalMoving(office).start(), "shadow.started", "facts"),
+    "trigger-rm": Verb(lambda operations: operations.remove_trigger("webhook", "/a"), "trigger.removed", "triggers"),
+    "migrate-jobs": Verb(lambda operations: operations.migrate_jobs(Which(jobs=("old",))), "job.moved", "jobs"),
+    "shadow": Verb(lambda operations: operations.start_shadow(), "shadow.started", "facts"),
 }
 
 
@@ -77,9 +76,9 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 
 @pytest.fixture
-async def office(opened: Opened) -> AsyncIterator[LocalOffice]:
+async def operations(opened: Opened) -> AsyncIterator[LocalOperations]:
     async with opened() as parts:
-        yield LocalOffice(parts, ADA)
+        yield LocalOperations(parts, ADA)
 
 
 @pytest.fixture
@@ -90,21 +89,21 @@ def arm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     failpoints.arm("")
 
 
-async def furnish(office: LocalOffice) -> None:
+async def furnish(operations: LocalOperations) -> None:
     """One of everything that the verbs are about."""
-    parts = office.parts
+    parts = operations.parts
     await given_job(parts, name="news", stream="s")
     await given_job(parts, name="quiet", paused=True)
     await given_job(parts, name="old", scheduler_version=1)
     await given_executions(parts, [await given_job(parts, name="broken")], state=State.DEAD, put=False)
     opened = Breaker(state=BreakerState.OPEN, open_until=parts.clock.now(), trips=1, reason="refused")
     await Breakers(parts.database, parts.clock).change("web", lambda *_: opened)
-    await office.add_token("ci", "read")
-    await office.add_trigger(NewTrigger(kind="webhook", pattern="/a", jobs=["news"]))
+    await operations.add_token("ci", "read")
+    await operations.add_trigger(NewTrigger(kind="webhook", pattern="/a", jobs=["news"]))
 
 
-async def everything(office: LocalOffice) -> Tables:
-    async with office.parts.database.reading() as connection:
+async def everything(operations: LocalOperations) -> Tables:
+    async with operations.parts.database.reading() as connection:
         return {
             table.name: [dict(row) for row in (await connection.execute(select(table))).mappings()]
             for table in load_metadata().sorted_tables
@@ -113,22 +112,22 @@ async def everything(office: LocalOffice) -> Tables:
 
 @pytest.mark.parametrize("name", VERBS)
 async def test_a_change_and_its_audit_are_committed_together_or_not_at_all(
-    office: LocalOffice, arm: Callable[[str], None], name: str
+    operations: LocalOperations, arm: Callable[[str], None], name: str
 ) -> None:
     verb = VERBS[name]
-    await furnish(office)
-    before = await everything(office)
+    await furnish(operations)
+    before = await everything(operations)
     put: list[object] = []
-    office.parts.events.listen(ExecutionsEnqueued, put.append)
+    operations.parts.events.listen(ExecutionsEnqueued, put.append)
 
-    arm("office.changed:raise")
+    arm("operation.changed:raise")
     with pytest.raises(FailpointError):
-        await verb.ask(office)
-    assert await everything(office) == before
+        await verb.ask(operations)
+    assert await everything(operations) == before
     assert not put
 
-    await verb.ask(office)
-    after = await everything(office)
+    await verb.ask(operations)
+    after = await everything(operations)
     assert after[verb.table] != before[verb.table]
     assert [row["action"] for row in after["audit"][len(before["audit"]) :]] == [verb.action]
     assert len(put) == (name in ("run", "retry"))
@@ -136,68 +135,68 @@ async def test_a_change_and_its_audit_are_committed_together_or_not_at_all(
 
 async def test_a_process_that_is_killed_between_the_two_leaves_neither(sqlite_copy: str, tmp_path: Path) -> None:
     async with open_resources(Settings(database_url=sqlite_copy)) as parts:
-        office = LocalOffice(parts, ADA)
+        operations = LocalOperations(parts, ADA)
         await given_job(parts, name="news")
 
         desk = CommandLine(tmp_path, DATABASE_URL=sqlite_copy)
-        doomed = {**environment(), failpoints.VARIABLE: "office.changed:kill"}
+        doomed = {**environment(), failpoints.VARIABLE: "operation.changed:kill"}
         with desk.start("pause", "news", env=doomed) as process:
             assert await asyncio.to_thread(process.wait, 60) == -signal.SIGKILL
-        assert not (await office.job("news")).paused
-        assert (await office.audit()).items == []
+        assert not (await operations.job("news")).paused
+        assert (await operations.audit()).items == []
 
-        await office.pause_job("news")
-        assert [row.action for row in (await office.audit()).items] == ["job.paused"]
+        await operations.pause_job("news")
+        assert [row.action for row in (await operations.audit()).items] == ["job.paused"]
 
 
-async def test_parts_of_a_transaction_see_each_other_and_others_see_none_of_it(office: LocalOffice) -> None:
-    database = office.parts.database
+async def test_parts_of_a_transaction_see_each_other_and_others_see_none_of_it(operations: LocalOperations) -> None:
+    database = operations.parts.database
     async with database.writing() as connection:
         async with database.writing() as part:
             assert part is connection
             await part.execute(insert(facts).values(name="a", value=1))
         async with database.reading() as part:
             assert (await part.execute(select(facts.c.name))).scalars().all() == ["a"]
-        assert await asyncio.create_task(names(office)) == []
-        waiting = asyncio.create_task(write(office, "b"))
-    assert await names(office) in (["a"], ["a", "b"])
+        assert await asyncio.create_task(names(operations)) == []
+        waiting = asyncio.create_task(write(operations, "b"))
+    assert await names(operations) in (["a"], ["a", "b"])
     await waiting
-    assert await names(office) == ["a", "b"]
+    assert await names(operations) == ["a", "b"]
 
 
-async def test_a_part_that_failed_takes_the_rest_with_it(office: LocalOffice) -> None:
+async def test_a_part_that_failed_takes_the_rest_with_it(operations: LocalOperations) -> None:
     async def half() -> None:
-        async with office.changing():
-            await write(office, "b")
+        async with operations.changing():
+            await write(operations, "b")
             raise FailpointError("in the middle")
 
     async def carelessly() -> None:
-        async with office.changing():
-            await write(office, "a")
+        async with operations.changing():
+            await write(operations, "a")
             with pytest.raises(FailpointError):
                 await half()
 
     with pytest.raises(AssertionError, match="a part of this transaction has failed"):
         await carelessly()
-    assert await names(office) == []
-    await write(office, "c")
-    assert await names(office) == ["c"]
+    assert await names(operations) == []
+    await write(operations, "c")
+    assert await names(operations) == ["c"]
 
 
-async def test_an_entry_without_its_change_is_refused(office: LocalOffice) -> None:
+async def test_an_entry_without_its_change_is_refused(operations: LocalOperations) -> None:
     with pytest.raises(AssertionError, match="outside of the transaction"):
-        await office.note("job.paused", "job:news")
+        await operations.note("job.paused", "job:news")
 
 
-async def test_nobody_is_told_of_a_change_before_it_is_committed(office: LocalOffice) -> None:
+async def test_nobody_is_told_of_a_change_before_it_is_committed(operations: LocalOperations) -> None:
     """On SQLite a hot step would wait for the transaction that waits for it, on PostgreSQL it would tell too early."""
-    is_postgres = isinstance(office.parts.database, PostgresDatabase)
-    async with office.changing():
+    is_postgres = isinstance(operations.parts.database, PostgresDatabase)
+    async with operations.changing():
         with pytest.raises(AssertionError, match="do it when that is committed"):
-            await (office.parts.signals.notify(Topic.JOBS) if is_postgres else take(office.parts))
+            await (operations.parts.signals.notify(Topic.JOBS) if is_postgres else take(operations.parts))
 
 
-async def test_secrets_in_the_params_of_a_job_are_not_in_the_audit(office: LocalOffice) -> None:
+async def test_secrets_in_the_params_of_a_job_are_not_in_the_audit(operations: LocalOperations) -> None:
     params = {
         "password": "hunter2",
         "depth": 2,
@@ -206,12 +205,12 @@ async def test_secrets_in_the_params_of_a_job_are_not_in_the_audit(office: Local
         "feed": "https://ada:hunter2@example.org/?token=hunter2",
         "token": None,
     }
-    await office.add_job(a_spec(name="news", params={"depth": 1}, url="https://example.org/?token=hunter2"))
-    await office.update_job("news", {"params": params})
-    await office.run_job("news", params)
-    await office.add_token("ci", "read")
+    await operations.add_job(a_spec(name="news", params={"depth": 1}, url="https://example.org/?token=hunter2"))
+    await operations.change_job("news", {"params": params})
+    await operations.run_job("news", params)
+    await operations.add_token("ci", "read")
 
-    rows = (await office.audit()).items
+    rows = (await operations.audit()).items
 
     assert "hunter2" not in repr(rows)
     run = rows[1].after["params"]
@@ -220,16 +219,16 @@ async def test_secrets_in_the_params_of_a_job_are_not_in_the_audit(office: Local
     assert run["logins"] == [{"user": "ada", "api_key": "***"}]
     assert rows[2].after["params"] == run
     # What is told of our own is not hidden, whatever it is called.
-    assert rows[0].after["token_id"] == (await office.token("ci")).token_id
+    assert rows[0].after["token_id"] == (await operations.token("ci")).token_id
     # Only in the audit: the job has to work with them.
-    assert (await office.job("news")).params == params
+    assert (await operations.job("news")).params == params
 
 
-async def write(office: LocalOffice, name: str) -> None:
-    async with office.parts.database.writing() as connection:
+async def write(operations: LocalOperations, name: str) -> None:
+    async with operations.parts.database.writing() as connection:
         await connection.execute(insert(facts).values(name=name, value=1))
 
 
-async def names(office: LocalOffice) -> list[str]:
-    async with office.parts.database.reading() as connection:
+async def names(operations: LocalOperations) -> list[str]:
+    async with operations.parts.database.reading() as connection:
         return list((await connection.execute(select(facts.c.name).order_by(facts.c.name))).scalars())

@@ -18,7 +18,7 @@ from floodmark.model.audit import Actor
 from floodmark.model.batch import Batch, Item
 from floodmark.model.job import Job
 from floodmark.model.outcome import Dead
-from floodmark.operations.local import LocalOffice
+from floodmark.operations.local import LocalOperations
 from floodmark.outbound.breakers import Breakers
 from floodmark.outbound.limits import Limits
 from floodmark.rules.breaker import Breaker, BreakerState
@@ -46,32 +46,32 @@ TENANTS_FILE = "tenant-acme/7/2026-06-01.json"
 async def stock(url: str) -> None:
     """Something of everything, as workers leave it."""
     async with open_resources(Settings(database_url=url)) as parts:
-        office = LocalOffice(parts, Actor(who="ada"))
+        operations = LocalOperations(parts, Actor(who="ada"))
         jobs, crew = Jobs(parts.database, parts.clock), Crew(parts.database)  # type: ignore[arg-type] # SQLite
-        news = await office.add_job(a_spec(name="news", tags=("daily",), stream="front/page"))
-        await office.add_job(a_spec("two", name="old", priority=1, schedule_enabled=False))
-        await office.add_job(a_spec("three", name="never", depends_on=("news",)))
+        news = await operations.add_job(a_spec(name="news", tags=("daily",), stream="front/page"))
+        await operations.add_job(a_spec("two", name="old", priority=1, schedule_enabled=False))
+        await operations.add_job(a_spec("three", name="never", depends_on=("news",)))
         items = tuple(Item(f"k{n}", {"id": n, "title": f"News [bold]{n}[/]"}) for n in range(5))
         await crew.collect(jobs, news, Batch(items, {"id": 4}))
         await crew.collect(jobs, news, Batch((Item("k1", {"id": 1, "title": "again"}),), {"id": 4}))
         await crew.relay()
         for number in range(3):
             await crew.run(jobs, news, Dead(error=f"user {number} not found"))
-        await office.pause_job("old", "too loud")
+        await operations.pause_job("old", "too loud")
         await Limits(parts.database, parts.clock).set("account 1", timedelta(hours=1), "FloodWait", 0.5)
         opened = Breaker(state=BreakerState.OPEN, open_until=parts.clock.now(), trips=1, reason="refused")
         await Breakers(parts.database, parts.clock).change("telegram:reader1", lambda *_: opened)
-        await _twins(office, jobs, crew)
+        await _twins(operations, jobs, crew)
         await _posts(parts)
 
 
-async def _twins(office: LocalOffice, jobs: Jobs, crew: Crew) -> None:
+async def _twins(operations: LocalOperations, jobs: Jobs, crew: Crew) -> None:
     """Two of each for those who change something: one is told here, the other far away."""
     for name in ("lefty", "right"):
-        job: Job = await office.add_job(a_spec("feeds:news", name=name, stream=f"python:{name}"))
+        job: Job = await operations.add_job(a_spec("feeds:news", name=name, stream=f"python:{name}"))
         await crew.run(jobs, job, Dead(error=f"{name} is broken"))
-        await office.set_limit(f"limit {name}", 3600, "rest")
-        await Breakers(office.parts.database, office.parts.clock).change(
+        await operations.set_limit(f"limit {name}", 3600, "rest")
+        await Breakers(operations.parts.database, operations.parts.clock).change(
             f"breaker {name}", lambda *_: Breaker(state=BreakerState.HALF_OPEN, trips=1)
         )
 

@@ -155,7 +155,7 @@ def test_the_program_runs() -> None:
         assert scheduler.sync_schedules_from_api() == {"created": 0, "updated": 0, "skipped": 1}
         assert {row["domain"] for row in repo.get_all_schedules()} == {"example.com", "shop.invalid"}
         eventually(lambda: (repo.get_schedule(schedule_id) or {}).get("next_run"))
-        _wait(lambda office: office.run_job(schedule_id), settings)
+        _wait(lambda operations: operations.run_job(schedule_id), settings)
         history = get_job_history()
         recent = eventually(lambda: [row for row in history.get_recent_executions(hours=24) if row["completed_at"]])
     finally:

@@ -10,7 +10,7 @@ import pytest
 from floodmark.app import Floodmark
 from floodmark.model.audit import Actor
 from floodmark.observability.events import Events, ExecutionStarted, StepFailed
-from floodmark.operations.local import LocalOffice
+from floodmark.operations.local import LocalOperations
 from floodmark.runtime import worker_role
 from floodmark.settings import Settings
 from floodmark.store.database import open_database
@@ -105,18 +105,18 @@ async def test_a_worker_is_told_to_drain_before_it_looks_by_itself(
     monkeypatch.setattr(worker_role, "_PRESENCE", timedelta(hours=1))
     settings, stop = Settings(database_url=migrated_url), asyncio.Event()
     async with open_resources(settings) as here, open_resources(settings) as elsewhere:
-        role, office = worker_role.WorkerRole(here, {}), LocalOffice(elsewhere, Actor(who="ada", via="api"))
+        role, operations = worker_role.WorkerRole(here, {}), LocalOperations(elsewhere, Actor(who="ada", via="api"))
         running = asyncio.create_task(role.run(stop))
 
         async def is_there() -> bool:
-            return bool((await office.fleet()).workers)
+            return bool((await operations.fleet()).workers)
 
         await eventually(is_there)
-        for tell, is_draining in ((office.drain, True), (office.undrain, False)):
+        for tell, is_draining in ((operations.drain, True), (operations.undrain, False)):
             await tell()
 
             async def is_shown(wanted: bool = is_draining) -> bool:
-                [worker] = (await office.fleet()).workers
+                [worker] = (await operations.fleet()).workers
                 return role.worker.is_draining is worker.draining is wanted
 
             await eventually(is_shown)

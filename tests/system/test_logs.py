@@ -10,7 +10,7 @@ from floodmark.errors import NotFound
 from floodmark.model.audit import Actor
 from floodmark.model.batch import Batch, Item
 from floodmark.model.outcome import Dead, Done, Retry, Snooze
-from floodmark.operations.local import LocalOffice
+from floodmark.operations.local import LocalOperations
 from floodmark.testing.factories import AT_ONCE, Opened, settle, take
 from floodmark.wiring.resources import Resources
 from system.stores import a_spec
@@ -36,11 +36,11 @@ async def relay(parts: Resources) -> None:
 
 async def test_a_job_is_followed_through_a_hard_life(sqlite: Opened) -> None:
     async with sqlite() as parts:
-        office = LocalOffice(parts, Actor(who="ada", via="cli"))
-        await office.add_job(a_spec(name="news", stream="s"))
-        look = LogFollower(office, "news", oldest="", limit=20)
+        operations = LocalOperations(parts, Actor(who="ada", via="cli"))
+        await operations.add_job(a_spec(name="news", stream="s"))
+        look = LogFollower(operations, "news", oldest="", limit=20)
         assert await told(look) == ["info added: by ada (cli)"]
-        asked = await office.run_job("news")
+        asked = await operations.run_job("news")
         assert [line.partition(",")[0] for line in await told(look)] == [
             "debug fired: by manual",
             "info run: by ada (cli)",
@@ -72,31 +72,31 @@ async def test_a_job_is_followed_through_a_hard_life(sqlite: Opened) -> None:
         assert await told(look) == []
 
         # Whoever comes later reads the same, as far as it is stored.
-        whole = await LogFollower(office, "news", oldest="", limit=20).entries()
+        whole = await LogFollower(operations, "news", oldest="", limit=20).entries()
         dated = [entry.at for entry in whole if entry.event != "started"]
         assert dated == sorted(dated)
         ours = [entry.event for entry in whole if entry.execution_id == asked.execution_id]
         assert (set(ours), ours[-1]) == ({"fired", "kept", "failed", "started", "dead"}, "dead")
-        await office.remove_job("news")
-        gone = await LogFollower(office, "news", oldest="", limit=20).entries()
+        await operations.remove_job("news")
+        gone = await LogFollower(operations, "news", oldest="", limit=20).entries()
         assert [entry.event for entry in gone][-1] == "removed"
         with pytest.raises(NotFound):
-            await LogFollower(office, "nobody", oldest="", limit=20).entries()
+            await LogFollower(operations, "nobody", oldest="", limit=20).entries()
 
 
 async def test_what_others_keep_in_the_same_stream_is_not_told(sqlite: Opened) -> None:
     async with sqlite() as parts:
-        office = LocalOffice(parts, Actor(who="ada"))
-        await office.add_job(a_spec(name="first", stream="s"))
-        await office.add_job(a_spec(name="second", stream="s"))
+        operations = LocalOperations(parts, Actor(who="ada"))
+        await operations.add_job(a_spec(name="first", stream="s"))
+        await operations.add_job(a_spec(name="second", stream="s"))
         for name in ("first", "second"):
-            await office.run_job(name)
+            await operations.run_job(name)
             [lease] = await take(parts)
             await parts.keeping.keep(lease, a_batch(name))
             await relay(parts)
             await settle(parts, lease, Done())
         for name in ("first", "second"):
-            entries = await LogFollower(office, name, oldest="", limit=20).entries()
+            entries = await LogFollower(operations, name, oldest="", limit=20).entries()
             assert [entry.text for entry in entries if entry.event == "kept"] == ["1 new"]
 
 

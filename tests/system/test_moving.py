@@ -29,16 +29,17 @@ from floodmark.client import Client
 from floodmark.errors import Conflict, InvalidInput, Unavailable
 from floodmark.importers.apscheduler import read_job
 from floodmark.importers.apscheduler_store import stored_jobs
-from floodmark.importers.handover import MovedJobs, NewJob, Which
-from floodmark.importers.shadow import KEPT, ParityReport, Shadow
-from floodmark.importers.shadow_fires import OldRunsTable, ShadowFires
+from floodmark.importers.handover import MovedJobs
+from floodmark.importers.shadow import KEPT, Shadow
+from floodmark.importers.shadow_fires import ShadowFires
 from floodmark.importers.tables import shadow_fires
 from floodmark.model.audit import Actor
+from floodmark.model.handover import NewJob, OldRunsTable, ParityReport, Which
 from floodmark.model.ids import new_id
 from floodmark.model.job import SCHEDULER_VERSION, Overlap, Policy, ScheduleType, When
 from floodmark.model.spec import JobSpec
-from floodmark.operations.local import LocalOffice
-from floodmark.operations.moving import LocalMoving, RemoteMoving
+from floodmark.operations.handlers.handover import HandoverHandlers
+from floodmark.operations.local import LocalOperations
 from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.store.tables import job_executions, jobs
@@ -61,8 +62,8 @@ async def parts(migrated_url: str) -> AsyncIterator[Resources]:
 
 
 @pytest.fixture
-def moving(parts: Resources) -> LocalMoving:
-    return LocalMoving(LocalOffice(parts, ACTOR))
+def moving(parts: Resources) -> HandoverHandlers:
+    return HandoverHandlers(parts, ACTOR)
 
 
 @pytest.fixture
@@ -102,15 +103,17 @@ async def recorded(parts: Resources, job_id: str) -> list[datetime]:
     return sorted(row["scheduled_for"] for row in await rows_of(parts, shadow_fires) if row["job_id"] == job_id)
 
 
-async def shadowed(moving: LocalMoving, back: timedelta = 8 * HOUR) -> None:
-    await moving.start(back)
-    await moving.step()
+async def shadowed(moving: HandoverHandlers, back: timedelta = 8 * HOUR) -> None:
+    await moving.start_shadow(back)
+    await moving.step_shadow()
 
 
 # The shadow
 
 
-async def test_the_shadow_records_what_would_be_fired_and_fires_nothing(parts: Resources, moving: LocalMoving) -> None:
+async def test_the_shadow_records_what_would_be_fired_and_fires_nothing(
+    parts: Resources, moving: HandoverHandlers
+) -> None:
     job_id = await old_job(parts, "news")
     paused = await old_job(parts, "paused", paused=True)
     broken = await old_job(parts, "broken", cron_expression="61 * * * *")
@@ -138,15 +141,15 @@ async def test_the_scheduler_leaves_the_rows_of_the_old_one_alone(parts: Resourc
 
 
 async def test_a_step_that_is_repeated_or_done_by_another_process_records_nothing_twice(
-    parts: Resources, moving: LocalMoving
+    parts: Resources, moving: HandoverHandlers
 ) -> None:
     await old_job(parts, "often", schedule_type="interval", interval_seconds=60)
     await shadowed(moving, 2 * HOUR)
-    status = await moving.status()
+    status = await moving.shadow()
     assert 119 <= status.fires <= 121
     others = [Shadow(ShadowFires(parts.database, parts.clock)) for _ in range(2)]
     await asyncio.gather(*(other.step() for other in others))
-    again = await moving.status()
+    again = await moving.shadow()
     assert again.until is not None
     assert status.until is not None
     assert again.until >= status.until
@@ -154,23 +157,23 @@ async def test_a_step_that_is_repeated_or_done_by_another_process_records_nothin
 
 
 async def test_a_shadow_that_is_on_goes_on_as_it_is_and_one_that_is_stopped_forgets(
-    parts: Resources, moving: LocalMoving
+    parts: Resources, moving: HandoverHandlers
 ) -> None:
     await old_job(parts, "news")
     await shadowed(moving)
-    first = await moving.status()
-    assert (await moving.start()).since == first.since
-    gone = await moving.stop()
+    first = await moving.shadow()
+    assert (await moving.start_shadow()).since == first.since
+    gone = await moving.stop_shadow()
     assert (gone.on, gone.fires, gone.jobs) == (False, 0, 1)
-    await moving.stop()
+    await moving.stop_shadow()
     with pytest.raises(InvalidInput, match="the shadow is off"):
-        await moving.step()
+        await moving.step_shadow()
     with pytest.raises(Conflict, match="the shadow is off"):
-        await moving.report()
+        await moving.shadow_report()
     with pytest.raises(InvalidInput, match="too long"):
-        await moving.start(KEPT + HOUR)
-    office = LocalOffice(parts, ACTOR)
-    assert [row.action for row in (await office.audit(what="shadow")).items] == ["shadow.stopped", "shadow.started"]
+        await moving.start_shadow(KEPT + HOUR)
+    operations = LocalOperations(parts, ACTOR)
+    assert [row.action for row in (await operations.audit(what="shadow")).items] == ["shadow.stopped", "shadow.started"]
 
 
 async def test_a_shadow_that_was_away_catches_up_bit_by_bit_and_old_fires_are_pruned(sqlite_url: str) -> None:
@@ -195,26 +198,26 @@ async def test_a_shadow_that_was_away_catches_up_bit_by_bit_and_old_fires_are_pr
 async def test_a_changed_schedule_counts_from_its_change(sqlite_url: str) -> None:
     clock = SetClock(datetime(2026, 6, 1, 12, 0, tzinfo=UTC))
     async with open_resources(Settings(database_url=sqlite_url), clock=clock) as parts:
-        office = LocalOffice(parts, ACTOR)
+        operations = LocalOperations(parts, ACTOR)
         job_id = await old_job(parts, "news", created_at=clock.now() - DAY)
-        moving = LocalMoving(office)
-        await moving.start()
+        moving = operations
+        await moving.start_shadow()
         clock.advance(timedelta(minutes=90))
-        await office.update_job("news", {"cron_expression": "*/10 * * * *"})
+        await operations.change_job("news", {"cron_expression": "*/10 * * * *"})
         clock.advance(timedelta(minutes=25))
-        await moving.step()
+        await moving.step_shadow()
         assert [instant.minute for instant in await recorded(parts, job_id)] == [40, 50]
 
 
-async def test_the_leader_records_by_itself(parts: Resources, moving: LocalMoving) -> None:
+async def test_the_leader_records_by_itself(parts: Resources, moving: HandoverHandlers) -> None:
     await old_job(parts, "news")
-    await moving.start(5 * HOUR)
+    await moving.start_shadow(5 * HOUR)
     stop = asyncio.Event()
     running = asyncio.create_task(SchedulerRole(parts).run(stop))
     try:
 
         async def is_recorded() -> bool:
-            return (await moving.status()).fires >= 5
+            return (await moving.shadow()).fires >= 5
 
         await eventually(is_recorded)
     finally:
@@ -226,7 +229,7 @@ async def test_the_leader_records_by_itself(parts: Resources, moving: LocalMovin
 # The report
 
 
-async def some_hours(parts: Resources, moving: LocalMoving, job_id: str) -> list[datetime]:
+async def some_hours(parts: Resources, moving: HandoverHandlers, job_id: str) -> list[datetime]:
     """Some hours of an hourly job: the instants, of which the third has no run and the sixth has two."""
     await shadowed(moving)
     expected = await recorded(parts, job_id)
@@ -237,7 +240,7 @@ async def some_hours(parts: Resources, moving: LocalMoving, job_id: str) -> list
 
 
 async def test_the_report_finds_one_injected_miss_and_one_injected_double(
-    parts: Resources, moving: LocalMoving
+    parts: Resources, moving: HandoverHandlers
 ) -> None:
     job_id = await old_job(parts, "news")
     good = await old_job(parts, "good", cron_expression="30 * * * *")
@@ -248,7 +251,7 @@ async def test_the_report_finds_one_injected_miss_and_one_injected_double(
     await old_run(parts, good, expected[6] + timedelta(minutes=7), trigger="manual")
     await old_run(parts, good, expected[6] + timedelta(minutes=9), state="skipped")
 
-    report = await moving.report(hours=24)
+    report = await moving.shadow_report(hours=24)
 
     fine, news = report.jobs
     assert (fine.job, fine.verdict, fine.missed, fine.extra) == ("good", "equal", 0, 0)
@@ -258,18 +261,18 @@ async def test_the_report_finds_one_injected_miss_and_one_injected_double(
     assert (news.drift_median_seconds, news.drift_max_seconds) == (2, 2)
     assert (report.equal, report.differing) == (1, 1)
 
-    started = await moving.report(hours=24, record=OldRunsTable(time_column="started_at"), jobs=["news"])
+    started = await moving.shadow_report(hours=24, record=OldRunsTable(time_column="started_at"), jobs=["news"])
     assert [job.drift_median_seconds for job in started.jobs] == [5]
-    narrow = await moving.report(hours=24, tolerance=timedelta(seconds=1), jobs=["news"])
+    narrow = await moving.shadow_report(hours=24, tolerance=timedelta(seconds=1), jobs=["news"])
     assert narrow.jobs[0].matched == 0
 
 
-async def test_jobs_that_cannot_be_compared_say_why(parts: Resources, moving: LocalMoving) -> None:
+async def test_jobs_that_cannot_be_compared_say_why(parts: Resources, moving: HandoverHandlers) -> None:
     await old_job(parts, "broken", cron_expression="61 * * * *")
     await old_job(parts, "demand", schedule_type="event")
     await old_job(parts, "rarely", cron_expression="0 0 29 2 *")
     await shadowed(moving)
-    report = await moving.report()
+    report = await moving.shadow_report()
     assert [(job.job, job.verdict) for job in report.jobs] == [
         ("broken", "invalid"),
         ("demand", "nothing"),
@@ -289,7 +292,9 @@ async def kind(request: pytest.FixtureRequest, parts: Resources) -> AsyncIterato
         await connection.execute(text('DROP TABLE "old Runs"'))
 
 
-async def test_the_old_scheduler_may_have_a_table_of_its_own(parts: Resources, moving: LocalMoving, kind: str) -> None:
+async def test_the_old_scheduler_may_have_a_table_of_its_own(
+    parts: Resources, moving: HandoverHandlers, kind: str
+) -> None:
     job_id = await old_job(parts, "news")
     await shadowed(moving)
     expected = await recorded(parts, job_id)
@@ -302,12 +307,12 @@ async def test_the_old_scheduler_may_have_a_table_of_its_own(parts: Resources, m
                 value = instant.timestamp()
             await connection.execute(text("INSERT INTO \"old Runs\" VALUES ('news', :at)"), {"at": value})
     record = OldRunsTable(table="old Runs", job_column='the "job', time_column="at")
-    [news] = (await moving.report(record=record)).jobs
+    [news] = (await moving.shadow_report(record=record)).jobs
     assert (news.matched, news.missed_at) == (len(expected) - 1, (expected[0],))
 
 
 async def test_a_name_that_the_database_does_not_know_reaches_no_statement(
-    parts: Resources, moving: LocalMoving
+    parts: Resources, moving: HandoverHandlers
 ) -> None:
     await old_job(parts, "news")
     await shadowed(moving, HOUR)
@@ -320,7 +325,7 @@ async def test_a_name_that_the_database_does_not_know_reaches_no_statement(
     ]
     for record, says in hostile:
         with pytest.raises(InvalidInput, match=says) as refused:
-            await moving.report(record=record)
+            await moving.shadow_report(record=record)
         assert refused.value.hint
     assert len(await rows_of(parts, jobs)) == 1
 
@@ -328,28 +333,28 @@ async def test_a_name_that_the_database_does_not_know_reaches_no_statement(
 # The move
 
 
-async def test_jobs_move_over_and_back_in_one_step_with_an_audit(parts: Resources, moving: LocalMoving) -> None:
+async def test_jobs_move_over_and_back_in_one_step_with_an_audit(parts: Resources, moving: HandoverHandlers) -> None:
     await old_job(parts, "a", tags=["x"])
     await old_job(parts, "b", tags=["x", "y"], domain="example.org")
     await old_job(parts, "c")
 
-    tried = await moving.move(Which(tag="x"), dry_run=True)
+    tried = await moving.migrate_jobs(Which(tag="x"), dry_run=True)
     assert [job.job for job in tried.jobs] == ["a", "b"]
     assert {row["scheduler_version"] for row in await rows_of(parts, jobs)} == {1}
 
     begin = datetime.now(UTC)
-    moved = await moving.move(Which(tag="x"))
+    moved = await moving.migrate_jobs(Which(tag="x"))
     assert [job.job for job in moved.jobs] == ["a", "b"]
     assert all(job.next_run is not None and job.next_run > begin for job in moved.jobs)
     rows = {row["name"]: row for row in await rows_of(parts, jobs)}
     assert [rows[name]["scheduler_version"] for name in "abc"] == [2, 2, 1]
     assert [rows[name]["version"] for name in "abc"] == [2, 2, 1]
-    assert [row.action for row in (await LocalOffice(parts, ACTOR).audit()).items] == ["job.moved", "job.moved"]
+    assert [row.action for row in (await LocalOperations(parts, ACTOR).audit()).items] == ["job.moved", "job.moved"]
 
-    back = await moving.move(Which(domain="example.org"), back=True)
+    back = await moving.migrate_jobs(Which(domain="example.org"), back=True)
     assert [job.job for job in back.jobs] == ["b"]
-    assert (await moving.move(Which(jobs=("b", "c")), back=True)).already == ("b", "c")
-    assert [job.job for job in (await moving.move(Which(everything=True))).jobs] == ["b", "c"]
+    assert (await moving.migrate_jobs(Which(jobs=("b", "c")), back=True)).already == ("b", "c")
+    assert [job.job for job in (await moving.migrate_jobs(Which(everything=True))).jobs] == ["b", "c"]
 
 
 async def test_what_was_due_before_the_move_is_not_fired_again(sqlite_url: str) -> None:
@@ -372,15 +377,15 @@ async def test_what_was_due_before_the_move_is_not_fired_again(sqlite_url: str) 
         assert fired == [1, 2]
 
 
-async def test_a_move_that_cannot_be_done_for_all_is_done_for_none(parts: Resources, moving: LocalMoving) -> None:
+async def test_a_move_that_cannot_be_done_for_all_is_done_for_none(parts: Resources, moving: HandoverHandlers) -> None:
     await old_job(parts, "good")
     await old_job(parts, "broken", cron_expression="61 * * * *")
     with pytest.raises(Conflict, match=r"broken: .*bad minute"):
-        await moving.move(Which(everything=True))
+        await moving.migrate_jobs(Which(everything=True))
     with pytest.raises(InvalidInput, match="say which jobs"):
-        await moving.move(Which())
+        await moving.migrate_jobs(Which())
     with pytest.raises(InvalidInput, match="say which jobs"):
-        await moving.move(Which(jobs=("good",), everything=True))
+        await moving.migrate_jobs(Which(jobs=("good",), everything=True))
     assert {row["scheduler_version"] for row in await rows_of(parts, jobs)} == {1}
     assert await rows_of(parts, job_executions) == []
 
@@ -390,60 +395,60 @@ async def test_a_move_that_cannot_be_done_for_all_is_done_for_none(parts: Resour
 
 async def test_a_server_does_the_same(sqlite_url: str) -> None:
     async with serving(opening(sqlite_url)) as api, Client(api.base) as client:
-        here, away = LocalMoving(LocalOffice(api.parts, ACTOR)), RemoteMoving(client)
+        here, away = HandoverHandlers(api.parts, ACTOR), client
         job_id = await old_job(api.parts, "news")
-        assert (await away.status()).on is False
+        assert (await away.shadow()).on is False
         assert (await api.post("shadow/step")).status_code == 400
         assert (await api.get("shadow/report")).status_code == 409
         assert (await api.post("shadow", json={"back_seconds": -1})).status_code in (400, 422)
-        assert (await away.start(8 * HOUR)).on
-        await away.step()
+        assert (await away.start_shadow(8 * HOUR)).on
+        await away.step_shadow()
         expected = await some_hours(api.parts, here, job_id)
 
-        report: ParityReport = await away.report(jobs=["news"])
+        report: ParityReport = await away.shadow_report(jobs=["news"])
         assert report.jobs[0].missed_at == (expected[2],)
         told = (await api.get("shadow/report?hours=24&job=news")).json()
         assert (told["differing"], told["jobs"][0]["verdict"]) == (1, "differs")
-        with pytest.raises(InvalidInput, match="job_executions only"):
-            await away.report(record=OldRunsTable(table="jobs"))
-
-        tried = await away.move(Which(everything=True), dry_run=True)
+        tried = await away.migrate_jobs(Which(everything=True), dry_run=True)
         assert [job.job for job in tried.jobs] == ["news"]
         assert (await api.post("migrate-jobs", json={})).status_code == 400
         assert (await api.post("migrate-jobs", json={"jobs": ["news"]})).json()["jobs"][0]["scheduler_version"] == 2
-        assert (await away.move(Which(jobs=("news",)), back=True)).back
+        assert (await away.migrate_jobs(Which(jobs=("news",)), back=True)).back
         assert (await api.delete("shadow")).json()["on"] is False
-        assert (await away.stop()).fires == 0
+        assert (await away.stop_shadow()).fires == 0
 
 
-async def test_a_server_imports_the_same(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_imports_the_same(sqlite_url: str) -> None:
     def imported(name: str) -> NewJob:
         when = When(schedule_type=ScheduleType.INTERVAL, interval_seconds=900)
         policy = Policy(overlap=Overlap.QUEUE, jitter=timedelta(seconds=5))
         spec = JobSpec(source="python", target="feeds:news", name=name, stream=f"s:{name}", when=when, policy=policy)
         return NewJob(spec=spec, anchor=datetime(2026, 1, 31, 8, 0, tzinfo=UTC), pause_reason="as it was")
 
-    monkeypatch.setattr("floodmark.operations.moving._JOBS_AT_ONCE", 2)
     async with serving(opening(sqlite_url), job_coalesce=False) as api, Client(api.base) as client:
-        office = LocalOffice(api.parts, ACTOR)
-        here, away = LocalMoving(office), RemoteMoving(client)
+        operations = LocalOperations(api.parts, ACTOR)
+        here, away = operations, client
         some = [imported(name) for name in ("a", "b", "c", "d", "e")]
-        assert (await away.bring(some, dry_run=True)).made == ("a", "b", "c", "d", "e")
+        assert (await away.import_jobs(some, dry_run=True)).made == ("a", "b", "c", "d", "e")
         assert await rows_of(api.parts, jobs) == []
-        await here.bring(some[:1])
-        told = await away.bring(some)
+        await here.import_jobs(some[:1])
+        told = await away.import_jobs(some)
         assert (told.made, told.already) == (("b", "c", "d", "e"), ("a",))
-        one, other = await office.job("a"), await office.job("b")
+        one, other = await operations.job("a"), await operations.job("b")
         its_own = {"job_id": "", "name": "", "stream": "", "updated_at": None, "planned_until": None}
         assert replace(one, **its_own) == replace(other, **its_own)
         assert (other.created_at, other.paused, other.scheduler_version) == (some[0].anchor, True, 1)
-        await here.bring([imported("f")], usual=True, take_over=True)
-        await away.bring([imported("g")], usual=True, take_over=True)
-        assert (await office.job("f")).policy == (await office.job("g")).policy == api.parts.settings.default_policy()
+        await here.import_jobs([imported("f")], usual=True, take_over=True)
+        await away.import_jobs([imported("g")], usual=True, take_over=True)
+        assert (
+            (await operations.job("f")).policy
+            == (await operations.job("g")).policy
+            == api.parts.settings.default_policy()
+        )
 
         bad = [*some, NewJob(spec=replace(some[0].spec, name="z", when=When(schedule_type=ScheduleType.INTERVAL)))]
         with pytest.raises(InvalidInput):
-            await away.bring([replace(one, spec=replace(one.spec, name=f"{one.spec.name}2")) for one in bad])
+            await away.import_jobs([replace(one, spec=replace(one.spec, name=f"{one.spec.name}2")) for one in bad])
         assert len(await rows_of(api.parts, jobs)) == 7, "all are tried before any is made"
         for body in [
             {"source": "python", "target": "x:y"},
@@ -507,7 +512,7 @@ def test_a_report_with_differences_ends_with_one(cli: CommandLine) -> None:
     async def stock() -> None:
         async with open_resources(Settings(database_url=f"sqlite:///{cli.folder}/.floodmark/floodmark.db")) as parts:
             job_id = await old_job(parts, "news")
-            await some_hours(parts, LocalMoving(LocalOffice(parts, ACTOR)), job_id)
+            await some_hours(parts, HandoverHandlers(parts, ACTOR), job_id)
 
     (cli.folder / ".floodmark").mkdir()
     asyncio.run(stock())

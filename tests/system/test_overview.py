@@ -18,7 +18,7 @@ from floodmark.model.execution import Hold, State
 from floodmark.model.fleet import Overview
 from floodmark.model.outcome import Dead, Retry
 from floodmark.notifications.noticing import Noticing
-from floodmark.operations.local import LocalOffice
+from floodmark.operations.local import LocalOperations
 from floodmark.operations.overview import Glance
 from floodmark.outbound.breakers import Breakers
 from floodmark.outbound.limits import Limits
@@ -45,8 +45,8 @@ async def parts(opened: Opened) -> AsyncIterator[Resources]:
         yield parts
 
 
-def office_of(parts: Resources) -> LocalOffice:
-    return LocalOffice(parts, Actor(who="ada"))
+def office_of(parts: Resources) -> LocalOperations:
+    return LocalOperations(parts, Actor(who="ada"))
 
 
 async def stock(parts: Resources) -> None:

@@ -12,7 +12,7 @@ from floodmark.model.audit import Actor
 from floodmark.model.execution import Lease, Queued
 from floodmark.model.outcome import Dead, Done, Released, Snooze
 from floodmark.operations.executions import Letters
-from floodmark.operations.local import LocalOffice
+from floodmark.operations.local import LocalOperations
 from floodmark.queue.redis_streams import GROUP, RedisStreamsQueue
 from floodmark.queue.sql import SqlQueue
 from floodmark.scheduler.requeuer import Waker
@@ -144,12 +144,12 @@ async def test_one_that_is_parked_and_woken_at_once_can_be_taken(parts: Resource
 async def test_a_dead_letter_that_is_retried_before_its_entry_is_gone_can_be_taken(
     parts: Resources, redis: Redis
 ) -> None:
-    office = LocalOffice(parts, Actor(who="test"))
+    operations = LocalOperations(parts, Actor(who="test"))
     [execution_id] = await given_queued(parts)
 
     async def meanwhile() -> None:
         with suppress(NotFound):
-            await office.retry_letters(Letters(ids=(execution_id,)))
+            await operations.retry_letters(Letters(ids=(execution_id,)))
 
     worker = slow(parts, meanwhile)
     [lease] = await worker.lease(1, worker="a", ttl=TTL, wait=AT_ONCE)

@@ -16,7 +16,7 @@ from floodmark.inbound.tables import triggers
 from floodmark.inbound.triggers import secret_label
 from floodmark.model.audit import Actor
 from floodmark.model.external_triggers import NewTrigger
-from floodmark.operations.local import LocalOffice
+from floodmark.operations.local import LocalOperations
 from floodmark.operations.rekeying import rekey
 from floodmark.security.vault import Vault, mark_of
 from floodmark.settings import Settings
@@ -31,7 +31,7 @@ SECRET = "a secret of a webhook"
 async def store_secrets(parts: Resources) -> None:
     vault = Vault.of(parts.settings)
     await Accounts(parts.database, parts.clock, vault).add("reader", api_id=1, api_hash="h", session="s3cr3t")
-    await LocalOffice(parts, ADA).add_trigger(NewTrigger(kind="webhook", pattern="/a", secret=SECRET))
+    await LocalOperations(parts, ADA).add_trigger(NewTrigger(kind="webhook", pattern="/a", secret=SECRET))
 
 
 async def marks(parts: Resources) -> set[str]:
@@ -63,7 +63,7 @@ async def test_a_key_file_is_rotated_and_a_kill_at_any_point_loses_nothing(tmp_p
     command += ["--set", f"FLOODMARK_HOME={home}", "rotate-key", "--yes"]
 
     # Within the transaction.
-    environment = {**os.environ, "FLOODMARK_FAILPOINT": "office.changed:kill"}
+    environment = {**os.environ, "FLOODMARK_FAILPOINT": "operation.changed:kill"}
     killed = typed(command, tmp_path, environment)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     async with open_resources(settings) as parts:

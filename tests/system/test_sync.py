@@ -20,7 +20,7 @@ from floodmark.client import Client
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput, Unavailable
 from floodmark.model.audit import Actor
 from floodmark.observability.events import Events, LeaderElectionAttempted, SchedulesSynced, StepFailed
-from floodmark.operations.local import LocalOffice
+from floodmark.operations.local import LocalOperations
 from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.store.jobs import Jobs
@@ -120,7 +120,7 @@ async def test_schedules_are_created_updated_and_skipped(migrated_url: str, publ
         publisher.rows.append(a_row(7))
         report = await sync.run()
         assert counts(report) == (1, 1, 4, 0)
-        job = await LocalOffice(parts, ACTOR).job("cookies-site0-example")
+        job = await LocalOperations(parts, ACTOR).job("cookies-site0-example")
         assert (job.params, job.retry_max, job.version) == ({"maxPages": 9}, 1, 2)
         assert job.policy.misfire_grace == timedelta(seconds=77)
         assert (job.domain, job.domain_config_id, job.tags) == ("site0.example", "c0", ("sync",))
@@ -156,14 +156,16 @@ async def test_what_a_person_changed_stays_until_the_api_says_something_else(
     migrated_url: str, publisher: Publisher
 ) -> None:
     async with opened(migrated_url, publisher) as parts:
-        sync, office = build_sync(parts, ACTOR), LocalOffice(parts, ACTOR)
+        sync, operations = build_sync(parts, ACTOR), LocalOperations(parts, ACTOR)
         await sync.run()
-        await office.update_job("cookies-site0-example", {"time_config": {"hour": 9}, "priority": 1, "name": "mine"})
+        await operations.change_job(
+            "cookies-site0-example", {"time_config": {"hour": 9}, "priority": 1, "name": "mine"}
+        )
         assert counts(await sync.run()) == (0, 0, 5, 0)
-        assert (await office.job("mine")).when.time_config == {"hour": 9}
+        assert (await operations.job("mine")).when.time_config == {"hour": 9}
         publisher.rows[0] = a_row(0, scanDepth=2)
         assert counts(await sync.run()) == (0, 1, 4, 0)
-        job = await office.job("mine")
+        job = await operations.job("mine")
         assert (job.when.time_config, int(job.priority), job.params) == ({"hour": 2, "minute": 0}, 1, {"scanDepth": 2})
 
 
@@ -197,7 +199,7 @@ async def test_code_does_not_take_over_what_a_sync_has_made(light_url: str, publ
 async def test_a_job_that_was_removed_comes_back_with_the_next_sync(migrated_url: str, publisher: Publisher) -> None:
     async with opened(migrated_url, publisher) as parts:
         await build_sync(parts, ACTOR).run()
-        await LocalOffice(parts, ACTOR).remove_job("cookies-site0-example")
+        await LocalOperations(parts, ACTOR).remove_job("cookies-site0-example")
         assert counts(await build_sync(parts, ACTOR).run()) == (1, 0, 4, 0)
 
 
@@ -229,7 +231,7 @@ async def test_an_answer_that_still_holds_is_not_sent_again(migrated_url: str, p
     publisher.handler = tagged
     async with opened(migrated_url, publisher) as parts:
         assert not (await build_sync(parts, ACTOR).run()).not_modified
-        await LocalOffice(parts, ACTOR).remove_job("cookies-site0-example")
+        await LocalOperations(parts, ACTOR).remove_job("cookies-site0-example")
         report = await build_sync(parts, ACTOR).run()
         # The last good answer is still known: what it says holds.
         assert report.not_modified
@@ -244,12 +246,12 @@ async def test_missing_schedules_are_disabled_within_bounds_and_beyond_only_by_f
     migrated_url: str, publisher: Publisher
 ) -> None:
     async with opened(migrated_url, publisher, sync_disable_missing=True) as parts:
-        sync, office = build_sync(parts, ACTOR), LocalOffice(parts, ACTOR)
+        sync, operations = build_sync(parts, ACTOR), LocalOperations(parts, ACTOR)
         everything = list(publisher.rows)
         await sync.run()
         publisher.rows = everything[1:]
         assert counts(await sync.run()) == (0, 0, 4, 1)
-        assert not (await office.job("cookies-site0-example")).schedule_enabled
+        assert not (await operations.job("cookies-site0-example")).schedule_enabled
         assert counts(await sync.run()) == (0, 0, 4, 0)
 
         before = await state(parts)
@@ -264,7 +266,7 @@ async def test_missing_schedules_are_disabled_within_bounds_and_beyond_only_by_f
 
         publisher.rows = everything
         assert counts(await sync.run(force=True)) == (0, 4, 1, 1)
-        assert (await office.job("cookies-site0-example")).schedule_enabled
+        assert (await operations.job("cookies-site0-example")).schedule_enabled
 
 
 async def test_an_answer_without_schedules_changes_nothing(migrated_url: str, publisher: Publisher) -> None:
@@ -304,7 +306,7 @@ async def test_an_older_answer_does_not_undo_a_newer_one(migrated_url: str, publ
         await build_sync(parts, ACTOR).run()
         go_on.set()
         assert counts(await late) == (0, 0, 5, 0)
-        assert (await LocalOffice(parts, ACTOR).job("cookies-site0-example")).params == {"maxPages": 2}
+        assert (await LocalOperations(parts, ACTOR).job("cookies-site0-example")).params == {"maxPages": 2}
 
 
 async def test_without_an_address_it_says_what_to_set(light_url: str, publisher: Publisher) -> None:

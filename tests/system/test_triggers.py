@@ -30,7 +30,7 @@ from floodmark.model.audit import Actor
 from floodmark.model.external_triggers import NewTrigger, TriggerRow, TriggerStatus, the_only
 from floodmark.model.job import ScheduleType, When
 from floodmark.observability.events import Event, Events, StepFailed, TriggersFired, TriggersMatched
-from floodmark.operations.local import LocalOffice
+from floodmark.operations.local import LocalOperations
 from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.store.fleet import Fleet
@@ -54,17 +54,19 @@ class House:
     def __init__(self, parts: Resources, told: list[Event]) -> None:
         self.parts, self.told = parts, told
         self.intake = build_intake(parts)
-        self.office = LocalOffice(parts, Actor(who="ada", via="api"))
+        self.operations = LocalOperations(parts, Actor(who="ada", via="api"))
         self.jobs = Jobs(parts.database, parts.clock)
 
     async def job(self, name: str, **columns: Any) -> str:
         return await given_job(self.parts, name=name, **columns)
 
     async def add(self, kind: Any, pattern: str, *jobs: str, replace: bool = False, **more: Any) -> TriggerRow:
-        return await self.office.add_trigger(NewTrigger(kind=kind, pattern=pattern, jobs=jobs, **more), replace=replace)
+        return await self.operations.add_trigger(
+            NewTrigger(kind=kind, pattern=pattern, jobs=jobs, **more), replace=replace
+        )
 
     async def page(self, kind: str | None = None) -> list[TriggerStatus]:
-        return [row for row in (await self.office.triggers_status()).triggers if kind in (None, row.kind)]
+        return [row for row in (await self.operations.triggers_status()).triggers if kind in (None, row.kind)]
 
     async def show(self, text: str) -> TriggerStatus:
         return the_only(
@@ -161,7 +163,7 @@ async def test_what_concerns_no_job_is_counted(house: House) -> None:
     assert await house.hook("/nobody/home", delivery_id="d1") == Taken(delivery_id="d1")
     await house.hook("/nobody/there")
     await house.intake.refusals.flush()
-    status = await house.office.triggers_status()
+    status = await house.operations.triggers_status()
     assert (status.unmatched.count, status.unmatched.last) == (2, "webhook:/nobody/there")
     assert house.told == [TriggersFired("webhook")] * 2
 
@@ -336,7 +338,7 @@ async def test_a_delivery_that_had_to_wait_for_another_is_the_later_one(pg_clean
         await house.job("news")
         await house.add("webhook", "/a", "news", debounce=timedelta(seconds=60))
         await house.hook("/a")
-        async with house.office.parts.database.engine.begin() as other:
+        async with house.operations.parts.database.engine.begin() as other:
             await other.execute(text("SELECT * FROM triggers FOR UPDATE"))
             coming = asyncio.create_task(house.hook("/a"))
             waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
@@ -348,7 +350,7 @@ async def test_a_delivery_that_had_to_wait_for_another_is_the_later_one(pg_clean
 
 
 async def _is_any(house: House, query: TextClause) -> bool:
-    async with house.office.parts.database.engine.connect() as connection:
+    async with house.operations.parts.database.engine.connect() as connection:
         return bool((await connection.execute(query)).scalar_one())
 
 
@@ -369,10 +371,10 @@ async def test_a_trigger_is_made_changed_shown_and_removed_with_a_trace(house: H
     assert (await house.show(row.trigger_id[:10])).params == {"x": "body.x"}
     assert (await house.hook("/a/b")).executions == ()
 
-    assert (await house.office.remove_trigger("webhook", "/a/b")).trigger_id == row.trigger_id
+    assert (await house.operations.remove_trigger("webhook", "/a/b")).trigger_id == row.trigger_id
     with pytest.raises(NotFound, match="no trigger"):
         await house.show("/a/b")
-    audit = (await house.office.audit(what="trigger:webhook:/a/b")).items
+    audit = (await house.operations.audit(what="trigger:webhook:/a/b")).items
     assert [entry.action for entry in audit] == ["trigger.removed", "trigger.added", "trigger.added"]
     assert "ssss" not in str(audit)
 
@@ -527,7 +529,7 @@ async def test_a_job_that_names_a_channel_is_given_what_the_message_says(with_re
     house = with_redis
     assert house.parts.redis is not None
     async with listening(house):
-        await house.office.add_job(a_spec(name="news", trigger_channel="content:new", when=EVENT))
+        await house.operations.add_job(a_spec(name="news", trigger_channel="content:new", when=EVENT))
 
         async def heard_it() -> bool:
             hearing = await heard(Fleet(house.parts.database, house.parts.clock), CHANNELS)
@@ -538,7 +540,7 @@ async def test_a_job_that_names_a_channel_is_given_what_the_message_says(with_re
             await house.parts.redis.publish("content:new", message)
         rows = await eventually(has_executions(house, 3, trigger="channel:content:new"))
     assert [row.params for row in rows] == [{"id": 7}, {"message": "plain \ufffd text"}, {"message": "[1, 2]"}]
-    [of_jobs] = (await house.office.triggers_status()).of_jobs
+    [of_jobs] = (await house.operations.triggers_status()).of_jobs
     assert (of_jobs.pattern, of_jobs.jobs) == ("content:new", 1)
 
 
@@ -723,7 +725,7 @@ async def test_a_message_waits_for_a_database_that_fails(with_redis: House) -> N
 
 async def test_without_redis_a_channel_says_that_nobody_listens(house: House) -> None:
     await house.add("channel", "content:new")
-    [status] = (await house.office.triggers_status()).triggers
+    [status] = (await house.operations.triggers_status()).triggers
     assert (status.listening, status.why_not) == (False, "there is no Redis: set REDIS_URL")
 
 
@@ -776,7 +778,7 @@ async def test_no_message_on_a_channel_keeps_the_next_one_from_firing(with_redis
     await house.intake.refusals.flush()
     [trigger] = await house.page("channel")
     assert trigger.refusals == {"nested too deeply": 3, "too large": 1, "unreadable": 1}
-    status = await house.office.triggers_status()
+    status = await house.operations.triggers_status()
     assert (status.unreadable.count, status.unreadable.last) == (6, "channel:named: nested too deeply")
 
 
@@ -806,4 +808,4 @@ async def test_no_entry_of_a_stream_keeps_the_next_one_from_firing(with_redis: H
     await house.intake.refusals.flush()
     [trigger] = await house.page("stream")
     assert trigger.refusals == {"nested too deeply": 3, "too large": 1}
-    assert (await house.office.triggers_status()).unreadable.count == 4
+    assert (await house.operations.triggers_status()).unreadable.count == 4

@@ -14,15 +14,14 @@ from sqlalchemy import update
 from api.serving import Api, served
 from floodmark import Floodmark
 from floodmark.errors import InvalidInput
-from floodmark.importers.handover import NewJob
 from floodmark.inbound.intake import Arrival, build_intake
 from floodmark.model.audit import Actor
 from floodmark.model.execution import State
 from floodmark.model.external_triggers import NewTrigger
+from floodmark.model.handover import NewJob
 from floodmark.model.job import ScheduleType, When
 from floodmark.model.spec import JobSpec
-from floodmark.operations.local import LocalOffice
-from floodmark.operations.moving import LocalMoving
+from floodmark.operations.local import LocalOperations
 from floodmark.settings import Settings
 from floodmark.store.tables import job_executions, jobs
 from floodmark.sync.difference import difference
@@ -71,7 +70,7 @@ async def opened(url: str) -> AsyncIterator[tuple[Floodmark, Api]]:
 @pytest.mark.spec("G9")
 async def test_a_bad_job_is_refused_by_every_way_in(sqlite_url: str) -> None:
     async with opened(sqlite_url) as (_, api):
-        office, before = LocalOffice(api.parts, Actor(who="ada")), await stored(api.parts, jobs)
+        operations, before = LocalOperations(api.parts, Actor(who="ada")), await stored(api.parts, jobs)
         for bad, words in BAD:
             answers = [
                 await api.post("jobs", json=bad),
@@ -84,9 +83,9 @@ async def test_a_bad_job_is_refused_by_every_way_in(sqlite_url: str) -> None:
             assert not any("*args" in answer.json()["hint"] for answer in answers)
             spec = JobSpec(when=EVENT, name="new", **bad)
             with pytest.raises(InvalidInput):
-                await office.add_job(spec)
+                await operations.add_job(spec)
             with pytest.raises(InvalidInput):
-                await LocalMoving(office).bring([NewJob(spec=spec)])
+                await operations.import_jobs([NewJob(spec=spec)])
         assert await stored(api.parts, jobs) == before
 
 
@@ -102,7 +101,7 @@ async def test_bad_params_of_a_run_are_refused_by_every_way_in(sqlite_url: str) 
             for params in all_params:
                 refused = await api.post(f"jobs/{name}/force-run", json={"params": params})
                 assert refused.status_code == 400, (name, params, refused.text)
-        local = LocalOffice(api.parts, Actor(who="ada"))
+        local = LocalOperations(api.parts, Actor(who="ada"))
         new = NewTrigger(kind="webhook", pattern="/scan", jobs=("scan",), params={"customPages": "body.pages"})
         await local.add_trigger(new)
         assert (await api.post("triggers/webhook/scan", json={"pages": PASSWD})).status_code == 400
@@ -140,7 +139,7 @@ async def test_what_sql_has_put_into_a_row_is_refused_by_the_worker(sqlite_url: 
     """`os:system` is never called, whoever wrote the row, and whatever params the run is given."""
     proof = tmp_path / "called"
     async with opened(sqlite_url) as (app, api):
-        office = LocalOffice(api.parts, Actor(who="ada"))
+        operations = LocalOperations(api.parts, Actor(who="ada"))
         async with api.parts.database.writing() as connection:
             await connection.execute(
                 update(jobs)
@@ -149,9 +148,9 @@ async def test_what_sql_has_put_into_a_row_is_refused_by_the_worker(sqlite_url: 
             )
             await connection.execute(update(jobs).where(jobs.c.name == "scan").values(params={"customPages": PASSWD}))
         for name in ("news", "scan"):
-            await office.run_job(name)
+            await operations.run_job(name)
         with pytest.raises(InvalidInput):
-            await office.run_job("news", {"command": f"touch {proof}"})
+            await operations.run_job("news", {"command": f"touch {proof}"})
 
         async def dead() -> dict[str, str]:
             rows = {row["job_name"]: row for row in await stored(api.parts, job_executions)}

@@ -11,15 +11,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 
 from floodmark.observability.tracing import Tracing
-from floodmark.operations.accounts import AccountOperations
-from floodmark.operations.executions import DeadLetterOperations, ExecutionOperations
-from floodmark.operations.fleet import FleetOperations, InstallationOperations
-from floodmark.operations.limits import LimitOperations
-from floodmark.operations.reports import ReportOperations
-from floodmark.operations.streams import StreamOperations
-from floodmark.operations.sync import SyncOperations
-from floodmark.operations.tokens import TokenOperations
-from floodmark.operations.triggers import TriggerOperations
+from floodmark.operations.declared import Operations
 from floodmark.settings import Settings
 from floodmark.sources.port import Source
 from floodmark.sources.validation import Validation
@@ -32,7 +24,7 @@ from .document import TAGS, document
 from .edge import Edge
 from .live import Live
 from .routes.health import health
-from .routes.jobs import expressions, jobs
+from .routes.jobs import jobs
 from .routes.live import live
 from .routes.moving import moving
 from .routes.webhooks import flushing, webhooks
@@ -45,24 +37,7 @@ _ENDLESS = (f"{PREFIX}/live",)
 # What supervisors, load balancers and Prometheus ask for.
 PROBED = ("/health", "/health/ready", "/health/live", "/health/details", "/metrics")
 # Under PREFIX, in the order in which the document lists them.
-_ROUTERS: tuple[APIRouter, ...] = (
-    jobs,
-    expressions,
-    routes_of(ExecutionOperations, tag="Executions"),
-    routes_of(StreamOperations, tag="Streams"),
-    routes_of(ReportOperations, tag="Reports"),
-    routes_of(DeadLetterOperations, tag="Dead letters"),
-    routes_of(LimitOperations, tag="Limits"),
-    webhooks,
-    routes_of(TriggerOperations, tag="Triggers"),
-    routes_of(FleetOperations, tag="Scheduler"),
-    routes_of(AccountOperations, tag="Accounts"),
-    routes_of(InstallationOperations, tag="Installation"),
-    routes_of(TokenOperations, tag="Installation"),
-    routes_of(SyncOperations, tag="Installation"),
-    moving,
-    live,
-)
+_ROUTERS: tuple[APIRouter, ...] = (jobs, webhooks, routes_of(Operations), moving, live)
 
 
 def create_app(

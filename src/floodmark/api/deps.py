@@ -1,16 +1,11 @@
-"""What routes are given: the office, in the name of whoever asks, if they may.
-
-reading        role `read`: look at things
-operating      role `operate`: pause, run, retry, set limits
-administering  role `admin`: make, change and remove jobs, tokens and triggers
-"""
+"""What routes that are written by hand get: handlers, for a caller whose role is enough."""
 
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from floodmark.model.audit import Actor
-from floodmark.operations.local import LocalOffice
+from floodmark.operations.handlers.jobs import JobHandlers
 from floodmark.wiring.resources import Resources
 
 from .access import require
@@ -23,21 +18,15 @@ def parts_of(request: Request) -> Resources:
     return found
 
 
-async def reading(request: Request, actor: Annotated[Actor, Depends(require("read"))]) -> LocalOffice:
-    """The office for those who may look."""
-    return LocalOffice(parts_of(request), actor)
+async def reading(request: Request, actor: Annotated[Actor, Depends(require("read"))]) -> JobHandlers:
+    """Return the handlers of jobs, for callers with the role `read`."""
+    return JobHandlers(parts_of(request), actor)
 
 
-async def operating(request: Request, actor: Annotated[Actor, Depends(require("operate"))]) -> LocalOffice:
-    """The office for those who may also operate."""
-    return LocalOffice(parts_of(request), actor)
+async def administering(request: Request, actor: Annotated[Actor, Depends(require("admin"))]) -> JobHandlers:
+    """Return the handlers of jobs, for callers with the role `admin`."""
+    return JobHandlers(parts_of(request), actor)
 
 
-async def administering(request: Request, actor: Annotated[Actor, Depends(require("admin"))]) -> LocalOffice:
-    """The office for those who may do everything."""
-    return LocalOffice(parts_of(request), actor)
-
-
-Reading = Annotated[LocalOffice, Depends(reading)]
-Operating = Annotated[LocalOffice, Depends(operating)]
-Administering = Annotated[LocalOffice, Depends(administering)]
+Reading = Annotated[JobHandlers, Depends(reading)]
+Administering = Annotated[JobHandlers, Depends(administering)]

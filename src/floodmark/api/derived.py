@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import singledispatch
 from hashlib import sha256
 from mimetypes import guess_type
 from typing import Annotated, Any
@@ -23,12 +24,12 @@ from floodmark.model.tokens import Minted
 from floodmark.operations import declaration
 from floodmark.operations.declaration import Envelope, Operation, Param, operations_of
 from floodmark.operations.health import worker_shape
-from floodmark.operations.local import LocalOffice
+from floodmark.operations.local import handlers_of
 from floodmark.store.port import Event
 
 from .access import access_of, is_private, require
 from .deps import parts_of
-from .routing import answer, router
+from .routing import Route, answer
 from .schemas import answer_model, body_model, model_for
 
 _FASTAPI: dict[type[declaration.Place], Any] = {
@@ -48,11 +49,12 @@ _FILE_HEADERS = {
 _CHANGES_ACCESS = ("add_token", "revoke_token")
 
 
-def routes_of(declarations: type, *, tag: str) -> APIRouter:
+def routes_of(declarations: type) -> APIRouter:
     """Return the routes of the operations that a class declares."""
-    found = router(tag=tag)
+    found = APIRouter(route_class=Route)
     for operation in operations_of(declarations):
-        _add(found, operation)
+        if operation.is_derived:
+            _add(found, operation)
     return found
 
 
@@ -73,6 +75,7 @@ def _add(found: APIRouter, operation: Operation[Any, Any]) -> None:
         response_class=Response if operation.media else JSONResponse,
         responses=responses,
         name=operation.operation_id,
+        tags=[operation.tag],
         summary=operation.summary,
         description=operation.description,
     )
@@ -89,7 +92,7 @@ def _endpoint(operation: Operation[Any, Any]) -> Any:
         if isinstance(body, BaseModel):
             received |= body.model_dump(exclude_unset=True)
         role = request.scope["floodmark.role"]
-        local = LocalOffice(parts_of(request), actor, role=role, deadline=_DEADLINE)
+        local = handlers_of(operation)(parts_of(request), actor, role=role, deadline=_DEADLINE)
         result = await getattr(local, operation.name)(**operation.arguments(received))
         if operation.name in _CHANGES_ACCESS:
             access_of(request.app).forget()
@@ -150,16 +153,26 @@ def _enveloped(envelope: Envelope, result: Any) -> dict[str, Any]:
     return {envelope.field: result, **beside}
 
 
+@singledispatch
 def shape(value: Any) -> Any:
     """Return a result as it is written as JSON."""
-    if isinstance(value, Page):
-        return {**asdict(value), "items": [shape(row) for row in value.items]}
-    if isinstance(value, FleetInfo | Overview):
-        return {**asdict(value), "workers": [worker_shape(info, value.leader) for info in value.workers]}
-    if isinstance(value, Job):
-        return job_shape(value)
-    if isinstance(value, Event):
-        return event_shape(value)
-    if isinstance(value, Minted):
-        return {**asdict(value.row), "token": value.text}
     return value
+
+
+@shape.register
+def _(page: Page) -> Any:  # type: ignore[type-arg] # of anything
+    return {**asdict(page), "items": [shape(row) for row in page.items]}
+
+
+@shape.register
+def _(fleet: FleetInfo | Overview) -> Any:
+    return {**asdict(fleet), "workers": [worker_shape(info, fleet.leader) for info in fleet.workers]}
+
+
+@shape.register
+def _(minted: Minted) -> Any:
+    return {**asdict(minted.row), "token": minted.text}
+
+
+shape.register(Job, job_shape)
+shape.register(Event, event_shape)

@@ -18,7 +18,7 @@ from floodmark.model.audit import Actor
 from floodmark.model.execution import ENDED
 from floodmark.model.shapes import event_shape, execution_shape
 from floodmark.operations.health import worker_shape
-from floodmark.operations.local import LocalOffice
+from floodmark.operations.local import LocalOperations
 from floodmark.security.masking import mask_answer
 from floodmark.store.port import Event
 from floodmark.wiring.resources import Resources
@@ -86,7 +86,7 @@ class Live:
     """The feed of one process."""
 
     def __init__(self, parts: Resources, *, look_seconds: float = LOOK_SECONDS) -> None:
-        self._office = LocalOffice(parts, Actor(who="live", via="api"))
+        self._operations = LocalOperations(parts, Actor(who="live", via="api"))
         self._log = parts.repositories.events
         self._watching = Watching(parts.database, parts.clock)
         self._look_seconds = look_seconds
@@ -224,9 +224,9 @@ class Live:
         return self._told("execution", found)
 
     async def _things(self) -> list[Message]:
-        fleet = await self._office.fleet()
-        limits = await self._office.limits(limit=500)
-        breakers = await self._office.breakers(limit=500)
+        fleet = await self._operations.fleet()
+        limits = await self._operations.limits(limit=500)
+        breakers = await self._operations.breakers(limit=500)
         shapes = [(info, worker_shape(info, fleet.leader)) for info in fleet.workers]
         return [
             *self._told("limit", {row.key: (row, asdict(row)) for row in limits}),

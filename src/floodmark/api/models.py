@@ -5,10 +5,9 @@ where there is one, so that they cannot say anything else.
 """
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, get_type_hints
+from datetime import timedelta
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
@@ -109,18 +108,6 @@ JobPatch = _job_request(
 )
 
 
-class PauseIn(Given):
-    """Why a job is paused."""
-
-    reason: Text | None = _may("Shown wherever someone asks why it does not run.", "the site is being rebuilt")
-
-
-class RunIn(Given):
-    """How a job is run this once."""
-
-    params: dict[str, Any] = _may("Params for this run only, over those of the job.", {"history": 50})
-
-
 def _job_answer() -> Any:
     fields: dict[str, Any] = {}
     for field in FIELDS.values():
@@ -130,48 +117,3 @@ def _job_answer() -> Any:
 
 
 JobOut = _job_answer()
-
-
-class CancelledOut(BaseModel):
-    """What was cancelled."""
-
-    cancelled: int = Field(description="How many executions end: at once, or as soon as their worker hears of it.")
-
-
-class AskedOut(BaseModel):
-    """An execution that was asked for."""
-
-    execution_id: str
-    scheduled_for: datetime
-    reason: str | None = Field(description="Why it does not start at once, if it does not.")
-
-
-class ExplanationOut(BaseModel):
-    """Why a job is not running, or what it is doing."""
-
-    code: str = Field(description="For programs: running, queued, paused, limit, retry, not_due, ...")
-    sentence: str = Field(description="For people.", examples=["not due: next run at 14:06:40 UTC, in 40 s"])
-    until: datetime | None = Field(description="When it changes by itself; null if it does not.")
-
-
-class RunOut(BaseModel):
-    """A run to come."""
-
-    at: datetime
-    local: str = Field(description="The same on the clock the job runs by.", examples=["2026-03-29T03:00:00+02:00"])
-    clock_change: str | None = Field(description="What that clock did since the run before.")
-
-
-class RunsOut(BaseModel):
-    """Runs to come."""
-
-    timezone: str
-    runs: list[RunOut]
-
-
-def model_of(name: str, struct: type[Struct], doc: str, told: Mapping[str, str] | None = None) -> type[BaseModel]:
-    """A model with the fields of a struct, all of them always there, and what is to be said of some."""
-    said = told or {}
-    hints = get_type_hints(struct, include_extras=True)
-    fields: dict[str, Any] = {field: (hints[field], Field(description=said.get(field))) for field in hints}
-    return create_model(name, __doc__=doc, **fields)

@@ -11,7 +11,7 @@ from fastapi import Header
 from starlette.responses import Response
 
 from floodmark.errors import FloodmarkError
-from floodmark.operations.local import LocalOffice
+from floodmark.operations.handlers.base import Handlers
 
 from .idempotency import Claim, IdempotencyKeys
 from .problems import HttpError
@@ -36,13 +36,13 @@ _KEPT_HEADERS = ("etag", "location")
 Make = Callable[[str | None, bool], Awaitable[Response]]
 
 
-async def once(office: LocalOffice, state: Any, key: str | None, request: Any, make: Make) -> Response:
+async def once(operations: Handlers, state: Any, key: str | None, request: Any, make: Make) -> Response:
     """Carry a request out, or tell what became of it when it was sent before. `request` is all that it says."""
     if key is None:
         return await make(None, False)
-    keys = IdempotencyKeys(office.parts.database, office.parts.clock)
-    await _prune(keys, office, state)
-    name = f"{office.actor.who} {key}"
+    keys = IdempotencyKeys(operations.parts.database, operations.parts.clock)
+    await _prune(keys, operations, state)
+    name = f"{operations.actor.who} {key}"
     said = msgspec.json.encode(request, order="deterministic")
     claim = await _claimed(keys, name, hashlib.sha256(said).hexdigest())
     if claim.answer is not None:
@@ -88,9 +88,9 @@ def _repeated(answer: dict[str, Any]) -> Response:
     return Response(answer["body"], answer["status"], headers=headers, media_type="application/json")
 
 
-async def _prune(keys: IdempotencyKeys, office: LocalOffice, state: Any) -> None:
+async def _prune(keys: IdempotencyKeys, operations: Handlers, state: Any) -> None:
     """Now and then, by whoever uses keys: without them there is nothing to forget."""
-    now = office.parts.clock.now()
+    now = operations.parts.clock.now()
     last = getattr(state, "keys_pruned_at", None)
     if last is None or now - last > _PRUNED_EVERY:
         state.keys_pruned_at = now

@@ -140,7 +140,7 @@ def ls(
     desk = Desk.of(context)
 
     found, now = (
-        desk.work(lambda office: take(office.each_account(cursor=cursor_of("accounts", after)), limit)),
+        desk.work(lambda operations: take(operations.each_account(cursor=cursor_of("accounts", after)), limit)),
         datetime.now(UTC),
     )
     if as_json:
@@ -181,7 +181,7 @@ def try_out(
     desk = Desk.of(context)
 
     with desk.busy("asking Telegram who it is"):
-        told = desk.work(lambda office: office.test_account(name, activate=activate))
+        told = desk.work(lambda operations: operations.test_account(name, activate=activate))
     row, person = told.account, told.person
     if as_json:
         return print_json({"account": row, "works": True, "person": person, "resumed": told.resumed})
@@ -209,10 +209,10 @@ def rm(
     """Delete an account and its session. Jobs that name it stay and wait for a new account of this name."""
     desk = Desk.of(context)
 
-    shown = desk.work(lambda office: office.account(name))
+    shown = desk.work(lambda operations: operations.account(name))
     if not go_ahead(desk, f"forget the account {_described(shown.account, shown.jobs)}", dry_run=dry_run, yes=yes):
         return
-    desk.work(lambda office: office.remove_account(name, force=force))
+    desk.work(lambda operations: operations.remove_account(name, force=force))
     desk.out.print(f"Forgot {plain(name)}.", highlight=False)
     desk.note("[dim]Telegram still knows its session: end it in the app, under Settings, Devices.[/]")
 

@@ -28,7 +28,9 @@ def audit(
 ) -> None:
     """List the changes in the audit log, newest first: by command, API or sync."""
     desk = Desk.of(context)
-    found = desk.work(lambda office: take(office.each_audit_row(what=what, cursor=cursor_of("audit", before)), limit))
+    found = desk.work(
+        lambda operations: take(operations.each_audit_row(what=what, cursor=cursor_of("audit", before)), limit)
+    )
     now = datetime.now(UTC)
     if as_json:
         return print_json(found)

@@ -32,7 +32,7 @@ def list_breakers(context: typer.Context, as_json: AsJson = False) -> None:
     """List circuit breakers with recent failures, the open ones first."""
     desk = Desk.of(context)
 
-    found, now = desk.work(lambda office: office.breakers()), datetime.now(UTC)
+    found, now = desk.work(lambda operations: operations.breakers()), datetime.now(UTC)
     if as_json:
         return print_json(found)
     if not found:
@@ -71,9 +71,9 @@ def reset_breaker(
 ) -> None:
     """Close a circuit breaker: calls are made again at once. It opens again if they fail."""
     desk = Desk.of(context)
-    found = picked(desk.work(lambda office: office.breakers(limit=_MOST)), key, "breaker")
+    found = picked(desk.work(lambda operations: operations.breakers(limit=_MOST)), key, "breaker")
     if go_ahead(desk, f"close the breaker {found.key}, which is {found.state}", dry_run=dry_run, yes=yes):
-        before = desk.work(lambda office: office.reset_breaker(key))
+        before = desk.work(lambda operations: operations.reset_breaker(key))
         if as_json:
             return print_json(before)
         desk.out.print(f"{plain(key)}: {before.state} -> closed", highlight=False)

@@ -18,7 +18,7 @@ from .root import AsJson, Desk, DryRun, JobName
 from .showing import facts, json_line, plain, print_json
 
 if TYPE_CHECKING:
-    from floodmark.operations.port import Office
+    from floodmark.operations.declared import AsyncOperations
 
 # Columns that follow from others, or that every change moves.
 _DERIVED = ("version", "updated_at", "next_run", "planned_until", "invalid_reason")
@@ -51,8 +51,8 @@ def edit(
     desk = Desk.of(context)
     desk.set("FLOODMARK_APP", options.app)
 
-    async def work(office: "Office") -> tuple[Job, Job | None, dict[str, Any]]:
-        before = await office.job(job)
+    async def work(operations: "AsyncOperations") -> tuple[Job, Job | None, dict[str, Any]]:
+        before = await operations.job(job)
         changes = _changes(before, options, target=target, account=account, clear=clear or ())
         if not changes:
             raise InvalidInput(
@@ -60,7 +60,7 @@ def edit(
             )
         if dry_run:
             return before, None, changes
-        return before, await office.update_job(before.job_id, changes, version=before.version), changes
+        return before, await operations.change_job(before.job_id, changes, version=before.version), changes
 
     before, after, changes = desk.work(work)
     if after is None:
@@ -83,9 +83,9 @@ def disable(context: typer.Context, job: JobName, as_json: AsJson = False) -> No
 
 
 def _switch(desk: Desk, job: str, *, is_on: bool, as_json: bool) -> None:
-    async def work(office: "Office") -> tuple[Job, str]:
-        changed = await office.update_job(job, {"schedule_enabled": is_on})
-        return changed, (await office.explain(changed.job_id)).sentence
+    async def work(operations: "AsyncOperations") -> tuple[Job, str]:
+        changed = await operations.change_job(job, {"schedule_enabled": is_on})
+        return changed, (await operations.explain(changed.job_id)).sentence
 
     changed, sentence = desk.work(work)
     if as_json:

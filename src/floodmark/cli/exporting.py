@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from floodmark.errors import NotFound
 from floodmark.model.posts import chat_of
-from floodmark.operations.port import Office
+from floodmark.operations.declared import AsyncOperations
 from floodmark.operations.posts import read_posts
 from floodmark.sinks.files import Artifacts
 from floodmark.sources.telegram.stored_posts import PostReader
@@ -32,10 +32,10 @@ def exported(
 ) -> Exported:
     """Write the files of one stream, or of all, on this machine, wherever the posts are."""
 
-    async def work(office: Office) -> Exported:
-        async with read_posts(office) as posts:
+    async def work(operations: AsyncOperations) -> Exported:
+        async with read_posts(operations) as posts:
             artifacts = Artifacts(posts, folder, schema_version=desk.maker().settings.schema_version)
-            streams = [name async for name in _streams(office, posts, job, stream)]
+            streams = [name async for name in _streams(operations, posts, job, stream)]
             return await _write_all(desk, posts, artifacts, streams, first=first, last=last)
 
     return desk.work(work)
@@ -58,19 +58,21 @@ async def _write_all(
     return told
 
 
-async def _streams(office: Office, posts: PostReader, job: str | None, stream: str | None) -> AsyncIterator[str]:
+async def _streams(
+    operations: AsyncOperations, posts: PostReader, job: str | None, stream: str | None
+) -> AsyncIterator[str]:
     """The streams of posts that are meant: of a job, the one that was named, or all there are."""
     if job is None and stream is None:
         async for each in posts.streams():
             yield each
         return
-    named = stream if stream is not None else (await office.job(job or "")).stream
+    named = stream if stream is not None else (await operations.job(job or "")).stream
     if chat_of(named) is not None:
         async for _ in posts.days(named):
             yield named
             return
     try:
-        found = (await office.watermark(named)).items_stream or ""
+        found = (await operations.watermark(named)).items_stream or ""
     except NotFound:
         if stream is not None:
             raise

@@ -18,9 +18,8 @@ from floodmark.model.audit import Actor
 from floodmark.model.durations import format_duration
 from floodmark.observability.logs import configure
 from floodmark.observability.metrics import render
-from floodmark.operations.local import LocalOffice
-from floodmark.operations.port import Office
-from floodmark.operations.remote import RemoteOffice
+from floodmark.operations.declared import AsyncOperations
+from floodmark.operations.local import LocalOperations
 from floodmark.outbound.push import is_pushed, pushing_short_run, require_gateway
 from floodmark.process.eventloop import ended_by_signals
 from floodmark.runtime.fetch import Fetch, FetchedChat, RemoteFetch, Wanted
@@ -30,7 +29,7 @@ from floodmark.sources.telegram.targets import canonical
 from floodmark.wiring.resources import open_resources
 
 from .root import Desk
-from .session import open_office, whoever_types
+from .session import open_operations, whoever_types
 from .showing import console, counted, plain, print_json, safe, short, table
 
 # With more chats than this, those that are fetched leave the board: a terminal has no room for them.
@@ -86,7 +85,7 @@ async def _fetched_here(
     if is_pushed(app.settings):
         require_gateway(app.settings)
     async with open_resources(app.settings, events=app.events, validation=app.validation) as parts:
-        wanted = await _with_account(LocalOffice(parts, actor), wanted)
+        wanted = await _with_account(LocalOperations(parts, actor), wanted)
         async with (
             pushing_short_run(app.settings, lambda: render(parts.registry), parts.events),
             app.opened_sources(parts) as sources,
@@ -100,12 +99,11 @@ async def _fetched_far(
     desk: Desk, app: Floodmark, wanted: Wanted, folder: Path, at_once: int
 ) -> list[FetchedChat] | None:
     """The same, read by the server that was named."""
-    async with open_office(desk.overrides) as office:
-        assert isinstance(office, RemoteOffice)
-        wanted = await _with_account(office, wanted)
+    async with open_operations(desk.overrides) as operations:
+        wanted = await _with_account(operations, wanted)
         with _Board(desk, wanted).shown() as board:
             fetch = RemoteFetch(
-                office,
+                operations,
                 folder,
                 parallelism=at_once,
                 schema_version=app.settings.schema_version,
@@ -122,11 +120,11 @@ async def _unless_stopped(work: Coroutine[Any, Any, list[FetchedChat]]) -> list[
     return None if fetching.cancelled() else fetching.result()
 
 
-async def _with_account(office: Office, wanted: Wanted) -> Wanted:
+async def _with_account(operations: AsyncOperations, wanted: Wanted) -> Wanted:
     """The same for the tenant whose account reads; refused before anything is written if nobody can."""
     rows = list[AccountRow]()
     if wanted.account is not None:
-        row = (await office.account(wanted.account)).account
+        row = (await operations.account(wanted.account)).account
         if row.state != "active":
             raise Unavailable(
                 f"the account {row.name} cannot be used: {row.reason}",
@@ -134,7 +132,7 @@ async def _with_account(office: Office, wanted: Wanted) -> Wanted:
             )
         rows.append(row)
     else:
-        rows.extend([row async for row in office.each_account() if row.state == "active"])
+        rows.extend([row async for row in operations.each_account() if row.state == "active"])
     if not rows:
         raise Unavailable("no Telegram account is set up", hint=HOW_TO_ADD)
     tenants = {row.tenant_id for row in rows}

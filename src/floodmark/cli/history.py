@@ -28,8 +28,8 @@ from .times import both, relative
 
 if TYPE_CHECKING:
     from floodmark.model.dead_letters import DeadLetterGroup
+    from floodmark.operations.declared import AsyncOperations
     from floodmark.operations.executions import Letters
-    from floodmark.operations.port import Office
 
 _ID_SHOWN = 13
 _IDS_AT_ONCE = 1000
@@ -62,11 +62,11 @@ def history(
         return _one(desk, execution, as_json=as_json)
     oldest = "" if since is None else floor_id(datetime.now(UTC) - (duration(since) or timedelta()))
 
-    async def work(office: "Office") -> list[Execution]:
-        page = await take(office.each_execution(job=job, states=state or None, limit=min(limit, 200)), limit)
+    async def work(operations: "AsyncOperations") -> list[Execution]:
+        page = await take(operations.each_execution(job=job, states=state or None, limit=min(limit, 200)), limit)
         if not page and job is not None:
             # Nothing ran, or nothing of that name: the second deserves to be said.
-            await office.job(job)
+            await operations.job(job)
         return page
 
     found = list(takewhile(lambda e: e.execution_id >= oldest, desk.work(work)))
@@ -81,7 +81,7 @@ def history(
 
 
 def _one(desk: Desk, execution_id: str, *, as_json: bool) -> None:
-    found, now = desk.work(lambda office: office.execution(execution_id)), datetime.now(UTC)
+    found, now = desk.work(lambda operations: operations.execution(execution_id)), datetime.now(UTC)
     if as_json:
         return print_json(execution_shape(found))
     desk.out.print(Text.assemble((found.job_name, "bold"), "  ", state(found.state)))
@@ -202,7 +202,7 @@ def stats(
     """Show statistics of executions: number, success rate and duration."""
     desk = Desk.of(context)
 
-    told = desk.work(lambda office: office.statistics(days, job))
+    told = desk.work(lambda operations: operations.statistics(days, job))
     if as_json:
         return print_json(told)
     lengths = {
@@ -240,7 +240,7 @@ def cleanup(
     """
     desk = Desk.of(context)
     if go_ahead(desk, f"delete executions that ended more than {days:g} days ago", dry_run=dry_run, yes=yes):
-        deleted = desk.work(lambda office: office.cleanup_old_executions(days))
+        deleted = desk.work(lambda operations: operations.cleanup_old_executions(days))
         if as_json:
             return print_json({"deleted": deleted})
         desk.out.print(f"Deleted {counted(deleted, 'execution')}.", highlight=False)
@@ -276,10 +276,10 @@ def list_letters(
     """List dead letters by error, the most frequent first."""
     desk = Desk.of(context)
 
-    async def look(office: "Office") -> "tuple[list[DeadLetterGroup], list[Execution]]":
+    async def look(operations: "AsyncOperations") -> "tuple[list[DeadLetterGroup], list[Execution]]":
         if each:
-            return [], await take(office.each_letter(job=job), limit)
-        return await office.letter_groups(job), []
+            return [], await take(operations.each_letter(job=job), limit)
+        return await operations.letter_groups(job), []
 
     groups, found = desk.work(look)
     now = datetime.now(UTC)
@@ -316,9 +316,9 @@ def retry_letters(
 ) -> None:
     """Run dead letters again, with all attempts."""
     desk = Desk.of(context)
-    found = desk.work(lambda office: _chosen(office, job, group, ids, everything=everything))
+    found = desk.work(lambda operations: _chosen(operations, job, group, ids, everything=everything))
     if go_ahead(desk, f"retry {_described(found)}", dry_run=dry_run, yes=True):
-        count = desk.work(lambda office: _in_portions(office.retry_letters, found))
+        count = desk.work(lambda operations: _in_portions(operations.retry_letters, found))
         desk.out.print(f"[green]Queued[/] {counted(count, 'execution')} again.", highlight=False)
 
 
@@ -335,14 +335,14 @@ def drop_letters(
 ) -> None:
     """Drop dead letters; they stay in the history as cancelled."""
     desk = Desk.of(context)
-    found = desk.work(lambda office: _chosen(office, job, group, ids, everything=everything))
+    found = desk.work(lambda operations: _chosen(operations, job, group, ids, everything=everything))
     if go_ahead(desk, f"drop {_described(found)}", dry_run=dry_run, yes=yes):
-        count = desk.work(lambda office: _in_portions(office.drop_letters, found))
+        count = desk.work(lambda operations: _in_portions(operations.drop_letters, found))
         desk.out.print(f"Dropped {counted(count, 'dead letter')}.", highlight=False)
 
 
 async def _chosen(
-    office: "Office", job: str | None, group: str | None, ids: Sequence[str] | None, *, everything: bool
+    operations: "AsyncOperations", job: str | None, group: str | None, ids: Sequence[str] | None, *, everything: bool
 ) -> list[Execution]:
     """The letters that were named, all of them newest first."""
     if everything == bool(job or group or ids):
@@ -350,14 +350,14 @@ async def _chosen(
             "say which dead letters: a job, --group, --id, or --all", hint="see what there is with: floodmark dlq"
         )
     if ids:
-        found = [await office.execution(text) for text in ids]
+        found = [await operations.execution(text) for text in ids]
         alive = [execution for execution in found if execution.state is not State.DEAD]
         if alive:
             raise InvalidInput(
                 f"execution {alive[0].execution_id} is {alive[0].state}, not dead", hint="floodmark dlq ls --each"
             )
         return found
-    found = await take(office.each_letter(job=job), _MOST_CHOSEN)
+    found = await take(operations.each_letter(job=job), _MOST_CHOSEN)
     chosen = [letter for letter in found if group is None or mark(fingerprint(letter.error_message)) == group]
     if not chosen:
         raise NotFound("there are no such dead letters", hint="see what there is with: floodmark dlq")
@@ -366,7 +366,7 @@ async def _chosen(
 
 async def _in_portions(change: "Callable[[Letters], Awaitable[int]]", letters: Sequence[Execution]) -> int:
     """Change these letters, as many at once as a request may name; return how many were changed."""
-    from floodmark.operations.executions import Letters  # noqa: PLC0415 - loaded with the office
+    from floodmark.operations.executions import Letters  # noqa: PLC0415 - loaded with the operations
 
     ids, count, unknown = [letter.execution_id for letter in letters], 0, None
     for start in range(0, len(ids), _IDS_AT_ONCE):

@@ -10,7 +10,7 @@ from floodmark.errors import InvalidInput, NotFound
 from floodmark.model.durations import format_duration
 from floodmark.model.execution import ACTIVE, Execution
 from floodmark.model.job import SCHEDULER_VERSION, Job, Priority
-from floodmark.model.page import take
+from floodmark.model.page import cursor_of, take
 from floodmark.model.shapes import execution_shape, job_shape
 from floodmark.triggers import zone_of
 from floodmark.triggers.parsing import priority_of, words_of
@@ -22,7 +22,7 @@ from .showing import counted, facts, json_line, plain, print_json, safe, short, 
 from .times import both, due, relative, upcoming
 
 if TYPE_CHECKING:
-    from floodmark.operations.port import Office
+    from floodmark.operations.declared import AsyncOperations
     from floodmark.rules.explain import Explanation
 
 _MOST_AT_ONCE = 500
@@ -67,10 +67,10 @@ def ls(
         "text": text,
     }
 
-    async def work(office: "Office") -> list[Job]:
-        from floodmark.operations.port import JobFilter  # noqa: PLC0415 - loaded with the office
+    async def work(operations: "AsyncOperations") -> list[Job]:
+        from floodmark.operations.jobs import JobFilter  # noqa: PLC0415 - loaded with the operations
 
-        return await office.jobs(JobFilter(**wanted), after=after, limit=limit)
+        return await take(operations.each_job(JobFilter(**wanted), cursor=cursor_of("jobs", after)), limit)
 
     found = desk.work(work)
     if as_json:
@@ -134,18 +134,18 @@ def show(
     """Show a job: its schedule, watermark, last runs, and what it waits for."""
     desk = Desk.of(context)
 
-    async def work(office: "Office") -> dict[str, Any]:
-        found = await office.job(job)
+    async def work(operations: "AsyncOperations") -> dict[str, Any]:
+        found = await operations.job(job)
         try:
-            watermark = await office.watermark(found.job_id)
+            watermark = await operations.watermark(found.job_id)
         except NotFound:
             watermark = None
         return {
             "job": found,
-            "explanation": await office.explain(found.job_id),
+            "explanation": await operations.explain(found.job_id),
             "watermark": watermark,
-            "items": (await office.describe_stream(found.job_id)).items,
-            "executions": await take(office.each_execution(job=found.job_id), last),
+            "items": (await operations.describe_stream(found.job_id)).items,
+            "executions": await take(operations.each_execution(job=found.job_id), last),
         }
 
     told = desk.work(work)
@@ -209,9 +209,9 @@ def explain(context: typer.Context, job: JobName, as_json: AsJson = False) -> No
     """Explain in one sentence why a job is not running, and until when."""
     desk = Desk.of(context)
 
-    async def work(office: "Office") -> "tuple[Job, Explanation]":
-        found = await office.job(job)
-        return found, await office.explain(found.job_id)
+    async def work(operations: "AsyncOperations") -> "tuple[Job, Explanation]":
+        found = await operations.job(job)
+        return found, await operations.explain(found.job_id)
 
     found, told = desk.work(work)
     if as_json:
@@ -226,7 +226,7 @@ def pause(
 ) -> None:
     """Pause a job: none of its executions start until it is resumed."""
     desk = Desk.of(context)
-    found = desk.work(lambda office: office.pause_job(job, reason))
+    found = desk.work(lambda operations: operations.pause_job(job, reason))
     desk.out.print(f"[yellow]Paused[/] [bold]{plain(found.name)}[/]", highlight=False)
     desk.note(f"[dim]Go on with: floodmark resume {plain(found.name)}[/]")
 
@@ -235,9 +235,9 @@ def resume(context: typer.Context, job: JobName) -> None:
     """Resume a paused job."""
     desk = Desk.of(context)
 
-    async def work(office: "Office") -> "tuple[Job, Explanation]":
-        found = await office.resume_job(job)
-        return found, await office.explain(found.job_id)
+    async def work(operations: "AsyncOperations") -> "tuple[Job, Explanation]":
+        found = await operations.resume_job(job)
+        return found, await operations.explain(found.job_id)
 
     found, told = desk.work(work)
     desk.out.print(f"[green]Resumed[/] [bold]{plain(found.name)}[/]: {plain(told.sentence)}", highlight=False)
@@ -247,9 +247,9 @@ def cancel(context: typer.Context, job: JobName, dry_run: DryRun = False, yes: Y
     """Cancel the unfinished executions of a job. Its schedule continues."""
     desk = Desk.of(context)
 
-    async def look(office: "Office") -> tuple[Job, list[Execution]]:
-        found = await office.job(job)
-        return found, await take(office.each_execution(job=found.job_id, states=ACTIVE), _MOST_AT_ONCE)
+    async def look(operations: "AsyncOperations") -> tuple[Job, list[Execution]]:
+        found = await operations.job(job)
+        return found, await take(operations.each_execution(job=found.job_id, states=ACTIVE), _MOST_AT_ONCE)
 
     found, active = desk.work(look)
     if not active:
@@ -258,15 +258,15 @@ def cancel(context: typer.Context, job: JobName, dry_run: DryRun = False, yes: Y
     what = f"cancel {counted(len(active), 'execution')} of {found.name} ({states})"
     if not go_ahead(desk, what, dry_run=dry_run, yes=yes):
         return None
-    ended = desk.work(lambda office: office.cancel_job(found.job_id))
+    ended = desk.work(lambda operations: operations.cancel_job(found.job_id))
     return desk.out.print(f"Cancelled {counted(ended, 'execution')} of {plain(found.name)}.", highlight=False)
 
 
 def rm(context: typer.Context, job: JobName, dry_run: DryRun = False, yes: Yes = False) -> None:
     """Delete a job. Its history and its items stay."""
     desk = Desk.of(context)
-    found = desk.work(lambda office: office.job(job))
+    found = desk.work(lambda operations: operations.job(job))
     if not go_ahead(desk, f"delete the job {found.name} ({words_of(found.when)})", dry_run=dry_run, yes=yes):
         return
-    desk.work(lambda office: office.remove_job(found.job_id))
+    desk.work(lambda operations: operations.remove_job(found.job_id))
     desk.out.print(f"Deleted {plain(found.name)}. Its history and items stay.", highlight=False)

@@ -30,7 +30,7 @@ def list_limits(context: typer.Context, past: Past = False, as_json: AsJson = Fa
     """List active rate limits."""
     desk = Desk.of(context)
 
-    found, now = desk.work(lambda office: office.limits(with_past=past)), datetime.now(UTC)
+    found, now = desk.work(lambda operations: operations.limits(with_past=past)), datetime.now(UTC)
     if as_json:
         return print_json(found)
     if not found:
@@ -60,12 +60,12 @@ def clear_limit(
 ) -> None:
     """Clear a rate limit and its reduced pace. The next rate-limit response may set it again."""
     desk = Desk.of(context)
-    found = picked(desk.work(lambda office: office.limits(with_past=True, limit=_MOST)), key, "limit")
+    found = picked(desk.work(lambda operations: operations.limits(with_past=True, limit=_MOST)), key, "limit")
     now = datetime.now(UTC)
     ends = f"ends {both(found.until, now)}" if found.until > now else f"ended {both(found.until, now)}"
     what = f"lift the limit {found.key}, which {ends}"
     if go_ahead(desk, what, dry_run=dry_run, yes=yes):
-        before = desk.work(lambda office: office.clear_limit(key))
+        before = desk.work(lambda operations: operations.clear_limit(key))
         if as_json:
             return print_json(before)
         desk.out.print(f"{plain(key)}: lifted", highlight=False)

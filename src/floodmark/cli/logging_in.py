@@ -87,7 +87,7 @@ def _find_known(desk: Desk, request: LoginRequest) -> "Known":
     from .session import open_here  # noqa: PLC0415 - heavy
 
     if desk.url() is not None:
-        return Known(row=desk.work(lambda office: office.expect_account(request.name, replace=request.replace)))
+        return Known(row=desk.work(lambda operations: operations.expect_account(request.name, replace=request.replace)))
 
     async def look() -> Known:
         async with open_here(desk.overrides) as local:
@@ -108,7 +108,7 @@ def bring(desk: Desk, request: LoginRequest, given: str) -> "tuple[Added, Person
     session = _session_of(given)
     new = request.new(session, is_checked=request.is_checked)
     with desk.busy("asking Telegram who it is" if request.is_checked else "storing"):
-        done = desk.work(lambda office: office.add_account(new))
+        done = desk.work(lambda operations: operations.add_account(new))
     is_loopback = login.is_loopback(login.server_of(session))
     if given == session and given != os.environ.get(SESSION_VARIABLE) and not is_loopback:
         _aside(desk, "[dim]A session that was typed stays in the history of the shell: next time say --session -[/]")
@@ -139,7 +139,7 @@ def log_in(desk: Desk, request: LoginRequest, known: "Known", server_text: str |
     signed_in = _signed_in(desk, request, app, server)
     request.api_id, request.api_hash = app.api_id, app.api_hash
     new = request.new(signed_in.session, signed_in.person.id)
-    added, _ = desk.work(lambda office: office.add_account(new))
+    added, _ = desk.work(lambda operations: operations.add_account(new))
     return added, signed_in.person
 
 

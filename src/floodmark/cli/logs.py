@@ -22,7 +22,7 @@ from .times import absolute
 
 if TYPE_CHECKING:
     from floodmark.model.execution import Execution
-    from floodmark.operations.port import Office
+    from floodmark.operations.declared import AsyncOperations
     from floodmark.store.port import Event
 
 _LOOK_SECONDS = 0.5
@@ -38,8 +38,8 @@ _EVENT_STYLES = {"done": "green", "started": "cyan", "waits": "yellow", "kept": 
 class LogFollower:
     """Looks at a job again and again, and tells each thing once."""
 
-    def __init__(self, office: "Office", job: str, *, oldest: str, limit: int) -> None:
-        self._office, self._job, self._oldest, self._limit = office, job, oldest, limit
+    def __init__(self, operations: "AsyncOperations", job: str, *, oldest: str, limit: int) -> None:
+        self._operations, self._job, self._oldest, self._limit = operations, job, oldest, limit
         self._told: dict[tuple[datetime, str, str | None], None] = {}
         self._running: set[str] = set()
         self._position: int | None = None
@@ -70,8 +70,8 @@ class LogFollower:
 
     async def _executions(self) -> "list[Execution]":
         """Those that ran or will, and what was skipped meanwhile, of which there may be many."""
-        page = await take(self._office.each_execution(job=self._job, states=_RAN), self._limit)
-        skips = await take(self._office.each_execution(job=self._job, states=[State.SKIPPED]), self._limit)
+        page = await take(self._operations.each_execution(job=self._job, states=_RAN), self._limit)
+        skips = await take(self._operations.each_execution(job=self._job, states=[State.SKIPPED]), self._limit)
         if self._name is None:
             self._name = await self._named([*page, *skips])
         first = min([execution.execution_id for execution in page], default="")
@@ -81,21 +81,21 @@ class LogFollower:
     async def _named(self, page: "Sequence[Execution]") -> str:
         """The name of the job; it may be gone, and then only its executions know it."""
         try:
-            return (await self._office.job(self._job)).name
+            return (await self._operations.job(self._job)).name
         except NotFound:
             if not page:
                 raise
             return page[0].job_name
 
     async def _events(self) -> "list[Event]":
-        newest = await self._office.last_position()
+        newest = await self._operations.last_position()
         position = max(0, newest - _EVENTS) if self._position is None else self._position
         # Also if none of them is ours: what was searched once is not searched again.
         self._position = max(newest, position)
         found: list[Event] = []
         try:
             while position < self._position:
-                page = await take(self._office.each_event(after=position, stream=self._job), _PAGE)
+                page = await take(self._operations.each_event(after=position, stream=self._job), _PAGE)
                 found += page
                 position = page[-1].position if len(page) == _PAGE else self._position
             self._position = max([self._position, *(event.position for event in found)])
@@ -106,7 +106,7 @@ class LogFollower:
 
     async def _changes(self, executions: "Sequence[Execution]") -> list[StoryEntry]:
         since = min((e.created_at for e in executions if e.created_at is not None), default=None)
-        rows = await take(self._office.each_audit_row(what=f"job:{self._name}"), _CHANGES)
+        rows = await take(self._operations.each_audit_row(what=f"job:{self._name}"), _CHANGES)
         return [entry for entry in changes_of(rows) if since is None or entry.at >= since or self._told]
 
 
@@ -132,8 +132,8 @@ def logs(
     back = duration(since)
     oldest = "" if back is None else floor_id(datetime.now(UTC) - back)
 
-    async def work(office: "Office") -> None:
-        look = LogFollower(office, job, oldest=oldest, limit=limit if back is None else _EXECUTIONS)
+    async def work(operations: "AsyncOperations") -> None:
+        look = LogFollower(operations, job, oldest=oldest, limit=limit if back is None else _EXECUTIONS)
         entries = _from(await look.entries(), least)
         if not entries and not follow and not as_json:
             return desk.out.print("Nothing happened." if since is None else f"Nothing happened within {safe(since)}.",

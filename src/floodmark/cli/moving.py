@@ -1,15 +1,18 @@
 """Moving over from an older scheduler: compare, move, import."""
 
+import asyncio
 import os
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 from rich.text import Text
 
 from floodmark.errors import FloodmarkError, InvalidInput
+from floodmark.model.handover import Imports, Moved, NewJob, OldRunsTable, ParityReport, ShadowStatus, Which
 
 from .asking import go_ahead
 from .parsing import duration
@@ -20,13 +23,13 @@ from .times import absolute, due, relative
 if TYPE_CHECKING:
     from floodmark.importers.apscheduler import Imported
     from floodmark.importers.crontab import LineError
-    from floodmark.importers.handover import Imports, Moved, NewJob
-    from floodmark.importers.shadow import JobParity, ParityReport, ShadowStatus
-    from floodmark.operations.moving import MovingVerbs
-    from floodmark.operations.port import Office
+    from floodmark.model.handover import JobParity
+    from floodmark.operations.declared import AsyncOperations
 
 _STYLES = {"equal": "green", "differs": "bold red", "invalid": "bold red", "nothing": "dim"}
 _LISTED = 20
+# Half of what a request may be (API_BODY_MAX), and half as many jobs as one may hold.
+_BYTES_AT_ONCE, _JOBS_AT_ONCE = 500_000, 250
 _WEEK_HOURS = 168
 _COMPARE = "Compare first: floodmark shadow start. Take them over with: floodmark migrate-jobs ..."
 _TAKEN = "They are scheduled here from now on: take them away from the old scheduler."
@@ -56,7 +59,7 @@ def begin(context: typer.Context) -> None:
 def status(context: typer.Context, as_json: AsJson = False) -> None:
     """Show whether the shadow is on, and its progress."""
     desk = Desk.of(context)
-    told = desk.work(lambda office: _verbs(office).status())
+    told = desk.work(lambda operations: operations.shadow())
     return print_json(told) if as_json else _show_status(desk, told)
 
 
@@ -73,7 +76,7 @@ def start(
     """Start to record what Floodmark would fire for the jobs of the older scheduler. Nothing is fired."""
     desk = Desk.of(context)
     ago = duration(back)
-    told = desk.work(lambda office: _verbs(office).start(ago) if ago else _verbs(office).start())
+    told = desk.work(lambda operations: operations.start_shadow(ago or timedelta()))
     if as_json:
         return print_json(told)
     _show_status(desk, told)
@@ -85,7 +88,7 @@ def stop(context: typer.Context, *, dry_run: DryRun = False, yes: Yes = False, a
     """Stop the shadow and delete its records."""
     desk = Desk.of(context)
     if go_ahead(desk, "stop the shadow and forget what it has recorded", dry_run=dry_run, yes=yes):
-        told = desk.work(lambda office: _verbs(office).stop())
+        told = desk.work(lambda operations: operations.stop_shadow())
         if as_json:
             return print_json(told)
         _show_status(desk, told)
@@ -97,7 +100,7 @@ def step(context: typer.Context, as_json: AsJson = False) -> None:
     """Record instants up to now, without waiting for the scheduler."""
     desk = Desk.of(context)
     with desk.busy("Recording"):
-        told = desk.work(lambda office: _verbs(office).step())
+        told = desk.work(lambda operations: operations.step_shadow())
     if as_json:
         return print_json(told)
     return desk.out.print(f"Recorded up to now: {counted(told.jobs, 'job')} looked at.", highlight=False)
@@ -135,13 +138,15 @@ def report(
     desk = Desk.of(context)
     within = duration(tolerance)
 
-    async def work(office: "Office") -> "ParityReport":
-        from floodmark.importers.shadow_fires import OldRunsTable  # noqa: PLC0415 - loads the database
-
-        record = OldRunsTable(table=table_name, job_column=job_column, time_column=time_column)
-        return await _verbs(office).report(hours=hours, tolerance=within, record=record, jobs=jobs or ())
-
-    told = desk.work(work)
+    record = OldRunsTable(table=table_name, job_column=job_column, time_column=time_column)
+    if record == OldRunsTable(time_column=time_column):
+        told = desk.work(
+            lambda operations: operations.shadow_report(
+                hours=hours, tolerance=within, time_column=time_column, jobs=jobs or ()
+            )
+        )
+    else:
+        told = asyncio.run(_compare_with(desk, record, hours=hours, tolerance=within, jobs=jobs or ()))
     if as_json:
         print_json(told)
     else:
@@ -242,11 +247,9 @@ def migrate_jobs(
     desk = Desk.of(context)
 
     def move(*, only_try: bool) -> "Moved":
-        async def work(office: "Office") -> "Moved":
-            from floodmark.importers.handover import Which  # noqa: PLC0415 - loads the database
-
+        async def work(operations: "AsyncOperations") -> "Moved":
             which = Which(jobs=tuple(jobs or ()), tag=tag, domain=domain, everything=everything)
-            return await _verbs(office).move(which, back=back, dry_run=only_try)
+            return await operations.migrate_jobs(which, back=back, dry_run=only_try)
 
         return desk.work(work)
 
@@ -316,7 +319,7 @@ def crontab(
     """
     desk = Desk.of(context)
 
-    async def work(office: "Office") -> "tuple[Imports, list[NewJob], Sequence[LineError]]":
+    async def work(operations: "AsyncOperations") -> "tuple[Imports, list[NewJob], Sequence[LineError]]":
         from floodmark.importers.build_jobs import jobs_of_crontab  # noqa: PLC0415
         from floodmark.importers.crontab import read_crontab  # noqa: PLC0415
         from floodmark.model.job import Policy  # noqa: PLC0415 - `--help` should not wait for it
@@ -325,7 +328,7 @@ def crontab(
         found = read_crontab(_text_of(file), is_system=is_system, timezone=tz or _local_zone())
         made = jobs_of_crontab(found.entries, target=target, prefix=prefix, tags=tag or (), policy=Policy())
         only_try = dry_run or bool(found.errors and not skip_bad)
-        imports = await _verbs(office).bring(made, take_over=take_over, dry_run=only_try, usual=True)
+        imports = await _import_all(desk, operations, made, take_over=take_over, dry_run=only_try, usual=True)
         return imports, made, found.errors
 
     imports, made, errors = desk.work(work)
@@ -354,7 +357,7 @@ def from_apscheduler(
     """
     desk = Desk.of(context)
 
-    async def work(office: "Office") -> "tuple[Imports, list[NewJob], list[tuple[str, ...]]]":
+    async def work(operations: "AsyncOperations") -> "tuple[Imports, list[NewJob], list[tuple[str, ...]]]":
         from floodmark.importers.apscheduler import read_job  # noqa: PLC0415 - as above
         from floodmark.importers.apscheduler_store import stored_jobs  # noqa: PLC0415
         from floodmark.importers.build_jobs import jobs_of_apscheduler  # noqa: PLC0415
@@ -368,7 +371,7 @@ def from_apscheduler(
                 errors.append((stored.id, "", str(error), error.hint))
         made = jobs_of_apscheduler(found, tags=tag or ())
         only_try = dry_run or bool(errors and not skip_bad)
-        return await _verbs(office).bring(made, take_over=take_over, dry_run=only_try), made, errors
+        return await _import_all(desk, operations, made, take_over=take_over, dry_run=only_try), made, errors
 
     imports, made, errors = desk.work(work)
     refused = bool(errors and not skip_bad)
@@ -399,7 +402,7 @@ def from_celery(
     """
     desk = Desk.of(context)
 
-    async def work(office: "Office") -> "tuple[Imports, list[NewJob], list[tuple[str, ...]]]":
+    async def work(operations: "AsyncOperations") -> "tuple[Imports, list[NewJob], list[tuple[str, ...]]]":
         from floodmark.importers.beat_files import read_beat  # noqa: PLC0415 - as above
         from floodmark.importers.build_jobs import jobs_of_celery  # noqa: PLC0415
 
@@ -407,7 +410,11 @@ def from_celery(
         errors: list[tuple[str, ...]] = [(name, "", error, hint) for name, error, hint in wrong]
         made = jobs_of_celery(found, tags=tag or ())
         only_try = dry_run or bool(errors and not skip_bad)
-        return await _verbs(office).bring(made, take_over=take_over, dry_run=only_try, usual=True), made, errors
+        return (
+            await _import_all(desk, operations, made, take_over=take_over, dry_run=only_try, usual=True),
+            made,
+            errors,
+        )
 
     imports, made, errors = desk.work(work)
     refused = bool(errors and not skip_bad)
@@ -483,7 +490,56 @@ def _local_zone() -> str:
     return name or (where.partition("zoneinfo/")[2] or "UTC")
 
 
-def _verbs(office: "Office") -> "MovingVerbs":
-    from floodmark.operations.moving import moving_of  # noqa: PLC0415 - loads the database
+async def _compare_with(
+    desk: Desk, record: OldRunsTable, *, hours: float, tolerance: timedelta | None, jobs: Sequence[str]
+) -> ParityReport:
+    """Compare with another table. A server reads no table but that of its executions."""
+    from floodmark.operations.handlers.handover import HandoverHandlers  # noqa: PLC0415 - loads the database
 
-    return moving_of(office)
+    from .session import open_here  # noqa: PLC0415 - as above
+
+    if desk.url() is not None:
+        raise InvalidInput(
+            "a server compares with job_executions only, not with another table",
+            hint="type it where the database is, or leave out --table and --job-column",
+        )
+    async with open_here(desk.overrides) as local:
+        handlers = HandoverHandlers(local.parts, local.actor)
+        return await handlers.shadow_report(hours=hours, tolerance=tolerance, jobs=jobs, record=record)
+
+
+async def _import_all(
+    desk: Desk,
+    operations: "AsyncOperations",
+    new: Sequence[NewJob],
+    *,
+    take_over: bool,
+    dry_run: bool,
+    usual: bool = False,
+) -> Imports:
+    """Import jobs. Those that do not fit into one request are all tried before any is made."""
+    portions = list(_portions(new)) if desk.url() is not None else [list(new)]
+    tries = [True, False] if len(portions) > 1 and not dry_run else [dry_run]
+    parts = list[Imports]()
+    for is_trial in tries:
+        parts = [
+            await operations.import_jobs(some, take_over=take_over, dry_run=is_trial, usual=usual) for some in portions
+        ]
+    return Imports(
+        made=tuple(name for part in parts for name in part.made),
+        already=tuple(name for part in parts for name in part.already),
+    )
+
+
+def _portions(new: Sequence[NewJob]) -> Iterator[list[NewJob]]:
+    """Yield as many jobs at once as a request may hold."""
+    some, size = list[NewJob](), 0
+    for one in new:
+        bytes_of = len(msgspec.json.encode(one))
+        if some and (len(some) == _JOBS_AT_ONCE or size + bytes_of > _BYTES_AT_ONCE):
+            yield some
+            some, size = [], 0
+        some.append(one)
+        size += bytes_of
+    if some:
+        yield some

@@ -15,7 +15,7 @@ from .showing import counted, facts, plain, print_json, safe, short, table
 
 if TYPE_CHECKING:
     from floodmark.model.cookie_reports import CookieReport
-    from floodmark.operations.port import Office
+    from floodmark.operations.declared import AsyncOperations
     from floodmark.sources.cookies.difference import ScanDifference
 
 _WORDS = {"before": "before consent", "accept": "after accepting", "reject": "after rejecting"}
@@ -58,9 +58,11 @@ def cookies(
         raise InvalidInput("--against is for comparing", hint="add --diff")
     if diff:
         return _show_difference(
-            desk, desk.work(lambda office: office.cookie_difference(domain, scan, against)), as_json
+            desk, desk.work(lambda operations: operations.cookie_difference(domain, scan, against)), as_json
         )
-    found, files = desk.work(lambda office: _found(office, domain, scan, with_files=open_page or out is not None))
+    found, files = desk.work(
+        lambda operations: _found(operations, domain, scan, with_files=open_page or out is not None)
+    )
     folder = Path(tempfile.mkdtemp(prefix="floodmark-report-")) if open_page and out is None else out
     if folder is not None:
         _write(folder, files, found)
@@ -78,12 +80,12 @@ def cookies(
 
 
 async def _found(
-    office: "Office", domain: str, scan: str | None, *, with_files: bool
+    operations: "AsyncOperations", domain: str, scan: str | None, *, with_files: bool
 ) -> "tuple[CookieReport, dict[str, bytes]]":
-    found = await office.cookie_report(domain, scan)
+    found = await operations.cookie_report(domain, scan)
     # Of this scan, also if another one ends meanwhile.
     names = list(found.files) if with_files else []
-    return found, {name: await office.cookie_file(domain, name, found.scan) for name in names}
+    return found, {name: await operations.cookie_file(domain, name, found.scan) for name in names}
 
 
 def _write(folder: Path, files: dict[str, bytes], found: "CookieReport") -> None:

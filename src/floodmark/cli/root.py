@@ -18,7 +18,7 @@ from .showing import console, plain
 
 if TYPE_CHECKING:
     from floodmark.app import Floodmark
-    from floodmark.operations.port import Office
+    from floodmark.operations.declared import AsyncOperations
     from floodmark.settings import Settings
 
 T = TypeVar("T")
@@ -175,13 +175,13 @@ class Desk:
 
         return self.application() if self.url() is None else Floodmark(loaded(self.overrides))
 
-    def work(self, what: "Callable[[Office], Awaitable[T]]") -> T:
-        """Open the office, on the server that was named or else on the database, do this, close it."""
-        from .session import open_office  # noqa: PLC0415 - as above
+    def work(self, what: "Callable[[AsyncOperations], Awaitable[T]]") -> T:
+        """Open the operations, on the server that was named or else on the database, do this, close it."""
+        from .session import open_operations  # noqa: PLC0415 - as above
 
         async def opened() -> T:
-            async with open_office(self.overrides, only_reads=self.only_reads) as office:
-                return await what(office)
+            async with open_operations(self.overrides, only_reads=self.only_reads) as operations:
+                return await what(operations)
 
         return asyncio.run(opened())
 

@@ -23,7 +23,7 @@ from .showing import plain, print_json, table
 from .times import clock_changes, relative, upcoming
 
 if TYPE_CHECKING:
-    from floodmark.operations.port import Office
+    from floodmark.operations.declared import AsyncOperations
 
 _LOOK_SECONDS = 0.3
 
@@ -43,16 +43,16 @@ def run(
     desk = Desk.of(context)
     params = params_of(param or ())
 
-    async def work(office: "Office") -> Execution:
-        found = await office.job(job)
-        asked = await office.run_job(found.job_id, params or None)
+    async def work(operations: "AsyncOperations") -> Execution:
+        found = await operations.job(job)
+        asked = await operations.run_job(found.job_id, params or None)
         if wait:
-            return await _watched(desk, office, found, asked.execution_id, is_shown=not as_json)
+            return await _watched(desk, operations, found, asked.execution_id, is_shown=not as_json)
         if not as_json:
-            told = asked.reason or (await office.explain(found.job_id)).sentence
+            told = asked.reason or (await operations.explain(found.job_id)).sentence
             desk.out.print(f"[green]Asked for[/] [bold]{plain(found.name)}[/]: {plain(told)}", highlight=False)
             desk.note(f"[dim]See how it went: floodmark history --id {asked.execution_id}[/]")
-        return await office.execution(asked.execution_id)
+        return await operations.execution(asked.execution_id)
 
     ended = desk.work(work)
     if as_json:
@@ -63,15 +63,17 @@ def run(
         raise typer.Exit(1)
 
 
-async def _watched(desk: Desk, office: "Office", job: Job, execution_id: str, *, is_shown: bool) -> Execution:
+async def _watched(
+    desk: Desk, operations: "AsyncOperations", job: Job, execution_id: str, *, is_shown: bool
+) -> Execution:
     """The execution once it has ended; meanwhile, what it is doing."""
     with desk.busy("queued") as status:
         last = ""
         while True:
-            execution = await office.execution(execution_id)
+            execution = await operations.execution(execution_id)
             if execution.state in ENDED:
                 return execution
-            told = plain((await office.explain(job.job_id)).sentence)
+            told = plain((await operations.explain(job.job_id)).sentence)
             status.update(f"[bold]{plain(job.name)}[/]: {told}")
             # Without a terminal there is no spinner: one line for each thing that is new, the clock aside.
             if is_shown and not desk.out.is_terminal and execution.state != last:
@@ -108,7 +110,7 @@ def next_runs(
     if _is_expression(what):
         zone_name, runs = tz, list(islice(instants(cron(what, tz), now), count))
     else:
-        job = desk.work(lambda office: office.job(what))
+        job = desk.work(lambda operations: operations.job(what))
         zone_name, runs = job.when.timezone, upcoming(job, now, count)
         if not as_json:
             _warn(desk, job)

@@ -1,4 +1,4 @@
-"""The office behind the commands, opened for one command. The only module of the CLI that loads everything."""
+"""The operations behind the commands, opened for one command. The only module of the CLI that loads everything."""
 
 import getpass
 import os
@@ -14,32 +14,31 @@ from sqlalchemy import make_url
 from floodmark.app import Floodmark
 from floodmark.errors import FloodmarkError, InvalidInput
 from floodmark.model.audit import Actor
-from floodmark.operations.local import LocalOffice
-from floodmark.operations.port import Office
+from floodmark.operations.declared import AsyncOperations
+from floodmark.operations.local import LocalOperations
 from floodmark.settings import Settings, load
 from floodmark.wiring.resources import open_resources
 
 
 @asynccontextmanager
-async def open_office(overrides: Mapping[str, str], *, only_reads: bool = False) -> AsyncIterator[Office]:
-    """The office behind the server that was named, else that on the database."""
+async def open_operations(overrides: Mapping[str, str], *, only_reads: bool = False) -> AsyncIterator[AsyncOperations]:
+    """The operations behind the server that was named, else that on the database."""
     settings = loaded(overrides)
     if settings.floodmark_url is None:
-        async with open_here(overrides, only_reads=only_reads) as office:
-            yield office
+        async with open_here(overrides, only_reads=only_reads) as operations:
+            yield operations
         return
     # An HTTP client, which takes a while to import.
     from floodmark.client import Client  # noqa: PLC0415
-    from floodmark.operations.remote import RemoteOffice  # noqa: PLC0415
 
     token = settings.floodmark_token
     async with Client(settings.floodmark_url, None if token is None else token.get_secret_value()) as client:
-        yield RemoteOffice(client)
+        yield client
 
 
 @asynccontextmanager
-async def open_here(overrides: Mapping[str, str], *, only_reads: bool = False) -> AsyncIterator[LocalOffice]:
-    """The office on the database; the user of this machine is the one who acts.
+async def open_here(overrides: Mapping[str, str], *, only_reads: bool = False) -> AsyncIterator[LocalOperations]:
+    """The operations on the database; the user of this machine is the one who acts.
 
     A command that `only_reads` creates no database: where there is none yet it reads an empty one.
     """
@@ -50,7 +49,7 @@ async def open_here(overrides: Mapping[str, str], *, only_reads: bool = False) -
             empty = stack.enter_context(TemporaryDirectory(prefix="floodmark-"))
             settings = settings.model_copy(update={"database_url": f"sqlite:///{empty}/floodmark.db"})
         async with open_resources(settings, validation=app.validation) as parts:
-            yield LocalOffice(parts, Actor(who=whoever_types(), via="cli"))
+            yield LocalOperations(parts, Actor(who=whoever_types(), via="cli"))
 
 
 def is_missing(database_url: str) -> bool:

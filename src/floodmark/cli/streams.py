@@ -22,7 +22,7 @@ from .times import both, relative
 
 if TYPE_CHECKING:
     from floodmark.model.streams import StoredItem, StreamState
-    from floodmark.operations.port import Office
+    from floodmark.operations.declared import AsyncOperations
     from floodmark.operations.streams import WatermarkMoved
     from floodmark.store.port import Event
 
@@ -54,10 +54,10 @@ def show_watermark(
     """Show the watermark of a stream, or of all streams."""
     desk = Desk.of(context)
 
-    async def work(office: "Office") -> "list[StreamState]":
+    async def work(operations: "AsyncOperations") -> "list[StreamState]":
         if stream is None:
-            return await take(office.each_watermark(cursor=cursor_of("watermarks", after)), limit)
-        return [await office.watermark(stream)]
+            return await take(operations.each_watermark(cursor=cursor_of("watermarks", after)), limit)
+        return [await operations.watermark(stream)]
 
     found, now = desk.work(work), datetime.now(UTC)
     if as_json:
@@ -116,15 +116,15 @@ def reset_watermark(context: typer.Context, stream: StreamName, dry_run: DryRun 
 
 
 def _move(desk: Desk, text: str, wanted: Mapping[str, Any] | None, *, dry_run: bool, yes: bool) -> None:
-    def move(office: "Office", *, is_trial: bool) -> "Awaitable[WatermarkMoved]":
+    def move(operations: "AsyncOperations", *, is_trial: bool) -> "Awaitable[WatermarkMoved]":
         if wanted is None:
-            return office.clear_watermark(text, dry_run=is_trial)
-        return office.move_watermark(text, wanted, dry_run=is_trial)
+            return operations.clear_watermark(text, dry_run=is_trial)
+        return operations.move_watermark(text, wanted, dry_run=is_trial)
 
-    trial = desk.work(lambda office: move(office, is_trial=True))
+    trial = desk.work(lambda operations: move(operations, is_trial=True))
     name, shown = trial.stream, ["nothing" if value is None else json_line(value) for value in (trial.before, wanted)]
     if go_ahead(desk, f"move the watermark of {name} from {shown[0]} to {shown[1]}", dry_run=dry_run, yes=yes):
-        desk.work(lambda office: move(office, is_trial=False))
+        desk.work(lambda operations: move(operations, is_trial=False))
         desk.out.print(f"{plain(name)}: {plain(shown[0])} -> {plain(shown[1])}", highlight=False)
 
 
@@ -149,15 +149,15 @@ def items(
     if after is not None and (before is not None or moment is not None):
         raise InvalidInput("--after lists by key, --since and --before by time", hint="leave --after out")
 
-    async def work(office: "Office") -> "tuple[list[StoredItem], int]":
+    async def work(operations: "AsyncOperations") -> "tuple[list[StoredItem], int]":
         if key is not None:
-            found = await office.item(stream, key)
+            found = await operations.item(stream, key)
             return [found.newest, *found.earlier], 1
         if after is not None:
-            rows = office.each_item(stream, cursor=cursor_of("items", after))
+            rows = operations.each_item(stream, cursor=cursor_of("items", after))
         else:
-            rows = office.each_newest_item(stream, since=moment, cursor=cursor_of("newest-items", before))
-        return await take(rows, limit), (await office.describe_stream(stream)).items
+            rows = operations.each_newest_item(stream, since=moment, cursor=cursor_of("newest-items", before))
+        return await take(rows, limit), (await operations.describe_stream(stream)).items
 
     found, count = desk.work(work)
     if as_json:
@@ -200,12 +200,12 @@ def events(
     if follow:
         desk.require_database()
 
-    async def work(office: "Office") -> "list[Event]":
+    async def work(operations: "AsyncOperations") -> "list[Event]":
         # The newest of one stream are looked for among the newest of all.
         window = limit if stream is None else _WINDOW
-        position = max(0, await office.last_position() - window) if after is None else after
+        position = max(0, await operations.last_position() - window) if after is None else after
         most = window if after is None else limit
-        found = await take(office.each_event(after=position, stream=stream), most)
+        found = await take(operations.each_event(after=position, stream=stream), most)
         found = found[-limit:] if after is None else found
         while follow:
             for event in found:
@@ -214,7 +214,7 @@ def events(
             sys.stdout.flush()
             if not found:
                 await asyncio.sleep(_FOLLOW_SECONDS)
-            found = await take(office.each_event(after=position, stream=stream), limit)
+            found = await take(operations.each_event(after=position, stream=stream), limit)
         return found
 
     found = desk.work(work)

@@ -43,10 +43,10 @@ def sync(
     if status:
         if force or dry_run:
             raise InvalidInput("--status changes nothing", hint="leave out --force and --dry-run, or --status")
-        told = desk.work(lambda office: office.sync_status())
+        told = desk.work(lambda operations: operations.sync_status())
         return print_json(told) if as_json else _show_status(desk, told)
     with desk.busy("Reading schedules"):
-        report = desk.work(lambda office: office.sync(dry_run=dry_run, force=force))
+        report = desk.work(lambda operations: operations.sync(dry_run=dry_run, force=force))
     return print_json(report) if as_json else _show(desk, report, force)
 
 

@@ -18,7 +18,7 @@ from .showing import plain, print_json, safe, table
 from .times import relative
 
 if TYPE_CHECKING:
-    from floodmark.operations.port import Office
+    from floodmark.operations.declared import AsyncOperations
 
 _STYLES = {"active": "green", "expired": "yellow", "revoked": "dim"}
 
@@ -58,9 +58,9 @@ def add(
     desk = Desk.of(context)
     chosen, expires_in = _role(role), duration(expires)
 
-    async def work(office: "Office") -> "tuple[Minted, bool]":
-        is_first = not (await office.tokens(limit=1)).items
-        return await office.add_token(name, chosen, expires_in), is_first
+    async def work(operations: "AsyncOperations") -> "tuple[Minted, bool]":
+        is_first = not (await operations.tokens(limit=1)).items
+        return await operations.add_token(name, chosen, expires_in), is_first
 
     minted, is_first = desk.work(work)
     if as_json:
@@ -83,7 +83,7 @@ def ls(
 ) -> None:
     """List tokens with role, last use and expiry."""
     desk = Desk.of(context)
-    found = desk.work(lambda office: take(office.each_token(cursor=cursor_of("tokens", after)), limit))
+    found = desk.work(lambda operations: take(operations.each_token(cursor=cursor_of("tokens", after)), limit))
     now = datetime.now(UTC)
     if as_json:
         return print_json(found)
@@ -116,10 +116,10 @@ def revoke(
 ) -> None:
     """Revoke a token. Every server refuses it within a second."""
     desk = Desk.of(context)
-    row = desk.work(lambda office: office.token(name))
+    row = desk.work(lambda operations: operations.token(name))
     if not go_ahead(desk, f"revoke the token {row.name}, role {row.role}, {row.state}", dry_run=dry_run, yes=yes):
         return None
-    revoked = desk.work(lambda office: office.revoke_token(name))
+    revoked = desk.work(lambda operations: operations.revoke_token(name))
     if as_json:
         return print_json(revoked)
     return desk.out.print(f"Revoked {plain(name)}.", highlight=False)

@@ -20,7 +20,7 @@ from .showing import print_json, safe, short
 
 if TYPE_CHECKING:
     from floodmark.model.fleet import Overview
-    from floodmark.operations.port import Office
+    from floodmark.operations.declared import AsyncOperations
 
 _EVERY_SECONDS = 1.0
 # From these widths on there is room for more columns.
@@ -91,29 +91,29 @@ def top(
     """Show a live overview: leader, workers, and running, waiting and failed executions. Ctrl-C ends it."""
     desk = Desk.of(context)
     if as_json:
-        return print_json(desk.work(lambda office: office.overview()))
+        return print_json(desk.work(lambda operations: operations.overview()))
     if once or not desk.out.is_terminal:
-        return desk.out.print(frame(desk.work(lambda office: office.overview()), width=desk.out.width))
+        return desk.out.print(frame(desk.work(lambda operations: operations.overview()), width=desk.out.width))
     desk.require_database()
     try:
-        return desk.work(lambda office: _watch(desk, office, seconds))
+        return desk.work(lambda operations: _watch(desk, operations, seconds))
     except KeyboardInterrupt:
         return None
 
 
-async def _watch(desk: Desk, office: "Office", seconds: float | None) -> None:
+async def _watch(desk: Desk, operations: "AsyncOperations", seconds: float | None) -> None:
     """Until Ctrl-C. What cannot be had now may be had again: the last that was seen stays."""
     clock = asyncio.get_running_loop().time
     ends, last, trouble = None if seconds is None else clock() + seconds, None, ""
     # What cannot be had in the beginning is told as every command does.
-    last = await office.overview()
+    last = await operations.overview()
     with Live(console=desk.out, screen=True, auto_refresh=False) as live:
         while ends is None or clock() < ends:
             size = desk.out.size
             live.update(frame(last, width=size.width, height=size.height, trouble=trouble), refresh=True)
             await asyncio.sleep(_EVERY_SECONDS)
             try:
-                last, trouble = await office.overview(), ""
+                last, trouble = await operations.overview(), ""
             except Unavailable as error:
                 trouble = str(error)
 

@@ -72,7 +72,7 @@ def begin(context: typer.Context) -> None:
 def ls(context: typer.Context, as_json: AsJson = False) -> None:
     """List triggers with their patterns, jobs and last firing."""
     desk = Desk.of(context)
-    status = desk.work(lambda office: office.triggers_status())
+    status = desk.work(lambda operations: operations.triggers_status())
     if as_json:
         return print_json(status.triggers)
     return _list(desk, status)
@@ -82,7 +82,7 @@ def ls(context: typer.Context, as_json: AsJson = False) -> None:
 def show_status(context: typer.Context, as_json: AsJson = False) -> None:
     """Show trigger status: listeners, rejected deliveries with reasons, deliveries that matched no job."""
     desk = Desk.of(context)
-    status = desk.work(lambda office: office.triggers_status())
+    status = desk.work(lambda operations: operations.triggers_status())
     if as_json:
         return print_json(status)
     now = datetime.now(UTC)
@@ -178,7 +178,7 @@ def webhook(
         raise InvalidInput("--signed and --secret contradict each other", hint="say only one of them")
     made = a_secret() if signed else None
     new = _new("webhook", pattern, options, secret=made or given)
-    row = desk.work(lambda office: office.add_trigger(new, replace=options.replace))
+    row = desk.work(lambda operations: operations.add_trigger(new, replace=options.replace))
     if options.as_json:
         return print_json({**msgspec.structs.asdict(row), "secret": made})
     _tell_added(desk, row)
@@ -227,7 +227,7 @@ def stream(
 
 def _add(context: typer.Context, new: "NewTrigger", options: TriggerOptions) -> None:
     desk = Desk.of(context)
-    row = desk.work(lambda office: office.add_trigger(new, replace=options.replace))
+    row = desk.work(lambda operations: operations.add_trigger(new, replace=options.replace))
     if options.as_json:
         return print_json(row)
     return _tell_added(desk, row)
@@ -296,11 +296,11 @@ def rm(
 ) -> None:
     """Remove a trigger. Its jobs and executions stay."""
     desk, chosen = Desk.of(context), _kind(kind)
-    row = _find(desk.work(lambda office: office.triggers_status()).triggers, pattern.strip(), chosen)
+    row = _find(desk.work(lambda operations: operations.triggers_status()).triggers, pattern.strip(), chosen)
     fires = f", which fires {', '.join(row.jobs)}" if row.jobs else ""
     if not go_ahead(desk, f"forget the {row.kind} {row.pattern}{fires}", dry_run=dry_run, yes=yes):
         return None
-    desk.work(lambda office: office.remove_trigger(row.kind, row.trigger_id))
+    desk.work(lambda operations: operations.remove_trigger(row.kind, row.trigger_id))
     if as_json:
         return print_json(row)
     return desk.out.print(f"Forgot the {row.kind} {plain(row.pattern)}.", highlight=False)

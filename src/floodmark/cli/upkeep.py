@@ -18,7 +18,7 @@ from .times import relative
 
 if TYPE_CHECKING:
     from floodmark.model.fleet import Finding, FleetInfo, WorkerInfo
-    from floodmark.operations.port import Office
+    from floodmark.operations.declared import AsyncOperations
     from floodmark.operations.rekeying import Rekeyed
 
 
@@ -33,12 +33,12 @@ def workers(
     if drain and resume:
         raise InvalidInput("--drain and --resume contradict each other", hint="say only one of them")
 
-    async def work(office: "Office") -> "FleetInfo":
+    async def work(operations: "AsyncOperations") -> "FleetInfo":
         if drain:
-            await office.drain()
+            await operations.drain()
         if resume:
-            await office.undrain()
-        return await office.fleet()
+            await operations.undrain()
+        return await operations.fleet()
 
     fleet = desk.work(work)
     found, is_draining, leader = fleet.workers, fleet.draining, fleet.leader
@@ -172,9 +172,9 @@ def rotate_key(context: typer.Context, yes: Yes = False, as_json: AsJson = False
 
         from .session import open_here  # noqa: PLC0415 - heavy
 
-        async with open_here(desk.overrides) as office:
-            parts = office.parts
-            return await rekey(parts.database, parts.clock, Vault.of(parts.settings), office.actor)
+        async with open_here(desk.overrides) as operations:
+            parts = operations.parts
+            return await rekey(parts.database, parts.clock, Vault.of(parts.settings), operations.actor)
 
     done = asyncio.run(work())
     if as_json:
@@ -191,11 +191,11 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
         from floodmark.errors import Unavailable  # noqa: PLC0415 - beside its use
         from floodmark.model.fleet import Finding  # noqa: PLC0415 - beside its use
 
-        from .session import open_office  # noqa: PLC0415 - heavy
+        from .session import open_operations  # noqa: PLC0415 - heavy
 
         try:
-            async with open_office(desk.overrides, only_reads=True) as office:
-                return await office.doctor()
+            async with open_operations(desk.overrides, only_reads=True) as operations:
+                return await operations.doctor()
         except Unavailable as error:
             if desk.url() is not None:
                 raise

@@ -1,8 +1,10 @@
 """Floodmark from another program, over HTTP.
 
-client.py     Client: every verb of the API, for asyncio
+client.py     Client: the operations, for asyncio
 waiting.py    SyncClient: the same for programs without it
-transport.py  one request after the other: time-outs, retries of what may be repeated, and what errors mean
+caller.py     sends an operation, by its declaration (`floodmark.operations`)
+requests.py   from arguments to a request, from an answer to a result
+transport.py  time-outs, retries of what may be repeated, and errors
 decoding.py   JSON back into the values that it was written from
 
     from floodmark.client import SyncClient
@@ -17,7 +19,7 @@ from floodmark.model.page import Page
 from floodmark.model.tokens import Visitor
 from floodmark.operations.accounts import AccountShown, NewAccount
 from floodmark.operations.executions import Letters
-from floodmark.operations.port import JobFilter
+from floodmark.operations.jobs import JobFilter
 
 from .client import Client, News
 from .transport import Denied

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, get_args, get_origin
 from urllib.parse import quote
+from uuid import uuid4
 
 import msgspec
 
@@ -37,12 +38,16 @@ def request_of(operation: Operation[Any, Any], arguments: Mapping[str, Any]) -> 
             path = path.replace(f"{{{name}}}", _segment(value))
     whole = [value for place, value in given.values() if isinstance(place, Whole)]
     body = {name: value for name, (place, value) in given.items() if isinstance(place, Body)}
+    headers = {name: str(value) for name, (place, value) in given.items() if isinstance(place, Header)}
+    if operation.is_repeatable:
+        # With a key it can be sent again without harm, should the answer get lost.
+        headers["Idempotency-Key"] = uuid4().hex
     return OutgoingRequest(
         method=operation.method,
         path=path,
         query={name: value for name, (place, value) in given.items() if isinstance(place, Query)},
-        headers={name: str(value) for name, (place, value) in given.items() if isinstance(place, Header)},
-        body=whole[0] if whole else body or None,
+        headers=headers,
+        body=operation.body_of(arguments) if operation.body_of else whole[0] if whole else body or None,
     )
 
 

@@ -1,51 +1,20 @@
-"""The client for programs without asyncio: every verb of `Client`, waited for."""
+"""The client for programs without asyncio."""
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from floodmark.operations.declaration import BlockingCaller
 from floodmark.operations.declared import Operations
 
-from .client import Client
+from .client import Client, Kind, News
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 _END = object()
-
-
-class _Waited(Generic[P, T]):
-    """A verb of `Client` that returns when it is done."""
-
-    def __init__(self, verb: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]) -> None:
-        self._verb = verb
-        self.__doc__ = verb.__doc__
-
-    def __get__(self, owner: "SyncClient", _: type["SyncClient"]) -> Callable[P, T]:
-        def waited(*args: P.args, **kwargs: P.kwargs) -> T:
-            return owner.wait(self._verb(owner.client, *args, **kwargs))
-
-        waited.__doc__ = self.__doc__
-        return waited
-
-
-class _Each(Generic[P, T]):
-    """A verb of `Client` that goes through pages, one thing after the other."""
-
-    def __init__(self, verb: Callable[Concatenate[Client, P], AsyncIterator[T]]) -> None:
-        self._verb = verb
-        self.__doc__ = verb.__doc__
-
-    def __get__(self, owner: "SyncClient", _: type["SyncClient"]) -> Callable[P, Iterator[T]]:
-        def each(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-            return owner.iterate(self._verb(owner.client, *args, **kwargs))
-
-        each.__doc__ = self.__doc__
-        return each
 
 
 async def _next(found: AsyncIterator[T]) -> "T | object":
@@ -57,7 +26,7 @@ async def _ended(found: AsyncGenerator[Any, None]) -> None:
 
 
 class SyncClient(Operations, BlockingCaller):
-    """A server of Floodmark, for as long as the `with` block runs. `Client` says what its verbs do.
+    """The operations of a server, for as long as the `with` block runs; each returns when it is done.
 
     It keeps an event loop in a thread of its own, so that it can also be used where one is running already.
     """
@@ -118,29 +87,9 @@ class SyncClient(Operations, BlockingCaller):
         self._thread.join()
         self._loop.close()
 
-    jobs = _Waited(Client.jobs)
-    each_job = _Each(Client.each_job)
-    job = _Waited(Client.job)
-    explain = _Waited(Client.explain)
-    next_runs = _Waited(Client.next_runs)
-    next_of = _Waited(Client.next_of)
-    add_job = _Waited(Client.add_job)
-    change_job = _Waited(Client.change_job)
-    replace_job = _Waited(Client.replace_job)
-    remove_job = _Waited(Client.remove_job)
-    pause_job = _Waited(Client.pause_job)
-    resume_job = _Waited(Client.resume_job)
-    cancel_job = _Waited(Client.cancel_job)
-    run_job = _Waited(Client.run_job)
-
-    live = _Each(Client.live)
-    shadow = _Waited(Client.shadow)
-    start_shadow = _Waited(Client.start_shadow)
-    stop_shadow = _Waited(Client.stop_shadow)
-    step_shadow = _Waited(Client.step_shadow)
-    shadow_report = _Waited(Client.shadow_report)
-    migrate_jobs = _Waited(Client.migrate_jobs)
-    import_jobs = _Waited(Client.import_jobs)
+    def live(self, *only: Kind, after: int | None = None) -> Iterator[News]:
+        """Yield what happens in the whole fleet, as `Client.live` does."""
+        return self.iterate(self.client.live(*only, after=after))
 
 
 async def _made(url: str, token: str | None, timeout: timedelta) -> Client:

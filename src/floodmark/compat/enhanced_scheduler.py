@@ -20,7 +20,7 @@ from floodmark.errors import InvalidInput, NotFound, Unavailable
 from floodmark.model.audit import Actor
 from floodmark.model.job import Frequency, ScheduleType, When
 from floodmark.model.spec import JobSpec
-from floodmark.operations.local import LocalOffice
+from floodmark.operations.local import LocalOperations
 from floodmark.process import eventloop
 from floodmark.settings import Settings, load
 from floodmark.store.history import ExecutionHistory
@@ -28,7 +28,7 @@ from floodmark.store.types import Json, UtcTime
 from floodmark.wiring.resources import open_resources
 
 T = TypeVar("T")
-Work = Callable[[LocalOffice], Awaitable[T]]
+Work = Callable[[LocalOperations], Awaitable[T]]
 
 _ACTOR = Actor(who="enhanced_scheduler", via="code")
 # The views that have these names (docs/reference/compatible-names.md).
@@ -110,7 +110,7 @@ class EnhancedScheduler:
 
     def sync_schedules_from_api(self) -> dict[str, int]:
         """Sync the schedules of API_URL now, and return how many were created, updated and skipped."""
-        report = _wait(lambda office: office.sync(), self.settings)
+        report = _wait(lambda operations: operations.sync(), self.settings)
         return {"created": report.created, "updated": report.updated, "skipped": report.skipped}
 
     def _serve(self, is_up: threading.Event) -> None:
@@ -162,7 +162,7 @@ class ScheduleRepository:
             timeout=settings.scheduler_job_timeout,
             retry_max=settings.parser_retry_max,
         )
-        return _wait(lambda office: office.add_job(spec), settings).job_id
+        return _wait(lambda operations: operations.add_job(spec), settings).job_id
 
     def update_schedule(self, schedule_id: str, **changes: Any) -> bool:
         """Change the given fields: domain, domain_config_id, profile_id, frequency, time_config, enabled, params.
@@ -176,11 +176,11 @@ class ScheduleRepository:
             columns["target"] = columns["domain"]
         if "frequency" in columns:
             columns |= {"schedule_type": ScheduleType.CALENDAR, "cron_expression": None, "interval_seconds": None}
-        return self._done(lambda office: office.update_job(schedule_id, columns))
+        return self._done(lambda operations: operations.change_job(schedule_id, columns))
 
     def delete_schedule(self, schedule_id: str) -> bool:
         """Delete a schedule; its history stays. Returns False if it does not exist."""
-        return self._done(lambda office: office.remove_job(schedule_id))
+        return self._done(lambda operations: operations.remove_job(schedule_id))
 
     def get_schedule(self, schedule_id: str) -> dict[str, Any] | None:
         """Return a schedule, or None if it does not exist."""
@@ -201,7 +201,7 @@ class ScheduleRepository:
         return self._read(select(_SCHEDULES).where(_SCHEDULES.c.domain_config_id == domain_config_id))
 
     def _read(self, query: Select[Any]) -> list[dict[str, Any]]:
-        return _wait(lambda office: _rows(office, query), self._settings)
+        return _wait(lambda operations: _rows(operations, query), self._settings)
 
     def _done(self, work: Work[Any]) -> bool:
         try:
@@ -227,16 +227,16 @@ class JobHistory:
 
     def get_execution_statistics(self, days: float = 7) -> dict[str, Any]:
         """Return statistics of the executions of the last days."""
-        return _wait(lambda office: office.statistics(days), self._settings)
+        return _wait(lambda operations: operations.statistics(days), self._settings)
 
     def cleanup_old_executions(self, days: float = 90) -> int:
         """Delete finished executions that are older, and return their number."""
-        return _wait(lambda office: office.cleanup_old_executions(days), self._settings)
+        return _wait(lambda operations: operations.cleanup_old_executions(days), self._settings)
 
     def _shown(self, find: Callable[[ExecutionHistory], Awaitable[list[Any]]]) -> list[dict[str, Any]]:
-        async def work(office: LocalOffice) -> list[dict[str, Any]]:
-            ids = [found.execution_id for found in await find(office.parts.repositories.executions)]
-            rows = await _rows(office, select(_EXECUTIONS).where(_EXECUTIONS.c.execution_id.in_(ids)))
+        async def work(operations: LocalOperations) -> list[dict[str, Any]]:
+            ids = [found.execution_id for found in await find(operations.parts.repositories.executions)]
+            rows = await _rows(operations, select(_EXECUTIONS).where(_EXECUTIONS.c.execution_id.in_(ids)))
             by_id = {row["execution_id"]: row for row in rows}
             return [by_id[execution_id] for execution_id in ids if execution_id in by_id]
 
@@ -256,13 +256,13 @@ class StoreCheck:
         except Unavailable:
             return False
 
-    async def _answers(self, office: LocalOffice) -> bool:
+    async def _answers(self, operations: LocalOperations) -> bool:
         if self._name == "database":
             return True  # it was pinged when it was opened
-        if office.parts.redis is None:
+        if operations.parts.redis is None:
             return False
         try:
-            await office.parts.redis.ping()
+            await operations.parts.redis.ping()
         except redis_errors():
             return False
         return True
@@ -303,13 +303,13 @@ def _wait(work: Work[T], settings: Settings) -> T:
 
     async def opened() -> T:
         async with open_resources(settings, validation=app.validation) as parts:
-            return await work(LocalOffice(parts, _ACTOR))
+            return await work(LocalOperations(parts, _ACTOR))
 
     return asyncio.run(opened())
 
 
-async def _rows(office: LocalOffice, query: Select[Any]) -> list[dict[str, Any]]:
-    async with office.parts.database.reading() as connection:
+async def _rows(operations: LocalOperations, query: Select[Any]) -> list[dict[str, Any]]:
+    async with operations.parts.database.reading() as connection:
         return [dict(row) for row in (await connection.execute(query)).mappings()]
 
 

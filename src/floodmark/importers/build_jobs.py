@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
+from floodmark.model.handover import NewJob
 from floodmark.model.job import Policy, ScheduleType, When
 from floodmark.model.spec import JobSpec, slug
 
 from .apscheduler import Imported
 from .celery import BeatEntry
 from .crontab import CrontabLine
-from .handover import NewJob
 
 _NAME_LENGTH = 60
 

@@ -8,15 +8,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from msgspec import Struct
 from sqlalchemy import ColumnElement, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import Conflict, InvalidInput
 from floodmark.model.audit import Actor
+from floodmark.model.handover import Imports, Moved, MovedJob, NewJob, Which
 from floodmark.model.ids import new_id
 from floodmark.model.job import SCHEDULER_VERSION, Job
-from floodmark.model.spec import JobSpec
 from floodmark.store.audit import AuditEntry, AuditLog
 from floodmark.store.dialects import json_has, present_moment, raw
 from floodmark.store.jobs import Jobs
@@ -31,48 +30,6 @@ _JOB = select(*(raw(jobs.c[name]) for name in JOB_COLUMNS))
 # What databases take as parameters of one statement, with room to spare.
 _AT_ONCE = 500
 _SHOWN = 5
-
-
-class Which(Struct, frozen=True, kw_only=True):
-    """The jobs to move: these, or those with a tag and of a domain, or all."""
-
-    jobs: tuple[str, ...] = ()
-    tag: str | None = None
-    domain: str | None = None
-    everything: bool = False
-
-
-class MovedJob(Struct, frozen=True, kw_only=True):
-    """A moved job. `next_run`: when Floodmark runs it next, if it owns the job and the job is scheduled."""
-
-    job: str
-    job_id: str
-    scheduler_version: int
-    next_run: datetime | None
-
-
-class Moved(Struct, frozen=True, kw_only=True):
-    """The moved jobs, or those that would be moved, in order of name; `already`: named jobs that needed no move."""
-
-    jobs: tuple[MovedJob, ...]
-    already: tuple[str, ...]
-    back: bool
-    dry_run: bool
-
-
-class NewJob(Struct, frozen=True, kw_only=True):
-    """A job to import. `anchor`: the start of its interval; None: now. The spec needs a `name`."""
-
-    spec: JobSpec
-    anchor: datetime | None = None
-    pause_reason: str | None = None
-
-
-class Imports(Struct, frozen=True, kw_only=True):
-    """The names of created jobs, or those that would be created, and of existing ones."""
-
-    made: tuple[str, ...]
-    already: tuple[str, ...]
 
 
 class MovedJobs(Jobs):

@@ -2,16 +2,14 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Literal
-
-from msgspec import Struct
 
 from floodmark.errors import Conflict, InvalidInput
+from floodmark.model.handover import JobParity, OldRunsTable, ParityReport, Recorded, ShadowStatus, Verdict
 from floodmark.model.job import Job, ScheduleType
 from floodmark.triggers import Trigger, between, trigger_of
 
 from .parity import Parity, compare, tolerance_for
-from .shadow_fires import OldRunsTable, ShadowFires, Shadowing
+from .shadow_fires import ShadowFires, Shadowing
 
 KEPT = timedelta(days=7)
 
@@ -24,60 +22,6 @@ _OVERLAP = timedelta(seconds=30)
 _FORGET_EVERY = timedelta(hours=1)
 _SHOWN = 20
 _RECORD = OldRunsTable()
-
-Verdict = Literal["equal", "differs", "invalid", "nothing"]
-
-
-class Recorded(Struct, frozen=True, kw_only=True):
-    """The result of a step. `is_behind`: there is more to record."""
-
-    jobs: int
-    until: datetime
-    is_behind: bool
-
-
-class ShadowStatus(Struct, frozen=True, kw_only=True):
-    """Whether the shadow is on, its start, its progress, and its counts."""
-
-    on: bool
-    since: datetime | None
-    until: datetime | None
-    jobs: int
-    fires: int
-
-
-class JobParity(Struct, frozen=True, kw_only=True):
-    """The comparison of a job between `since` and `until`.
-
-    `missed` counts instants without a run of the old scheduler, `extra` runs without an instant, including duplicates;
-    the first twenty of both are listed. Drift is how much later the old scheduler ran.
-    """
-
-    job: str
-    job_id: str
-    verdict: Verdict
-    reason: str | None
-    since: datetime
-    until: datetime
-    expected: int
-    actual: int
-    matched: int
-    missed: int
-    extra: int
-    missed_at: tuple[datetime, ...]
-    extra_at: tuple[datetime, ...]
-    drift_median_seconds: float | None
-    drift_max_seconds: float | None
-
-
-class ParityReport(Struct, frozen=True, kw_only=True):
-    """The comparison of all jobs, in order of name."""
-
-    since: datetime
-    until: datetime
-    jobs: tuple[JobParity, ...]
-    equal: int
-    differing: int
 
 
 class Shadow:

@@ -29,6 +29,7 @@ from sqlalchemy.types import NullType
 from floodmark.errors import InvalidInput
 from floodmark.model.clock import Clock
 from floodmark.model.execution import State
+from floodmark.model.handover import OUR_RECORD, OldRunsTable
 from floodmark.model.job import SCHEDULER_VERSION, Job
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present_moment, raw
@@ -45,8 +46,6 @@ _OLD = jobs.c.scheduler_version != SCHEDULER_VERSION
 # What databases take as parameters of one statement, with room to spare.
 _AT_ONCE = 500
 _MOST_RUNS = 500_000
-# The view in which an old scheduler that shares the database records its runs.
-OUR_RECORD = "job_executions"
 
 
 class Shadowing(Struct, frozen=True, kw_only=True):
@@ -54,14 +53,6 @@ class Shadowing(Struct, frozen=True, kw_only=True):
 
     since: datetime
     until: datetime
-
-
-class OldRunsTable(Struct, frozen=True, kw_only=True):
-    """The table in which the old scheduler records its runs. `job_column` contains the name or the id of a job."""
-
-    table: str = OUR_RECORD
-    job_column: str = "job_id"
-    time_column: str = "scheduled_for"
 
 
 class ShadowFires:

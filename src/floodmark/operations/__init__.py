@@ -1,6 +1,8 @@
-"""Everything a person or a program can ask or tell an installation: one set of verbs for the CLI, the API and Python.
+"""Everything that a person or a program can ask of an installation, declared once.
 
-port.py     the verbs
-local.py    on the store, with an audit of every change
-remote.py   the same over HTTP, for `--url`
+declaration.py   how an operation is declared, and what follows from it
+declared.py      all operations
+jobs.py, ...     the declarations, by subject; they load no database
+handlers/        what they do, on the store; one file for each file of declarations
+local.py         all handlers: the operations in this process
 """

@@ -89,7 +89,10 @@ class Whole(Place):
 
 
 class Fields:
-    """The fields of a struct: each travels as its own annotation says."""
+    """The fields of a struct: each travels as its own annotation says, else in `place`, some under other `names`."""
+
+    def __init__(self, place: type[Place] | None = None, **names: str) -> None:
+        self.place, self.names = place, names
 
 
 class Param(Struct, frozen=True):
@@ -193,7 +196,7 @@ class Operation(Derived[P, R_co]):
         **options: Any,
     ) -> None:
         super().__init__(declared)
-        self.method, self.path, self.role = method, path, role
+        self.method, self.path, self.role, self.module = method, path, role, declared.__module__
         self.tag: str = options.pop("tag")
         self.operation_id: str = options.pop("operation_id", self.name)
         self.status: int = options.pop("status", 200)
@@ -205,6 +208,10 @@ class Operation(Derived[P, R_co]):
         self.is_body_required: bool | None = options.pop("is_body_required", None)
         self.is_content: bool = options.pop("is_content", False)
         self.is_private: bool = options.pop("is_private", False)
+        self.body_of: Callable[[Mapping[str, Any]], Any] | None = options.pop("body_of", None)
+        # Not derived: the route is written by hand (`floodmark.api.routes`), for preconditions or repetition.
+        self.is_derived: bool = options.pop("is_derived", True)
+        self.is_repeatable: bool = options.pop("is_repeatable", False)
         self.media: Sequence[str] = options.pop("media", ())
         self.answers: Mapping[int, str] = options.pop("answers", {})
         assert not options, options
@@ -248,7 +255,8 @@ class Operation(Derived[P, R_co]):
         """The arguments of the method, from the values of a request."""
         found: dict[str, Any] = {}
         for param in self.params:
-            if param.name not in received:
+            if received.get(param.name) is None and (param.default is not UNSET or param.name not in received):
+                # Left out: the default of the handler counts.
                 continue
             value = param.received(received[param.name])
             if param.part is None:
@@ -357,10 +365,14 @@ def _params(one: inspect.Parameter) -> Iterator[Param]:
     if isinstance(place, Place):
         yield _param(one.name, None, struct, place, default)
         return
-    assert isinstance(place, Fields), f"{one.name} has no place"
+    if place is None:
+        # `body_of` sends it.
+        return
     hints = get_type_hints(struct, include_extras=True)
     for field in fields_of(struct):
         kind, where = _split(hints[field.name])
+        if where is None and place.place is not None:
+            where = place.place(place.names.get(field.name))
         if isinstance(where, Place):
             yield _param(one.name, field.name, kind, where, UNSET if field.required else field.default)
 

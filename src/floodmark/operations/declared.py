@@ -4,6 +4,8 @@ from .accounts import AccountOperations
 from .declaration import AsyncCaller
 from .executions import DeadLetterOperations, ExecutionOperations
 from .fleet import FleetOperations, InstallationOperations
+from .handover import HandoverOperations
+from .jobs import JobOperations
 from .limits import LimitOperations
 from .reports import ReportOperations
 from .streams import StreamOperations
@@ -13,17 +15,19 @@ from .triggers import TriggerOperations
 
 
 class Operations(
+    JobOperations,
     ExecutionOperations,
     StreamOperations,
+    ReportOperations,
     DeadLetterOperations,
     LimitOperations,
-    ReportOperations,
     TriggerOperations,
-    AccountOperations,
-    SyncOperations,
     FleetOperations,
+    AccountOperations,
     InstallationOperations,
     TokenOperations,
+    SyncOperations,
+    HandoverOperations,
 ):
     """Everything that a person or a program can ask of an installation.
 

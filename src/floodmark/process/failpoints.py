@@ -38,7 +38,7 @@ POINTS = (
     "requeue.read",
 )
 # Between a change that someone asked for and its entry in the audit.
-OFFICE_POINT = "office.changed"
+OPERATION_POINT = "operation.changed"
 # Between sending a notification and striking it off.
 NOTIFY_POINT = "notify.sent"
 _ARMED = re.compile(r"(?P<point>[a-z.]+):(?P<action>kill|stop|raise)(?:@(?P<hit>[1-9]\d*))?")
@@ -69,7 +69,7 @@ _hits: Counter[str] = Counter()
 
 def arm(text: str) -> None:
     """Set the actions of fail-points and replace earlier ones. Counting starts again."""
-    armed, known = {}, (*POINTS, OFFICE_POINT, NOTIFY_POINT)
+    armed, known = {}, (*POINTS, OPERATION_POINT, NOTIFY_POINT)
     for word in filter(None, (part.strip() for part in text.split(","))):
         found = _ARMED.fullmatch(word)
         if found is None or found["point"] not in known:

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from floodmark.errors import InvalidInput
@@ -48,11 +49,11 @@ class JobView(Struct, frozen=True, kw_only=True):
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """`code` is for programs, `sentence` for people; `until` when it changes by itself, None if it does not."""
+    """Why a job is not running, or what it is doing."""
 
-    code: str
-    sentence: str
-    until: datetime | None = None
+    code: Annotated[str, Meta(description="For programs: running, queued, paused, limit, retry, not_due, ...")]
+    sentence: Annotated[str, Meta(description="For people.", examples=["not due: next run at 14:06:40 UTC, in 40 s"])]
+    until: Annotated[datetime | None, Meta(description="When it changes by itself; null if it does not.")] = None
 
 
 def explain(view: JobView) -> Explanation:

@@ -28,10 +28,10 @@ from floodmark.model.job import Job, Priority, ScheduleType, When
 from floodmark.model.spec import JobSpec
 from floodmark.model.streams import StreamState
 from floodmark.observability.events import BatchKept, ExecutionSettled, SlotsChanged, StepFailed
-from floodmark.operations.local import LocalOffice
-from floodmark.operations.port import JobFilter, Office
+from floodmark.operations.declared import AsyncOperations
+from floodmark.operations.jobs import JobFilter, columns_to_send
+from floodmark.operations.local import LocalOperations
 from floodmark.operations.posts import read_posts
-from floodmark.operations.remote import RemoteOffice
 from floodmark.sinks.files import Artifacts, path_of
 from floodmark.sources.port import Source
 from floodmark.sources.telegram.modes import mark_of
@@ -134,7 +134,7 @@ class Fetch:
         self._deaths = death_watch(parts)
         parts = replace(parts, queue=self._own)
         self._parts, self._sources, self._parallelism = parts, sources, parallelism
-        self._office, self._chats = LocalOffice(parts, actor), list[_Chat]()
+        self._operations, self._chats = LocalOperations(parts, actor), list[_Chat]()
         self._artifacts = Artifacts(Posts(parts.database), folder, schema_version=parts.settings.schema_version)
 
     async def run(self, wanted: Wanted, watch: Watch) -> list[FetchedChat]:
@@ -152,12 +152,12 @@ class Fetch:
 
     async def _run(self, wanted: Wanted, watch: Watch) -> list[FetchedChat]:
         task = _Task(
-            office=self._office,
+            operations=self._operations,
             add=self._add,
             artifacts=self._artifacts,
             wanted=wanted,
             watch=watch,
-            left=await _left(self._office),
+            left=await _left(self._operations),
             queued=lambda execution_id: self._own.put([Queued(execution_id)]),
             look=(_LOOK, _LOOK),
             patience=self._patience,
@@ -193,7 +193,7 @@ class Fetch:
 
     async def _add(self, spec: JobSpec) -> Job:
         settings = self._parts.settings
-        return await self._office.add_job(
+        return await self._operations.add_job(
             replace(spec, timeout=settings.scheduler_job_timeout, retry_max=settings.parser_retry_max)
         )
 
@@ -247,7 +247,7 @@ class RemoteFetch:
 
     def __init__(
         self,
-        office: RemoteOffice,
+        operations: AsyncOperations,
         folder: Path,
         *,
         parallelism: int,
@@ -255,19 +255,19 @@ class RemoteFetch:
         give_up_after: timedelta = timedelta(minutes=5),
     ) -> None:
         self._patience = Patience(give_up_after)
-        self._office, self._folder = office, folder
+        self._operations, self._folder = operations, folder
         self._parallelism, self._schema_version = parallelism, schema_version
 
     async def run(self, wanted: Wanted, watch: Watch) -> list[FetchedChat]:
         """Until everything is fetched or has failed. Stopped, the server goes on with the days that were begun."""
-        async with read_posts(self._office) as posts:
+        async with read_posts(self._operations) as posts:
             task = _Task(
-                office=self._office,
-                add=lambda spec: self._office.add_job(spec, unsaid={"timeout_seconds", "retry_max"}),
+                operations=self._operations,
+                add=lambda spec: self._operations.add_job(columns_to_send(spec, ("timeout_seconds", "retry_max"))),
                 artifacts=Artifacts(posts, self._folder, schema_version=self._schema_version),
                 wanted=wanted,
                 watch=watch,
-                left=await _left(self._office),
+                left=await _left(self._operations),
                 queued=None,
                 look=_LOOK_FAR,
                 patience=self._patience,
@@ -279,12 +279,9 @@ class RemoteFetch:
                 await _abandon(chats)
 
 
-async def _left(office: Office) -> frozenset[str]:
+async def _left(operations: AsyncOperations) -> frozenset[str]:
     """The jobs of earlier fetches that did not come to their end."""
-    left = list[str]()
-    while page := await office.jobs(JobFilter(tag=TAG), after=left[-1] if left else None, limit=500):
-        left += [job.name for job in page]
-    return frozenset(left)
+    return frozenset([job.name async for job in operations.each_job(JobFilter(tag=TAG))])
 
 
 def _together(chats: Sequence["_Chat"], parallelism: int) -> "asyncio.Future[list[FetchedChat]]":
@@ -300,7 +297,7 @@ def _together(chats: Sequence["_Chat"], parallelism: int) -> "asyncio.Future[lis
 class _Task(Struct, frozen=True, kw_only=True):
     """What all chats of a fetch have in common."""
 
-    office: Office
+    operations: AsyncOperations
     add: Callable[[JobSpec], Awaitable[Job]]
     artifacts: Artifacts
     wanted: Wanted
@@ -318,7 +315,7 @@ class _Chat:
     """The days of one chat, one after the other."""
 
     def __init__(self, task: _Task, target: str) -> None:
-        self._task, self._office, self._wanted, self._target = task, task.office, task.wanted, target
+        self._task, self._operations, self._wanted, self._target = task, task.operations, task.wanted, target
         self._done: list[FetchedDay] = []
         self.bell, self._kept = Bell(), Counter[str]()
         self._streams = {str(self._wanted.spec(target, day).stream) for day in self._wanted.days}
@@ -351,7 +348,7 @@ class _Chat:
 
     async def _state(self, spec: JobSpec) -> StreamState | None:
         try:
-            return await self._office.watermark(str(spec.stream))
+            return await self._operations.watermark(str(spec.stream))
         except NotFound:
             return None
 
@@ -361,7 +358,7 @@ class _Chat:
         execution_id = await self._asked(job)
         pause, longest = self._task.look
         while True:
-            execution = await self._office.execution(execution_id)
+            execution = await self._operations.execution(execution_id)
             self._task.patience.look(execution)
             if execution.state in ENDED or self._task.patience.verdict is not None:
                 break
@@ -373,36 +370,36 @@ class _Chat:
             pause = min(2 * pause, longest)
         if execution.state is State.DONE:
             # Its watermark stays; a job for each day that was ever fetched would bury the others.
-            await self._office.remove_job(job.job_id)
+            await self._operations.remove_job(job.job_id)
         return execution
 
     async def _why(self, job: Job, execution: Execution) -> str | None:
         """Why nobody runs it, when that is for others to do."""
         if self._task.queued is not None or execution.state is not State.QUEUED:
             return None
-        return (await self._office.explain(job.job_id)).sentence
+        return (await self._operations.explain(job.job_id)).sentence
 
     async def _job(self, spec: JobSpec) -> Job:
         try:
             return await self._task.add(spec)
         except Conflict:
-            job = await self._office.job(str(spec.name))
+            job = await self._operations.job(str(spec.name))
         if job.stream != spec.stream:
             raise Conflict(
                 f"the job {job.name} collects {job.stream}, not {spec.stream}",
                 hint=f"rename or remove it first: floodmark rm {job.name}",
             )
         if job.account != spec.account:
-            job = await self._office.update_job(job.job_id, {"account": spec.account})
+            job = await self._operations.change_job(job.job_id, {"account": spec.account})
         # Someone wants it again, whatever stood in its way the last time.
-        return await self._office.resume_job(job.job_id) if job.paused else job
+        return await self._operations.resume_job(job.job_id) if job.paused else job
 
     async def _asked(self, job: Job) -> str:
         """The execution to wait for: one that was left unfinished goes on, else there is a new one."""
-        unfinished = (await self._office.executions(job=job.job_id, states=ACTIVE)).items
+        unfinished = (await self._operations.executions(job=job.job_id, states=ACTIVE)).items
         if unfinished:
             return unfinished[-1].execution_id
-        return (await self._office.run_job(job.job_id)).execution_id
+        return (await self._operations.run_job(job.job_id)).execution_id
 
     async def _write(self, state: StreamState, day: date, messages: int) -> FetchedDay:
         of, mark = ChatDay(str(state.items_stream), day), mark_of(state.value)

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from floodmark.model.audit import Actor, AuditRow
 from floodmark.model.clean_text import clean
 from floodmark.model.clock import Clock
-from floodmark.process.failpoints import OFFICE_POINT, failpoint
+from floodmark.process.failpoints import OPERATION_POINT, failpoint
 from floodmark.security.masking import mask_values
 
 from .database import Database
@@ -57,7 +57,7 @@ class AuditLog:
     async def record_within(self, connection: AsyncConnection, actor: Actor, entries: Sequence[AuditEntry]) -> None:
         """Write changes down in the transaction that makes them."""
         if entries:
-            failpoint(OFFICE_POINT)
+            failpoint(OPERATION_POINT)
             statement = insert(audit).values(at=present(self._database, self._clock))
             await connection.execute(statement, [_columns(actor, entry) for entry in entries])
 

@@ -30,7 +30,7 @@ _EXAMPLE = 'event: item\nid: 4812\ndata: {"event_id": "telegram:1/77/1", "positi
 )
 async def follow(
     request: Request,
-    office: Reading,
+    operations: Reading,
     *,
     only: Annotated[list[Kind] | None, Query(description="Only these kinds of events; can be repeated.")] = None,
     last_event_id: Annotated[

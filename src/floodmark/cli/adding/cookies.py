@@ -13,7 +13,7 @@ from .making import add_job
 from .options import JobOptions
 
 if TYPE_CHECKING:
-    from floodmark.operations.port import Office
+    from floodmark.operations.declared import AsyncOperations
     from floodmark.settings import Settings
 
 
@@ -61,14 +61,14 @@ def cookies(
     add_job(context, "cookies", target, job, params=params, complete=_domain)
 
 
-async def _domain(office: "Office", settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
+async def _domain(operations: "AsyncOperations", settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
     """A job for a domain in its one form, and what is still missing before it can run."""
-    from floodmark.operations.port import JobFilter  # noqa: PLC0415 - opened for this source alone
+    from floodmark.operations.jobs import JobFilter  # noqa: PLC0415 - opened for this source alone
     from floodmark.sources.cookies.params import completed  # noqa: PLC0415
 
     spec = completed(spec)
     stream = stream_name(spec.stream, spec.source, spec.target)
-    for other in await office.jobs(JobFilter(source="cookies", text=spec.target), limit=500):
+    async for other in operations.each_job(JobFilter(source="cookies", text=spec.target)):
         if other.stream == stream and spec.name is None:
             raise Conflict(
                 f"{other.name} scans {spec.target} already",

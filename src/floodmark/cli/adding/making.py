@@ -22,11 +22,11 @@ from .options import JobOptions
 
 if TYPE_CHECKING:
     from floodmark.app import Floodmark
-    from floodmark.operations.port import Office
+    from floodmark.operations.declared import AsyncOperations
     from floodmark.settings import Settings
 
-Completing = Callable[["Office", "Settings", JobSpec], Awaitable[tuple[JobSpec, str | None]]]
-"""What a kind adds to a job once the office is open, and what it advises the person to do next."""
+Completing = Callable[["AsyncOperations", "Settings", JobSpec], Awaitable[tuple[JobSpec, str | None]]]
+"""What a kind adds to a job once the operations is open, and what it advises the person to do next."""
 
 
 def add_job(
@@ -48,12 +48,12 @@ def add_job(
         # A server has collectors of its own, and checks what it is asked for.
         _check(application, spec)
 
-    async def work(office: "Office") -> tuple[Job, bool, str | None]:
+    async def work(operations: "AsyncOperations") -> tuple[Job, bool, str | None]:
         wanted, advice = spec, None
         if complete is not None:
-            wanted, advice = await complete(office, application.settings, spec)
-        job = await _added(office, wanted, options, wanted.when if wanted.when == spec.when else None)
-        return job, (await office.fleet()).leader is not None, advice
+            wanted, advice = await complete(operations, application.settings, spec)
+        job = await _added(operations, wanted, options, wanted.when if wanted.when == spec.when else None)
+        return job, (await operations.fleet()).leader is not None, advice
 
     job, is_scheduled, advice = desk.work(work)
     if options.as_json:
@@ -86,17 +86,15 @@ def _spec(
     return spec_from(columns, when=options.when(), policy=settings.default_policy())
 
 
-async def _added(office: "Office", spec: JobSpec, options: JobOptions, when: When | None) -> Job:
-    """The job that was made. A server has settings of its own for what was not said."""
-    from floodmark.operations.remote import RemoteOffice  # noqa: PLC0415 - loaded with the office
+async def _added(operations: "AsyncOperations", spec: JobSpec, options: JobOptions, when: When | None) -> Job:
+    """Add a job. The settings of the installation decide what was not said; a server has its own."""
+    from floodmark.operations.jobs import columns_to_send  # noqa: PLC0415 - loaded with the operations
 
-    if not isinstance(office, RemoteOffice):
-        return await office.add_job(spec)
     said = {*options.columns(), *(["schedule_type"] if when is not None else [])}
     unsaid = {"timeout_seconds", "retry_max", "schedule_type", *POLICY_COLUMNS} - said
     if "schedule_type" in unsaid:
         unsaid.add("interval_seconds")
-    return await office.add_job(spec, unsaid=unsaid)
+    return await operations.add_job(columns_to_send(spec, unsaid))
 
 
 def _check(application: "Floodmark", spec: JobSpec) -> None:

@@ -14,7 +14,7 @@ from .making import add_job
 from .options import JobOptions
 
 if TYPE_CHECKING:
-    from floodmark.operations.port import Office
+    from floodmark.operations.declared import AsyncOperations
     from floodmark.settings import Settings
 
 
@@ -43,19 +43,19 @@ def telegram(
     add_job(context, "telegram", target, job, params=params, account=account, complete=_channel)
 
 
-async def _channel(office: "Office", settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
+async def _channel(operations: "AsyncOperations", settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
     """A job for a channel in its one form, and what is still missing before it can run."""
     # Opened for this source alone: the others need none of it.
-    from floodmark.operations.port import JobFilter  # noqa: PLC0415
+    from floodmark.operations.jobs import JobFilter  # noqa: PLC0415
     from floodmark.sources.telegram.targets import completed  # noqa: PLC0415
 
-    rows = {row.name: row async for row in office.each_account()}
+    rows = {row.name: row async for row in operations.each_account()}
     named = rows.get(spec.account or "")
     if named is not None and spec.tenant_id is None:
         spec = replace(spec, tenant_id=named.tenant_id)
     spec = completed(spec, every=timedelta(seconds=settings.parser_scheduler_interval_sec))
     stream = stream_name(spec.stream, spec.source, spec.target)
-    for other in await office.jobs(JobFilter(source="telegram", text=spec.target), limit=500):
+    async for other in operations.each_job(JobFilter(source="telegram", text=spec.target)):
         if other.stream == stream and spec.name is None:
             raise Conflict(
                 f"{other.name} collects {spec.target} already",

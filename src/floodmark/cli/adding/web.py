@@ -12,7 +12,7 @@ from .making import add_job
 from .options import JobOptions
 
 if TYPE_CHECKING:
-    from floodmark.operations.port import Office
+    from floodmark.operations.declared import AsyncOperations
     from floodmark.settings import Settings
 
 
@@ -68,15 +68,15 @@ def web(
     add_job(context, "web", target, job, params=params, complete=in_one_form)
 
 
-async def in_one_form(office: "Office", settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
+async def in_one_form(operations: "AsyncOperations", settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
     """A job for an address in its one form; a second one for it has to be asked for by name."""
     # Opened for these sources alone: the others need none of it.
-    from floodmark.operations.port import JobFilter  # noqa: PLC0415
+    from floodmark.operations.jobs import JobFilter  # noqa: PLC0415
     from floodmark.sources.web.targets import completed  # noqa: PLC0415
 
     spec = completed(spec)
     stream = stream_name(spec.stream, spec.source, spec.target)
-    for other in await office.jobs(JobFilter(source=spec.source, text=spec.target), limit=500):
+    async for other in operations.each_job(JobFilter(source=spec.source, text=spec.target)):
         if other.stream == stream and spec.name is None:
             raise Conflict(
                 f"{other.name} collects {spec.target} already",

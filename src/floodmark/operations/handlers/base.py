@@ -1,18 +1,22 @@
 """What every handler works with."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from floodmark.errors import FloodmarkError, NotFound
 from floodmark.model.audit import Actor
+from floodmark.model.spec import JobSpec
 from floodmark.model.tokens import Role
 from floodmark.operations.declaration import AsyncCaller
+from floodmark.sources.python import UnknownCollector
 from floodmark.store.audit import AuditLog
 from floodmark.store.jobs import Jobs
 from floodmark.store.watermarks import Watermarks
 from floodmark.wiring.resources import Resources
+
+T = TypeVar("T")
 
 
 class Handlers(AsyncCaller):
@@ -74,6 +78,19 @@ class Handlers(AsyncCaller):
             return (await self.job_store.get(text)).stream
         # The error names streams, not jobs: a stream was asked for.
         return (await self.watermark_store.show(text)).stream
+
+    async def complete(self, spec: JobSpec) -> JobSpec:
+        """Return a new job in the form its source wants, or raise `InvalidInput`."""
+        return await self.validate(spec.target, lambda: self.parts.validation.complete(spec), spec)
+
+    async def validate(self, target: str, check: Callable[[], T], otherwise: T) -> T:
+        """Return what `check` returns. A collector of another process is known by the job it declared."""
+        try:
+            return check()
+        except UnknownCollector:
+            if not await self.job_store.is_declared(target):
+                raise
+            return otherwise
 
     @property
     def job_store(self) -> Jobs:

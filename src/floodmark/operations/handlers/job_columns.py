@@ -7,10 +7,9 @@ from floodmark.errors import Conflict, InvalidInput
 from floodmark.model.job import ScheduleType, When
 from floodmark.model.job_fields import FIELDS, spec_from
 from floodmark.model.spec import JobSpec
-from floodmark.operations.local import LocalOffice
-from floodmark.operations.port import JobFilter
 from floodmark.rules.streams import stream_name
 from floodmark.settings import Settings
+from floodmark.store.jobs import Jobs
 
 # Which column says how a job says when.
 _TELLING = {
@@ -26,14 +25,6 @@ def spec_of(given: Mapping[str, Any], settings: Settings) -> JobSpec:
     usual = {"timeout_seconds": settings.scheduler_job_timeout, "retry_max": settings.parser_retry_max}
     columns = {**usual, **given, "source": source, "target": target}
     return spec_from(columns, when=when_of_columns(given), policy=settings.default_policy())
-
-
-async def fitted(spec: JobSpec, office: LocalOffice) -> JobSpec:
-    """The same as its source wants it, or `InvalidInput`; `Conflict` for a second job for a channel without a name."""
-    spec = await office.complete(spec)
-    if spec.name is None and office.parts.validation.has_one_job_per_target(spec.source):
-        await _refuse_second(spec, office)
-    return spec
 
 
 def when_of_columns(given: Mapping[str, Any]) -> When:
@@ -60,10 +51,10 @@ def _where(given: Mapping[str, Any]) -> tuple[str, str]:
     return source, target if target is not None else url or ""
 
 
-async def _refuse_second(spec: JobSpec, office: LocalOffice) -> None:
-    """A second job for a channel has to be asked for by name."""
+async def refuse_second(spec: JobSpec, jobs: Jobs) -> None:
+    """Refuse a second job without a name for the same target."""
     stream = stream_name(spec.stream, spec.source, spec.target)
-    for other in await office.jobs(JobFilter(source=spec.source, text=spec.target), limit=500):
+    for other in await jobs.find(source=spec.source, text=spec.target, limit=500):
         if other.stream == stream:
             raise Conflict(f"{other.name} collects {spec.target} already", hint="a second job for it needs a name")
 

@@ -1,0 +1,145 @@
+"""Moving over from an older scheduler: the shadow, its report, and jobs that change hands."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from floodmark.model.handover import Imports, Moved, NewJob, ParityReport, Recorded, ShadowStatus, Which
+from floodmark.model.job_fields import POLICY_COLUMNS
+
+from .declaration import Body, Fields, Query, delete, get, post
+from .jobs import columns_to_send
+from .words import Name
+
+_TAG = "Installation"
+_WEEK_HOURS, _DAY_SECONDS = 168, 86_400
+_AT_ONCE = timedelta()
+
+
+def _imported(new: NewJob, *, usual: bool) -> dict[str, Any]:
+    columns = columns_to_send(new.spec, unsaid=("depends_on", *(POLICY_COLUMNS if usual else ())))
+    given = {"anchor": new.anchor, "pause_reason": new.pause_reason}
+    return {"job": columns, **{name: value for name, value in given.items() if value is not None}}
+
+
+def _body_of_import(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    jobs = [_imported(one, usual=arguments["usual"]) for one in arguments["new"]]
+    return {"jobs": jobs, "take_over": arguments["take_over"], "dry_run": arguments["dry_run"]}
+
+
+class HandoverOperations:
+    """Compare with an older scheduler, and take its jobs over."""
+
+    @get("/shadow", tag=_TAG, operation_id="shadow_status")
+    async def shadow(self) -> ShadowStatus:
+        """Tell whether the shadow is on.
+
+        Whether it is recorded what would be fired for the jobs of an older scheduler, and how far that is.
+        """
+        raise NotImplementedError
+
+    @post("/shadow", role="admin", tag=_TAG, body=("ShadowIn", "From when to record."))
+    async def start_shadow(
+        self,
+        back: Annotated[
+            timedelta,
+            Body(
+                "back_seconds",
+                ge=0,
+                le=_WEEK_HOURS * 3600,
+                description="Begin so long ago, as if the jobs had always been as they are.",
+            ),
+        ] = _AT_ONCE,
+    ) -> ShadowStatus:
+        """Start the shadow.
+
+        Record what would be fired for jobs with scheduler_version 1; nothing is fired. One that is on goes on.
+        """
+        raise NotImplementedError
+
+    @delete("/shadow", tag=_TAG)
+    async def stop_shadow(self) -> ShadowStatus:
+        """Stop the shadow.
+
+        Record no more, and forget what was recorded.
+        """
+        raise NotImplementedError
+
+    @post("/shadow/step", tag=_TAG)
+    async def step_shadow(self) -> Recorded:
+        """Record up to now.
+
+        The scheduler does it every few seconds; this does not wait for it. 400 while the shadow is off.
+        """
+        raise NotImplementedError
+
+    @get("/shadow/report", tag=_TAG, answers={409: "The shadow is off."})
+    async def shadow_report(
+        self,
+        *,
+        hours: Annotated[float, Query(gt=0, le=_WEEK_HOURS, description="How far back.")] = 24,
+        tolerance: Annotated[
+            timedelta | None,
+            Query(
+                "tolerance_seconds",
+                type=float | None,
+                send=timedelta.total_seconds,
+                read=lambda seconds: timedelta(seconds=seconds),
+                ge=0,
+                le=_DAY_SECONDS,
+                description="How far a run may be from its instant (usually a minute).",
+            ),
+        ] = None,
+        time_column: Annotated[
+            str,
+            Query(
+                type=Literal["scheduled_for", "started_at"],
+                description="The column of job_executions that tells when the old scheduler ran a job.",
+            ),
+        ] = "scheduled_for",
+        jobs: Annotated[
+            Sequence[str],
+            Query(
+                "job",
+                type=list[Name] | None,
+                send=lambda names: list(names) or None,
+                max_length=100,
+                description="Only these jobs.",
+            ),
+        ] = (),
+    ) -> ParityReport:
+        """Compare with the old scheduler.
+
+        What would have been fired beside what the old scheduler wrote into job_executions. 409 while it is off.
+        """
+        raise NotImplementedError
+
+    @post(
+        "/migrate-jobs",
+        role="admin",
+        tag=_TAG,
+        body=("MoveIn", "Which jobs: their names, or a tag or domain, or all."),
+        is_body_required=True,
+    )
+    async def migrate_jobs(
+        self,
+        which: Annotated[Which, Fields(Body, everything="all")],
+        *,
+        back: Annotated[bool, Body(description="Give them back to the old scheduler.")] = False,
+        dry_run: Annotated[bool, Body(description="Only tell what would be done.")] = False,
+    ) -> Moved:
+        """Move jobs over, or back.
+
+        Give jobs of an older scheduler to this one (scheduler_version 1 to 2), or back; all of them or none.
+        """
+        raise NotImplementedError
+
+    @post("/import-jobs", role="admin", tag=_TAG, is_derived=False, body_of=_body_of_import)
+    async def import_jobs(
+        self, new: Sequence[NewJob], *, take_over: bool = False, dry_run: bool = False, usual: bool = False
+    ) -> Imports:
+        """Import up to 500 jobs of another scheduler, all of them or none; existing jobs stay as they are.
+
+        With `usual` they get the policy that the settings of the installation have for new jobs.
+        """
+        raise NotImplementedError

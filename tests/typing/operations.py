@@ -1,0 +1,26 @@
+"""The operations as clients have them: checked by the type checker."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import assert_type
+
+from floodmark.client import Client, Page, SyncClient
+from floodmark.model.job import Job
+from floodmark.operations.declared import AsyncOperations
+from floodmark.operations.local import LocalOperations
+
+
+def local_operations_are_operations(local: LocalOperations) -> AsyncOperations:
+    return local
+
+
+async def a_client_has_all_operations(client: Client) -> AsyncOperations:
+    assert_type(await client.jobs(limit=3), Page[Job])
+    assert_type(client.each_job(), AsyncIterator[Job])
+    return client
+
+
+def a_blocking_client_returns_results(client: SyncClient) -> None:
+    assert_type(client.jobs(limit=3), Page[Job])
+    assert_type(client.job("news"), Job)
+    assert_type(client.each_job(), Iterator[Job])
+    assert_type(client.last_position(), int)
