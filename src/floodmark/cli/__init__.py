@@ -1,116 +1,34 @@
-"""The command line: parse, call the stores, show. Light to import; what is heavy is imported by the commands."""
+"""The command line: parse, call the operations, show.
 
-from collections.abc import Callable
+commands.py   all commands, by panel; a command's module is loaded when it is needed
+root.py       global options, errors, and what every command uses
+session.py    opens the operations: of a server, or of this process
+"""
 
-import typer
+import sys
+from typing import TYPE_CHECKING
 
-from .accounts import accounts
-from .adding import add
-from .api import api, openapi
-from .audit import audit
-from .breakers import breakers
-from .editing import disable, edit, enable
-from .files import export, fetch
-from .history import cleanup, dlq, history, stats
-from .jobs import cancel, explain, ls, pause, resume, rm, show
-from .limits import limits
-from .logs import logs
-from .metrics import metrics
-from .moving import importing, migrate_jobs, shadow
-from .notify import notify
-from .reports import report
-from .root import Root, start
-from .running import demo, scheduler, up, worker
-from .runs import next_runs, run
-from .streams import events, items, watermark
-from .sync import sync
-from .testing import testing
-from .tokens import tokens
-from .top import top
-from .triggers import triggers
-from .trying import try_url
-from .upkeep import doctor, migrate, rotate_key, settings, workers
+from floodmark.version import __version__
 
-_PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "Getting started": {"up": up, "demo": demo, "add": add, "try": try_url, "testing": testing},
-    "Jobs": {
-        "ls": ls,
-        "show": show,
-        "run": run,
-        "edit": edit,
-        "enable": enable,
-        "disable": disable,
-        "pause": pause,
-        "resume": resume,
-        "cancel": cancel,
-        "rm": rm,
-        "next": next_runs,
-        "explain": explain,
-        "triggers": triggers,
-    },
-    "History and status": {
-        "top": top,
-        "history": history,
-        "logs": logs,
-        "stats": stats,
-        "cleanup": cleanup,
-        "dlq": dlq,
-        "limits": limits,
-        "breakers": breakers,
-    },
-    "Collected data": {
-        "items": items,
-        "events": events,
-        "watermark": watermark,
-        "report": report,
-        "export": export,
-        "fetch": fetch,
-    },
-    "Installation": {
-        "accounts": accounts,
-        "tokens": tokens,
-        "audit": audit,
-        "sync": sync,
-        "scheduler": scheduler,
-        "worker": worker,
-        "api": api,
-        "openapi": openapi,
-        "workers": workers,
-        "migrate": migrate,
-        "migrate-jobs": migrate_jobs,
-        "shadow": shadow,
-        "import": importing,
-        "notify": notify,
-        "rotate-key": rotate_key,
-        "settings": settings,
-        "metrics": metrics,
-        "doctor": doctor,
-    },
-}
+if TYPE_CHECKING:
+    from .commands import app as app
+else:
 
+    def __getattr__(name):
+        """Load all commands when they are first asked for."""
+        if name != "app":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from .commands import app  # noqa: PLC0415 - takes half a second
 
-def _assembled() -> typer.Typer:
-    made = typer.Typer(
-        name="floodmark",
-        cls=Root,
-        add_completion=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode="rich",
-        context_settings={"help_option_names": ["--help", "-h"]},
-    )
-    made.callback(invoke_without_command=True)(start)
-    for panel, commands in _PANELS.items():
-        for name, command in commands.items():
-            if isinstance(command, typer.Typer):
-                made.add_typer(command, name=name, rich_help_panel=panel)
-            else:
-                made.command(name, rich_help_panel=panel)(command)
-    return made
-
-
-app = _assembled()
+        return app
 
 
 def main() -> None:
-    """The entry point `floodmark`."""
-    app(prog_name="floodmark")
+    """Run the command that was typed: the entry point `floodmark`."""
+    if sys.argv[1:] == ["--version"]:
+        # Without the commands, which take longer to load than this to print.
+        sys.stdout.write(f"floodmark {__version__}\n")
+        return
+    from .commands import app_for  # noqa: PLC0415 - as above
+
+    app_for(sys.argv[1:])(prog_name="floodmark")

@@ -116,6 +116,19 @@ def hoisted(args: Sequence[str]) -> list[str]:
     return front + rest
 
 
+def command_in(args: Sequence[str]) -> str | None:
+    """Return the command of a command line; None if an option comes first that is not global."""
+    ahead = iter(hoisted(args))
+    for word in ahead:
+        if word in _WITH_VALUE:
+            next(ahead, None)
+        elif not word.startswith("-"):
+            return word
+        elif word not in _FLAGS and not word.startswith(tuple(f"{name}=" for name in _WITH_VALUE)):
+            return None
+    return None
+
+
 class Desk:
     """What was said for the whole command line, and how to answer it."""
 

@@ -1,4 +1,7 @@
-"""The operations behind the commands, opened for one command. The only module of the CLI that loads everything."""
+"""The operations, opened for one command: of the server that was named, or on the database.
+
+A command for a server loads no database library.
+"""
 
 import getpass
 import os
@@ -8,21 +11,21 @@ from contextlib import ExitStack, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from sqlalchemy import make_url
-
-from floodmark.app import Floodmark
 from floodmark.errors import FloodmarkError, InvalidInput
 from floodmark.model.audit import Actor
 from floodmark.operations.declared import AsyncOperations
-from floodmark.operations.local import LocalOperations
 from floodmark.settings import Settings, load
-from floodmark.wiring.resources import open_resources
+
+if TYPE_CHECKING:
+    from floodmark.app import Floodmark
+    from floodmark.operations.local import LocalOperations
 
 
 @asynccontextmanager
 async def open_operations(overrides: Mapping[str, str], *, only_reads: bool = False) -> AsyncIterator[AsyncOperations]:
-    """The operations behind the server that was named, else that on the database."""
+    """Yield the operations of the server that was named, else those on the database."""
     settings = loaded(overrides)
     if settings.floodmark_url is None:
         async with open_here(overrides, only_reads=only_reads) as operations:
@@ -37,11 +40,14 @@ async def open_operations(overrides: Mapping[str, str], *, only_reads: bool = Fa
 
 
 @asynccontextmanager
-async def open_here(overrides: Mapping[str, str], *, only_reads: bool = False) -> AsyncIterator[LocalOperations]:
-    """The operations on the database; the user of this machine is the one who acts.
+async def open_here(overrides: Mapping[str, str], *, only_reads: bool = False) -> AsyncIterator["LocalOperations"]:
+    """Yield the operations on the database; the user of this machine is the actor.
 
     A command that `only_reads` creates no database: where there is none yet it reads an empty one.
     """
+    from floodmark.operations.local import LocalOperations  # noqa: PLC0415 - loads the database
+    from floodmark.wiring.resources import open_resources  # noqa: PLC0415 - as above
+
     app = application(overrides)
     settings = app.settings
     with ExitStack() as stack:
@@ -54,6 +60,8 @@ async def open_here(overrides: Mapping[str, str], *, only_reads: bool = False) -
 
 def is_missing(database_url: str) -> bool:
     """Whether it names a SQLite file that is not there."""
+    from sqlalchemy import make_url  # noqa: PLC0415 - takes a while
+
     url = make_url(database_url)
     return url.get_backend_name() == "sqlite" and not Path(url.database or "").exists()
 
@@ -71,8 +79,10 @@ def loaded(overrides: Mapping[str, str]) -> Settings:
     return load(overrides, folder=Path.cwd(), environ=os.environ)
 
 
-def application(overrides: Mapping[str, str]) -> Floodmark:
+def application(overrides: Mapping[str, str]) -> "Floodmark":
     """The application that FLOODMARK_APP names, else an empty one. The command line has the last word on settings."""
+    from floodmark.app import Floodmark  # noqa: PLC0415 - loads the database
+
     settings = loaded(overrides)
     folder = str(Path.cwd())
     if folder not in sys.path:
@@ -85,7 +95,9 @@ def application(overrides: Mapping[str, str]) -> Floodmark:
     return app
 
 
-def _imported(reference: str) -> Floodmark:
+def _imported(reference: str) -> "Floodmark":
+    from floodmark.app import Floodmark  # noqa: PLC0415 - loads the database
+
     module, _, name = reference.partition(":")
     hint = "start in the folder that holds the module, and name it as in: floodmark up --app package.module:app"
     try:

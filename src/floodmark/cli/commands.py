@@ -1,0 +1,115 @@
+"""All commands. A command's module is imported when the command is typed, or when all of them are asked for."""
+
+import os
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+import typer
+
+from .root import Root, command_in, start
+
+# Module and name of each command, by panel of the help.
+_PANELS: dict[str, dict[str, str]] = {
+    "Getting started": {
+        "up": "running:up",
+        "demo": "running:demo",
+        "add": "adding:add",
+        "try": "trying:try_url",
+        "testing": "testing:testing",
+    },
+    "Jobs": {
+        "ls": "jobs:ls",
+        "show": "jobs:show",
+        "run": "runs:run",
+        "edit": "editing:edit",
+        "enable": "editing:enable",
+        "disable": "editing:disable",
+        "pause": "jobs:pause",
+        "resume": "jobs:resume",
+        "cancel": "jobs:cancel",
+        "rm": "jobs:rm",
+        "next": "runs:next_runs",
+        "explain": "jobs:explain",
+        "triggers": "triggers:triggers",
+    },
+    "History and status": {
+        "top": "top:top",
+        "history": "history:history",
+        "logs": "logs:logs",
+        "stats": "history:stats",
+        "cleanup": "history:cleanup",
+        "dlq": "history:dlq",
+        "limits": "limits:limits",
+        "breakers": "breakers:breakers",
+    },
+    "Collected data": {
+        "items": "streams:items",
+        "events": "streams:events",
+        "watermark": "streams:watermark",
+        "report": "reports:report",
+        "export": "files:export",
+        "fetch": "files:fetch",
+    },
+    "Installation": {
+        "accounts": "accounts:accounts",
+        "tokens": "tokens:tokens",
+        "audit": "audit:audit",
+        "sync": "sync:sync",
+        "scheduler": "running:scheduler",
+        "worker": "running:worker",
+        "api": "api:api",
+        "openapi": "api:openapi",
+        "workers": "upkeep:workers",
+        "migrate": "upkeep:migrate",
+        "migrate-jobs": "moving:migrate_jobs",
+        "shadow": "moving:shadow",
+        "import": "moving:importing",
+        "notify": "notify:notify",
+        "rotate-key": "upkeep:rotate_key",
+        "settings": "upkeep:settings",
+        "metrics": "metrics:metrics",
+        "doctor": "upkeep:doctor",
+    },
+}
+
+
+def app_for(args: Sequence[str]) -> typer.Typer:
+    """Return the application with the command that was typed alone; with all of them for help and completion."""
+    typed = command_in(args)
+    is_known = any(typed in commands for commands in _PANELS.values())
+    is_completing = any(name.endswith("_COMPLETE") for name in os.environ)
+    return _assemble(typed if is_known and not is_completing else None)
+
+
+def _assemble(only: str | None = None) -> typer.Typer:
+    made = typer.Typer(
+        name="floodmark",
+        cls=Root,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
+    made.callback(invoke_without_command=True)(start)
+    for panel, commands in _PANELS.items():
+        for name, home in commands.items():
+            if only in (None, name):
+                _add(made, panel, name, home)
+    return made
+
+
+def _add(made: typer.Typer, panel: str, name: str, home: str) -> None:
+    module, _, attribute = home.partition(":")
+    command: Callable[..., None] | typer.Typer = getattr(import_module(f".{module}", __package__), attribute)
+    if isinstance(command, typer.Typer):
+        made.add_typer(command, name=name, rich_help_panel=panel)
+    else:
+        made.command(name, rich_help_panel=panel)(command)
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """Return `app`, with all commands."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()["app"] = app = _assemble()
+    return app
