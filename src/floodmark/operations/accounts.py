@@ -103,7 +103,6 @@ class AccountOperations:
 
         In order of name, without secrets.
         """
-        raise NotImplementedError
 
     each_account = Each(accounts)
 
@@ -131,7 +130,6 @@ class AccountOperations:
 
         Logging in is done where the person is: `floodmark --url ... accounts add NAME --phone ...` does it and sends this.
         """  # noqa: E501 - one line in the document, too
-        raise NotImplementedError
 
     @Derived
     async def add_account(self, new: NewAccount) -> tuple[Added, Person | None]:
@@ -155,7 +153,6 @@ class AccountOperations:
 
         Whether it can be used, who has its session open, and which jobs ask for it.
         """
-        raise NotImplementedError
 
     @post(
         "/accounts/{name}/test",
@@ -174,7 +171,6 @@ class AccountOperations:
 
         Connect and ask Telegram who it is, for at most 20 s. 409 while a process has its session open.
         """
-        raise NotImplementedError
 
     @delete("/accounts/{name}", tag=_TAG)
     async def remove_account(
@@ -187,4 +183,3 @@ class AccountOperations:
 
         Forget an account and its session; the answer is what it was. Jobs that ask for it stay, and wait for another.
         """
-        raise NotImplementedError

@@ -4,7 +4,6 @@
         @put("/limits/{key}", role="operate", tag="Limits")
         async def set_limit(self, key: Key, seconds: Seconds, reason: Reason) -> LimitRow:
             '''Set a limit. ...'''
-            raise NotImplementedError
 
 From it follow the route and its entry in the OpenAPI document (`floodmark.api.routes`), the method of the asynchronous
 and of the blocking client (`floodmark.client`), and the method that the command line calls. A class that inherits the

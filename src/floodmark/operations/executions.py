@@ -94,7 +94,6 @@ class ExecutionOperations:
 
         Newest first, also of jobs that are gone.
         """
-        raise NotImplementedError
 
     each_execution = Each(executions)
 
@@ -108,7 +107,6 @@ class ExecutionOperations:
 
         What was written down within the last hours, died then, or is still unfinished; newest first.
         """
-        raise NotImplementedError
 
     @post(
         "/executions/cleanup",
@@ -128,7 +126,6 @@ class ExecutionOperations:
 
         Delete executions that ended and were written down longer ago. Those that are unfinished stay.
         """
-        raise NotImplementedError
 
     @get("/executions/{execution_id}", tag=_EXECUTIONS, operation_id="show_execution")
     async def execution(self, execution_id: ExecutionId) -> Execution:
@@ -136,7 +133,6 @@ class ExecutionOperations:
 
         One execution with start, end, duration, state, error and result.
         """
-        raise NotImplementedError
 
     @get("/executions/{execution_id}/logs", tag=_EXECUTIONS, operation_id="show_logs")
     async def execution_logs(self, execution_id: ExecutionId) -> Logs:
@@ -144,7 +140,6 @@ class ExecutionOperations:
 
         Every failed attempt with its error, and what happened to it when.
         """
-        raise NotImplementedError
 
     @post("/executions/{execution_id}/cancel", tag=_EXECUTIONS)
     async def cancel_execution(self, execution_id: ExecutionId) -> Execution:
@@ -152,7 +147,6 @@ class ExecutionOperations:
 
         End it: at once if it has not started, else as soon as its worker hears of it.
         """
-        raise NotImplementedError
 
     @post("/executions/{execution_id}/retry", tag=_EXECUTIONS, status=202)
     async def retry_execution(self, execution_id: ExecutionId) -> Execution:
@@ -160,7 +154,6 @@ class ExecutionOperations:
 
         Run an execution that failed for good again, with all attempts ahead of it.
         """
-        raise NotImplementedError
 
     @get("/statistics", tag=_EXECUTIONS, operation_id="show_statistics", model=Statistics)
     async def statistics(
@@ -172,7 +165,6 @@ class ExecutionOperations:
 
         How the executions of the last days went, of all jobs or of one.
         """
-        raise NotImplementedError
 
 
 class DeadLetterOperations:
@@ -190,7 +182,6 @@ class DeadLetterOperations:
 
         Executions that failed for good, the newest death first.
         """
-        raise NotImplementedError
 
     each_letter = Each(letters)
 
@@ -202,7 +193,6 @@ class DeadLetterOperations:
 
         The newest 10,000 by error, most frequent first. There is no next page.
         """
-        raise NotImplementedError
 
     @post("/dead-letters/retry", tag=_LETTERS, status=202, body=_LETTERS_IN, is_body_required=True, envelope=_COUNT)
     async def retry_letters(self, which: Annotated[Letters, Fields()]) -> int:
@@ -210,7 +200,6 @@ class DeadLetterOperations:
 
         Run them again with all attempts ahead; how many. Those of jobs that are gone are left.
         """
-        raise NotImplementedError
 
     @post("/dead-letters/drop", tag=_LETTERS, body=_LETTERS_IN, is_body_required=True, envelope=_COUNT)
     async def drop_letters(self, which: Annotated[Letters, Fields()]) -> int:
@@ -218,4 +207,3 @@ class DeadLetterOperations:
 
         Take them off the list: nobody needs to look at them again. How many.
         """
-        raise NotImplementedError

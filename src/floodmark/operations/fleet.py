@@ -26,7 +26,6 @@ class FleetOperations:
 
         Database, Redis, the scheduler by its last tick, and the workers. Always 200; `status` tells.
         """
-        raise NotImplementedError
 
     @get("/scheduler/workers", tag=_FLEET, operation_id="list_workers")
     async def fleet(self) -> FleetInfo:
@@ -34,7 +33,6 @@ class FleetOperations:
 
         Everyone heard of within a day, the living first.
         """
-        raise NotImplementedError
 
     @get("/scheduler/metrics", tag=_FLEET, operation_id="scheduler_metrics")
     async def fleet_metrics(self) -> FleetMetrics:
@@ -42,7 +40,6 @@ class FleetOperations:
 
         Queue, slots, and how the executions of the last day went.
         """
-        raise NotImplementedError
 
     @post("/scheduler/drain", tag=_FLEET, envelope=_DRAINING)
     async def drain(self) -> bool:
@@ -50,7 +47,6 @@ class FleetOperations:
 
         Let workers finish what they have and take no more, until they are resumed. For deployments.
         """
-        raise NotImplementedError
 
     @post("/scheduler/resume", tag=_FLEET, operation_id="resume", envelope=_DRAINING)
     async def undrain(self) -> bool:
@@ -58,7 +54,6 @@ class FleetOperations:
 
         Undo a drain.
         """
-        raise NotImplementedError
 
     @get("/overview", tag=_FLEET, operation_id="show_overview")
     async def overview(self) -> Overview:
@@ -66,7 +61,6 @@ class FleetOperations:
 
         Leader, workers, queue, what runs, waits and failed, limits, freshness. Cheap enough to be asked every second.
         """
-        raise NotImplementedError
 
 
 class InstallationOperations:
@@ -90,7 +84,6 @@ class InstallationOperations:
 
         Does everything answer, does everything hold? The same as `floodmark doctor`; it reads a lot, so ask seldom.
         """
-        raise NotImplementedError
 
     @get("/audit", tag=_INSTALLATION, operation_id="list_audit")
     async def audit(
@@ -104,6 +97,5 @@ class InstallationOperations:
 
         Every change, newest first, with what was there before and after.
         """
-        raise NotImplementedError
 
     each_audit_row = Each(audit)

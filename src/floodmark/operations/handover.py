@@ -36,7 +36,6 @@ class HandoverOperations:
 
         Whether it is recorded what would be fired for the jobs of an older scheduler, and how far that is.
         """
-        raise NotImplementedError
 
     @post("/shadow", role="admin", tag=_TAG, body=("ShadowIn", "From when to record."))
     async def start_shadow(
@@ -55,7 +54,6 @@ class HandoverOperations:
 
         Record what would be fired for jobs with scheduler_version 1; nothing is fired. One that is on goes on.
         """
-        raise NotImplementedError
 
     @delete("/shadow", tag=_TAG)
     async def stop_shadow(self) -> ShadowStatus:
@@ -63,7 +61,6 @@ class HandoverOperations:
 
         Record no more, and forget what was recorded.
         """
-        raise NotImplementedError
 
     @post("/shadow/step", tag=_TAG)
     async def step_shadow(self) -> Recorded:
@@ -71,7 +68,6 @@ class HandoverOperations:
 
         The scheduler does it every few seconds; this does not wait for it. 400 while the shadow is off.
         """
-        raise NotImplementedError
 
     @get("/shadow/report", tag=_TAG, answers={409: "The shadow is off."})
     async def shadow_report(
@@ -112,7 +108,6 @@ class HandoverOperations:
 
         What would have been fired beside what the old scheduler wrote into job_executions. 409 while it is off.
         """
-        raise NotImplementedError
 
     @post(
         "/migrate-jobs",
@@ -132,7 +127,6 @@ class HandoverOperations:
 
         Give jobs of an older scheduler to this one (scheduler_version 1 to 2), or back; all of them or none.
         """
-        raise NotImplementedError
 
     @post("/import-jobs", role="admin", tag=_TAG, is_derived=False, body_of=_body_of_import)
     async def import_jobs(
@@ -142,4 +136,3 @@ class HandoverOperations:
 
         With `usual` they get the policy that the settings of the installation have for new jobs.
         """
-        raise NotImplementedError

@@ -142,7 +142,6 @@ class JobOperations:
         What is left out is as the settings have it.
         `{"source": "telegram", "target": "@example_news", "interval_seconds": 300}`
         """
-        raise NotImplementedError
 
     @get("/jobs", tag=_TAG, operation_id="list_jobs")
     async def jobs(
@@ -152,7 +151,6 @@ class JobOperations:
 
         In order of name. All filters that are given have to fit.
         """
-        raise NotImplementedError
 
     each_job = Each(jobs)
 
@@ -162,7 +160,6 @@ class JobOperations:
 
         One job. Its `ETag` is its version.
         """
-        raise NotImplementedError
 
     @put("/jobs/{job_id}", role="admin", tag=_TAG, is_derived=False)
     async def replace_job(self, name: JobId, columns: Columns, *, version: Version = None) -> Job:
@@ -170,17 +167,14 @@ class JobOperations:
 
         What is left out gets its default.
         """
-        raise NotImplementedError
 
     @patch("/jobs/{job_id}", tag=_TAG, is_derived=False)
     async def change_job(self, name: JobId, columns: Columns, *, version: Version = None) -> Job:
         """Set some columns of a job, if it is still at `version`; else `Conflict`."""
-        raise NotImplementedError
 
     @delete("/jobs/{job_id}", tag=_TAG, is_derived=False)
     async def remove_job(self, name: JobId, *, version: Version = None) -> Job:
         """Delete a job, if it is still at `version`; return what it was. Its history and its items stay."""
-        raise NotImplementedError
 
     @post("/jobs/{job_id}/pause", tag=_TAG, headers=_etag, body=("PauseIn", "Why a job is paused."))
     async def pause_job(
@@ -199,7 +193,6 @@ class JobOperations:
 
         Let nothing of it start until it is resumed, except what is forced.
         """
-        raise NotImplementedError
 
     @post("/jobs/{job_id}/resume", tag=_TAG, headers=_etag)
     async def resume_job(self, name: JobId) -> Job:
@@ -207,7 +200,6 @@ class JobOperations:
 
         Undo a pause. Runs that were missed meanwhile are not made up for.
         """
-        raise NotImplementedError
 
     @post(
         "/jobs/{job_id}/cancel",
@@ -224,7 +216,6 @@ class JobOperations:
 
         End its unfinished executions: at once, or as soon as their worker hears of it. Its schedule goes on.
         """
-        raise NotImplementedError
 
     @post(
         "/jobs/{job_id}/force-run",
@@ -252,7 +243,6 @@ class JobOperations:
 
         Ask for an execution now, whatever the schedule says, also of a paused job.
         """
-        raise NotImplementedError
 
     @get("/jobs/{job_id}/explain", tag=_TAG, operation_id="explain_job")
     async def explain(self, name: JobId) -> Explanation:
@@ -260,7 +250,6 @@ class JobOperations:
 
         In one sentence, why it is not running and until when, or what it is doing.
         """
-        raise NotImplementedError
 
     @get("/jobs/{job_id}/next", tag=_TAG, operation_id="next_of_job")
     async def upcoming_runs(self, name: JobId, count: Count = 5) -> Runs:
@@ -268,7 +257,6 @@ class JobOperations:
 
         Its next runs, as if it were neither paused nor disabled. Changes of the clocks are marked.
         """
-        raise NotImplementedError
 
     @Derived
     async def next_runs(self, name: str, count: int = 5) -> list[datetime]:
@@ -286,7 +274,6 @@ class JobOperations:
 
         The next runs of a cron expression, while it is being typed.
         """
-        raise NotImplementedError
 
     @Derived
     async def next_of(self, cron: str, timezone: str = "UTC", count: int = 5) -> list[datetime]:

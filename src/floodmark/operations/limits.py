@@ -36,7 +36,6 @@ class LimitOperations:
 
         What has to wait, the longest first.
         """
-        raise NotImplementedError
 
     @put("/limits/{key}", tag=_TAG, body=("LimitIn", "How long to wait, and why."))
     async def set_limit(
@@ -54,7 +53,6 @@ class LimitOperations:
 
         Pause a host, an account or whatever else has a key: jobs with that `limit_key` wait.
         """
-        raise NotImplementedError
 
     @delete("/limits/{key}", role="operate", tag=_TAG)
     async def clear_limit(self, key: Key) -> LimitRow:
@@ -62,7 +60,6 @@ class LimitOperations:
 
         Go on at once, at full pace; the answer is what it was. The next rate-limit response may set it again.
         """
-        raise NotImplementedError
 
     @get("/breakers", tag=_TAG, operation_id="list_breakers", envelope=WHOLE_LIST)
     async def breakers(self, *, limit: Most = 100) -> list[BreakerRow]:
@@ -70,7 +67,6 @@ class LimitOperations:
 
         List circuit breakers with recent failures, the open ones first.
         """
-        raise NotImplementedError
 
     @post("/breakers/{key}/reset", tag=_TAG)
     async def reset_breaker(self, key: Key) -> BreakerRow:
@@ -78,4 +74,3 @@ class LimitOperations:
 
         Let calls through again at once; the answer is what it was. It opens again if they fail.
         """
-        raise NotImplementedError

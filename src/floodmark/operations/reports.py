@@ -30,7 +30,6 @@ class ReportOperations:
 
         What the last scan of a domain found, or the one that is named.
         """
-        raise NotImplementedError
 
     @get(
         "/reports/cookies/{domain}/difference",
@@ -52,7 +51,6 @@ class ReportOperations:
 
         What is new, gone or changed since the scan before.
         """
-        raise NotImplementedError
 
     @get("/reports/cookies/{domain}/html", tag=_TAG, operation_id="cookie_report_page", media=("text/html",))
     async def cookie_page(self, domain: Domain, scan: Scan = None) -> bytes:
@@ -60,7 +58,6 @@ class ReportOperations:
 
         The report with its pictures, as one page that needs nothing else.
         """
-        raise NotImplementedError
 
     @get(
         "/reports/cookies/{domain}/files/{file}",
@@ -87,4 +84,3 @@ class ReportOperations:
 
         A file that the manifest of the report names.
         """
-        raise NotImplementedError

@@ -87,7 +87,6 @@ class StreamOperations:
 
         How far each stream is collected, in order of name.
         """
-        raise NotImplementedError
 
     each_watermark = Each(watermarks)
 
@@ -97,7 +96,6 @@ class StreamOperations:
 
         How far one stream is collected.
         """
-        raise NotImplementedError
 
     @get("/watermarks/{stream}/history", tag=_TAG)
     async def watermark_history(
@@ -107,7 +105,6 @@ class StreamOperations:
 
         Every time it was set or reset by someone, newest first. What runs move is in their executions.
         """
-        raise NotImplementedError
 
     @put("/watermarks/{stream}", tag=_TAG, operation_id="set_watermark", body=("WatermarkIn", "Where to go on from."))
     async def move_watermark(
@@ -124,7 +121,6 @@ class StreamOperations:
 
         Go on from there. A run that is under way keeps nothing more; items that are kept stay known.
         """
-        raise NotImplementedError
 
     @Derived
     async def set_watermark(self, stream: str, value: Mapping[str, Any]) -> StreamState:
@@ -137,7 +133,6 @@ class StreamOperations:
 
         Let the next run begin at the beginning. Items that are kept stay known, and are not collected twice.
         """
-        raise NotImplementedError
 
     @Derived
     async def reset_watermark(self, stream: str) -> StreamState:
@@ -156,7 +151,6 @@ class StreamOperations:
 
         The streams that hold items, in order of name.
         """
-        raise NotImplementedError
 
     each_stream = Each(streams)
 
@@ -166,7 +160,6 @@ class StreamOperations:
 
         Where the items of a stream or job are, and how many.
         """
-        raise NotImplementedError
 
     @Derived
     async def stream(self, name: str) -> tuple[str, int]:
@@ -195,7 +188,6 @@ class StreamOperations:
 
         With `since` or `until` in order of time: what happened on these UTC days, both ends included.
         """
-        raise NotImplementedError
 
     each_item = Each(items)
 
@@ -214,7 +206,6 @@ class StreamOperations:
 
         The items of a stream or job, newest first: by when they happened, else by when they were collected.
         """
-        raise NotImplementedError
 
     each_newest_item = Each(newest_items)
 
@@ -228,7 +219,6 @@ class StreamOperations:
 
         One item with its earlier revisions.
         """
-        raise NotImplementedError
 
     @get("/events", tag=_TAG, operation_id="list_events", is_content=True)
     async def events(
@@ -245,7 +235,6 @@ class StreamOperations:
 
         One event for each new or changed item, in order. To follow them, keep the last `position` and ask `after` it.
         """
-        raise NotImplementedError
 
     each_event = Each(events)
 

@@ -18,7 +18,6 @@ class SyncOperations:
 
         From where schedules are read, how often, and how that went the last time.
         """
-        raise NotImplementedError
 
     @post("/sync", role="admin", tag=_TAG, operation_id="run_sync", body=("SyncIn", "How to sync."))
     async def sync(
@@ -36,4 +35,3 @@ class SyncOperations:
         503 if the API does not answer as agreed, 409 if it would disable too many jobs at once; nothing is changed
         then.
         """
-        raise NotImplementedError

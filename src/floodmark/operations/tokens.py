@@ -28,7 +28,6 @@ class TokenOperations:
 
         Under which name, and what that may do: to try out a token.
         """
-        raise NotImplementedError
 
     @get("/tokens", role="admin", tag=_TAG, operation_id="list_tokens")
     async def tokens(self, *, cursor: Cursor = None, limit: Limit = 50) -> Page[TokenRow]:
@@ -36,7 +35,6 @@ class TokenOperations:
 
         In order of name, with those that are revoked or have expired.
         """
-        raise NotImplementedError
 
     each_token = Each(tokens)
 
@@ -69,7 +67,6 @@ class TokenOperations:
 
         Make a token. Keep the answer: `token` is not shown again. From the first one on everybody needs one.
         """
-        raise NotImplementedError
 
     @get("/tokens/{name}", role="admin", tag=_TAG, operation_id="show_token")
     async def token(self, name: TokenName) -> TokenRow:
@@ -77,7 +74,6 @@ class TokenOperations:
 
         What it may do, when it was last used, and until when it is good.
         """
-        raise NotImplementedError
 
     @delete("/tokens/{name}", tag=_TAG)
     async def revoke_token(self, name: TokenName) -> TokenRow:
@@ -85,4 +81,3 @@ class TokenOperations:
 
         Let nobody in with it any more: at once here, within a second elsewhere. It stays in the list as revoked.
         """
-        raise NotImplementedError

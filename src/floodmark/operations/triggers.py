@@ -94,7 +94,6 @@ class TriggerOperations:
 
         What was fired and refused, and why; who listens to Redis; which patterns jobs name themselves.
         """
-        raise NotImplementedError
 
     @get("/triggers/webhooks", tag=_TAG, operation_id="list_webhooks")
     async def webhooks(self, *, cursor: Cursor = None, limit: Limit = 50) -> TriggerPage:
@@ -102,7 +101,6 @@ class TriggerOperations:
 
         Those that were registered, in the order they were made, and those that jobs carry. Secrets are not shown.
         """
-        raise NotImplementedError
 
     @post(
         "/triggers/webhooks",
@@ -139,7 +137,6 @@ class TriggerOperations:
 
         Let a path fire jobs. It counts at once, in every process.
         """
-        raise NotImplementedError
 
     @delete("/triggers/webhooks/{trigger}", tag=_TAG)
     async def remove_webhook(self, trigger: TriggerId) -> TriggerStatus:
@@ -147,7 +144,6 @@ class TriggerOperations:
 
         The answer is what it was. What it has fired stays.
         """
-        raise NotImplementedError
 
     @get("/triggers/channels", tag=_TAG, operation_id="list_channels")
     async def channels(self, *, cursor: Cursor = None, limit: Limit = 50) -> TriggerPage:
@@ -155,7 +151,6 @@ class TriggerOperations:
 
         Channels of Redis Pub/Sub, those that were registered and those that jobs carry.
         """
-        raise NotImplementedError
 
     @post("/triggers/channels", role="admin", tag=_TAG, status=201, body=_TRIGGER_IN)
     async def add_channel(
@@ -172,7 +167,6 @@ class TriggerOperations:
 
         Let messages of a channel fire jobs; the scheduler hears it within a second. `content:*` is a pattern.
         """
-        raise NotImplementedError
 
     @delete("/triggers/channels/{trigger}", tag=_TAG)
     async def remove_channel(self, trigger: TriggerId) -> TriggerStatus:
@@ -180,7 +174,6 @@ class TriggerOperations:
 
         The answer is what it was. What it has fired stays.
         """
-        raise NotImplementedError
 
     @get("/triggers/streams", tag=_TAG, operation_id="list_streams")
     async def stream_triggers(self, *, cursor: Cursor = None, limit: Limit = 50) -> Page[TriggerStatus]:
@@ -188,7 +181,6 @@ class TriggerOperations:
 
         Streams of Redis, in the order they were made.
         """
-        raise NotImplementedError
 
     @post("/triggers/streams", role="admin", tag=_TAG, status=201, body=_TRIGGER_IN, operation_id="add_stream")
     async def add_stream_trigger(
@@ -205,7 +197,6 @@ class TriggerOperations:
 
         Let entries of a Redis stream fire jobs, from now on. None is lost while nobody listens.
         """
-        raise NotImplementedError
 
     @delete("/triggers/streams/{trigger}", tag=_TAG, operation_id="remove_stream")
     async def remove_stream_trigger(self, trigger: TriggerId) -> TriggerStatus:
@@ -213,7 +204,6 @@ class TriggerOperations:
 
         The answer is what it was. What it has fired stays.
         """
-        raise NotImplementedError
 
     @Derived
     async def triggers(self, kind: Kind, *, cursor: str | None = None, limit: int = 50) -> Page[TriggerStatus]:
