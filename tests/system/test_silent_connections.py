@@ -26,7 +26,8 @@ SILENT, DESCRIPTORS = 1000, 256
 PROGRAM = """
 import asyncio, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, ({descriptors}, {descriptors}))
-from floodmark import Floodmark, eventloop
+from floodmark import Floodmark
+from floodmark.process import eventloop
 from floodmark.settings import Settings
 
 app = Floodmark(Settings(database_url=sys.argv[1]))
