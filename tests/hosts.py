@@ -45,7 +45,7 @@ class Hosts:
 
     def address(self, cable: Cable) -> str:
         """Where the hosts reach this machine over a cable."""
-        return f"198.18.{_net(cable)}.1"
+        return f"{self._net(cable)}.1"
 
     def cut(self, number: int, *cables: Cable) -> None:
         """Let packets vanish between a host and this machine."""
@@ -75,8 +75,12 @@ class Hosts:
             # A namespace is removed some time after its name, and its cables with it.
             self._undo.callback(_ip, "link", "del", port)
             _ip("link", "set", port, "master", self._switch(cable), "up")
-            _ip("-n", name, "address", "add", f"198.18.{_net(cable)}.{number + 2}/24", "dev", cable)
+            _ip("-n", name, "address", "add", f"{self._net(cable)}.{number + 2}/24", "dev", cable)
             _ip("-n", name, "link", "set", cable, "up")
+
+    def _net(self, cable: Cable) -> str:
+        # Of this process: another run, or what a killed one left behind, must not have the same addresses.
+        return f"198.{18 + _CABLES.index(cable)}.{os.getpid() % 251}"
 
     def _switch(self, cable: Cable) -> str:
         return f"{self._id}{cable[0]}"
@@ -97,10 +101,6 @@ def require_namespaces() -> None:
     if tried.returncode:
         not_tested(f"This machine permits no network namespaces: {tried.stderr.strip()}")
     _ip("netns", "del", name)
-
-
-def _net(cable: Cable) -> int:
-    return 231 + _CABLES.index(cable)
 
 
 def _ip(*words: str) -> None:

@@ -162,7 +162,7 @@ def test_an_unexpected_error_is_short_and_the_traceback_is_there_on_demand(
     def explode(*_: object, **__: object) -> None:
         raise RuntimeError("password=hunter2 boom")
 
-    monkeypatch.setattr("floodmark.cli.session.open_resources", explode)
+    monkeypatch.setattr("floodmark.wiring.resources.open_resources", explode)
     short = cli.refused("ls", says="something unexpected happened: RuntimeError", code=1)
     assert "Traceback" not in short.err
     long = cli("ls", "--debug")
