@@ -86,12 +86,17 @@ class Delivery:
 
     async def _follow(self, position: SinkPosition) -> bool:
         events = await self._log.after(position.position, _AT_ONCE)
-        if events:
-            taken = await self._sink.send(events)
-            last = events[-1 if taken is None else taken - 1]
-            await self._move(SinkPosition(position.place, last.position))
-            return len(events) < _AT_ONCE and last is events[-1]
-        return True
+        if not events:
+            return True
+        accepted = await self._sink.send(events)
+        count = len(events) if accepted is None else accepted
+        if not 0 <= count <= len(events):
+            raise ValueError(f"the sink {self.name} received {len(events)} events and says that it accepted {count}")
+        if count == 0:
+            # Nothing was delivered: the position stays, and the sink is asked again at the usual time.
+            return True
+        await self._move(SinkPosition(position.place, events[count - 1].position))
+        return count == len(events) < _AT_ONCE
 
     async def _fill(self, position: SinkPosition) -> bool:
         assert isinstance(self._sink, FillsFirst)

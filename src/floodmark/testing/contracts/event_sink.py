@@ -97,6 +97,17 @@ class EventSinkContract:
         await deliver(parts, leader, sink)
         assert each_once(await delivered()) == [self.an_item(number).key for number in (1, 2, 3)]
 
+    async def test_events_that_were_not_accepted_are_delivered_later(
+        self, parts: Resources, leader: Leader, sink: EventSink, delivered: Delivered
+    ) -> None:
+        """A sink that accepts none of the events, or only the first, receives the others with the next `send`."""
+        await deliver(parts, leader, sink)
+        await self.collect(parts, 1, 2)
+        for accepted in (0, 1):
+            await deliver(parts, leader, Recording(sink, accepts=accepted), steps=1)
+        await deliver(parts, leader, sink)
+        assert each_once(await delivered()) == [self.an_item(number).key for number in (1, 2)]
+
     async def test_events_may_be_delivered_twice(
         self, parts: Resources, leader: Leader, sink: EventSink, delivered: Delivered
     ) -> None:
@@ -125,20 +136,23 @@ class EventSinkContract:
 
 
 class Recording:
-    """A sink that records events, and fails on request."""
+    """A sink that records events, and on request fails or accepts only the first events."""
 
-    def __init__(self, sink: EventSink, *, fails: bool = False) -> None:
-        self._sink, self._fails = sink, fails
+    def __init__(self, sink: EventSink, *, fails: bool = False, accepts: int | None = None) -> None:
+        self._sink, self._fails, self._accepts = sink, fails, accepts
         self.place, self.sent = sink.place, list[Event]()
 
     async def send(self, events: Sequence[Event]) -> int | None:
         """Record the events and forward them."""
         if self._fails:
             raise Transient("the other side cannot be reached")
-        self.sent += events
-        async with AsyncExitStack() as stack:
-            await enter(self._sink, stack)
-            return await self._sink.send(events)
+        accepted = events[: self._accepts]
+        self.sent += accepted
+        if accepted:
+            async with AsyncExitStack() as stack:
+                await enter(self._sink, stack)
+                await self._sink.send(accepted)
+        return self._accepts
 
 
 async def enter(sink: EventSink, stack: AsyncExitStack) -> None:
@@ -147,13 +161,14 @@ async def enter(sink: EventSink, stack: AsyncExitStack) -> None:
         await stack.enter_async_context(sink)
 
 
-async def deliver(parts: Resources, leader: Leader, sink: EventSink) -> None:
-    """Deliver all waiting events, as the leader does."""
+async def deliver(parts: Resources, leader: Leader, sink: EventSink, *, steps: int = 1000) -> None:
+    """Deliver all waiting events, as the leader does, in at most this many steps."""
     log, fleet = EventLog(parts.database, parts.clock), Fleet(parts.database, parts.clock)
     delivery = Delivery("contract", sink, log, fleet, leader)
     try:
-        while await delivery.step() is not None:
-            pass
+        for _ in range(steps):
+            if await delivery.step() is None:
+                break
     finally:
         await delivery.close()
 
