@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 from prometheus_client import CollectorRegistry
 
-from floodmark.observability.events import E, Event, Events
+from floodmark.observability.events import E, Events, InternalEvent
 from floodmark.observability.metrics import Metrics
 from floodmark.scheduler.scheduler import Scheduler
 from floodmark.settings import Settings
@@ -43,9 +43,9 @@ class Recorded(Events):
 
     def __init__(self) -> None:
         super().__init__()
-        self.happened: list[Event] = []
+        self.happened: list[InternalEvent] = []
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: InternalEvent) -> None:
         self.happened.append(event)
         super().emit(event)
 
@@ -81,7 +81,7 @@ async def replayed(place: Place) -> Cost:
     return Cost(place.count * _REPLAYS, to_metrics - to_nobody)
 
 
-def _told(events: Events, happened: list[Event]) -> float:
+def _told(events: Events, happened: list[InternalEvent]) -> float:
     watch = Watch()
     with watch.running():
         for _ in range(_REPLAYS):

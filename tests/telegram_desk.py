@@ -14,7 +14,7 @@ from floodmark.model.clock import Clock
 from floodmark.model.execution import Execution, Lease
 from floodmark.model.job import ScheduleType, When
 from floodmark.model.spec import JobSpec
-from floodmark.observability.events import Event, Events
+from floodmark.observability.events import Events, InternalEvent
 from floodmark.operations.views import Views
 from floodmark.outbound.limits import Limits
 from floodmark.rules.explain import explain
@@ -58,7 +58,7 @@ class Desk:
         self.jobs, self.history, self.views = Jobs(*given), ExecutionHistory(*given), Views(*given)
         self.limits, self.letters, self.watermarks = Limits(*given), DeadLetters(*given), Watermarks(*given)
         self.ports = Ports.of(services_for(parts, "telegram"))
-        self.seen: list[Event] = []
+        self.seen: list[InternalEvent] = []
 
     async def account(self, name: str = "reader1", **fields: Any) -> None:
         """Store the session of an account of the loopback Telegram."""
@@ -120,7 +120,7 @@ class Desk:
         leader = await self.parts.leases.holder(self.parts.settings.scheduler_leader_key)
         return explain(await self.views.load(await self.jobs.get(job.job_id), leader=leader)).sentence
 
-    def happened(self, kind: type[Event]) -> list[Any]:
+    def happened(self, kind: type[InternalEvent]) -> list[Any]:
         """The events of a kind, oldest first."""
         return [event for event in self.seen if type(event) is kind]
 
@@ -130,7 +130,7 @@ async def working(
     server: LoopbackTelegram,
     database_url: str,
     *,
-    listen: tuple[type[Event], ...] = (),
+    listen: tuple[type[InternalEvent], ...] = (),
     clock: Clock | None = None,
     scheduler: bool = True,
     worker: bool = True,

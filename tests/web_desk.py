@@ -12,7 +12,7 @@ from floodmark.model.audit import Actor
 from floodmark.model.execution import Execution
 from floodmark.model.job import ScheduleType, When
 from floodmark.model.spec import JobSpec
-from floodmark.observability.events import Event, Events
+from floodmark.observability.events import Events, InternalEvent
 from floodmark.operations.local import LocalOperations
 from floodmark.settings import Settings
 from floodmark.sources.web.tables import pages
@@ -40,7 +40,7 @@ class Desk:
     def __init__(self, parts: Resources, site: Site) -> None:
         self.parts, self.site = parts, site
         self.operations = LocalOperations(parts, Actor(who="tester", via="test"))
-        self.seen: list[Event] = []
+        self.seen: list[InternalEvent] = []
 
     async def job(self, target: str | None = None, *, source: str = "web", **params: Any) -> Job:
         """A job that runs when it is told to; for the site, unless told otherwise."""
@@ -90,7 +90,7 @@ class Desk:
         """An address without that of the site."""
         return url.removeprefix(self.site.url)
 
-    def happened(self, kind: type[Event]) -> list[Any]:
+    def happened(self, kind: type[InternalEvent]) -> list[Any]:
         """The events of a kind, oldest first."""
         return [event for event in self.seen if type(event) is kind]
 
@@ -102,7 +102,7 @@ class Desk:
 
 @asynccontextmanager
 async def working(
-    site: Site, database_url: str, *, listen: tuple[type[Event], ...] = (), **settings: Any
+    site: Site, database_url: str, *, listen: tuple[type[InternalEvent], ...] = (), **settings: Any
 ) -> AsyncIterator[Desk]:
     """Scheduler and worker in this process, as `floodmark up` starts them, until the block ends."""
     events = Events()

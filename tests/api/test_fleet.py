@@ -8,7 +8,7 @@ from api.serving import Api
 from floodmark.operations.health import scheduler_status
 from floodmark.outbound.breakers import Breakers
 from floodmark.rules.breaker import Breaker, BreakerState
-from floodmark.store.fleet import Fleet, Tick
+from floodmark.store.fleet import FleetRepository, Tick
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -29,7 +29,7 @@ async def test_health_tells_of_the_scheduler_the_stores_and_the_workers(api: Api
     assert (found["status"], found["database"], found["redis"]) == ("down", "ok", "not configured")
     assert len(found["problems"]) == 2
 
-    fleet = Fleet(api.parts.database, api.parts.clock)
+    fleet = FleetRepository(api.parts.database, api.parts.clock)
     await api.parts.leases.acquire(api.parts.settings.scheduler_leader_key, holder="one", ttl=timedelta(seconds=30))
     await fleet.tick("one", timedelta(seconds=5))
     await fleet.seen(

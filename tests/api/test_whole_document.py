@@ -44,7 +44,7 @@ from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.security.vault import Vault
 from floodmark.sources.telegram.accounts import Accounts
 from floodmark.store.database import PostgresDatabase, SqliteDatabase, open_database
-from floodmark.store.fleet import Fleet
+from floodmark.store.fleet import FleetRepository
 from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
 from floodmark.store.tables import job_executions
@@ -188,7 +188,7 @@ async def _migrate(url: str) -> None:
 
 async def _pretend_fleet(parts: Resources) -> None:
     """Say that a scheduler and a worker run: without them `/health` is rightly an error of the server."""
-    fleet, hour = Fleet(parts.database, parts.clock), timedelta(hours=1)
+    fleet, hour = FleetRepository(parts.database, parts.clock), timedelta(hours=1)
     await fleet.tick("one", hour)
     await fleet.seen("one", role="worker", hostname="h", pid=1, slots=1, busy=0, draining=False, ttl=hour)
 

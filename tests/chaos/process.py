@@ -35,7 +35,7 @@ from chaos.numbered import Plan, numbered_app
 from floodmark import Floodmark, Settings
 from floodmark.api.server import HttpServer
 from floodmark.observability import events as happenings
-from floodmark.observability.events import Event, Events
+from floodmark.observability.events import Events, InternalEvent
 from floodmark.process import failpoints
 from floodmark.wiring.resources import Resources
 
@@ -186,11 +186,11 @@ class Diary:
         os.write(self._file, msgspec.json.encode(line) + b"\n")
 
     def listen(self, events: Events) -> None:
-        for kind in Event.__subclasses__():
+        for kind in InternalEvent.__subclasses__():
             if kind not in _QUIET:
                 events.listen(kind, self._event)
 
-    def _event(self, event: Event) -> None:
+    def _event(self, event: InternalEvent) -> None:
         self.note(type(event).__name__, {"event": msgspec.to_builtins(event, str_keys=True)})
 
 

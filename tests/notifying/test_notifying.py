@@ -27,7 +27,7 @@ from floodmark.process.failpoints import NOTIFY_POINT
 from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.sources.telegram.tables import accounts
-from floodmark.store.fleet import Fleet as Facts
+from floodmark.store.fleet import FleetRepository as Facts
 from floodmark.store.tables import jobs
 from floodmark.testing.clock import SetClock
 from floodmark.testing.eventually import eventually

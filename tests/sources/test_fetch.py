@@ -24,7 +24,7 @@ from conftest import started
 from floodmark import Floodmark
 from floodmark.client import Client
 from floodmark.errors import Unavailable
-from floodmark.observability.events import Event, ExecutionSettled, ExecutionStarted
+from floodmark.observability.events import ExecutionSettled, ExecutionStarted, InternalEvent
 from floodmark.runtime.fetch import Fetch, FetchedChat, Progress, RemoteFetch, Wanted, Watch
 from floodmark.settings import Settings, keys
 from floodmark.sinks.files import Artifacts
@@ -206,7 +206,7 @@ async def test_not_more_chats_at_once_than_allowed(
     wanted = Wanted(targets=tuple(f"@{name}" for name in names), first=FIRST, last=FIRST)
     at_once, most = 0, 0
 
-    def count(event: Event) -> None:
+    def count(event: InternalEvent) -> None:
         nonlocal at_once, most
         at_once += 1 if isinstance(event, ExecutionStarted) else -1
         most = max(most, at_once)

@@ -22,7 +22,7 @@ from floodmark.scheduler.dead_processes import Deaths
 from floodmark.scheduler.death_watch import DeathWatch
 from floodmark.security.vault import Vault
 from floodmark.sources.telegram.accounts import Accounts
-from floodmark.store.fleet import Fleet
+from floodmark.store.fleet import FleetRepository
 from floodmark.store.tables import workers
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, given_queued, settle, take
@@ -48,7 +48,7 @@ async def survivor(postgres_only: Opened) -> AsyncIterator[Resources]:
 
 async def present(parts: Resources) -> None:
     """As a role does every two seconds."""
-    await Fleet(parts.database, parts.clock).seen(
+    await FleetRepository(parts.database, parts.clock).seen(
         parts.name, role="worker", hostname="box", pid=1, slots=4, busy=0, draining=False, ttl=LONG,
         lock_file=parts.lock.file, lock_key=parts.lock.key,
     )  # fmt: skip
@@ -181,7 +181,7 @@ async def test_an_account_is_free_early_only_when_its_holder_is_certainly_dead(o
         accounts = Accounts(parts.database, parts.clock, Vault.of(parts.settings), parts.events)
         await accounts.add("reader", api_id=1, api_hash="h", session="s")
         assert await accounts.lease("reader", holder="gone", ttl=LONG)
-        await Fleet(parts.database, parts.clock).seen(
+        await FleetRepository(parts.database, parts.clock).seen(
             "gone", role="worker", hostname="box", pid=1, slots=1, busy=0, draining=False, ttl=LONG, lock_key=7
         )
 
@@ -299,4 +299,4 @@ async def is_led_by(role: SchedulerRole) -> bool:
 
 
 async def is_there(parts: Resources, name: str) -> bool:
-    return name in {worker.worker for worker in await Fleet(parts.database, parts.clock).workers()}
+    return name in {worker.worker for worker in await FleetRepository(parts.database, parts.clock).workers()}

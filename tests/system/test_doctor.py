@@ -18,7 +18,7 @@ from floodmark.observability.events import Events
 from floodmark.operations.doctor import Doctor
 from floodmark.sources.cookies.browser import BrowserMissing
 from floodmark.store.database import open_database
-from floodmark.store.fleet import Fleet
+from floodmark.store.fleet import FleetRepository
 from floodmark.store.jobs import Jobs
 from system.stores import AnyDatabase, Crew, a_spec, put_execution
 
@@ -46,7 +46,7 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 async def staffed(database: AnyDatabase) -> None:
     """A leader and a worker."""
     await SqlLeases(database, SystemClock()).acquire("scheduler-leader", holder="host-1", ttl=HOUR)
-    fleet = Fleet(database, SystemClock())
+    fleet = FleetRepository(database, SystemClock())
     await fleet.seen("w", role="worker", hostname="h", pid=1, slots=4, busy=0, draining=False, ttl=HOUR)
 
 

@@ -26,7 +26,7 @@ from floodmark.errors import InvalidInput, Unavailable
 from floodmark.observability.events import Events
 from floodmark.settings import Settings
 from floodmark.store.database import open_database
-from floodmark.store.fleet import Fleet
+from floodmark.store.fleet import FleetRepository
 from floodmark.store.migrate import migrate
 from floodmark.testing.serving import served
 
@@ -193,7 +193,9 @@ async def test_a_process_fires_nothing_while_the_old_scheduler_does(sqlite_url: 
     with capture_logs() as logs:
         async with served(Floodmark(settings)) as found:
             assert await found.parts.leases.holder(settings.scheduler_leader_key) is None
-            assert [info.role for info in await Fleet(found.parts.database, found.parts.clock).workers()] == ["worker"]
+            assert [info.role for info in await FleetRepository(found.parts.database, found.parts.clock).workers()] == [
+                "worker"
+            ]
     assert any("SCHEDULER_V2_ENABLED" in line["event"] for line in logs)
     with pytest.raises(InvalidInput, match="SCHEDULER_V2_ENABLED"):
         await Floodmark(settings).serve(worker=False)

@@ -26,7 +26,7 @@ from floodmark.sinks.files import Artifacts, FilesSink, folder_of, path_of
 from floodmark.sources.telegram.stored_posts import ChatDay, Posts
 from floodmark.sources.telegram.tables import telegram_channels
 from floodmark.store.events import EventLog
-from floodmark.store.fleet import Fleet
+from floodmark.store.fleet import FleetRepository
 from floodmark.store.tables import outbox
 from floodmark.testing.factories import TTL, Opened, given_lease
 from floodmark.wiring.resources import Resources, open_resources
@@ -71,7 +71,7 @@ async def leader(parts: Resources) -> Leader:
 
 
 def delivery(parts: Resources, artifacts: Artifacts, posts: Posts, leader: Leader) -> Delivery:
-    log, fleet = EventLog(parts.database, parts.clock), Fleet(parts.database, parts.clock)
+    log, fleet = EventLog(parts.database, parts.clock), FleetRepository(parts.database, parts.clock)
     return Delivery("files", FilesSink(artifacts, posts), log, fleet, leader)
 
 
@@ -321,7 +321,7 @@ class TestContinuously:
         self, parts: Resources, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
     ) -> None:
         await project()
-        fleet = Fleet(parts.database, parts.clock)
+        fleet = FleetRepository(parts.database, parts.clock)
         before = await fleet.get_fact(CURSOR)
         await keep(parts, [a_post(1)])
         await project()
@@ -339,7 +339,7 @@ class TestContinuously:
     ) -> None:
         await keep(parts, [a_post(1)])
         await project()
-        fleet = Fleet(parts.database, parts.clock)
+        fleet = FleetRepository(parts.database, parts.clock)
         cursor = await fleet.get_fact(CURSOR)
         changes = {
             "events": {"position": cursor["position"] - 1},

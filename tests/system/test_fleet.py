@@ -6,23 +6,23 @@ import pytest
 
 from floodmark.errors import InvalidInput
 from floodmark.model.clock import SystemClock
-from floodmark.store.fleet import Fleet
+from floodmark.store.fleet import FleetRepository
 from system.stores import AnyDatabase
 
 
 @pytest.fixture
-def fleet(database: AnyDatabase) -> Fleet:
-    return Fleet(database, SystemClock())
+def fleet(database: AnyDatabase) -> FleetRepository:
+    return FleetRepository(database, SystemClock())
 
 
-async def see(fleet: Fleet, worker: str, *, busy: int = 0, ttl: timedelta = timedelta(seconds=30)) -> None:
+async def see(fleet: FleetRepository, worker: str, *, busy: int = 0, ttl: timedelta = timedelta(seconds=30)) -> None:
     await fleet.seen(
         worker, role="worker", hostname="box", pid=1, slots=4, busy=busy, draining=busy == 0, ttl=ttl
     )  # fmt: skip
 
 
 @pytest.mark.spec("T6", "V8")
-async def test_a_worker_is_alive_for_as_long_as_it_says(fleet: Fleet) -> None:
+async def test_a_worker_is_alive_for_as_long_as_it_says(fleet: FleetRepository) -> None:
     await see(fleet, "silent", ttl=timedelta(seconds=-1))
     await see(fleet, "here")
     first = next(worker for worker in await fleet.workers() if worker.worker == "here")
@@ -39,7 +39,7 @@ async def test_a_worker_is_alive_for_as_long_as_it_says(fleet: Fleet) -> None:
     assert [worker.worker for worker in await fleet.workers()] == ["silent"]
 
 
-async def test_a_fact_is_kept_changed_and_forgotten(fleet: Fleet) -> None:
+async def test_a_fact_is_kept_changed_and_forgotten(fleet: FleetRepository) -> None:
     assert await fleet.get_fact("colour") is None
     await fleet.set_fact("colour", {"red": [1, 2.5, None]})
     assert await fleet.get_fact("colour") == {"red": [1, 2.5, None]}
@@ -52,7 +52,7 @@ async def test_a_fact_is_kept_changed_and_forgotten(fleet: Fleet) -> None:
 
 
 @pytest.mark.spec("V3", "V8")
-async def test_draining_holds_until_resumed(fleet: Fleet) -> None:
+async def test_draining_holds_until_resumed(fleet: FleetRepository) -> None:
     assert not await fleet.is_draining()
     await fleet.drain()
     await fleet.drain()
@@ -62,7 +62,7 @@ async def test_draining_holds_until_resumed(fleet: Fleet) -> None:
 
 
 @pytest.mark.spec("T8")
-async def test_the_last_tick_says_when_and_by_whom(fleet: Fleet) -> None:
+async def test_the_last_tick_says_when_and_by_whom(fleet: FleetRepository) -> None:
     assert await fleet.last_tick() is None
     await fleet.tick("host-1", timedelta(seconds=60))
     tick = await fleet.last_tick()

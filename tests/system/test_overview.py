@@ -23,7 +23,7 @@ from floodmark.operations.overview import Glance
 from floodmark.outbound.breakers import Breakers
 from floodmark.outbound.limits import Limits
 from floodmark.rules.breaker import Breaker, BreakerState
-from floodmark.store.fleet import Fleet
+from floodmark.store.fleet import FleetRepository
 from floodmark.testing.factories import Opened, given_executions, given_job, given_lease, given_queued, settle
 from floodmark.wiring.resources import Resources
 
@@ -51,7 +51,7 @@ def office_of(parts: Resources) -> LocalOperations:
 
 async def stock(parts: Resources) -> None:
     """Something of everything."""
-    given, fleet = (parts.database, parts.clock), Fleet(parts.database, parts.clock)
+    given, fleet = (parts.database, parts.clock), FleetRepository(parts.database, parts.clock)
     busy = await given_lease(parts, name="busy")
     for number in range(3):
         batch = Batch(tuple(Item(f"{number}/{n}", {"n": n}) for n in range(4)), {"n": number})

@@ -29,11 +29,11 @@ from floodmark.inbound.triggers import checked
 from floodmark.model.audit import Actor
 from floodmark.model.external_triggers import NewTrigger, TriggerRow, TriggerStatus, the_only
 from floodmark.model.job import ScheduleType, When
-from floodmark.observability.events import Event, Events, StepFailed, TriggersFired, TriggersMatched
+from floodmark.observability.events import Events, InternalEvent, StepFailed, TriggersFired, TriggersMatched
 from floodmark.operations.local import LocalOperations
 from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
-from floodmark.store.fleet import Fleet
+from floodmark.store.fleet import FleetRepository
 from floodmark.store.jobs import Jobs
 from floodmark.store.tables import job_executions, jobs
 from floodmark.testing.eventually import eventually
@@ -51,7 +51,7 @@ EVENT = When(schedule_type=ScheduleType.EVENT)
 class House:
     """One process, with what a person, a webhook or a message can do to it."""
 
-    def __init__(self, parts: Resources, told: list[Event]) -> None:
+    def __init__(self, parts: Resources, told: list[InternalEvent]) -> None:
         self.parts, self.told = parts, told
         self.intake = build_intake(parts)
         self.operations = LocalOperations(parts, Actor(who="ada", via="api"))
@@ -96,7 +96,7 @@ class House:
 
 @asynccontextmanager
 async def opened(url: str, **settings: Any) -> AsyncIterator[House]:
-    events, told = Events(), list[Event]()
+    events, told = Events(), list[InternalEvent]()
     for kind in (TriggersFired, TriggersMatched, StepFailed):
         events.listen(kind, told.append)
     wanted = Settings(**{"database_url": url, "floodmark_secret_key": SECRET, **settings})
@@ -532,7 +532,7 @@ async def test_a_job_that_names_a_channel_is_given_what_the_message_says(with_re
         await house.operations.add_job(a_spec(name="news", trigger_channel="content:new", when=EVENT))
 
         async def heard_it() -> bool:
-            hearing = await heard(Fleet(house.parts.database, house.parts.clock), CHANNELS)
+            hearing = await heard(FleetRepository(house.parts.database, house.parts.clock), CHANNELS)
             return hearing is not None and hearing.patterns == ("content:new",)
 
         await eventually(heard_it)

@@ -10,7 +10,7 @@ from floodmark.model.job import Job
 from floodmark.model.outcome import Dead, Retry, Snooze
 from floodmark.operations.views import Views
 from floodmark.rules.explain import explain
-from floodmark.store.fleet import Fleet
+from floodmark.store.fleet import FleetRepository
 from floodmark.store.jobs import Jobs
 from system.stores import AnyDatabase, Crew, a_spec, put_execution
 
@@ -27,7 +27,7 @@ async def code(views: Views, job: Job, leader: str | None = "host-1") -> str:
 @pytest.mark.spec("G5", "V8")
 async def test_a_job_is_explained_through_its_life(jobs: Jobs, views: Views, crew: Crew, database: AnyDatabase) -> None:
     job = await jobs.add(a_spec(limit_key="account-1"))
-    fleet = Fleet(database, SystemClock())
+    fleet = FleetRepository(database, SystemClock())
     assert await code(views, job) == "unplanned"
     assert await code(views, job, leader=None) == "no_leader"
 

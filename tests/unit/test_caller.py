@@ -10,7 +10,15 @@ from msgspec.structs import replace
 from sqlalchemy import event
 
 from floodmark.errors import AccountLost, Gone, SlowDown, Transient
-from floodmark.observability.events import BreakerMoved, CallRetried, Event, Events, LimitSet, RateLimited, StepFailed
+from floodmark.observability.events import (
+    BreakerMoved,
+    CallRetried,
+    Events,
+    InternalEvent,
+    LimitSet,
+    RateLimited,
+    StepFailed,
+)
 from floodmark.outbound import caller as caller_module
 from floodmark.outbound.breakers import Breakers
 from floodmark.outbound.caller import Caller, CallKey, CallPolicy
@@ -39,7 +47,7 @@ class Process:
 
     def __init__(self, database: Database, clock: SetClock, policy: CallPolicy | None = None) -> None:
         self.events, self.clock, self.slept, self.sent = Events(), clock, list[float](), 0
-        self.seen: list[Event] = []
+        self.seen: list[InternalEvent] = []
         for kind in (BreakerMoved, CallRetried, LimitSet, RateLimited, StepFailed):
             self.events.listen(kind, self.seen.append)
         self.limits, self.breakers = Limits(database, clock), Breakers(database, clock)

@@ -5,11 +5,11 @@ import timeit
 
 import pytest
 
-from floodmark.observability.events import Event, Events, ExecutionsRequeued, ExecutionsRescued
+from floodmark.observability.events import Events, ExecutionsRequeued, ExecutionsRescued, InternalEvent
 
 
 def test_listeners_hear_the_events_they_asked_for_in_order() -> None:
-    events, heard = Events(), list[Event]()
+    events, heard = Events(), list[InternalEvent]()
     events.listen(ExecutionsRescued, heard.append)
     events.emit(ExecutionsRescued(1))
     events.emit(ExecutionsRequeued(2))
@@ -18,7 +18,7 @@ def test_listeners_hear_the_events_they_asked_for_in_order() -> None:
 
 
 def test_a_listener_can_stop_listening() -> None:
-    events, heard = Events(), list[Event]()
+    events, heard = Events(), list[InternalEvent]()
     stop = events.listen(ExecutionsRescued, heard.append)
     stop()
     stop()
@@ -27,7 +27,7 @@ def test_a_listener_can_stop_listening() -> None:
 
 
 def test_a_listener_may_add_another_while_it_is_told() -> None:
-    events, heard = Events(), list[Event]()
+    events, heard = Events(), list[InternalEvent]()
 
     def add(_: ExecutionsRescued) -> None:
         events.listen(ExecutionsRescued, heard.append)
@@ -43,9 +43,9 @@ def test_a_listener_may_add_another_while_it_is_told() -> None:
 def test_a_listener_that_raises_breaks_nothing_and_is_reported_once_per_kind(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    events, heard = Events(), list[Event]()
+    events, heard = Events(), list[InternalEvent]()
 
-    def broken(_: Event) -> None:
+    def broken(_: InternalEvent) -> None:
         raise RuntimeError("no room")
 
     events.listen(ExecutionsRescued, broken)

@@ -18,7 +18,6 @@ from floodmark.observability.events import (
     BreakerMoved,
     CallRetried,
     DepthMeasured,
-    Event,
     Events,
     EventsRelayed,
     ExecutionsEnqueued,
@@ -29,6 +28,7 @@ from floodmark.observability.events import (
     ExecutionsRescued,
     ExecutionStarted,
     FetchTimed,
+    InternalEvent,
     LeaderChanged,
     LeaderElectionAttempted,
     LeaseLost,
@@ -67,7 +67,7 @@ PROMISED = {
     "leader_election_attempts_total": set[str](),
 }
 
-HAPPENED: tuple[Event, ...] = (
+HAPPENED: tuple[InternalEvent, ...] = (
     ExecutionsFired("cron", Priority.HIGH, (0.01, 0.2)),
     ExecutionsEnqueued({Priority.HIGH: 2}),
     ExecutionsLeased({Priority.HIGH: 1, Priority.LOW: 1}),
@@ -115,7 +115,7 @@ PROMISED_ELSEWHERE = {
 }
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
-CALLED: tuple[Event, ...] = (
+CALLED: tuple[InternalEvent, ...] = (
     CallRetried("harbour", "getHistory", 1, 0.25, "TimeoutError", "telegram:reader1"),
     CallRetried("redis", "publish", 1, 0.5, "ConnectionError", "redis"),
     RateLimited("telegram", "telegram:reader1", "getHistory", "1000001", 30.5, "FloodWaitError"),

@@ -10,7 +10,7 @@ from floodmark.sources.telegram.modes import (
     ChannelMark,
     ReadingPlan,
     ReadingRules,
-    Run,
+    UnfinishedRun,
     is_revisit_due,
     mark_of,
     plan,
@@ -96,7 +96,7 @@ def test_without_the_feature_the_last_day_is_read_and_no_gap_is_left() -> None:
 
 @pytest.mark.spec("T3")
 def test_an_interrupted_run_goes_on_where_it_was() -> None:
-    run = Run(execution="e", mode="historical", at=3000)
+    run = UnfinishedRun(execution="e", mode="historical", at=3000)
     interrupted = ChannelMark(id=4812, channel=1000001, date=NOW, run=run)
     assert planned(interrupted) == ReadingPlan(mode="historical", after=3000, is_resumed=True)
     assert planned(interrupted, checked=3 * DAY) == ReadingPlan(mode="historical", after=3000, is_resumed=True)
@@ -129,7 +129,9 @@ def test_no_plan_begins_behind_what_was_collected(
 
 
 def test_a_watermark_comes_back_as_it_was() -> None:
-    mark = ChannelMark(id=1, channel=2, date=NOW, run=Run(execution="e", mode="incremental", at=1, phase="revisit"))
+    mark = ChannelMark(
+        id=1, channel=2, date=NOW, run=UnfinishedRun(execution="e", mode="incremental", at=1, phase="revisit")
+    )
     stored = msgspec.json.decode(msgspec.json.encode(watermark_of(mark)))
     assert mark_of(stored) == mark
     assert mark_of(None) == ChannelMark()

@@ -26,7 +26,7 @@ from floodmark.errors import InvalidInput, Unavailable
 from floodmark.model.clock import Clock
 from floodmark.model.strict_json import TooDeep, require_shallow
 from floodmark.observability.events import Events, StepFailed
-from floodmark.store.fleet import Fleet
+from floodmark.store.fleet import FleetRepository
 from floodmark.triggers.matching import LONGEST, channel_matches, is_glob
 from floodmark.wiring.resources import Resources
 
@@ -66,7 +66,7 @@ class Hearing(Struct, frozen=True, kw_only=True):
 class Announcer:
     """Stores what this process listens to: when it changes, and every few seconds."""
 
-    def __init__(self, fleet: Fleet, clock: Clock, name: str, fact: str) -> None:
+    def __init__(self, fleet: FleetRepository, clock: Clock, name: str, fact: str) -> None:
         self._fleet, self._clock, self._name, self._fact = fleet, clock, name, fact
         self._told: tuple[str, ...] | None = None
         self._until = 0.0
@@ -85,7 +85,7 @@ class Announcer:
         self._told = None
 
 
-async def heard(fleet: Fleet, fact: str) -> Hearing | None:
+async def heard(fleet: FleetRepository, fact: str) -> Hearing | None:
     """What the leader last said of its listening."""
     told = await fleet.get_fact(fact)
     if told is None:

@@ -14,11 +14,11 @@ from msgspec import Struct
 from floodmark.model.job import Priority
 
 
-class Event(Struct, frozen=True, gc=False):
+class InternalEvent(Struct, frozen=True, gc=False):
     """An internal event."""
 
 
-class ExecutionsFired(Event, frozen=True, gc=False):
+class ExecutionsFired(InternalEvent, frozen=True, gc=False):
     """Executions of due instants were stored. `lateness`: seconds from due to stored, for each."""
 
     schedule_type: str
@@ -26,19 +26,19 @@ class ExecutionsFired(Event, frozen=True, gc=False):
     lateness: Sequence[float]
 
 
-class ExecutionsEnqueued(Event, frozen=True, gc=False):
+class ExecutionsEnqueued(InternalEvent, frozen=True, gc=False):
     """Executions were put on the queue."""
 
     counts: Mapping[Priority, int]
 
 
-class ExecutionsLeased(Event, frozen=True, gc=False):
+class ExecutionsLeased(InternalEvent, frozen=True, gc=False):
     """This worker leased executions."""
 
     counts: Mapping[Priority, int]
 
 
-class ExecutionStarted(Event, frozen=True, gc=False):
+class ExecutionStarted(InternalEvent, frozen=True, gc=False):
     """A slot started an execution. `waited`: seconds since it could have started, if known."""
 
     job_name: str
@@ -47,7 +47,7 @@ class ExecutionStarted(Event, frozen=True, gc=False):
     waited: float | None = None
 
 
-class ExecutionSettled(Event, frozen=True, gc=False):
+class ExecutionSettled(InternalEvent, frozen=True, gc=False):
     """The outcome of an execution was stored. `status` is its new state, as in `State`."""
 
     job_name: str
@@ -63,7 +63,7 @@ class ExecutionSettled(Event, frozen=True, gc=False):
     trace_id: str | None = None
 
 
-class BatchKept(Event, frozen=True, gc=False):
+class BatchKept(InternalEvent, frozen=True, gc=False):
     """A batch was committed together with its watermark.
 
     `age`: seconds since its newest item was created, if it has new items and the stream was collected before.
@@ -77,95 +77,95 @@ class BatchKept(Event, frozen=True, gc=False):
     age: float | None = None
 
 
-class BatchRefused(Event, frozen=True, gc=False):
+class BatchRefused(InternalEvent, frozen=True, gc=False):
     """A replaced worker tried to commit a batch: nothing was written."""
 
     stream: str
     fence: int
 
 
-class LeaseLost(Event, frozen=True, gc=False):
+class LeaseLost(InternalEvent, frozen=True, gc=False):
     """This worker lost the lease of a running execution."""
 
     execution_id: str
     job_name: str
 
 
-class LeaderElectionAttempted(Event, frozen=True, gc=False):
+class LeaderElectionAttempted(InternalEvent, frozen=True, gc=False):
     """This process tried to get the leader's lease."""
 
     won: bool
 
 
-class SchedulerStarted(Event, frozen=True, gc=False):
+class SchedulerStarted(InternalEvent, frozen=True, gc=False):
     """A scheduler started; as the leader it ticks at least every `interval` seconds."""
 
     interval: float
 
 
-class SchedulerTicked(Event, frozen=True, gc=False):
+class SchedulerTicked(InternalEvent, frozen=True, gc=False):
     """The leader looked for due jobs, at this time of the database."""
 
     at: datetime
 
 
-class LeaderChanged(Event, frozen=True, gc=False):
+class LeaderChanged(InternalEvent, frozen=True, gc=False):
     """This process became the leader or stopped being it; `holder` is the current leader, if known."""
 
     is_leader: bool
     holder: str | None
 
 
-class ProcessDied(Event, frozen=True, gc=False):
+class ProcessDied(InternalEvent, frozen=True, gc=False):
     """A process was found dead and its leases were released. `is_certain`: not only a lock is missing."""
 
     worker: str
     is_certain: bool
 
 
-class ExecutionsRescued(Event, frozen=True, gc=False):
+class ExecutionsRescued(InternalEvent, frozen=True, gc=False):
     """Executions of workers that stopped responding were queued again."""
 
     count: int
 
 
-class ExecutionsGivenUp(Event, frozen=True, gc=False):
+class ExecutionsGivenUp(InternalEvent, frozen=True, gc=False):
     """Executions were rescued too often and became dead letters; their number by source."""
 
     counts: Mapping[str, int]
 
 
-class ExecutionsRequeued(Event, frozen=True, gc=False):
+class ExecutionsRequeued(InternalEvent, frozen=True, gc=False):
     """Executions that the queue had lost were put again."""
 
     count: int
 
 
-class EventsRelayed(Event, frozen=True, gc=False):
+class EventsRelayed(InternalEvent, frozen=True, gc=False):
     """Events left the outbox. `lag`: age in seconds of the oldest event that is still in it."""
 
     count: int
     lag: float
 
 
-class StoreRetried(Event, frozen=True, gc=False):
+class StoreRetried(InternalEvent, frozen=True, gc=False):
     """A statement failed with a transient error and was retried."""
 
     operation: str
     reason: str
 
 
-class QueueDegraded(Event, frozen=True, gc=False):
+class QueueDegraded(InternalEvent, frozen=True, gc=False):
     """Redis is unavailable; the database is the queue."""
 
     reason: str
 
 
-class QueueRestored(Event, frozen=True, gc=False):
+class QueueRestored(InternalEvent, frozen=True, gc=False):
     """Redis is the queue again."""
 
 
-class LimitSet(Event, frozen=True, gc=False):
+class LimitSet(InternalEvent, frozen=True, gc=False):
     """All calls with `key` wait until then, in the whole fleet."""
 
     key: str
@@ -173,28 +173,28 @@ class LimitSet(Event, frozen=True, gc=False):
     reason: str
 
 
-class TriggersFired(Event, frozen=True, gc=False):
+class TriggersFired(InternalEvent, frozen=True, gc=False):
     """Webhooks or messages arrived that can fire jobs."""
 
     type: str
     count: int = 1
 
 
-class TriggersMatched(Event, frozen=True, gc=False):
+class TriggersMatched(InternalEvent, frozen=True, gc=False):
     """Jobs were fired by webhooks or messages."""
 
     type: str
     count: int = 1
 
 
-class TriggersRefused(Event, frozen=True, gc=False):
+class TriggersRefused(InternalEvent, frozen=True, gc=False):
     """A webhook or message was refused, for one of a few fixed reasons."""
 
     type: str
     reason: str
 
 
-class BreakerMoved(Event, frozen=True, gc=False):
+class BreakerMoved(InternalEvent, frozen=True, gc=False):
     """A circuit breaker is now `closed`, `open` or `half-open`; `domain` is its key, as in `telegram:reader1`.
 
     `elsewhere`: another process changed it, and this one has just noticed.
@@ -206,13 +206,13 @@ class BreakerMoved(Event, frozen=True, gc=False):
     elsewhere: bool = False
 
 
-class BreakersInUse(Event, frozen=True, gc=False):
+class BreakersInUse(InternalEvent, frozen=True, gc=False):
     """This process makes, or may make, calls that these circuit breakers protect; their states are not known yet."""
 
     keys: Sequence[str]
 
 
-class CallRetried(Event, frozen=True, gc=False):
+class CallRetried(InternalEvent, frozen=True, gc=False):
     """An outgoing call failed and is retried after `delay` seconds. `attempt`: the one that failed.
 
     `reason` is the class name of the error; `scope` the called system, as in `telegram:reader1` or `redis`.
@@ -226,7 +226,7 @@ class CallRetried(Event, frozen=True, gc=False):
     scope: str = ""
 
 
-class RateLimited(Event, frozen=True, gc=False):
+class RateLimited(InternalEvent, frozen=True, gc=False):
     """A source responded with a rate limit of this many seconds. `scope`: the limited client, as in `telegram:reader1`.
 
     `reason` is the class name of the error, never free text.
@@ -240,7 +240,7 @@ class RateLimited(Event, frozen=True, gc=False):
     reason: str
 
 
-class ModeChosen(Event, frozen=True, gc=False):
+class ModeChosen(InternalEvent, frozen=True, gc=False):
     """The mode in which a channel will be read; `forced` is the reason if the watermark implies another mode."""
 
     stream: str
@@ -248,7 +248,7 @@ class ModeChosen(Event, frozen=True, gc=False):
     forced: str | None = None
 
 
-class RunEnded(Event, frozen=True, gc=False):
+class RunEnded(InternalEvent, frozen=True, gc=False):
     """The run of a channel ended. `status`: done, empty, waiting or failed."""
 
     stream: str
@@ -259,7 +259,7 @@ class RunEnded(Event, frozen=True, gc=False):
     parsed: int = 0
 
 
-class FetchTimed(Event, frozen=True, gc=False):
+class FetchTimed(InternalEvent, frozen=True, gc=False):
     """A page of a chat arrived after `seconds`; its newest message, if any, is `lag` seconds old."""
 
     chat: str
@@ -267,53 +267,53 @@ class FetchTimed(Event, frozen=True, gc=False):
     lag: float | None = None
 
 
-class PagesVisited(Event, frozen=True, gc=False):
+class PagesVisited(InternalEvent, frozen=True, gc=False):
     """A crawl visited pages; their number by result, as in `floodmark_pages_total`."""
 
     counts: Mapping[str, int]
 
 
-class HttpRequested(Event, frozen=True, gc=False):
+class HttpRequested(InternalEvent, frozen=True, gc=False):
     """An HTTP request ended: `status` is 2xx, 3xx, 4xx, 5xx, refused or failed."""
 
     status: str
 
 
-class ScanEnded(Event, frozen=True, gc=False):
+class ScanEnded(InternalEvent, frozen=True, gc=False):
     """A cookie scan ended: the `result` of the report, or `failed`."""
 
     result: str
 
 
-class NotificationSent(Event, frozen=True, gc=False):
+class NotificationSent(InternalEvent, frozen=True, gc=False):
     """A notification was sent or failed: `channel` is the name of its entry point; `result` is sent or failed."""
 
     channel: str
     result: str
 
 
-class MetricsPushed(Event, frozen=True, gc=False):
+class MetricsPushed(InternalEvent, frozen=True, gc=False):
     """Metrics were pushed to the Pushgateway at `at` (Unix time); `error` is the reason of a failure."""
 
     at: float
     error: str | None = None
 
 
-class AccountParked(Event, frozen=True, gc=False):
+class AccountParked(InternalEvent, frozen=True, gc=False):
     """An account was parked; its jobs wait for a person."""
 
     account: str
     reason: str
 
 
-class StepFailed(Event, frozen=True, gc=False):
+class StepFailed(InternalEvent, frozen=True, gc=False):
     """A step of a service failed; the service continues."""
 
     step: str
     error: str
 
 
-class SchedulesSynced(Event, frozen=True, gc=False):
+class SchedulesSynced(InternalEvent, frozen=True, gc=False):
     """Schedules were synced from API_URL; `errors` of them could not become jobs."""
 
     who: str
@@ -324,26 +324,26 @@ class SchedulesSynced(Event, frozen=True, gc=False):
     errors: int
 
 
-class SyncFieldsIgnored(Event, frozen=True, gc=False):
+class SyncFieldsIgnored(InternalEvent, frozen=True, gc=False):
     """The response of API_URL has unknown fields, which are ignored."""
 
     fields: tuple[str, ...]
 
 
-class SlotsChanged(Event, frozen=True, gc=False):
+class SlotsChanged(InternalEvent, frozen=True, gc=False):
     """The number of busy slots of this worker changed."""
 
     size: int
     busy: int
 
 
-class DepthMeasured(Event, frozen=True, gc=False):
+class DepthMeasured(InternalEvent, frozen=True, gc=False):
     """The leader measured the number of queued executions by priority."""
 
     depths: Mapping[Priority, int]
 
 
-class StateMeasured(Event, frozen=True, gc=False):
+class StateMeasured(InternalEvent, frozen=True, gc=False):
     """The leader counted rows in the database. `outbox_lag`: age in seconds of the oldest unsent event."""
 
     dead_letters: int
@@ -354,7 +354,7 @@ class StateMeasured(Event, frozen=True, gc=False):
     outbox_lag: float
 
 
-class UnfinishedChannel(Event, frozen=True, gc=False):
+class UnfinishedChannel(InternalEvent, frozen=True, gc=False):
     """A channel with an unfinished run, and the time when its high-water mark last moved."""
 
     channel_id: str
@@ -362,27 +362,27 @@ class UnfinishedChannel(Event, frozen=True, gc=False):
     moved_at: datetime
 
 
-class UnfinishedChannelsMeasured(Event, frozen=True, gc=False):
+class UnfinishedChannelsMeasured(InternalEvent, frozen=True, gc=False):
     """The leader found these channels with an unfinished run, the longest without progress first."""
 
     channels: tuple[UnfinishedChannel, ...] = ()
 
 
-class InvalidJob(Event, frozen=True, gc=False):
+class InvalidJob(InternalEvent, frozen=True, gc=False):
     """A job cannot be scheduled until someone corrects it."""
 
     job_name: str
     reason: str
 
 
-class WorkerDraining(Event, frozen=True, gc=False):
+class WorkerDraining(InternalEvent, frozen=True, gc=False):
     """A worker takes no more executions; `running` executions are unfinished."""
 
     worker: str
     running: int
 
 
-E = TypeVar("E", bound=Event)
+E = TypeVar("E", bound=InternalEvent)
 
 
 class Events:
@@ -394,7 +394,7 @@ class Events:
 
     def __init__(self) -> None:
         self.failures: Counter[str] = Counter()
-        self._listeners: dict[type[Event], tuple[Callable[[Any], None], ...]] = {}
+        self._listeners: dict[type[InternalEvent], tuple[Callable[[Any], None], ...]] = {}
 
     def listen(self, event_type: type[E], callback: Callable[[E], None]) -> Callable[[], None]:
         """Call back for every event of exactly this type. Returns a function that ends it."""
@@ -406,7 +406,7 @@ class Events:
 
         return stop
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: InternalEvent) -> None:
         """Call all listeners of this type of event. Never raises."""
         for callback in self._listeners.get(type(event), ()):
             try:
@@ -414,7 +414,7 @@ class Events:
             except Exception as error:  # noqa: BLE001 - watching must not break the work; it is reported below
                 self._report(callback, event, error)
 
-    def _report(self, callback: Callable[[Any], None], event: Event, error: Exception) -> None:
+    def _report(self, callback: Callable[[Any], None], event: InternalEvent, error: Exception) -> None:
         kind = f"{getattr(callback, '__qualname__', repr(callback))} on {type(event).__name__}"
         self.failures[kind] += 1
         if self.failures[kind] == 1:

@@ -29,7 +29,6 @@ from .events import (
     BatchRefused,
     BreakerMoved,
     CallRetried,
-    Event,
     Events,
     EventsRelayed,
     ExecutionSettled,
@@ -38,6 +37,7 @@ from .events import (
     ExecutionsRescued,
     ExecutionStarted,
     FetchTimed,
+    InternalEvent,
     InvalidJob,
     LeaderChanged,
     LeaseLost,
@@ -255,7 +255,7 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
 
 
-def _fields(event: Event) -> dict[str, Any]:
+def _fields(event: InternalEvent) -> dict[str, Any]:
     """Return the fields of an event for people: seconds to the millisecond, without empty fields."""
     fields = msgspec.structs.asdict(event)
     return {
@@ -309,7 +309,7 @@ class LogListener:
         elif self._log.is_enabled_for(logging.ERROR):
             events.listen(ExecutionSettled, self._settled_badly)
 
-    def _listen(self, events: Events, event_type: type[Event], level: int, text: str) -> None:
+    def _listen(self, events: Events, event_type: type[InternalEvent], level: int, text: str) -> None:
         if self._log.is_enabled_for(level):
             events.listen(event_type, lambda e: self._log.log(level, text, **_fields(e)))
 

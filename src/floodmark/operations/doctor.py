@@ -25,7 +25,7 @@ from floodmark.sources.cookies.browser import BrowserMissing, require_browser
 from floodmark.sources.telegram.tables import accounts
 from floodmark.store.database import Database, SqliteDatabase
 from floodmark.store.dialects import present_moment
-from floodmark.store.fleet import Fleet
+from floodmark.store.fleet import FleetRepository
 from floodmark.store.migrate import current, newest
 from floodmark.store.tables import items, job_executions, jobs, outbox
 
@@ -180,7 +180,7 @@ class Doctor:
         return Finding(code="leader", ok=False, text="no scheduler is running", hint=hint)
 
     async def _workers(self) -> Finding:
-        alive = [worker for worker in await Fleet(self._database, self._clock).workers() if worker.alive]
+        alive = [worker for worker in await FleetRepository(self._database, self._clock).workers() if worker.alive]
         able = [worker for worker in alive if worker.slots]
         if able:
             slots = sum(worker.slots for worker in able)
@@ -190,7 +190,7 @@ class Doctor:
 
     async def _browser(self) -> list[Finding]:
         """Nothing to say where nobody scans, or where scans run on other machines than this."""
-        workers = [worker for worker in await Fleet(self._database, self._clock).workers() if worker.alive]
+        workers = [worker for worker in await FleetRepository(self._database, self._clock).workers() if worker.alive]
         is_elsewhere = workers and all(worker.hostname != self._hostname for worker in workers)
         async with self._database.reading() as connection:
             cell = jobs.c

@@ -18,7 +18,7 @@ from floodmark.model.execution import Hold, State
 from floodmark.model.fleet import Failed, Running, SourceFreshness, Waiting
 from floodmark.store.database import Database
 from floodmark.store.dialects import present_moment
-from floodmark.store.fleet import Fleet
+from floodmark.store.fleet import FleetRepository
 from floodmark.store.rule_sql import JOB_STREAM
 from floodmark.store.staleness import Staleness
 from floodmark.store.tables import job_executions, jobs, outbox, watermarks
@@ -57,7 +57,7 @@ class _Measured(Struct, frozen=True, kw_only=True):
 class Glance:
     """Reads what an overview is made of."""
 
-    def __init__(self, database: Database, clock: Clock, fleet: Fleet, staleness: Staleness) -> None:
+    def __init__(self, database: Database, clock: Clock, fleet: FleetRepository, staleness: Staleness) -> None:
         self._database, self._clock, self._fleet, self._staleness = database, clock, fleet, staleness
 
     async def executions(self) -> Executions:

@@ -18,7 +18,7 @@ from floodmark.errors import Conflict
 from floodmark.observability.events import Events, StepFailed
 from floodmark.security.masking import mask_text
 from floodmark.settings import Settings
-from floodmark.store.fleet import Fleet
+from floodmark.store.fleet import FleetRepository
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -30,7 +30,7 @@ _SHOWN = 8
 class Installation:
     """Says in Redis which installation the prefix belongs to, and refuses to share it."""
 
-    def __init__(self, redis: "Redis | None", fleet: Fleet, events: Events, settings: Settings) -> None:
+    def __init__(self, redis: "Redis | None", fleet: FleetRepository, events: Events, settings: Settings) -> None:
         self._redis, self._fleet, self._events, self._settings = redis, fleet, events, settings
         self._key = f"{settings.scheduler_queue_prefix}:installation"
         self._id: str | None = None

@@ -7,7 +7,7 @@ from floodmark.coordination.service import attempt
 from floodmark.observability.events import Events
 from floodmark.process.process_lock import ProcessLock
 from floodmark.settings import Settings
-from floodmark.store.fleet import Fleet
+from floodmark.store.fleet import FleetRepository
 from floodmark.worker.worker import Worker
 
 
@@ -16,7 +16,7 @@ class Presence:
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: FleetRepository,
         settings: Settings,
         *,
         name: str,

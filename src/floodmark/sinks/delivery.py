@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from floodmark.coordination.leader import Leader
 from floodmark.store.events import EventLog
-from floodmark.store.fleet import Fleet
+from floodmark.store.fleet import FleetRepository
 
 from .port import EventSink, FillsFirst
 
@@ -36,7 +36,7 @@ class Delivery:
     Killed anywhere, it goes on from the stored position; the events of one `send` may be delivered twice.
     """
 
-    def __init__(self, name: str, sink: EventSink, log: EventLog, fleet: Fleet, leader: Leader) -> None:
+    def __init__(self, name: str, sink: EventSink, log: EventLog, fleet: FleetRepository, leader: Leader) -> None:
         self.name, self._sink, self._log, self._fleet, self._leader = name, sink, log, fleet, leader
         self._fact, self._rests_until, self._is_entered = f"{name}.position", 0.0, False
 

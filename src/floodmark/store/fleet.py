@@ -25,7 +25,7 @@ class Tick(Struct, frozen=True, kw_only=True):
     interval: float
 
 
-class Fleet:
+class FleetRepository:
     """The processes of an installation and the few facts they share."""
 
     def __init__(self, database: Database, clock: Clock) -> None:

@@ -12,7 +12,7 @@ from floodmark.store.audit import AuditLog
 from floodmark.store.database import Database
 from floodmark.store.dead_letters import DeadLetters
 from floodmark.store.events import EventLog
-from floodmark.store.fleet import Fleet
+from floodmark.store.fleet import FleetRepository
 from floodmark.store.history import ExecutionHistory
 from floodmark.store.jobs import Jobs
 from floodmark.store.staleness import Staleness
@@ -27,7 +27,7 @@ class Repositories(Struct, frozen=True, kw_only=True):
     dead_letters: DeadLetters
     watermarks: Watermarks
     events: EventLog
-    fleet: Fleet
+    fleet: FleetRepository
     audit: AuditLog
     limits: Limits
     breakers: Breakers
@@ -42,7 +42,7 @@ class Repositories(Struct, frozen=True, kw_only=True):
             dead_letters=DeadLetters(database, clock),
             watermarks=Watermarks(database, clock),
             events=EventLog(database, clock),
-            fleet=Fleet(database, clock),
+            fleet=FleetRepository(database, clock),
             audit=AuditLog(database, clock),
             limits=Limits(database, clock),
             breakers=Breakers(database, clock),

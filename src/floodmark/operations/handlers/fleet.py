@@ -15,7 +15,7 @@ from floodmark.operations.doctor import doctor_of
 from floodmark.operations.fleet import FleetOperations, InstallationOperations
 from floodmark.operations.health import health_details, scheduler_status
 from floodmark.operations.overview import MOST_SHOWN, Glance
-from floodmark.store.fleet import Fleet
+from floodmark.store.fleet import FleetRepository
 
 from .base import Handlers
 
@@ -86,7 +86,7 @@ class FleetHandlers(FleetOperations, Handlers):
         return {priority.name.lower(): depth.get(priority, 0) for priority in Priority}
 
     @property
-    def _fleet(self) -> Fleet:
+    def _fleet(self) -> FleetRepository:
         return self.parts.repositories.fleet
 
 

@@ -25,7 +25,7 @@ from floodmark.model.external_triggers import (
 from floodmark.model.page import Page, last_key, page_of
 from floodmark.operations.triggers import AddedTrigger, TriggerOperations, TriggerPage
 from floodmark.security.vault import Vault
-from floodmark.store.fleet import Fleet
+from floodmark.store.fleet import FleetRepository
 
 from .base import Handlers
 
@@ -156,7 +156,7 @@ class TriggerHandlers(TriggerOperations, Handlers):
         return Triggers(self.parts.database, self.parts.clock, Vault.of(self.parts.settings))
 
     @property
-    def _facts(self) -> Fleet:
+    def _facts(self) -> FleetRepository:
         return self.parts.repositories.fleet
 
     async def _statuses(self, rows: Sequence[TriggerRow]) -> list[TriggerStatus]:

@@ -20,7 +20,7 @@ Moment = Annotated[datetime, Meta(tz=True)]
 _FALLBACK_WINDOW = timedelta(hours=24)
 
 
-class Run(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class UnfinishedRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run that has not come to its end: where it stands."""
 
     execution: str
@@ -45,7 +45,7 @@ class ChannelMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     revisited_at: Moment | None = None
     complete: bool = False
     """For a single day: it is over and has been read to its end."""
-    run: Run | None = None
+    run: UnfinishedRun | None = None
 
 
 class ReadingRules(Struct, frozen=True, kw_only=True):

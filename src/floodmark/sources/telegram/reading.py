@@ -15,7 +15,7 @@ from floodmark.sources.recall import Held
 
 from .finding import Finder
 from .history import ChannelHistory, MessagePage, pages
-from .modes import ChannelMark, ReadingPlan, Run, watermark_of
+from .modes import ChannelMark, ReadingPlan, UnfinishedRun, watermark_of
 from .port import Ports
 from .revisiting import revisit
 from .sessions import Session
@@ -33,7 +33,7 @@ class ChannelReading:
         self._ports, self._session, self._plan, self._context = ports, session, plan, context
         self._target, self.mark = target, mark
         run = mark.run if plan.is_resumed else None
-        self._run = run or Run(execution=context.execution_id, mode=plan.mode)
+        self._run = run or UnfinishedRun(execution=context.execution_id, mode=plan.mode)
         if self._run.execution != context.execution_id:
             # Another execution goes on with it: what that one has read, it has told.
             self._run = replace(self._run, execution=context.execution_id, parsed=0, requests=0)

@@ -15,7 +15,7 @@ from floodmark.settings import Settings
 from floodmark.sinks.delivery import Delivery
 from floodmark.sinks.port import EventSink
 from floodmark.store.events import EventLog
-from floodmark.store.fleet import Fleet
+from floodmark.store.fleet import FleetRepository
 from floodmark.store.port import Event
 from floodmark.testing.factories import TTL, given_lease, settle
 from floodmark.wiring.resources import Resources, open_resources
@@ -163,7 +163,7 @@ async def enter(sink: EventSink, stack: AsyncExitStack) -> None:
 
 async def deliver(parts: Resources, leader: Leader, sink: EventSink, *, steps: int = 1000) -> None:
     """Deliver all waiting events, as the leader does, in at most this many steps."""
-    log, fleet = EventLog(parts.database, parts.clock), Fleet(parts.database, parts.clock)
+    log, fleet = EventLog(parts.database, parts.clock), FleetRepository(parts.database, parts.clock)
     delivery = Delivery("contract", sink, log, fleet, leader)
     try:
         for _ in range(steps):
