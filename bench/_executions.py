@@ -133,23 +133,23 @@ def _claim_raw(connection: sqlite3.Connection) -> list[tuple[str, str]]:
 async def ours(place: Place) -> Round:
     """Jobs that are all due: fired by the scheduler, run by one worker. Returns fired/s, drain."""
     settings, count = Settings(database_url=place.database, redis_url=place.redis or None), place.count
-    async with floodmark(settings) as parts:
-        if parts.redis is not None:
-            await parts.redis.flushall()
-        await given_jobs(parts, count)
+    async with floodmark(settings) as resources:
+        if resources.redis is not None:
+            await resources.redis.flushall()
+        await given_jobs(resources, count)
         enqueue, draining = Watch(), Watch()
-        scheduler = Scheduler(parts.firing, parts.queue, parts.events)
+        scheduler = Scheduler(resources.firing, resources.queue, resources.events)
         with enqueue.running():
             while await scheduler.step() == timedelta():
                 pass
-        await drain(parts, count, draining)
-        await _check(parts, count)
+        await drain(resources, count, draining)
+        await _check(resources, count)
     return Round(count, count / enqueue.wall, draining)
 
 
-async def given_jobs(parts: Resources, count: int) -> None:
+async def given_jobs(resources: Resources, count: int) -> None:
     """So many jobs that are due."""
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         for start in range(0, count, 1000):
             rows = [{"id": new_id(), "name": f"job-{n}"} for n in range(start, min(count, start + 1000))]
             await connection.execute(
@@ -159,15 +159,15 @@ async def given_jobs(parts: Resources, count: int) -> None:
                 ),
                 rows,
             )
-    async with parts.database.reading() as connection:
-        if parts.database.dialect == "postgresql":
+    async with resources.database.reading() as connection:
+        if resources.database.dialect == "postgresql":
             await connection.execution_options(isolation_level="AUTOCOMMIT")
             await connection.execute(text("VACUUM ANALYZE"))
 
 
-async def drain(parts: Resources, count: int, watch: Watch) -> None:
+async def drain(resources: Resources, count: int, watch: Watch) -> None:
     """One worker, until it has settled so many executions. That it then leaves, which may take a second, is no work."""
-    worker = a_worker(parts, nothing)
+    worker = a_worker(resources, nothing)
     done, over = 0, asyncio.Event()
 
     def settled(event: ExecutionSettled) -> None:
@@ -176,7 +176,7 @@ async def drain(parts: Resources, count: int, watch: Watch) -> None:
         if done == count:
             over.set()
 
-    parts.events.listen(ExecutionSettled, settled)
+    resources.events.listen(ExecutionSettled, settled)
     with watch.running():
         running = asyncio.create_task(worker.run())
         await over.wait()
@@ -184,8 +184,8 @@ async def drain(parts: Resources, count: int, watch: Watch) -> None:
     await running
 
 
-async def _check(parts: Resources, count: int) -> None:
-    async with parts.database.reading() as connection:
+async def _check(resources: Resources, count: int) -> None:
+    async with resources.database.reading() as connection:
         found = (await connection.execute(text("SELECT count(*) FROM executions WHERE state = 'done'"))).scalar()
     if found != count:
         raise SystemExit(f"{found} of {count} executions are in the history")

@@ -61,9 +61,9 @@ async def worker(place: Place) -> None:
             yield found
 
     settings = Settings(database_url=place.database, redis_url=place.redis)
-    async with open_resources(settings) as parts:
+    async with open_resources(settings) as resources:
         tell(starts)
-        await a_worker(parts, begun).run()
+        await a_worker(resources, begun).run()
 
 
 async def main(role: str, told: str) -> None:

@@ -84,8 +84,8 @@ async def migrated(settings: Settings) -> None:
 async def floodmark(settings: Settings) -> AsyncIterator[Resources]:
     """A migrated store and everything wired to it."""
     await migrated(settings)
-    async with open_resources(settings) as parts:
-        yield parts
+    async with open_resources(settings) as resources:
+        yield resources
 
 
 @contextmanager
@@ -130,15 +130,15 @@ def tell(answer: Struct) -> None:
     print(msgspec.json.encode(answer).decode(), flush=True)
 
 
-def a_worker(parts: Resources, function: Callable[..., AsyncIterator[None]]) -> Worker:
+def a_worker(resources: Resources, function: Callable[..., AsyncIterator[None]]) -> Worker:
     """One with default settings, for the collector `nothing`, which is this function."""
-    settings = parts.settings
+    settings = resources.settings
     sources = {"python": PythonSource({"nothing": Collector(function=function)})}
     retries = Retries(base=timedelta(seconds=1), longest=timedelta(seconds=10))
     return Worker(
-        parts.queue,
-        Executor(sources, SqlSink(parts.keeping, parts.events), retries, asyncio.Event()),
-        parts.events,
+        resources.queue,
+        Executor(sources, SqlSink(resources.keeping, resources.events), retries, asyncio.Event()),
+        resources.events,
         name="bench",
         slots=settings.scheduler_worker_pool_size,
         batch=settings.scheduler_queue_batch_size,
@@ -163,9 +163,9 @@ def resident_megabytes() -> float:
     return pages * 4096 / 1e6
 
 
-async def given_event_jobs(parts: Resources, count: int) -> list[Job]:
+async def given_event_jobs(resources: Resources, count: int) -> list[Job]:
     """Jobs that run only when told to."""
-    jobs = Jobs(parts.database, parts.clock)
+    jobs = Jobs(resources.database, resources.clock)
     return [
         await jobs.add(JobSpec(name=f"job-{n}", source="python", target="nothing", stream=f"job-{n}", when=EVENT))
         for n in range(count)

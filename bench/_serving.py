@@ -115,8 +115,8 @@ def bare(page: bytes, job: bytes) -> FastAPI:
 
 
 async def _serve(database_url: str) -> None:
-    async with open_resources(Settings(database_url=database_url)) as parts:
-        await _until_told(create_app(parts))
+    async with open_resources(Settings(database_url=database_url)) as resources:
+        await _until_told(create_app(resources))
 
 
 async def _until_told(app: FastAPI) -> None:

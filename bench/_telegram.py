@@ -85,9 +85,9 @@ async def read(how: Literal["bare", "worker"], wanted: Reading) -> Read:
     return await in_a_process(__spec__.name, how, wanted, Read)
 
 
-async def given_account(parts: Resources, session: str) -> None:
+async def given_account(resources: Resources, session: str) -> None:
     """Store the account that the server knows."""
-    accounts = Accounts(parts.database, parts.clock, Vault.of(parts.settings), parts.events)
+    accounts = Accounts(resources.database, resources.clock, Vault.of(resources.settings), resources.events)
     await accounts.add("reader", api_id=1, api_hash="hash", session=session)
 
 
@@ -140,40 +140,40 @@ async def worker(wanted: Reading) -> None:
     app, samples, watch = Floodmark(settings), _Samples(wanted.samples), Watch()
     configure(settings.log_level, settings.log_format)
     LogListener(structlog.get_logger()).attach(app.events)
-    async with served(app, scheduler=False) as (parts, _):
-        await given_account(parts, wanted.session)
-        await _execution(parts, await _job(parts, WARM_UP))
-        before, job = await _count(parts), await _job(parts, wanted.channel)
-        parts.events.listen(BatchKept, samples.kept)
+    async with served(app, scheduler=False) as (resources, _):
+        await given_account(resources, wanted.session)
+        await _execution(resources, await _job(resources, WARM_UP))
+        before, job = await _count(resources), await _job(resources, wanted.channel)
+        resources.events.listen(BatchKept, samples.kept)
         with watch.running():
-            await _execution(parts, job)
-        messages = await _count(parts) - before
+            await _execution(resources, job)
+        messages = await _count(resources) - before
     tell(Read(messages=messages, wall=watch.wall, cpu=watch.cpu, megabytes=samples.megabytes))
 
 
-async def _job(parts: Resources, channel: str) -> Job:
+async def _job(resources: Resources, channel: str) -> Job:
     spec = JobSpec(source="telegram", target=f"@{channel}", when=EVENT, params={"history": "all"})
-    return await Jobs(parts.database, parts.clock).add(spec)
+    return await Jobs(resources.database, resources.clock).add(spec)
 
 
-async def _execution(parts: Resources, job: Job) -> None:
+async def _execution(resources: Resources, job: Job) -> None:
     """One execution over a channel's whole history, from being asked for to being settled."""
-    jobs, over = Jobs(parts.database, parts.clock), asyncio.get_running_loop().create_future()
+    jobs, over = Jobs(resources.database, resources.clock), asyncio.get_running_loop().create_future()
 
     def settled(event: ExecutionSettled) -> None:
         if event.job_name == job.name:
             over.set_result(event)
 
-    parts.events.listen(ExecutionSettled, settled)
+    resources.events.listen(ExecutionSettled, settled)
     forced = await jobs.force_run(job)
-    await parts.queue.put([forced.queued] if forced.queued else [])
+    await resources.queue.put([forced.queued] if forced.queued else [])
     ended = await over
     if ended.status != "done":
         raise SystemExit(f"the execution is {ended.status}: {ended.error}")
 
 
-async def _count(parts: Resources) -> int:
-    async with parts.database.reading() as connection:
+async def _count(resources: Resources) -> int:
+    async with resources.database.reading() as connection:
         return int((await connection.execute(text("SELECT count(*) FROM items"))).scalar_one())
 
 

@@ -59,12 +59,12 @@ async def worked(place: Place, events: Events) -> Cost:
     """Jobs that are all due, fired by the scheduler, then run by one worker: what running them takes."""
     settings, watch = Settings(database_url=place.database), Watch()
     await migrated(settings)
-    async with open_resources(settings, events=events) as parts:
-        await given_jobs(parts, place.count)
-        scheduler = Scheduler(parts.firing, parts.queue, parts.events)
+    async with open_resources(settings, events=events) as resources:
+        await given_jobs(resources, place.count)
+        scheduler = Scheduler(resources.firing, resources.queue, resources.events)
         while await scheduler.step() == timedelta():
             pass
-        await drain(parts, place.count, watch)
+        await drain(resources, place.count, watch)
     return Cost(place.count, watch.cpu)
 
 

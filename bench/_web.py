@@ -150,8 +150,8 @@ async def work(wanted: Wanted) -> None:
     app = Floodmark(settings)
     configure(settings.log_level, settings.log_format)
     LogListener(structlog.get_logger()).attach(app.events)
-    async with served(app, scheduler=False) as (parts, _):
-        job = await Jobs(parts.database, parts.clock).add(
+    async with served(app, scheduler=False) as (resources, _):
+        job = await Jobs(resources.database, resources.clock).add(
             JobSpec(
                 source="web",
                 target=wanted.url,
@@ -160,16 +160,16 @@ async def work(wanted: Wanted) -> None:
                 params={"delay": 0, "max_pages": wanted.pages * 2, "max_depth": 50},
             )
         )
-        passes = [await _crawl(parts, job), await _crawl(parts, job)]
+        passes = [await _crawl(resources, job), await _crawl(resources, job)]
     print(msgspec.json.encode(passes).decode(), flush=True)
 
 
-async def _crawl(parts: Resources, job: Job) -> Pass:
-    jobs, over, watch = Jobs(parts.database, parts.clock), asyncio.get_running_loop().create_future(), Watch()
-    ignore = parts.events.listen(ExecutionSettled, over.set_result)
+async def _crawl(resources: Resources, job: Job) -> Pass:
+    jobs, over, watch = Jobs(resources.database, resources.clock), asyncio.get_running_loop().create_future(), Watch()
+    ignore = resources.events.listen(ExecutionSettled, over.set_result)
     with watch.running():
         forced = await jobs.force_run(job)
-        await parts.queue.put([forced.queued] if forced.queued else [])
+        await resources.queue.put([forced.queued] if forced.queued else [])
         ended: ExecutionSettled = await over
     ignore()
     if ended.status != "done":

@@ -44,10 +44,10 @@ class Lateness:
         return percentile(self.late, 99) if self.late else float("inf")
 
 
-async def given_interval_jobs(parts: Resources, count: int) -> None:
+async def given_interval_jobs(resources: Resources, count: int) -> None:
     """Jobs that are due every ten seconds, spread evenly, and collect nothing."""
     at = datetime.now(UTC) + timedelta(seconds=3)
-    is_text = parts.database.dialect == "sqlite"
+    is_text = resources.database.dialect == "sqlite"
     moment = "{}" if is_text else "CAST({} AS timestamptz)"
     first = [at + number * EVERY / count for number in range(count)]
     rows = [
@@ -61,7 +61,7 @@ async def given_interval_jobs(parts: Resources, count: int) -> None:
         for number, due in enumerate(first)
     ]
     at_column, before_column = moment.format(":at"), moment.format(":before")
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         await connection.execute(
             text(
                 "INSERT INTO jobs (job_id, name, source, target, stream, interval_seconds, next_run, planned_until,"
@@ -76,7 +76,7 @@ def _column(moment: datetime, is_text: bool) -> datetime | str:
     return moment.isoformat(sep=" ", timespec="microseconds") if is_text else moment
 
 
-async def lateness(parts: Resources, url: str, *, seconds: float, clients: int) -> Lateness:
+async def lateness(resources: Resources, url: str, *, seconds: float, clients: int) -> Lateness:
     """Let the process work for a while, with so many clients that list jobs one request after the other."""
     since, stop = datetime.now(UTC), asyncio.Event()
     asking = [asyncio.create_task(_ask(url, stop)) for _ in range(clients)]
@@ -88,7 +88,7 @@ async def lateness(parts: Resources, url: str, *, seconds: float, clients: int) 
     await asyncio.sleep(2)
     cell = job_executions.c
     query = select(cell.scheduled_for, cell.started_at).where(cell.scheduled_for.between(since, until))
-    async with parts.database.reading() as connection:
+    async with resources.database.reading() as connection:
         rows = (await connection.execute(query)).all()
     late = sorted((row.started_at - row.scheduled_for).total_seconds() * 1000 for row in rows if row.started_at)
     return Lateness(

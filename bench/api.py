@@ -86,14 +86,14 @@ async def measure(report: Report, where: str, databases: tuple[str, str], reques
 
 async def measure_work(report: Report, where: str, database: str, rounds: int) -> None:
     """How late jobs start without clients and with them, in turns."""
-    async with floodmark(Settings(database_url=database)) as parts:
-        await given_interval_jobs(parts, WORKING)
+    async with floodmark(Settings(database_url=database)) as resources:
+        await given_interval_jobs(resources, WORKING)
         with working(database) as url:
-            await lateness(parts, url, seconds=SECONDS, clients=0)
+            await lateness(resources, url, seconds=SECONDS, clients=0)
             idle, asked = await interleaved(
                 rounds,
-                lambda: lateness(parts, url, seconds=SECONDS, clients=0),
-                lambda: lateness(parts, url, seconds=SECONDS, clients=CLIENTS),
+                lambda: lateness(resources, url, seconds=SECONDS, clients=0),
+                lambda: lateness(resources, url, seconds=SECONDS, clients=CLIENTS),
             )
     # Of all rounds together: in one round the 99th percentile is the third largest of 300 values, which is chance.
     together = _all_late(asked).p99 / _all_late(idle).p99
@@ -126,9 +126,9 @@ def _new(number: int) -> dict[str, object]:
 
 
 async def _filled(url: str, jobs: int) -> str:
-    async with floodmark(Settings(database_url=url)) as parts:
-        await fill(parts, 1, jobs)
-        return (await Tokens(parts.database, parts.clock).add("bench", "admin")).text
+    async with floodmark(Settings(database_url=url)) as resources:
+        await fill(resources, 1, jobs)
+        return (await Tokens(resources.database, resources.clock).add("bench", "admin")).text
 
 
 def _answers(api: Api, place: Path) -> Iterator[str]:

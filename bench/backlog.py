@@ -43,7 +43,7 @@ class Drained(Struct, frozen=True):
     drain: Watch
 
 
-async def given_backlog(parts: Resources, count: int) -> None:
+async def given_backlog(resources: Resources, count: int) -> None:
     """One job, and this many executions of it that wait for each other."""
     job_id, now = new_id(), datetime.now(UTC)
     job = {"job_id": job_id, "name": "busy", "target": "nothing", "stream": "busy", "schedule_type": "event"}
@@ -59,7 +59,7 @@ async def given_backlog(parts: Resources, count: int) -> None:
         }
         for number in range(count)
     ]
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         await connection.execute(insert(jobs).values(**job, overlap="queue"))
         await connection.execute(insert(job_executions), waiting)
 
@@ -67,13 +67,13 @@ async def given_backlog(parts: Resources, count: int) -> None:
 async def drained(place: Place) -> Drained:
     """Measure in this process."""
     settings, watch = Settings(database_url=place.database, redis_url=place.redis or None), Watch()
-    async with floodmark(settings) as parts:
-        if parts.redis is not None:
-            await parts.redis.flushall()
-        await given_backlog(parts, place.count)
-        waker = Waker(parts.upkeep, parts.queue)
-        async with run_services([Service("waker", waker.step, timedelta(seconds=1))], parts.events):
-            await drain(parts, place.count, watch)
+    async with floodmark(settings) as resources:
+        if resources.redis is not None:
+            await resources.redis.flushall()
+        await given_backlog(resources, place.count)
+        waker = Waker(resources.upkeep, resources.queue)
+        async with run_services([Service("waker", waker.step, timedelta(seconds=1))], resources.events):
+            await drain(resources, place.count, watch)
     return Drained(place.count, watch)
 
 

@@ -19,9 +19,9 @@ from floodmark.wiring.resources import Resources
 from ._measuring import Report, both_servers, floodmark, folder, percentile, run
 
 
-async def lateness(parts: Resources, due: Sequence[datetime], timeout: float = 60) -> list[float]:
+async def lateness(resources: Resources, due: Sequence[datetime], timeout: float = 60) -> list[float]:
     """Milliseconds between the moment each job was due and the moment it stood on the queue."""
-    await _given_jobs(parts, due)
+    await _given_jobs(resources, due)
     late: list[float] = []
     enough, stop = asyncio.Event(), asyncio.Event()
     waiting = sorted(due)
@@ -34,23 +34,23 @@ async def lateness(parts: Resources, due: Sequence[datetime], timeout: float = 6
         if len(late) >= len(due):
             enough.set()
 
-    parts.events.listen(ExecutionsEnqueued, enqueued)
-    role = asyncio.create_task(SchedulerRole(parts).run(stop))
+    resources.events.listen(ExecutionsEnqueued, enqueued)
+    role = asyncio.create_task(SchedulerRole(resources).run(stop))
     await asyncio.wait_for(enough.wait(), timeout)
     stop.set()
     await role
     return sorted(late)
 
 
-async def _given_jobs(parts: Resources, due: Sequence[datetime]) -> None:
+async def _given_jobs(resources: Resources, due: Sequence[datetime]) -> None:
     """Interval jobs that are planned already, the first run of each at its own time."""
     rows = [
         {"id": new_id(), "name": f"job-{n}", "at": at, "before": at - timedelta(hours=1)} for n, at in enumerate(due)
     ]
-    moment = "CAST(:{} AS timestamptz)" if parts.database.dialect == "postgresql" else ":{}"
-    if parts.database.dialect == "sqlite":
+    moment = "CAST(:{} AS timestamptz)" if resources.database.dialect == "postgresql" else ":{}"
+    if resources.database.dialect == "sqlite":
         rows = [{**row, "at": _text(row["at"]), "before": _text(row["before"])} for row in rows]
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         await connection.execute(
             text(
                 "INSERT INTO jobs (job_id, name, target, stream, interval_seconds, next_run, planned_until, created_at)"
@@ -89,8 +89,8 @@ async def main(jobs: int = 1000) -> None:
             servers = Settings(database_url=postgres.create_database(f"fire{number}"), redis_url=valkey.url)
             embedded = Settings(database_url=f"sqlite:///{place}/{number}.db")
             for where, settings in (("Redis + PostgreSQL", servers), ("SQLite", embedded)):
-                async with floodmark(settings) as parts:
-                    late = await lateness(parts, pattern(jobs))
+                async with floodmark(settings) as resources:
+                    late = await lateness(resources, pattern(jobs))
                 shown = f"{percentile(late, 50):.0f} / {percentile(late, 99):.0f} ms"
                 target = "p99 <= 250 ms" if pattern is burst else ""
                 report.add(f"{jobs:,} jobs due {name}, {where}", shown, target=target)

@@ -35,14 +35,14 @@ def batches(items: int) -> list[Batch]:
     return made
 
 
-async def ours(parts: Resources, made: list[Batch]) -> float:
+async def ours(resources: Resources, made: list[Batch]) -> float:
     """Items a second through the sink."""
-    await _empty(parts)
-    async with parts.database.writing() as connection:
+    await _empty(resources)
+    async with resources.database.writing() as connection:
         await connection.execute(text("INSERT INTO watermarks (stream, fence) VALUES ('bench', 1)"))
     work = Work(job_id="j", name="bench", source="python", target="bench", stream="bench")
     lease = Lease(execution_id="e", job=work, scheduled_for=None, attempt=1, worker="w", fence=1)  # type: ignore[arg-type]
-    keeping: Keeping = parts.keeping
+    keeping: Keeping = resources.keeping
     watch = Watch()
     with watch.running():
         for batch in made:
@@ -50,9 +50,9 @@ async def ours(parts: Resources, made: list[Batch]) -> float:
     return len(made) * BATCH / watch.wall
 
 
-async def raw_postgres(parts: Resources, url: str, made: list[Batch]) -> float:
+async def raw_postgres(resources: Resources, url: str, made: list[Batch]) -> float:
     """The same rows, one INSERT a batch, through bare asyncpg."""
-    await _empty(parts)
+    await _empty(resources)
     connection = await asyncpg.connect(url)
     statement = (
         f"INSERT INTO items ({COLUMNS}) SELECT 'bench', n.*, 1 FROM unnest($1::text[], $2::timestamptz[],"
@@ -69,11 +69,11 @@ async def raw_postgres(parts: Resources, url: str, made: list[Batch]) -> float:
     return len(made) * BATCH / watch.wall
 
 
-async def raw_sqlite(parts: Resources, made: list[Batch]) -> float:
+async def raw_sqlite(resources: Resources, made: list[Batch]) -> float:
     """The same rows, one transaction a batch, through bare sqlite3 on its thread."""
-    await _empty(parts)
+    await _empty(resources)
     statement = f"INSERT INTO items ({COLUMNS}) VALUES ('bench', ?, ?, '2026-01-01', ?, ?, ?, 1)"
-    hot = parts.database.hot  # type: ignore[attr-defined]
+    hot = resources.database.hot  # type: ignore[attr-defined]
     watch = Watch()
     with watch.running():
         for batch in made:
@@ -82,12 +82,12 @@ async def raw_sqlite(parts: Resources, made: list[Batch]) -> float:
     return len(made) * BATCH / watch.wall
 
 
-async def _empty(parts: Resources) -> None:
-    async with parts.database.writing() as connection:
+async def _empty(resources: Resources) -> None:
+    async with resources.database.writing() as connection:
         for table in ("items", "outbox", "watermarks"):
             await connection.execute(text(f"DELETE FROM {table}"))
-    if parts.database.dialect == "postgresql":
-        async with parts.database.engine.connect() as connection:
+    if resources.database.dialect == "postgresql":
+        async with resources.database.engine.connect() as connection:
             await connection.execution_options(isolation_level="AUTOCOMMIT")
             await connection.execute(text("VACUUM items, outbox, watermarks"))
 

@@ -74,11 +74,11 @@ async def raw_round(redis: Redis, receiver: Receiver, names: Sequence[str]) -> l
     return await receiver.latencies(names, lambda name: redis.xadd("raw", {"id": name}))
 
 
-async def our_round(parts: Resources, receiver: Receiver, jobs: Sequence[Job]) -> list[float]:
-    store = Jobs(parts.database, parts.clock)
+async def our_round(resources: Resources, receiver: Receiver, jobs: Sequence[Job]) -> list[float]:
+    store = Jobs(resources.database, resources.clock)
     forced = [await store.force_run(job) for job in jobs]
     queued = {one.queued.execution_id: one.queued for one in forced if one.queued is not None}
-    return await receiver.latencies(list(queued), lambda name: parts.queue.put([queued[name]]))
+    return await receiver.latencies(list(queued), lambda name: resources.queue.put([queued[name]]))
 
 
 async def main(count: int = 250, rounds: int = 10) -> None:
@@ -88,15 +88,15 @@ async def main(count: int = 250, rounds: int = 10) -> None:
         redis, names = Redis.from_url(valkey.url, protocol=2), numbers()
         await redis.xgroup_create("raw", "g", "0", mkstream=True)
         async with (
-            floodmark(settings) as parts,
+            floodmark(settings) as resources,
             Receiver.started("raw", place) as reader,
             Receiver.started("worker", place) as worker,
         ):
-            jobs = await given_event_jobs(parts, count)
+            jobs = await given_event_jobs(resources, count)
             raw, ours = await interleaved(
                 rounds,
                 lambda: raw_round(redis, reader, [str(next(names)) for _ in range(count)]),
-                lambda: our_round(parts, worker, jobs),
+                lambda: our_round(resources, worker, jobs),
             )
         await redis.aclose()
     report = Report(

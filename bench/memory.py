@@ -22,9 +22,9 @@ JOBS = 2_000
 SAMPLES = 10
 
 
-async def measure(parts: Resources, executions: int) -> list[float]:
+async def measure(resources: Resources, executions: int) -> list[float]:
     """Megabytes after each tenth of the executions."""
-    await _given_jobs(parts)
+    await _given_jobs(resources)
     samples: list[float] = []
     settled, stop = 0, asyncio.Event()
 
@@ -36,15 +36,15 @@ async def measure(parts: Resources, executions: int) -> list[float]:
         if settled >= executions:
             stop.set()
 
-    parts.events.listen(ExecutionSettled, count)
+    resources.events.listen(ExecutionSettled, count)
     sources = {"python": PythonSource({"nothing": Collector(function=nothing)})}
-    await asyncio.gather(SchedulerRole(parts).run(stop), WorkerRole(parts, sources).run(stop))
+    await asyncio.gather(SchedulerRole(resources).run(stop), WorkerRole(resources, sources).run(stop))
     return samples[:SAMPLES]
 
 
-async def _given_jobs(parts: Resources) -> None:
+async def _given_jobs(resources: Resources) -> None:
     rows = [{"id": new_id(), "name": f"job-{n}"} for n in range(JOBS)]
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         await connection.execute(
             text(
                 "INSERT INTO jobs (job_id, name, target, stream, interval_seconds)"
@@ -60,8 +60,8 @@ async def main(executions: int = 200_000) -> None:
         servers = Settings(database_url=postgres.create_database("memory"), redis_url=valkey.url)
         embedded = Settings(database_url=f"sqlite:///{place}/memory.db")
         for where, settings in (("Redis + PostgreSQL", servers), ("SQLite", embedded)):
-            async with floodmark(settings) as parts:
-                samples = await measure(parts, executions)
+            async with floodmark(settings) as resources:
+                samples = await measure(resources, executions)
             shown = " ".join(f"{sample:.0f}" for sample in samples)
             report.add(
                 where, f"{shown} MB", f"{samples[0]:.0f} MB after a tenth", f"{samples[-1] - samples[0]:+.0f} MB"

@@ -56,8 +56,8 @@ def serve(role: Role, database_url: str, redis_url: str) -> None:
     async def tick(context: Any) -> AsyncIterator[dict[str, str]]:
         yield {"id": context.execution_id}
 
-    def ready(parts: Resources, _: object) -> None:
-        print(parts.name, flush=True)
+    def ready(resources: Resources, _: object) -> None:
+        print(resources.name, flush=True)
 
     asyncio.run(app.serve(scheduler=role != "worker", worker=role != "scheduler", port=0, ready=ready))
 
@@ -93,15 +93,15 @@ class Process:
 class Recovery:
     """Kills processes on one kind of store, and measures until others go on."""
 
-    def __init__(self, parts: Resources, place: Path, *, is_apart: bool) -> None:
-        self._parts, self._place, self._is_apart = parts, place, is_apart
-        self._jobs, self._processes = Jobs(parts.database, parts.clock), list[Process]()
+    def __init__(self, resources: Resources, place: Path, *, is_apart: bool) -> None:
+        self._resources, self._place, self._is_apart = resources, place, is_apart
+        self._jobs, self._processes = Jobs(resources.database, resources.clock), list[Process]()
 
     async def start(self, role: Role) -> Process:
         temporary = self._place / f"machine-{len(self._processes)}" if self._is_apart else None
         if temporary is not None:
             temporary.mkdir(exist_ok=True)
-        process = await asyncio.to_thread(Process.started, role, self._parts.settings, temporary)
+        process = await asyncio.to_thread(Process.started, role, self._resources.settings, temporary)
         self._processes.append(process)
         if temporary is not None:
             # Its lock file is locked and cannot be found, as on another machine.
@@ -150,7 +150,7 @@ class Recovery:
         await self._jobs.cancel(job)
         forced = await self._jobs.force_run(job)
         if forced.queued is not None:
-            await self._parts.queue.put([forced.queued])
+            await self._resources.queue.put([forced.queued])
         await _until(lambda: self._works(process))
 
     async def _works(self, process: Process) -> bool:
@@ -164,17 +164,17 @@ class Recovery:
         return await self._ticks() > than
 
     async def _value(self, statement: str) -> Any:
-        async with self._parts.database.reading() as connection:
+        async with self._resources.database.reading() as connection:
             return (await connection.execute(text(statement))).scalar()
 
     async def all_done(self) -> tuple[float, int, int]:
         """A worker killed inside many executions: seconds after its successor is up until all are done; lost; twice."""
-        for job in await given_event_jobs(self._parts, EXECUTIONS):
+        for job in await given_event_jobs(self._resources, EXECUTIONS):
             forced = await self._jobs.force_run(job)
             if forced.queued is not None:
-                await self._parts.queue.put([forced.queued])
+                await self._resources.queue.put([forced.queued])
         stop = asyncio.Event()
-        scheduler = asyncio.create_task(SchedulerRole(self._parts).run(stop))
+        scheduler = asyncio.create_task(SchedulerRole(self._resources).run(stop))
         first = await self.start("worker")
         await _until(lambda: self._done(KILL_AFTER))
         first.kill()
@@ -227,8 +227,8 @@ async def main() -> None:
             ("Redis + PostgreSQL", together),
             ("Redis + PostgreSQL, another machine", apart),
         ):
-            async with floodmark(settings) as parts:
-                recovery = Recovery(parts, place, is_apart=settings is apart)
+            async with floodmark(settings) as resources:
+                recovery = Recovery(resources, place, is_apart=settings is apart)
                 try:
                     await measure(recovery, where, report)
                 finally:

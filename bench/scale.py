@@ -36,36 +36,36 @@ FILL = {
 }
 
 
-async def measure(parts: Resources, sizes: list[int]) -> list[tuple[int, float, float]]:
+async def measure(resources: Resources, sizes: list[int]) -> list[tuple[int, float, float]]:
     """For each size of the table: milliseconds of a step, and memory of this process in MB."""
-    scheduler = Scheduler(parts.firing, parts.queue, parts.events)
+    scheduler = Scheduler(resources.firing, resources.queue, resources.events)
     filled, results = 0, []
     for size in sizes:
-        await fill(parts, filled + 1, size)
+        await fill(resources, filled + 1, size)
         filled = size
-        steps = [await _step(parts, scheduler, size, n) for n in range(STEPS)]
+        steps = [await _step(resources, scheduler, size, n) for n in range(STEPS)]
         results.append((size, median(steps), resident_megabytes()))
     return results
 
 
-async def fill(parts: Resources, first: int, last: int) -> None:
-    async with parts.database.writing() as connection:
-        await connection.execute(text(FILL[parts.database.dialect]), {"first": first, "last": last})
-    if parts.database.dialect == "postgresql":
-        async with parts.database.engine.connect() as connection:
+async def fill(resources: Resources, first: int, last: int) -> None:
+    async with resources.database.writing() as connection:
+        await connection.execute(text(FILL[resources.database.dialect]), {"first": first, "last": last})
+    if resources.database.dialect == "postgresql":
+        async with resources.database.engine.connect() as connection:
             await connection.execution_options(isolation_level="AUTOCOMMIT")
             await connection.execute(text("VACUUM ANALYZE jobs"))
 
 
-async def _step(parts: Resources, scheduler: Scheduler, size: int, number: int) -> float:
+async def _step(resources: Resources, scheduler: Scheduler, size: int, number: int) -> float:
     """Make `DUE` jobs due, spread over the table, and fire them."""
     stride = size // DUE
     names = [f"job-{1 + (n * stride + number) % size}" for n in range(DUE)]
     at = datetime.now(UTC) - timedelta(seconds=1)
     value: object = at
-    if parts.database.dialect == "sqlite":
+    if resources.database.dialect == "sqlite":
         value = at.isoformat(sep=" ", timespec="microseconds")
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         await connection.execute(
             text("UPDATE jobs SET next_run = :at, planned_until = NULL, created_at = :at WHERE name = :name"),
             [{"name": name, "at": value} for name in names],
@@ -82,8 +82,8 @@ async def main(largest: int = 1_000_000) -> None:
         servers = Settings(database_url=postgres.create_database("scale"), redis_url=valkey.url)
         embedded = Settings(database_url=f"sqlite:///{place}/scale.db")
         for where, settings in (("Redis + PostgreSQL", servers), ("SQLite", embedded)):
-            async with floodmark(settings) as parts:
-                results = await measure(parts, sizes)
+            async with floodmark(settings) as resources:
+                results = await measure(resources, sizes)
             _, small, memory = results[0]
             for size, step, resident in results[1:]:
                 name = f"{size:,} jobs, {where}"

@@ -117,8 +117,8 @@ async def parallel(report: Report, rounds: int) -> None:
 async def _fetch(served: Served, place: Path, day: datetime, at_once: int) -> float:
     """Seconds that the command takes, from nothing to the files."""
     settings = Settings(database_url=f"sqlite:///{place}/fetch.db", floodmark_secret_key=SECRET)
-    async with floodmark(settings) as parts:
-        await given_account(parts, served.session)
+    async with floodmark(settings) as resources:
+        await given_account(resources, served.session)
     environment = {
         "DATABASE_URL": settings.database_url,
         "FLOODMARK_SECRET_KEY": SECRET.get_secret_value(),

@@ -24,7 +24,10 @@ async def serve(settings: Settings) -> None:
     # Not to standard output, which nobody reads after the first line: once it is full, whoever logs waits for ever.
     logs.configure("warning", "json")
     validation = Floodmark(settings).validation
-    async with open_resources(settings, validation=validation) as parts, HttpServer(create_app(parts)) as server:
+    async with (
+        open_resources(settings, validation=validation) as resources,
+        HttpServer(create_app(resources)) as server,
+    ):
         print(server.url, flush=True)
         await asyncio.to_thread(sys.stdin.read)
 

@@ -1,6 +1,6 @@
 """Stores that are ready for use, made quickly: migrated once a run, then copied or wiped for each test.
 
-    sqlite, postgres_only, redis_on_postgres, redis_on_sqlite     how to open parts on them, as `Opened`
+    sqlite, postgres_only, redis_on_postgres, redis_on_sqlite     how to open resources on them, as `Opened`
 
 Every test may ask for these fixtures. The schema of `pg_clean` is the same for all: who changes it puts it back.
 """

@@ -51,18 +51,20 @@ QUICK: dict[str, Any] = {
 class Desk:
     """One process of an installation, and what can be asked of it."""
 
-    def __init__(self, parts: Resources, server: LoopbackTelegram, url: str = "") -> None:
-        self.parts, self._server = parts, server
+    def __init__(self, resources: Resources, server: LoopbackTelegram, url: str = "") -> None:
+        self.resources, self._server = resources, server
         self.url = url
-        given = (parts.database, parts.clock)
+        given = (resources.database, resources.clock)
         self.jobs, self.history, self.views = Jobs(*given), ExecutionHistory(*given), Views(*given)
         self.limits, self.letters, self.watermarks = Limits(*given), DeadLetters(*given), Watermarks(*given)
-        self.ports = Ports.of(services_for(parts, "telegram"))
+        self.ports = Ports.of(services_for(resources, "telegram"))
         self.seen: list[InternalEvent] = []
 
     async def account(self, name: str = "reader1", **fields: Any) -> None:
         """Store the session of an account of the loopback Telegram."""
-        accounts = Accounts(self.parts.database, self.parts.clock, Vault.of(self.parts.settings), self.parts.events)
+        accounts = Accounts(
+            self.resources.database, self.resources.clock, Vault.of(self.resources.settings), self.resources.events
+        )
         await accounts.add(name, api_id=1, api_hash="hash", session=self._server.session(name), **fields)
 
     async def job(self, target: str = "@harbour", **fields: Any) -> Job:
@@ -80,7 +82,7 @@ class Desk:
     async def ask(self, job: Job, trigger: str = "schedule") -> str:
         """Ask for a run; the id of its execution."""
         forced = await self.jobs.force_run(await self.jobs.get(job.job_id), trigger=trigger)
-        await self.parts.queue.put([forced.queued] if forced.queued else [])
+        await self.resources.queue.put([forced.queued] if forced.queued else [])
         return forced.execution_id
 
     async def run(self, job: Job, trigger: str = "schedule") -> Execution:
@@ -100,24 +102,24 @@ class Desk:
     async def watermark(self, job: Job) -> dict[str, Any]:
         """The row of a job's watermark."""
         query = select(watermarks).where(watermarks.c.stream == job.stream)
-        async with self.parts.database.reading() as connection:
+        async with self.resources.database.reading() as connection:
             return dict((await connection.execute(query)).mappings().one())
 
     async def change_watermark(self, job: Job, **columns: Any) -> None:
         """Change it as SQL typed by hand would."""
-        async with self.parts.database.writing() as connection:
+        async with self.resources.database.writing() as connection:
             await connection.execute(update(watermarks).where(watermarks.c.stream == job.stream).values(**columns))
 
     async def posts(self, stream: str) -> dict[int, dict[str, Any]]:
         """What is kept of a channel, by message id: data, revision, deleted, tenant and user."""
-        async with self.parts.database.reading() as connection:
+        async with self.resources.database.reading() as connection:
             rows = await connection.execute(select(items).where(items.c.stream == stream))
             found = [dict(row) for row in rows.mappings()]
         return {row["data"]["id"]: row for row in sorted(found, key=lambda row: int(row["data"]["id"]))}
 
     async def explain(self, job: Job) -> str:
         """Why it is not running, in one sentence."""
-        leader = await self.parts.leases.holder(self.parts.settings.scheduler_leader_key)
+        leader = await self.resources.leases.holder(self.resources.settings.scheduler_leader_key)
         return explain(await self.views.load(await self.jobs.get(job.job_id), leader=leader)).sentence
 
     def happened(self, kind: type[InternalEvent]) -> list[Any]:
@@ -140,8 +142,8 @@ async def working(
     chosen = Settings(**{"database_url": database_url, "hostname": "test", **QUICK, **settings})
     events = Events()
     app = Floodmark(chosen, events=events, clock=clock)
-    async with served(app, scheduler=scheduler, worker=worker) as (parts, url):
-        desk = Desk(parts, server, url)
+    async with served(app, scheduler=scheduler, worker=worker) as (resources, url):
+        desk = Desk(resources, server, url)
         for kind in listen:
             events.listen(kind, desk.seen.append)
         yield desk
@@ -152,18 +154,18 @@ async def opened(server: LoopbackTelegram, database_url: str, **settings: Any) -
     """The same stores, and nothing runs."""
     async with open_resources(
         Settings(**{"database_url": database_url, "hostname": "test", **QUICK, **settings})
-    ) as parts:
-        yield Desk(parts, server)
+    ) as resources:
+        yield Desk(resources, server)
 
 
 async def collect_some(desk: Desk, job: Job, *, batches: int) -> Lease:
     """Run a job here for so many batches, and then fall silent, as a worker does that is killed."""
     await desk.ask(job)
-    [lease] = await take(desk.parts)
-    source = TelegramSource(desk.parts.settings, desk.ports)
+    [lease] = await take(desk.resources)
+    source = TelegramSource(desk.resources.settings, desk.ports)
     async with source, aclosing(reading(source, job, lease, lease.watermark)) as read:
         for _ in range(batches):
-            await desk.parts.keeping.keep(lease, await anext(read))
+            await desk.resources.keeping.keep(lease, await anext(read))
     return lease
 
 
@@ -173,7 +175,7 @@ async def collect_all(
     """Run a job here to its end; the watermark that it leaves."""
     async with aclosing(reading(source, job, lease, since)) as read:
         async for batch in read:
-            await desk.parts.keeping.keep(lease, batch)
+            await desk.resources.keeping.keep(lease, batch)
             since = batch.watermark or since
     return since
 

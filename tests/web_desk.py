@@ -37,9 +37,9 @@ QUICK: dict[str, Any] = {
 class Desk:
     """One process of an installation, and what can be asked of it."""
 
-    def __init__(self, parts: Resources, site: Site) -> None:
-        self.parts, self.site = parts, site
-        self.operations = LocalOperations(parts, Actor(who="tester", via="test"))
+    def __init__(self, resources: Resources, site: Site) -> None:
+        self.resources, self.site = resources, site
+        self.operations = LocalOperations(resources, Actor(who="tester", via="test"))
         self.seen: list[InternalEvent] = []
 
     async def job(self, target: str | None = None, *, source: str = "web", **params: Any) -> Job:
@@ -95,7 +95,7 @@ class Desk:
         return [event for event in self.seen if type(event) is kind]
 
     async def _rows(self, table: Table, job: Job) -> list[dict[str, Any]]:
-        async with self.parts.database.reading() as connection:
+        async with self.resources.database.reading() as connection:
             rows = await connection.execute(select(table).where(table.c.stream == job.stream))
             return [dict(row) for row in rows.mappings()]
 
@@ -107,8 +107,8 @@ async def working(
     """Scheduler and worker in this process, as `floodmark up` starts them, until the block ends."""
     events = Events()
     app = Floodmark(Settings(**{"database_url": database_url, **QUICK, **site.settings(), **settings}), events=events)
-    async with served(app) as (parts, _):
-        desk = Desk(parts, site)
+    async with served(app) as (resources, _):
+        desk = Desk(resources, site)
         for kind in listen:
             events.listen(kind, desk.seen.append)
         yield desk
@@ -117,5 +117,5 @@ async def working(
 @asynccontextmanager
 async def opened(site: Site, **settings: Any) -> AsyncIterator[Desk]:
     """The same stores, and nothing runs."""
-    async with open_resources(Settings(**{**QUICK, **site.settings(), **settings})) as parts:
-        yield Desk(parts, site)
+    async with open_resources(Settings(**{**QUICK, **site.settings(), **settings})) as resources:
+        yield Desk(resources, site)

@@ -22,8 +22,8 @@ from floodmark.wiring.resources import Resources
 class Api:
     """A client that holds every answer against the OpenAPI document of the server it talks to."""
 
-    def __init__(self, parts: Resources, app: Any, client: httpx2.AsyncClient) -> None:
-        self.parts, self.app, self.client = parts, app, client
+    def __init__(self, resources: Resources, app: Any, client: httpx2.AsyncClient) -> None:
+        self.resources, self.app, self.client = resources, app, client
         self.base = str(client.base_url).rstrip("/")
 
     async def get(self, path: str, **options: Any) -> httpx2.Response:
@@ -74,9 +74,9 @@ class Api:
 
     def _operation(self, method: str, path: str) -> Any:
         for known, operations in document()["paths"].items():
-            parts, asked = known.split("/"), path.split("/")
-            fits = len(parts) == len(asked) and all(
-                one == other or (one.startswith("{") and other) for one, other in zip(parts, asked, strict=True)
+            resources, asked = known.split("/"), path.split("/")
+            fits = len(resources) == len(asked) and all(
+                one == other or (one.startswith("{") and other) for one, other in zip(resources, asked, strict=True)
             )
             if fits and method.lower() in operations:
                 return operations[method.lower()]
@@ -98,25 +98,25 @@ def _checker(schema: str) -> Any:
     return jsonschema.Draft202012Validator(json.loads(about), registry=registry)
 
 
-def _sources(parts: Resources) -> Mapping[str, Source]:
+def _sources(resources: Resources) -> Mapping[str, Source]:
     """The sources of a server whose operator lists the modules that the tests name."""
-    settings = parts.settings.model_copy(update={"python_modules": "feeds, a, x"})
+    settings = resources.settings.model_copy(update={"python_modules": "feeds, a, x"})
     return Floodmark(settings).sources(imports=False)
 
 
 @asynccontextmanager
 async def serving(opened: Opened, **settings: Any) -> AsyncIterator[Api]:
     """Open a process and serve its API on a free port of this machine."""
-    async with opened(**settings) as parts, served(parts) as api:
+    async with opened(**settings) as resources, served(resources) as api:
         yield api
 
 
 @asynccontextmanager
-async def served(parts: Resources, **options: Any) -> AsyncIterator[Api]:
+async def served(resources: Resources, **options: Any) -> AsyncIterator[Api]:
     """Serve the API of an open process."""
-    app = create_app(parts, **{"sources": _sources(parts), **options})
+    app = create_app(resources, **{"sources": _sources(resources), **options})
     async with (
         HttpServer(app, leaving=app.state.live.close) as server,
         httpx2.AsyncClient(base_url=server.url, timeout=120, trust_env=False, verify=False) as client,
     ):
-        yield Api(parts, app, client)
+        yield Api(resources, app, client)

@@ -65,12 +65,12 @@ def bearer(text: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {text}"}
 
 
-async def a_token(parts: Resources, role: Role = "admin", name: str | None = None, **options: Any) -> str:
-    return (await Tokens(parts.database, parts.clock).add(name or role, role, **options)).text
+async def a_token(resources: Resources, role: Role = "admin", name: str | None = None, **options: Any) -> str:
+    return (await Tokens(resources.database, resources.clock).add(name or role, role, **options)).text
 
 
-async def set_column(parts: Resources, name: str, **values: Any) -> None:
-    async with parts.database.writing() as connection:
+async def set_column(resources: Resources, name: str, **values: Any) -> None:
+    async with resources.database.writing() as connection:
         await connection.execute(update(tokens).where(tokens.c.name == name).values(**values))
 
 
@@ -100,9 +100,9 @@ async def test_from_the_first_token_on_everybody_needs_one(light: Api) -> None:
 
 @pytest.mark.spec("V8")
 async def test_every_route_asks_for_its_role(light: Api) -> None:
-    given = {role: await a_token(light.parts, role) for role in ROLES}
+    given = {role: await a_token(light.resources, role) for role in ROLES}
     # As many wrong tokens as there are routes, from one address.
-    light.app.state.access = Access(light.parts, now=_hurrying())
+    light.app.state.access = Access(light.resources, now=_hurrying())
     seen = 0
     for path, operations in document()["paths"].items():
         if path in OPEN:
@@ -144,7 +144,7 @@ def _hurrying() -> Seconds:
 
 @pytest.mark.spec("V8")
 async def test_a_role_that_is_not_enough_is_told_which_one_is(light: Api) -> None:
-    reader, operator = await a_token(light.parts, "read"), await a_token(light.parts, "operate")
+    reader, operator = await a_token(light.resources, "read"), await a_token(light.resources, "operate")
     refused = await light.post("jobs/news/pause", headers=bearer(reader))
     assert (refused.status_code, refused.json()["detail"]) == (
         403,
@@ -152,11 +152,11 @@ async def test_a_role_that_is_not_enough_is_told_which_one_is(light: Api) -> Non
     )
     assert (await light.post("jobs/news/pause", headers=bearer(operator))).status_code == 404
     assert (await light.delete("jobs/news", headers=bearer(operator))).status_code == 403
-    assert await AuditLog(light.parts.database, light.parts.clock).page() == []
+    assert await AuditLog(light.resources.database, light.resources.clock).page() == []
 
 
 async def test_the_document_tells_of_tokens_and_shows_none(light: Api) -> None:
-    text = await a_token(light.parts)
+    text = await a_token(light.resources)
     answer = await light.client.get("/api/v2/openapi.json", headers=bearer(text))
     [scheme] = answer.json()["components"]["securitySchemes"].values()
     assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
@@ -168,7 +168,7 @@ async def test_the_document_tells_of_tokens_and_shows_none(light: Api) -> None:
 
 @pytest.mark.spec("V8")
 async def test_a_token_is_shown_once_listed_and_revoked_at_once(api: Api) -> None:
-    admin = bearer(await a_token(api.parts))
+    admin = bearer(await a_token(api.resources))
     made = await api.post("tokens", json={"name": "ci", "role": "read"}, headers=admin)
     ci = made.json()
     assert made.headers["cache-control"] == "no-store"
@@ -209,7 +209,7 @@ async def test_a_token_that_makes_no_sense_is_refused(light: Api) -> None:
 
 
 async def test_a_name_is_free_again_once_its_token_is_revoked_or_has_expired(api: Api) -> None:
-    admin = bearer(await a_token(api.parts))
+    admin = bearer(await a_token(api.resources))
     ci = {"name": "ci", "role": "read"}
     old = (await api.post("tokens", json=ci, headers=admin)).json()["token"]
     taken = await api.post("tokens", json=ci, headers=admin)
@@ -219,21 +219,21 @@ async def test_a_name_is_free_again_once_its_token_is_revoked_or_has_expired(api
     new = (await api.post("tokens", json=ci, headers=admin)).json()["token"]
     assert (await api.get("whoami", headers=bearer(old))).status_code == 401
     assert (await api.get("whoami", headers=bearer(new))).json()["who"] == "ci"
-    await set_column(api.parts, "ci", expires_at=datetime.now(UTC) - timedelta(days=1))
+    await set_column(api.resources, "ci", expires_at=datetime.now(UTC) - timedelta(days=1))
     assert (await api.post("tokens", json=ci, headers=admin)).status_code == 201
 
 
 async def test_a_token_that_has_expired_lets_nobody_in(api: Api) -> None:
-    text = await a_token(api.parts, "admin", expires_in=timedelta(days=90))
+    text = await a_token(api.resources, "admin", expires_in=timedelta(days=90))
     assert (await api.get("whoami", headers=bearer(text))).status_code == 200
-    await set_column(api.parts, "admin", expires_at=datetime.now(UTC) - timedelta(seconds=1))
+    await set_column(api.resources, "admin", expires_at=datetime.now(UTC) - timedelta(seconds=1))
     api.app.state.access.forget()
     refused = await api.get("whoami", headers=bearer(text))
     assert (refused.status_code, refused.json()["detail"]) == (401, "the token admin has expired")
 
 
 async def test_the_last_token_taken_away_opens_no_door(light: Api) -> None:
-    text = await a_token(light.parts)
+    text = await a_token(light.resources)
     assert (await light.delete("tokens/admin", headers=bearer(text))).status_code == 200
     assert (await light.get("jobs")).status_code == 401
     assert (await light.get("jobs", headers=bearer(text))).status_code == 401
@@ -241,9 +241,9 @@ async def test_the_last_token_taken_away_opens_no_door(light: Api) -> None:
 
 @pytest.mark.spec("V8")
 async def test_a_token_revoked_by_another_process_is_refused(light: Api, tmp_path: Path) -> None:
-    text = await a_token(light.parts, name="ci")
+    text = await a_token(light.resources, name="ci")
     assert (await light.get("jobs", headers=bearer(text))).status_code == 200
-    cli = CommandLine(tmp_path, DATABASE_URL=light.parts.settings.database_url)
+    cli = CommandLine(tmp_path, DATABASE_URL=light.resources.settings.database_url)
     told = await asyncio.to_thread(cli.real, "tokens", "revoke", "ci", "--yes")
     assert told.code == 0, told
 
@@ -255,7 +255,7 @@ async def test_a_token_revoked_by_another_process_is_refused(light: Api, tmp_pat
 
 @pytest.mark.spec("V8")
 async def test_tokens_are_looked_after_from_elsewhere(light: Api, tmp_path: Path) -> None:
-    admin = await a_token(light.parts)
+    admin = await a_token(light.resources)
     async with Client(light.base, admin) as client:
         minted = await client.add_token("ci", "read", timedelta(days=90, seconds=1))
         assert (await client.token("ci")).expires_at == minted.row.expires_at
@@ -280,10 +280,10 @@ async def test_tokens_are_looked_after_from_elsewhere(light: Api, tmp_path: Path
 
 async def test_what_is_known_of_a_token_is_old_after_less_than_a_second(light: Api) -> None:
     seconds = Seconds()
-    access = light.app.state.access = Access(light.parts, now=seconds)
-    text = await a_token(light.parts, name="ci")
+    access = light.app.state.access = Access(light.resources, now=seconds)
+    text = await a_token(light.resources, name="ci")
     assert (await light.get("jobs", headers=bearer(text))).status_code == 200
-    await Tokens(light.parts.database, light.parts.clock).revoke("ci")
+    await Tokens(light.resources.database, light.resources.clock).revoke("ci")
     seconds.now += 0.99
     assert (await light.get("jobs", headers=bearer(text))).status_code == 401
     assert light.app.state.access is access
@@ -291,8 +291,8 @@ async def test_what_is_known_of_a_token_is_old_after_less_than_a_second(light: A
 
 async def test_the_last_use_is_noted_at_most_once_a_minute(api: Api) -> None:
     seconds = Seconds()
-    api.app.state.access = Access(api.parts, now=seconds)
-    text, store = await a_token(api.parts, name="ci"), Tokens(api.parts.database, api.parts.clock)
+    api.app.state.access = Access(api.resources, now=seconds)
+    text, store = await a_token(api.resources, name="ci"), Tokens(api.resources.database, api.resources.clock)
     assert (await store.show("ci")).last_used_at is None
 
     await asyncio.gather(*(api.get("whoami", headers=bearer(text)) for _ in range(5)))
@@ -303,7 +303,7 @@ async def test_the_last_use_is_noted_at_most_once_a_minute(api: Api) -> None:
     await api.get("whoami", headers=bearer(text))
     assert (await store.show("ci")).last_used_at == first
 
-    await set_column(api.parts, "ci", last_used_at=first - timedelta(seconds=61))
+    await set_column(api.resources, "ci", last_used_at=first - timedelta(seconds=61))
     seconds.now += 61
     await api.get("whoami", headers=bearer(text))
     assert (await store.show("ci")).last_used_at >= first  # type: ignore[operator] # it has been used
@@ -312,8 +312,8 @@ async def test_the_last_use_is_noted_at_most_once_a_minute(api: Api) -> None:
 async def test_only_a_digest_is_stored_and_compared_in_constant_time(
     light: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = await a_token(light.parts, name="ci")
-    async with light.parts.database.reading() as connection:
+    text = await a_token(light.resources, name="ci")
+    async with light.resources.database.reading() as connection:
         [row] = (await connection.execute(select(tokens))).mappings().all()
     assert row["digest"] == digest_of(text)
     assert text.rpartition("_")[2] not in str(row)
@@ -329,7 +329,7 @@ async def test_only_a_digest_is_stored_and_compared_in_constant_time(
     wrong = text[:-1] + ("0" if text[-1] != "0" else "1")
     assert (await light.get("whoami", headers=bearer(wrong))).status_code == 401
     assert compared == [(digest_of(text), digest_of(wrong))]
-    found = await Tokens(light.parts.database, light.parts.clock).find(row["token_id"])
+    found = await Tokens(light.resources.database, light.resources.clock).find(row["token_id"])
     assert isinstance(found, StoredToken)
     assert digest_of(text) not in repr(found)
 
@@ -338,7 +338,7 @@ async def test_only_a_digest_is_stored_and_compared_in_constant_time(
 
 
 async def test_garbage_is_no_token(light: Api) -> None:
-    await a_token(light.parts)
+    await a_token(light.resources)
     for header in [
         "Bearer",
         "Bearer fm_",
@@ -353,7 +353,7 @@ async def test_garbage_is_no_token(light: Api) -> None:
         "fm_0123456789abcdef",
         "",
     ]:
-        light.app.state.access = Access(light.parts)
+        light.app.state.access = Access(light.resources)
         refused = await light.get("jobs", headers={"Authorization": header.encode("latin-1")})
         assert refused.status_code == 401, header
         assert "www-authenticate" in refused.headers
@@ -361,8 +361,8 @@ async def test_garbage_is_no_token(light: Api) -> None:
 
 async def test_guessing_is_limited_by_address_and_logged_without_the_guess(light: Api) -> None:
     seconds = Seconds()
-    light.app.state.access = Access(light.parts, now=seconds)
-    known, fresh = await a_token(light.parts, name="known"), await a_token(light.parts, name="fresh")
+    light.app.state.access = Access(light.resources, now=seconds)
+    known, fresh = await a_token(light.resources, name="known"), await a_token(light.resources, name="fresh")
     assert (await light.get("jobs", headers=bearer(known))).status_code == 200
     guess = known[:-4] + "beef"
 
@@ -385,7 +385,7 @@ async def test_guessing_is_limited_by_address_and_logged_without_the_guess(light
 
 
 async def test_a_request_without_a_token_is_no_guess(light: Api) -> None:
-    text = await a_token(light.parts)
+    text = await a_token(light.resources)
     for _ in range(FAILURES_ALLOWED + 1):
         assert (await light.get("jobs")).status_code == 401
     assert (await light.get("jobs", headers=bearer(text))).status_code == 200
@@ -496,31 +496,31 @@ def outside() -> str:
 @pytest.fixture
 async def far(sqlite: Opened, outside: str) -> AsyncIterator[Api]:
     """The API as it is seen from elsewhere."""
-    async with sqlite() as parts:
-        app = create_app(parts)
+    async with sqlite() as resources:
+        app = create_app(resources)
         async with (
             HttpServer(app, outside) as server,
             httpx2.AsyncClient(base_url=server.url, timeout=120, trust_env=False, verify=False) as client,
         ):
-            yield Api(parts, app, client)
+            yield Api(resources, app, client)
 
 
 async def test_from_elsewhere_nothing_goes_without_a_token(far: Api, outside: str) -> None:
     assert (await far.get("jobs")).status_code == 401
     # Whoever reaches us through the wildcard may well be this machine, and then may call it so.
     assert (await far.get("jobs", headers={"Host": "localhost"})).status_code == (200 if outside == WILDCARD else 401)
-    text = await a_token(far.parts, "read")
+    text = await a_token(far.resources, "read")
     assert (await far.get("whoami", headers=bearer(text))).json() == {"who": "read", "role": "read"}
 
 
 async def test_everybody_may_do_everything_only_if_told_so_and_never_beside_tokens(
     sqlite: Opened, outside: str
 ) -> None:
-    async with sqlite(api_public_without_token=True) as parts:
-        app = create_app(parts)
+    async with sqlite(api_public_without_token=True) as resources:
+        app = create_app(resources)
         async with HttpServer(app, outside) as server, httpx2.AsyncClient(base_url=server.url, timeout=120) as client:
             assert (await client.get("/api/v2/whoami")).json() == {"who": "anonymous", "role": "admin"}
-            await a_token(parts)
+            await a_token(resources)
             app.state.access.forget()
             assert (await client.get("/api/v2/whoami")).status_code == 401
 
@@ -531,25 +531,25 @@ async def test_everybody_may_do_everything_only_if_told_so_and_never_beside_toke
 @pytest.mark.spec("G9")
 async def test_the_api_is_not_served_to_others_without_a_token(sqlite: Opened) -> None:
     others = ["0.0.0.0", "::", "", "192.0.2.1", "2001:db8::1", "no.such.host.invalid"]
-    async with sqlite() as parts:
+    async with sqlite() as resources:
         for host in others:
             with pytest.raises(InvalidInput, match="without a token") as refused:
-                await require_token_to_listen(parts, host)
+                await require_token_to_listen(resources, host)
             assert "floodmark tokens add NAME --role admin" in refused.value.hint
-        await a_token(parts)
+        await a_token(resources)
         for host in others:
-            await require_token_to_listen(parts, host)
-        await Tokens(parts.database, parts.clock).revoke("admin")
+            await require_token_to_listen(resources, host)
+        await Tokens(resources.database, resources.clock).revoke("admin")
         with pytest.raises(InvalidInput):
-            await require_token_to_listen(parts, "0.0.0.0")
-    async with sqlite(api_public_without_token=True) as parts:
-        await require_token_to_listen(parts, "0.0.0.0")
+            await require_token_to_listen(resources, "0.0.0.0")
+    async with sqlite(api_public_without_token=True) as resources:
+        await require_token_to_listen(resources, "0.0.0.0")
 
 
 async def test_the_api_is_served_to_this_machine_without_a_token(sqlite: Opened) -> None:
-    async with sqlite() as parts:
+    async with sqlite() as resources:
         for host in ("127.0.0.1", "localhost", "::1", "127.9.9.9"):
-            await require_token_to_listen(parts, host)
+            await require_token_to_listen(resources, host)
 
 
 # The audit
@@ -557,7 +557,7 @@ async def test_the_api_is_served_to_this_machine_without_a_token(sqlite: Opened)
 
 @pytest.mark.spec("V8")
 async def test_every_change_carries_who_made_it_and_in_which_request(api: Api) -> None:
-    admin = bearer(await a_token(api.parts, name="ada"))
+    admin = bearer(await a_token(api.resources, name="ada"))
     made = await api.post("tokens", json={"name": "ci", "role": "operate"}, headers=admin)
     operator = {**bearer(made.json()["token"]), "X-Request-ID": "r-7"}
     body = {"name": "news", "source": "python", "target": "feeds:news", "interval_seconds": 900}
@@ -565,7 +565,7 @@ async def test_every_change_carries_who_made_it_and_in_which_request(api: Api) -
     assert (await api.post("jobs/news/pause", headers=operator)).status_code == 200
     assert (await api.delete("tokens/ci", headers=admin)).status_code == 200
 
-    rows = await AuditLog(api.parts.database, api.parts.clock).page()
+    rows = await AuditLog(api.resources.database, api.resources.clock).page()
 
     assert [(row.who, row.via, row.action, row.object) for row in reversed(rows)] == [
         ("ada", "api", "token.added", "token:ci"),
@@ -581,7 +581,7 @@ async def test_every_change_carries_who_made_it_and_in_which_request(api: Api) -
 
 @pytest.mark.spec("V8")
 async def test_two_servers_on_one_database_know_the_same_tokens(opened: Opened) -> None:
-    async with serving(opened) as one, opened() as parts, served(parts) as other:
+    async with serving(opened) as one, opened() as resources, served(resources) as other:
         text = (await one.post("tokens", json={"name": "ci", "role": "admin"})).json()["token"]
         assert (await other.get("whoami", headers=bearer(text))).json()["who"] == "ci"
         assert (await one.delete("tokens/ci", headers=bearer(text))).status_code == 200

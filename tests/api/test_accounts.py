@@ -25,7 +25,7 @@ async def api(sqlite: Opened) -> AsyncIterator[Api]:
 
 
 def stored(api: Api) -> Accounts:
-    return Accounts(api.parts.database, api.parts.clock, Vault.of(api.parts.settings))
+    return Accounts(api.resources.database, api.resources.clock, Vault.of(api.resources.settings))
 
 
 async def test_an_account_is_added_tested_and_removed(api: Api, server: LoopbackTelegram) -> None:
@@ -62,9 +62,9 @@ async def test_a_session_that_this_very_process_has_open_is_not_opened_again(
     """A worker in the process that serves has leases under its name: a test must not pass for it."""
     session = server.session("reader1")
     await stored(api).add("reader1", api_id=1, api_hash="hash", session=session)
-    assert await stored(api).lease("reader1", holder=api.parts.name, ttl=timedelta(minutes=1))
+    assert await stored(api).lease("reader1", holder=api.resources.name, ttl=timedelta(minutes=1))
     refused = await api.post("accounts/reader1/test")
-    assert (refused.status_code, f"is open in {api.parts.name}" in refused.json()["detail"]) == (409, True)
+    assert (refused.status_code, f"is open in {api.resources.name}" in refused.json()["detail"]) == (409, True)
     again = {"name": "reader1", "session": session, "replace": True}
     assert (await api.post("accounts", json=again)).status_code == 409
     assert (await api.delete("accounts/reader1")).status_code == 409

@@ -45,7 +45,7 @@ async def client(api: Api) -> AsyncIterator[Client]:
 @pytest.fixture
 def local(api: Api) -> LocalOperations:
     """The operations of the very process that serves."""
-    return LocalOperations(api.parts, Actor(who="ada"))
+    return LocalOperations(api.resources, Actor(who="ada"))
 
 
 @pytest.fixture
@@ -158,19 +158,21 @@ async def test_what_was_collected_is_the_same_over_http(local: LocalOperations, 
 
 async def collected(api: Api, local: LocalOperations, name: str) -> None:
     """A run of this job that keeps five items, with their events numbered."""
-    crew: Any = Crew(api.parts.database)  # type: ignore[arg-type] # either kind
+    crew: Any = Crew(api.resources.database)  # type: ignore[arg-type] # either kind
     items = tuple(Item(f"k{n}", {"id": n, "text": "ü\u2028"}) for n in range(5))
-    await crew.collect(Jobs(api.parts.database, api.parts.clock), await local.job(name), Batch(items, {"id": 4}))
+    await crew.collect(
+        Jobs(api.resources.database, api.resources.clock), await local.job(name), Batch(items, {"id": 4})
+    )
     await crew.relay()
 
 
 async def test_dead_letters_and_the_fleet_are_the_same_over_http(
     local: LocalOperations, remote: Client, api: Api
 ) -> None:
-    crew: Any = Crew(api.parts.database)  # type: ignore[arg-type] # either kind
+    crew: Any = Crew(api.resources.database)  # type: ignore[arg-type] # either kind
     job = await local.add_job(a_spec(name="news"))
     for number in range(3):
-        await crew.run(Jobs(api.parts.database, api.parts.clock), job, Dead(error=f"user {number} not found"))
+        await crew.run(Jobs(api.resources.database, api.resources.clock), job, Dead(error=f"user {number} not found"))
     letters = await remote.letters(limit=2)
     assert letters == await local.letters(limit=2)
     assert await remote.letters(cursor=letters.next) == await local.letters(cursor=letters.next)
@@ -212,7 +214,10 @@ def served_elsewhere(sqlite_url: str) -> Iterator[str]:
     loop, stop = asyncio.new_event_loop(), asyncio.Event()
 
     async def serve() -> None:
-        async with open_resources(Settings(database_url=sqlite_url)) as parts, HttpServer(create_app(parts)) as server:
+        async with (
+            open_resources(Settings(database_url=sqlite_url)) as resources,
+            HttpServer(create_app(resources)) as server,
+        ):
             ready.put_nowait(server.url)
             await stop.wait()
 
@@ -237,7 +242,7 @@ async def test_the_next_runs_of_a_job_and_of_an_expression(local: LocalOperation
 
 
 async def test_what_happens_is_followed_as_it_happens(light: Api) -> None:
-    local = LocalOperations(light.parts, Actor(who="ada"))
+    local = LocalOperations(light.resources, Actor(who="ada"))
     await local.add_job(a_spec(name="news"))
     await collected(light, local, "news")
     async with Client(light.base) as client:

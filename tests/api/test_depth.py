@@ -67,10 +67,10 @@ async def test_every_body_is_bounded_and_changes_nothing(light: Api) -> None:
     assert (job["version"], (await light.get("executions")).json()["items"]) == (1, [])
 
 
-async def _spoil(parts: Resources, table: str, column: str, key: str, value: str) -> None:
-    cast = "CAST(:deep AS jsonb)" if parts.database.dialect == "postgresql" else ":deep"
+async def _spoil(resources: Resources, table: str, column: str, key: str, value: str) -> None:
+    cast = "CAST(:deep AS jsonb)" if resources.database.dialect == "postgresql" else ":deep"
     where = {"jobs": "job_id", "job_executions": "execution_id", "watermarks": "stream"}[table]
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         statement = text(f"UPDATE {table} SET {column} = {cast} WHERE {where} = :key")
         await connection.execute(statement, {"deep": value, "key": key})
 
@@ -79,19 +79,19 @@ async def _spoil(parts: Resources, table: str, column: str, key: str, value: str
 @pytest.mark.parametrize("levels", [500, 3000])
 async def test_a_row_that_is_nested_too_deeply_stops_nothing(opened: Opened, levels: int) -> None:
     """Typed by hand, or stored by an older version."""
-    async with opened() as parts, served(parts) as api:
-        ids = [await given_job(parts, name=name) for name in ("params", "execution", "watermark", "sound")]
-        executions = await given_executions(parts, ids)
-        await _spoil(parts, "jobs", "params", ids[0], nested(levels))
-        await _spoil(parts, "job_executions", "params", executions[1], nested(levels))
-        async with parts.database.writing() as connection:
+    async with opened() as resources, served(resources) as api:
+        ids = [await given_job(resources, name=name) for name in ("params", "execution", "watermark", "sound")]
+        executions = await given_executions(resources, ids)
+        await _spoil(resources, "jobs", "params", ids[0], nested(levels))
+        await _spoil(resources, "job_executions", "params", executions[1], nested(levels))
+        async with resources.database.writing() as connection:
             await connection.execute(text("INSERT INTO watermarks (stream) VALUES ('test:watermark')"))
-        await _spoil(parts, "watermarks", "value", "test:watermark", nested(levels))
+        await _spoil(resources, "watermarks", "value", "test:watermark", nested(levels))
 
         for path in ("jobs", "jobs/params", "executions", f"executions/{executions[1]}", "overview", "streams"):
             answer = await api.get(path)
             assert answer.status_code == 200, (path, answer.text[:300])
-        leases = await parts.queue.lease(10, worker="a", ttl=TTL, wait=timedelta())
+        leases = await resources.queue.lease(10, worker="a", ttl=TTL, wait=timedelta())
     unreadable = {lease.job.name: lease.job.unreadable for lease in leases}
     assert {name for name, reason in unreadable.items() if reason is None} == {"sound"}
     assert set(unreadable) == {"params", "execution", "watermark", "sound"}

@@ -185,8 +185,8 @@ async def test_every_answer_has_the_headers_that_keep_browsers_in_check(light: A
 
 @pytest.mark.spec("G9")
 async def test_a_database_that_fails_is_told_as_unavailable(sqlite: Opened) -> None:
-    async with sqlite() as parts, served(parts) as api:
-        async with parts.database.writing() as connection:
+    async with sqlite() as resources, served(resources) as api:
+        async with resources.database.writing() as connection:
             await connection.execute(text("ALTER TABLE limits RENAME TO gone"))
         failed = await api.get("limits")
         assert (failed.status_code, failed.json()["type"]) == (503, "urn:floodmark:unavailable")

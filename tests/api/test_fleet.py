@@ -29,8 +29,10 @@ async def test_health_tells_of_the_scheduler_the_stores_and_the_workers(api: Api
     assert (found["status"], found["database"], found["redis"]) == ("down", "ok", "not configured")
     assert len(found["problems"]) == 2
 
-    fleet = FleetRepository(api.parts.database, api.parts.clock)
-    await api.parts.leases.acquire(api.parts.settings.scheduler_leader_key, holder="one", ttl=timedelta(seconds=30))
+    fleet = FleetRepository(api.resources.database, api.resources.clock)
+    await api.resources.leases.acquire(
+        api.resources.settings.scheduler_leader_key, holder="one", ttl=timedelta(seconds=30)
+    )
     await fleet.tick("one", timedelta(seconds=5))
     await fleet.seen(
         "one", role="worker", hostname="h", pid=1, slots=4, busy=1, draining=False, ttl=timedelta(seconds=30)
@@ -75,8 +77,8 @@ async def test_limits_are_set_shown_and_lifted(api: Api) -> None:
 
 
 async def test_breakers_are_shown_and_closed(api: Api) -> None:
-    breakers = Breakers(api.parts.database, api.parts.clock)
-    until = api.parts.clock.now() + timedelta(minutes=5)
+    breakers = Breakers(api.resources.database, api.resources.clock)
+    until = api.resources.clock.now() + timedelta(minutes=5)
     await breakers.change("web:a", lambda _, now: Breaker(state=BreakerState.OPEN, open_until=until, trips=1))
     assert [row["state"] for row in (await api.get("breakers")).json()["items"]] == ["open"]
     assert (await api.post("breakers/web:a/reset")).json()["state"] == "open"

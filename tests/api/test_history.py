@@ -15,8 +15,8 @@ from system.stores import Crew
 
 async def ran(api: Api, name: str, outcome: Any = None) -> str:
     """The id of an execution that was run and has ended."""
-    jobs = Jobs(api.parts.database, api.parts.clock)
-    lease = await Crew(api.parts.database).run(jobs, await jobs.get(name), outcome)  # type: ignore[arg-type]
+    jobs = Jobs(api.resources.database, api.resources.clock)
+    lease = await Crew(api.resources.database).run(jobs, await jobs.get(name), outcome)  # type: ignore[arg-type]
     return lease.execution_id
 
 
@@ -137,7 +137,7 @@ async def test_watermarks_are_shown_moved_and_remembered(api: Api) -> None:
 
 async def test_items_and_events_are_read_by_cursor(api: Api) -> None:
     await api.job("news", stream="s/1")
-    jobs, crew = Jobs(api.parts.database, api.parts.clock), Crew(api.parts.database)  # type: ignore[arg-type]
+    jobs, crew = Jobs(api.resources.database, api.resources.clock), Crew(api.resources.database)  # type: ignore[arg-type]
     items = [Item(key=f"k/{n}", data={"n": n}) for n in range(5)]
     await crew.collect(jobs, await jobs.get("news"), Batch(items=tuple(items), watermark={"n": 4}))
     await crew.collect(
@@ -167,8 +167,8 @@ async def test_items_and_events_are_read_by_cursor(api: Api) -> None:
 async def test_items_of_certain_days_come_in_order_of_time(api: Api) -> None:
     posts = [a_post(number, at=DAY + timedelta(hours=5 * (9 - number))) for number in range(10)]
     twin = a_post(77, at=DAY)
-    await keep(api.parts, [*posts, twin], name="harbour", target="@harbour")
-    await keep(api.parts, [Item("x", 1)], stream="news", name="news")
+    await keep(api.resources, [*posts, twin], name="harbour", target="@harbour")
+    await keep(api.resources, [Item("x", 1)], stream="news", name="news")
     path = f"streams/telegram:{HARBOUR}/items"
 
     async def numbers(**params: Any) -> list[int]:

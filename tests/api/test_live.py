@@ -64,7 +64,7 @@ async def listening(api: Api, headers: dict[str, str] | None = None, **query: An
 
 
 async def collect(api: Api, *keys: str) -> None:
-    jobs, crew = Jobs(api.parts.database, api.parts.clock), Crew(api.parts.database)  # type: ignore[arg-type]
+    jobs, crew = Jobs(api.resources.database, api.resources.clock), Crew(api.resources.database)  # type: ignore[arg-type]
     items = tuple(Item(key=key, data={"n": key}) for key in keys)
     await crew.collect(jobs, await jobs.get("news"), Batch(items=items, watermark={"n": 1}))
     await crew.relay()
@@ -107,7 +107,7 @@ async def test_whoever_comes_back_gets_the_items_they_missed(api: Api) -> None:
 
 
 async def test_a_server_that_leaves_ends_the_feed_at_once(sqlite: Opened) -> None:
-    async with sqlite() as parts, served(parts) as api:
+    async with sqlite() as resources, served(resources) as api:
         answer = await api.client.send(api.client.build_request("GET", "/api/v2/live"), stream=True)
         reader = Reader(answer.aiter_lines())
         await reader.next()
@@ -120,8 +120,8 @@ async def test_a_server_that_leaves_ends_the_feed_at_once(sqlite: Opened) -> Non
 
 async def test_a_listener_that_does_not_keep_up_is_dropped(sqlite: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "MOST_QUEUED", 3)
-    async with sqlite() as parts:
-        live = Live(parts)
+    async with sqlite() as resources:
+        live = Live(resources)
         texts = live.listen(["limit"], None)
         assert b"floodmark" in await anext(texts)
         [listener] = live._listeners
@@ -136,8 +136,8 @@ async def test_a_listener_that_does_not_keep_up_is_dropped(sqlite: Opened, monke
 async def test_silence_is_filled_with_heartbeats(sqlite: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "HEARTBEAT_SECONDS", 0.0)
     monkeypatch.setattr(feed, "WELCOME_SECONDS", 0.01)
-    async with sqlite() as parts:
-        live = Live(parts)
+    async with sqlite() as resources:
+        live = Live(resources)
         texts = live.listen(["limit"], None)
         assert b"floodmark" in await anext(texts)
         assert b"still here" in await anext(texts)
@@ -148,7 +148,7 @@ async def test_silence_is_filled_with_heartbeats(sqlite: Opened, monkeypatch: py
 @pytest.mark.spec("G9")
 async def test_a_token_that_is_revoked_ends_its_feed(light: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "WELCOME_SECONDS", 0.05)
-    tokens = Tokens(light.parts.database, light.parts.clock)
+    tokens = Tokens(light.resources.database, light.resources.clock)
     made = await tokens.add("watcher", "read")
     headers = {"Authorization": f"Bearer {made.text}"}
     async with listening(light, headers, only=["limit"]) as reader:

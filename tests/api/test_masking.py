@@ -73,7 +73,9 @@ async def test_secrets_are_masked_for_those_who_may_only_read(light: Api) -> Non
     await light.post("jobs/news/pause", json={"reason": "password: hunter2"})
     bad = await light.patch("jobs/news", json={"params": {**PARAMS, "password": ["hunter2"]}, "priority": "hunter2"})
     assert (bad.status_code, "hunter2" in str(bad.json()["errors"][0].get("given"))) == (422, True)
-    tokens = {role: bearer(await a_token(light.parts, name=role, role=role)) for role in ("read", "operate", "admin")}
+    tokens = {
+        role: bearer(await a_token(light.resources, name=role, role=role)) for role in ("read", "operate", "admin")
+    }
     paths = (
         "jobs", "jobs/news", "jobs/news/explain", "executions", f"executions/{execution}", "audit", "overview",
         "dead-letters", "stats", "workers", "events", "watermarks", "triggers", "health",

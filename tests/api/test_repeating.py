@@ -56,10 +56,10 @@ async def test_what_a_dead_process_may_have_made_is_looked_for(api: Api, was_mad
     first = await api.post("jobs", json=BODY, headers=KEY)
     if not was_made:
         await api.delete("jobs/news")
-    async with api.parts.database.writing() as connection:
+    async with api.resources.database.writing() as connection:
         # As the process leaves it that dies before it could write the answer down.
         promised = {"promised": first.json()["job_id"]}
-        long_ago = api.parts.clock.now() - timedelta(minutes=2)
+        long_ago = api.resources.clock.now() - timedelta(minutes=2)
         await connection.execute(update(idempotency_keys).values(answer=promised, created_at=long_ago))
     again = await api.post("jobs", json=BODY, headers=KEY)
     assert (again.status_code, again.json()["job_id"]) == (201, first.json()["job_id"])
@@ -68,14 +68,14 @@ async def test_what_a_dead_process_may_have_made_is_looked_for(api: Api, was_mad
 
 async def test_keys_are_forgotten_after_a_day(sqlite: Opened) -> None:
     clock = SetClock()
-    async with sqlite(clock=clock) as parts, served(parts) as api:
+    async with sqlite(clock=clock) as resources, served(resources) as api:
         await api.post("jobs", json=BODY, headers=KEY)
         clock.advance(timedelta(hours=25))
         again = await api.post("jobs", json=BODY, headers=KEY)
         assert (again.status_code, again.headers.get("idempotency-replayed")) == (201, None)
         assert await names(api) == ["news", "news-2"]
         clock.advance(timedelta(hours=25))
-        assert await IdempotencyKeys(parts.database, clock).prune() == 1
+        assert await IdempotencyKeys(resources.database, clock).prune() == 1
 
 
 @pytest.mark.parametrize("key", ["", "a b", "x" * 201])

@@ -126,7 +126,7 @@ async def test_a_body_that_grows_too_large_is_refused_before_its_turn(sqlite: Op
         for _ in range(100):
             yield b"x" * 100
 
-    async with sqlite(api_body_max=1000) as parts, served(parts) as api:
+    async with sqlite(api_body_max=1000) as resources, served(resources) as api:
         refused = await api.client.post("/api/v2/jobs", content=endless())  # type: ignore[arg-type] # of bytes
         assert refused.status_code == 413
         assert refused.json()["request_id"]

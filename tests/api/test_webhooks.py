@@ -220,7 +220,7 @@ async def test_without_a_secret_only_those_who_may_operate_are_believed(hooks: A
     await eventually(is_counted)
     assert (await send(hooks, "/nothing/here", headers=ELSEWHERE)).status_code == 401, "strangers learn nothing"
 
-    store = Tokens(hooks.parts.database, hooks.parts.clock)
+    store = Tokens(hooks.resources.database, hooks.resources.clock)
     reader, operator = await store.add("reader", "read"), await store.add("operator", "operate")
     as_reader = {"Authorization": f"Bearer {reader.text}"}
     as_operator = {"Authorization": f"Bearer {operator.text}"}
@@ -275,13 +275,13 @@ async def test_a_path_where_nothing_is_is_told_and_counted(hooks: Api) -> None:
 @pytest.mark.spec("V4")
 async def test_refused_webhooks_cost_no_database_write_each(sqlite: Opened) -> None:
     """A stranger cannot keep the database busy: the counts are written in batches."""
-    async with sqlite(floodmark_secret_key=KEY) as parts, served(parts) as api:
+    async with sqlite(floodmark_secret_key=KEY) as resources, served(resources) as api:
         await api.job("news")
         await register(api, "/a", jobs=["news"], secret=SECRET)
         body = b"{}"
         good = signed(body)
         assert (await send(api, "/a", body, good)).status_code == 202
-        watch = sqlite3.connect(parts.settings.database_url.removeprefix("sqlite:///"))
+        watch = sqlite3.connect(resources.settings.database_url.removeprefix("sqlite:///"))
         [before] = watch.execute("PRAGMA data_version").fetchone()
         began, bad = time.monotonic(), {**good, "X-Floodmark-Signature": "v2=" + "0" * 64}
         for _ in range(50):
@@ -446,9 +446,9 @@ async def test_a_pattern_that_is_taken_is_told_and_can_be_replaced(few: Api) -> 
 
 
 async def test_a_secret_that_cannot_be_opened_is_no_fault_of_the_sender(opened: Opened) -> None:
-    async with opened(floodmark_secret_key=KEY) as parts, served(parts) as api:
+    async with opened(floodmark_secret_key=KEY) as resources, served(resources) as api:
         await register(api, "/a", secret=SECRET)
-    async with opened(floodmark_secret_key=SecretStr("quite another key")) as parts, served(parts) as api:
+    async with opened(floodmark_secret_key=SecretStr("quite another key")) as resources, served(resources) as api:
         answer = await send(api, "/a", b"", signed(b""))
         assert answer.status_code == 503
         assert "FLOODMARK_SECRET_KEY" in answer.json()["hint"]

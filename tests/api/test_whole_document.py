@@ -108,15 +108,15 @@ unasked = asking(1, GenerationMode.POSITIVE)
 class Place:
     """A process that serves the API, and the database behind it."""
 
-    def __init__(self, url: str, parts: Resources, runner: asyncio.Runner) -> None:
-        self.url, self._parts, self._runner, self._session = url, parts, runner, requests.Session()
-        self.token = runner.run(Tokens(parts.database, parts.clock).add("keeper", "admin")).text
-        runner.run(_pretend_fleet(parts))
+    def __init__(self, url: str, resources: Resources, runner: asyncio.Runner) -> None:
+        self.url, self._resources, self._runner, self._session = url, resources, runner, requests.Session()
+        self.token = runner.run(Tokens(resources.database, resources.clock).add("keeper", "admin")).text
+        runner.run(_pretend_fleet(resources))
         self.furnish()
 
     def furnish(self) -> None:
         """Put everything of `THERE` back where it was."""
-        self._runner.run(_furnish(self._parts))
+        self._runner.run(_furnish(self._resources))
 
     def ask(self, case: AnyCase, token: str | None = None) -> Any:
         """The answer, which is as the document says."""
@@ -139,10 +139,10 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with asyncio.Runner() as runner:
         runner.run(_migrate(url))
         opened = opening(url)()
-        parts = runner.run(opened.__aenter__())
+        resources = runner.run(opened.__aenter__())
         try:
             with api_process(url, FLOODMARK_SECRET_KEY=SECRET) as served:
-                yield Place(served, parts, runner)
+                yield Place(served, resources, runner)
         finally:
             runner.run(opened.__aexit__(None, None, None))
 
@@ -186,38 +186,40 @@ async def _migrate(url: str) -> None:
     await database.close()
 
 
-async def _pretend_fleet(parts: Resources) -> None:
+async def _pretend_fleet(resources: Resources) -> None:
     """Say that a scheduler and a worker run: without them `/health` is rightly an error of the server."""
-    fleet, hour = FleetRepository(parts.database, parts.clock), timedelta(hours=1)
+    fleet, hour = FleetRepository(resources.database, resources.clock), timedelta(hours=1)
     await fleet.tick("one", hour)
     await fleet.seen("one", role="worker", hostname="h", pid=1, slots=1, busy=0, draining=False, ttl=hour)
 
 
-async def _furnish(parts: Resources) -> None:
+async def _furnish(resources: Resources) -> None:
     """One of each; those that are there stay."""
-    operations, database = LocalOperations(parts, Actor(who="keeper")), parts.database
+    operations, database = LocalOperations(resources, Actor(who="keeper")), resources.database
     assert isinstance(database, PostgresDatabase | SqliteDatabase)
     with suppress(Conflict):
         await operations.add_job(a_spec("feeds:news", name="news"))
         job = await operations.job("news")
-        jobs = Jobs(parts.database, parts.clock)
+        jobs = Jobs(resources.database, resources.clock)
         await Crew(database).collect(jobs, job, Batch([Item("1", {"title": "Tides"})], watermark={"id": 1}))
     try:
         await operations.job("cookies-example-com")
     except NotFound:
-        await keep_scans(parts, a_scan(), a_scan())
+        await keep_scans(resources, a_scan(), a_scan())
     for kind in ("webhook", "channel", "stream"):
         with suppress(Conflict):
             await operations.add_trigger(NewTrigger(kind=kind, pattern="/there", jobs=["news"]))
     with suppress(Conflict):
-        await Tokens(parts.database, parts.clock).add("spare", "read")
+        await Tokens(resources.database, resources.clock).add("spare", "read")
     # Open elsewhere, so that a test of it asks nobody.
-    accounts = Accounts(parts.database, parts.clock, Vault(SECRET, Path("nowhere")))
+    accounts = Accounts(resources.database, resources.clock, Vault(SECRET, Path("nowhere")))
     await accounts.add("spare", api_id=1, api_hash="hash", session="spare", replace=True)
     await accounts.lease("spare", holder="someone", ttl=timedelta(days=1))
     await operations.set_limit("1", 600, "maintenance")
-    await Breakers(parts.database, parts.clock).change("1", lambda *_: Breaker(state=BreakerState.OPEN, trips=1))
-    async with parts.database.writing() as connection:
+    await Breakers(resources.database, resources.clock).change(
+        "1", lambda *_: Breaker(state=BreakerState.OPEN, trips=1)
+    )
+    async with resources.database.writing() as connection:
         await connection.execute(delete(job_executions).where(job_executions.c.execution_id == EXECUTION))
     dead = {"execution_id": EXECUTION, "job_id": (await operations.job("news")).job_id, "state": State.DEAD}
     await put_execution(database, **dead, job_name="news", error_message="boom")

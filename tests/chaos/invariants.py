@@ -146,15 +146,15 @@ async def check_ticks_kept(probe: Probe) -> None:
 
 async def check_health(keys: Mapping[str, set[str]], settings: dict[str, Any]) -> None:
     """What `floodmark doctor` would say while the processes are still there; `keys` of a stream are all it holds."""
-    async with open_resources(Settings(**settings)) as parts:
+    async with open_resources(Settings(**settings)) as resources:
         doctor = Doctor(
-            parts.database,
-            parts.clock,
-            leases=parts.leases,
-            leader_key=parts.settings.scheduler_leader_key,
-            execution_lease=parts.settings.execution_lease,
-            redis=parts.redis,
-            prefix=parts.settings.scheduler_queue_prefix,
+            resources.database,
+            resources.clock,
+            leases=resources.leases,
+            leader_key=resources.settings.scheduler_leader_key,
+            execution_lease=resources.settings.execution_lease,
+            redis=resources.redis,
+            prefix=resources.settings.scheduler_queue_prefix,
         )
 
         async def ill() -> list[Finding]:

@@ -209,8 +209,8 @@ async def _serve(order: Order, diary: Diary) -> None:
     settings = Settings(**order.settings)
     app = numbered_app(settings, order.plan, events) if order.plan else Floodmark(settings, events=events)
 
-    def ready(parts: Resources, server: HttpServer) -> None:
-        diary.note("ready", {"worker": parts.name, "port": server.port, "pid": os.getpid()})
+    def ready(resources: Resources, server: HttpServer) -> None:
+        diary.note("ready", {"worker": resources.name, "port": server.port, "pid": os.getpid()})
 
     await app.serve(scheduler=order.scheduler, worker=order.worker, port=0, seconds=order.seconds, ready=ready)
 

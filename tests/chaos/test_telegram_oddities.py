@@ -89,7 +89,7 @@ async def oddities_come_back(server: LoopbackTelegram, world: World, database_ur
         [wanted] = items_of([channel.message(full)], channel.channel_id, "oddities")
         assert kept[full]["data"] == msgspec.to_builtins(wanted.data)
         assert kept[full]["data"].keys() >= FIELDS
-        async with desk.parts.database.reading() as connection:
+        async with desk.resources.database.reading() as connection:
             rows = await connection.execute(text("SELECT message_id, text FROM posts"))
             assert {row.message_id: row.text for row in rows} == {**sent, full: "Bold 👍 and more"}
 

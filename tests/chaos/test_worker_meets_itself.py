@@ -50,15 +50,15 @@ async def test_what_was_rescued_from_a_worker_can_be_leased_by_it_again(sqlite_u
     events = Events()
     events.listen(LeaseLost, happened.append)
     events.listen(BatchRefused, happened.append)
-    async with open_resources(Settings(database_url=sqlite_url), events=events) as parts:
+    async with open_resources(Settings(database_url=sqlite_url), events=events) as resources:
         retries = Retries(base=SECOND, longest=SECOND)
-        executor = Executor({"test": source}, SqlSink(parts.keeping, events), retries, asyncio.Event())
-        worker = Worker(parts.queue, executor, events, name="w", slots=2, batch=10, ttl=TTL)
-        [execution_id] = await given_executions(parts, [await given_job(parts)])
+        executor = Executor({"test": source}, SqlSink(resources.keeping, events), retries, asyncio.Event())
+        worker = Worker(resources.queue, executor, events, name="w", slots=2, batch=10, ttl=TTL)
+        [execution_id] = await given_executions(resources, [await given_job(resources)])
         working = asyncio.create_task(worker.run())
         await asyncio.wait_for(source.begun.acquire(), 60)
-        await leases_end(parts, LONG_AGO)
-        await parts.queue.put((await parts.upkeep.rescue(limit=10, rescue_max=5)).queued, again=True)
+        await leases_end(resources, LONG_AGO)
+        await resources.queue.put((await resources.upkeep.rescue(limit=10, rescue_max=5)).queued, again=True)
         await asyncio.wait_for(source.begun.acquire(), 60)
         # The earlier run is free to go on, if it still can.
         source.gates[0].set()
@@ -66,15 +66,15 @@ async def test_what_was_rescued_from_a_worker_can_be_leased_by_it_again(sqlite_u
         assert happened, "nobody noticed that the execution had passed on"
 
         soon = datetime.now(UTC) + SECOND
-        await leases_end(parts, soon)
+        await leases_end(resources, soon)
         await worker.heartbeat()
-        assert (await row_of(parts, execution_id))["lease_until"] > soon + SECOND, (
+        assert (await row_of(resources, execution_id))["lease_until"] > soon + SECOND, (
             "the heartbeat forgot the later lease"
         )
         source.gates[1].set()
         worker.stop()
         await asyncio.wait_for(working, 60)
-        settled = await row_of(parts, execution_id)
+        settled = await row_of(resources, execution_id)
         assert (settled["state"], settled["items_new"]) == ("done", 1)
 
 
@@ -83,15 +83,15 @@ async def test_what_was_rescued_from_a_worker_can_be_leased_by_it_again(sqlite_u
 async def test_a_long_execution_leaves_the_other_slots_to_others(sqlite_url: str) -> None:
     """A slot that is free takes what comes, however long its neighbour is busy."""
     source, events = Gated(), Events()
-    async with open_resources(Settings(database_url=sqlite_url), events=events) as parts:
+    async with open_resources(Settings(database_url=sqlite_url), events=events) as resources:
         executor = Executor(
-            {"test": source}, SqlSink(parts.keeping, events), Retries(base=SECOND, longest=SECOND), asyncio.Event()
+            {"test": source}, SqlSink(resources.keeping, events), Retries(base=SECOND, longest=SECOND), asyncio.Event()
         )
-        worker = Worker(parts.queue, executor, events, name="w", slots=3, batch=50, ttl=TTL)
+        worker = Worker(resources.queue, executor, events, name="w", slots=3, batch=50, ttl=TTL)
         working = asyncio.create_task(worker.run())
         try:
             for _ in range(3):
-                await given_executions(parts, [await given_job(parts)])
+                await given_executions(resources, [await given_job(resources)])
                 await asyncio.wait_for(source.begun.acquire(), 60)
         finally:
             for gate in source.gates:
@@ -100,13 +100,13 @@ async def test_a_long_execution_leaves_the_other_slots_to_others(sqlite_url: str
             await asyncio.wait_for(working, 60)
 
 
-async def leases_end(parts: Resources, when: datetime) -> None:
-    async with parts.database.writing() as connection:
+async def leases_end(resources: Resources, when: datetime) -> None:
+    async with resources.database.writing() as connection:
         await connection.execute(update(job_executions).values(lease_until=when))
         await connection.execute(update(watermarks).values(lease_until=when))
 
 
-async def row_of(parts: Resources, execution_id: str) -> Mapping[str, Any]:
-    async with parts.database.reading() as connection:
+async def row_of(resources: Resources, execution_id: str) -> Mapping[str, Any]:
+    async with resources.database.reading() as connection:
         query = select(job_executions).where(job_executions.c.execution_id == execution_id)
         return dict((await connection.execute(query)).mappings().one())

@@ -23,20 +23,20 @@ pytestmark = pytest.mark.spec("G4", "T7")
 
 class TestRedisStreamSink(EventSinkContract):
     @pytest.fixture
-    async def parts(self, redis_on_sqlite: Opened) -> AsyncIterator[Resources]:
-        async with redis_on_sqlite() as parts:
-            yield parts
+    async def resources(self, redis_on_sqlite: Opened) -> AsyncIterator[Resources]:
+        async with redis_on_sqlite() as resources:
+            yield resources
 
     @pytest.fixture
-    def sink(self, parts: Resources) -> EventSink:
-        assert parts.redis is not None
-        return RedisStreamSink(parts.redis)
+    def sink(self, resources: Resources) -> EventSink:
+        assert resources.redis is not None
+        return RedisStreamSink(resources.redis)
 
     @pytest.fixture
-    def delivered(self, parts: Resources) -> Delivered:
+    def delivered(self, resources: Resources) -> Delivered:
         async def keys() -> list[str]:
-            assert parts.redis is not None
-            answer: Any = await parts.redis.xrange("crawler:events")
+            assert resources.redis is not None
+            answer: Any = await resources.redis.xrange("crawler:events")
             return [fields[b"key"].decode() for _, fields in answer]
 
         return keys
@@ -52,13 +52,13 @@ class TestFilesSink(EventSinkContract):
         return a_post(number)
 
     @pytest.fixture
-    async def parts(self, sqlite: Opened) -> AsyncIterator[Resources]:
-        async with sqlite() as parts:
-            yield parts
+    async def resources(self, sqlite: Opened) -> AsyncIterator[Resources]:
+        async with sqlite() as resources:
+            yield resources
 
     @pytest.fixture
-    def sink(self, parts: Resources, tmp_path: Path) -> EventSink:
-        posts = Posts(parts.database)
+    def sink(self, resources: Resources, tmp_path: Path) -> EventSink:
+        posts = Posts(resources.database)
         return FilesSink(Artifacts(posts, tmp_path / "out"), posts)
 
     @pytest.fixture

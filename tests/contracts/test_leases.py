@@ -23,25 +23,25 @@ pytestmark = pytest.mark.spec("E1", "V6", "T6")
 
 class OnParts(LeasesContract):
     @pytest.fixture
-    async def parts(self, opened: Opened) -> AsyncIterator[Resources]:
-        async with opened() as parts:
-            yield parts
+    async def resources(self, opened: Opened) -> AsyncIterator[Resources]:
+        async with opened() as resources:
+            yield resources
 
     @pytest.fixture
-    def leases(self, parts: Resources) -> Leases:
-        return parts.leases
+    def leases(self, resources: Resources) -> Leases:
+        return resources.leases
 
     @pytest.fixture
     async def elsewhere(self, opened: Opened) -> AsyncIterator[Leases]:
-        async with opened() as parts:
-            yield parts.leases
+        async with opened() as resources:
+            yield resources.leases
 
 
 class OnSql(OnParts):
     @pytest.fixture
-    def expire(self, parts: Resources) -> Expire:
+    def expire(self, resources: Resources) -> Expire:
         async def expire(name: str) -> None:
-            async with parts.database.writing() as connection:
+            async with resources.database.writing() as connection:
                 past = datetime(2000, 1, 1, tzinfo=UTC)
                 await connection.execute(update(table).where(table.c.name == name).values(lease_until=past))
 
@@ -56,12 +56,12 @@ class TestSqliteLeases(OnSql):
     async def test_its_time_is_that_of_the_process(self, sqlite: Opened) -> None:
         """SQLite is one machine, so its clock will do."""
         clock = SetClock()
-        async with sqlite(clock=clock) as parts:
-            assert await parts.leases.acquire("leader", holder="a", ttl=TTL)
+        async with sqlite(clock=clock) as resources:
+            assert await resources.leases.acquire("leader", holder="a", ttl=TTL)
             clock.advance(TTL - timedelta(seconds=1))
-            assert not await parts.leases.acquire("leader", holder="b", ttl=TTL)
+            assert not await resources.leases.acquire("leader", holder="b", ttl=TTL)
             clock.advance(timedelta(seconds=2))
-            assert await parts.leases.acquire("leader", holder="b", ttl=TTL)
+            assert await resources.leases.acquire("leader", holder="b", ttl=TTL)
 
 
 class TestPostgresLeases(OnSql):
@@ -71,8 +71,11 @@ class TestPostgresLeases(OnSql):
 
     async def test_its_time_is_that_of_the_database(self, postgres_only: Opened) -> None:
         """A process whose clock is a day ahead steals nothing."""
-        async with postgres_only() as parts, postgres_only(clock=SetClock(datetime(2999, 1, 1, tzinfo=UTC))) as ahead:
-            assert await parts.leases.acquire("leader", holder="a", ttl=TTL)
+        async with (
+            postgres_only() as resources,
+            postgres_only(clock=SetClock(datetime(2999, 1, 1, tzinfo=UTC))) as ahead,
+        ):
+            assert await resources.leases.acquire("leader", holder="a", ttl=TTL)
             assert not await ahead.leases.acquire("leader", holder="b", ttl=TTL)
             assert await ahead.leases.holder("leader") == "a"
 
@@ -82,25 +85,27 @@ class TestRedisLeases(OnSql):
     def opened(self, redis_on_sqlite: Opened) -> Opened:
         return redis_on_sqlite
 
-    async def test_the_holder_is_announced_under_the_prefix(self, parts: Resources, leases: Leases) -> None:
+    async def test_the_holder_is_announced_under_the_prefix(self, resources: Resources, leases: Leases) -> None:
         """The key names the holder, has an end, and goes when the lease is given back."""
-        assert parts.redis is not None
+        assert resources.redis is not None
         await leases.acquire("leader", holder="a", ttl=TTL)
         assert not await leases.acquire("leader", holder="b", ttl=TTL)
-        assert await parts.redis.get("crawler:leader") == b"a"
-        assert 0 < await parts.redis.pttl("crawler:leader") <= 60_000
+        assert await resources.redis.get("crawler:leader") == b"a"
+        assert 0 < await resources.redis.pttl("crawler:leader") <= 60_000
         await leases.release("leader", holder="a")
-        assert await parts.redis.keys("*leader*") == []
+        assert await resources.redis.keys("*leader*") == []
 
-    async def test_emptying_redis_changes_no_holder(self, parts: Resources, leases: Leases, elsewhere: Leases) -> None:
+    async def test_emptying_redis_changes_no_holder(
+        self, resources: Resources, leases: Leases, elsewhere: Leases
+    ) -> None:
         """The database decides: a key of Redis that is lost, or says otherwise, counts for nothing."""
-        assert parts.redis is not None
+        assert resources.redis is not None
         await leases.acquire("leader", holder="a", ttl=TTL)
-        await parts.redis.flushdb()
+        await resources.redis.flushdb()
         assert not await elsewhere.acquire("leader", holder="b", ttl=TTL)
-        await parts.redis.set("crawler:leader", "b")
+        await resources.redis.set("crawler:leader", "b")
         assert await leases.acquire("leader", holder="a", ttl=TTL)
-        assert await parts.redis.get("crawler:leader") == b"a"
+        assert await resources.redis.get("crawler:leader") == b"a"
 
     @pytest.mark.spec("G2")
     async def test_a_holder_without_redis_gives_way_to_one_that_has_it(self, pg_clean: str, redis_url: str) -> None:
@@ -131,12 +136,12 @@ class TestRedisLeases(OnSql):
         """And what was taken there can be given back, whichever of the two is there."""
         with Valkey.start(own=True) as valkey:
             settings = Settings(database_url=sqlite_copy, redis_url=valkey.url, hostname="test")
-            async with open_resources(settings) as parts, open_resources(settings) as other:
-                assert await parts.leases.acquire("leader", holder="a", ttl=TTL)
+            async with open_resources(settings) as resources, open_resources(settings) as other:
+                assert await resources.leases.acquire("leader", holder="a", ttl=TTL)
                 valkey.kill()
 
-                assert await parts.leases.acquire("leader", holder="a", ttl=TTL)
+                assert await resources.leases.acquire("leader", holder="a", ttl=TTL)
                 assert not await other.leases.acquire("leader", holder="b", ttl=TTL)
                 assert await other.leases.holder("leader") == "a"
-                await parts.leases.release("leader", holder="a")
+                await resources.leases.release("leader", holder="a")
                 assert await other.leases.acquire("leader", holder="b", ttl=TTL)

@@ -68,20 +68,20 @@ class TestRedisStreamsItself:
     """What can happen to Redis alone. The store is SQLite: it makes no difference."""
 
     @pytest.fixture
-    async def parts(self, redis_on_sqlite: Opened) -> AsyncIterator[Resources]:
-        async with redis_on_sqlite() as parts:
-            yield parts
+    async def resources(self, redis_on_sqlite: Opened) -> AsyncIterator[Resources]:
+        async with redis_on_sqlite() as resources:
+            yield resources
 
     @pytest.fixture
-    def redis(self, parts: Resources) -> Redis:
-        assert parts.redis is not None
-        return parts.redis
+    def redis(self, resources: Resources) -> Redis:
+        assert resources.redis is not None
+        return resources.redis
 
     @pytest.mark.spec("V2")
-    async def test_keys_are_named_as_promised(self, parts: Resources, redis: Redis) -> None:
+    async def test_keys_are_named_as_promised(self, resources: Resources, redis: Redis) -> None:
         for priority in Priority:
-            await given_queued(parts, priority=priority)
-        await take(parts, 1)
+            await given_queued(resources, priority=priority)
+        await take(resources, 1)
 
         assert set(await redis.keys("*")) == {
             b"crawler:jobs:high",
@@ -91,56 +91,58 @@ class TestRedisStreamsItself:
         }
 
     @pytest.mark.spec("G6")
-    async def test_nothing_is_left_of_what_was_settled(self, parts: Resources, redis: Redis) -> None:
-        await given_queued(parts, 5)
-        for lease in await take(parts):
-            await settle(parts, lease, Done())
+    async def test_nothing_is_left_of_what_was_settled(self, resources: Resources, redis: Redis) -> None:
+        await given_queued(resources, 5)
+        for lease in await take(resources):
+            await settle(resources, lease, Done())
 
         assert await redis.xlen(NORMAL) == 0
         assert await redis.hlen(KNOWN) == 0
 
     @pytest.mark.spec("G6")
-    async def test_a_lost_lease_does_not_take_the_entry_of_a_newer_one(self, parts: Resources, redis: Redis) -> None:
+    async def test_a_lost_lease_does_not_take_the_entry_of_a_newer_one(
+        self, resources: Resources, redis: Redis
+    ) -> None:
         """A worker may be given what it has lost before it knows of the loss."""
-        lost = await given_lease(parts)
-        await expire(parts, lost)
-        await rescue(parts)
-        [newer] = await take(parts)
+        lost = await given_lease(resources)
+        await expire(resources, lost)
+        await rescue(resources)
+        [newer] = await take(resources)
 
-        assert not await settle(parts, lost, Done())
-        assert await settle(parts, newer, Done())
+        assert not await settle(resources, lost, Done())
+        assert await settle(resources, newer, Done())
 
         assert await redis.xlen(NORMAL) == 0
         assert await redis.hlen(KNOWN) == 0
 
     @pytest.mark.spec("G2")
-    async def test_an_emptied_redis_is_filled_again(self, parts: Resources, redis: Redis) -> None:
+    async def test_an_emptied_redis_is_filled_again(self, resources: Resources, redis: Redis) -> None:
         """FLUSHALL loses nothing: neither what waited nor what is in hands."""
-        [running] = await given_queued(parts)
-        [lease] = await take(parts, 1)
-        waiting = await given_queued(parts, 3)
+        [running] = await given_queued(resources)
+        [lease] = await take(resources, 1)
+        waiting = await given_queued(resources, 3)
         await redis.flushall()
 
-        assert await take(parts) == []
-        await requeue(parts)
-        assert {lease.execution_id for lease in await take(parts)} == set(waiting)
-        assert await settle(parts, lease, Done())
-        assert await state_of(parts, running) is State.DONE
+        assert await take(resources) == []
+        await requeue(resources)
+        assert {lease.execution_id for lease in await take(resources)} == set(waiting)
+        assert await settle(resources, lease, Done())
+        assert await state_of(resources, running) is State.DONE
 
     @pytest.mark.spec("G2")
-    async def test_a_deleted_stream_is_filled_again(self, parts: Resources, redis: Redis) -> None:
+    async def test_a_deleted_stream_is_filled_again(self, resources: Resources, redis: Redis) -> None:
         """Although Redis still says that it knows them."""
-        ids = await given_queued(parts, 3)
+        ids = await given_queued(resources, 3)
         await redis.delete(NORMAL)
 
-        await requeue(parts)
+        await requeue(resources)
 
-        assert {lease.execution_id for lease in await take(parts)} == set(ids)
+        assert {lease.execution_id for lease in await take(resources)} == set(ids)
 
     @pytest.mark.spec("G2")
-    async def test_an_entry_of_another_execution_does_not_count(self, parts: Resources, redis: Redis) -> None:
+    async def test_an_entry_of_another_execution_does_not_count(self, resources: Resources, redis: Redis) -> None:
         """A stream that was deleted and filled again within a millisecond gives its entry ids to others."""
-        one, other = await given_queued(parts, 2)
+        one, other = await given_queued(resources, 2)
         reference = await redis.hget(KNOWN, one)
         assert isinstance(reference, bytes)
         entry = reference.decode().partition(":")[2]
@@ -148,34 +150,34 @@ class TestRedisStreamsItself:
         await redis.xadd(NORMAL, {"id": other}, id=entry)
         await redis.hset(KNOWN, other, f"2:{entry}")
 
-        await requeue(parts)
+        await requeue(resources)
 
-        assert {lease.execution_id for lease in await take(parts)} == {one, other}
+        assert {lease.execution_id for lease in await take(resources)} == {one, other}
 
     @pytest.mark.spec("G2")
-    async def test_a_deleted_group_is_made_again_from_the_beginning(self, parts: Resources, redis: Redis) -> None:
+    async def test_a_deleted_group_is_made_again_from_the_beginning(self, resources: Resources, redis: Redis) -> None:
         """What came before it is delivered; what is in hands is not delivered again."""
-        held = await given_lease(parts)
-        [waiting] = await given_queued(parts)
+        held = await given_lease(resources)
+        [waiting] = await given_queued(resources)
         await redis.xgroup_destroy(NORMAL, GROUP)
 
-        assert [lease.execution_id for lease in await take(parts, worker="b")] == [waiting]
-        assert await settle(parts, held, Done())
+        assert [lease.execution_id for lease in await take(resources, worker="b")] == [waiting]
+        assert await settle(resources, held, Done())
 
     @pytest.mark.spec("G2")
-    async def test_redis_may_be_emptied_while_a_worker_waits(self, parts: Resources, redis: Redis) -> None:
+    async def test_redis_may_be_emptied_while_a_worker_waits(self, resources: Resources, redis: Redis) -> None:
         """It goes on waiting, or asks again; it does not fail, and Redis is not taken for dead."""
         degraded: list[QueueDegraded] = []
-        parts.events.listen(QueueDegraded, degraded.append)
-        await take(parts)
+        resources.events.listen(QueueDegraded, degraded.append)
+        await take(resources)
         waiting = asyncio.create_task(
-            parts.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=3)), name="waiting"
+            resources.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=3)), name="waiting"
         )
         await eventually(lambda: _is_blocked(redis))
         await redis.flushall()
-        ids = await given_queued(parts)
+        ids = await given_queued(resources)
 
-        leases = await waiting or await take(parts)
+        leases = await waiting or await take(resources)
 
         assert [lease.execution_id for lease in leases] == ids
         assert degraded == []
@@ -191,23 +193,25 @@ class TestRedisStreamsItself:
             {"id": "x" * 10**7},
         ],
     )
-    async def test_garbage_in_a_stream_is_dropped(self, parts: Resources, redis: Redis, fields: dict[Any, Any]) -> None:
+    async def test_garbage_in_a_stream_is_dropped(
+        self, resources: Resources, redis: Redis, fields: dict[Any, Any]
+    ) -> None:
         """And what stands behind it is handed out."""
         await redis.xadd(NORMAL, fields)
-        ids = await given_queued(parts)
+        ids = await given_queued(resources)
 
-        leases = [*await take(parts, 1), *await take(parts, 1)]
+        leases = [*await take(resources, 1), *await take(resources, 1)]
 
         assert [lease.execution_id for lease in leases] == ids
         assert await redis.xlen(NORMAL) == 1
 
     @pytest.mark.parametrize("fields", [{"x": "y"}, {"id": b"a\x00b"}, {"id": b"\xff"}, {"x": "y" * 10**7}])
     async def test_garbage_that_comes_while_waiting_is_dropped(
-        self, parts: Resources, redis: Redis, fields: dict[Any, Any]
+        self, resources: Resources, redis: Redis, fields: dict[Any, Any]
     ) -> None:
-        await take(parts)
+        await take(resources)
         waiting = asyncio.create_task(
-            parts.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=3)), name="waiting"
+            resources.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=3)), name="waiting"
         )
         await eventually(lambda: _is_blocked(redis))
         await redis.xadd(NORMAL, fields)
@@ -216,47 +220,47 @@ class TestRedisStreamsItself:
         assert await redis.xlen(NORMAL) == 0
 
     @pytest.mark.spec("V2", "G2")
-    async def test_what_a_dead_consumer_read_is_swept_up(self, parts: Resources, redis: Redis) -> None:
+    async def test_what_a_dead_consumer_read_is_swept_up(self, resources: Resources, redis: Redis) -> None:
         """It died between reading an entry and claiming the execution."""
-        await take(parts)
-        ids = await given_queued(parts, 3)
+        await take(resources)
+        ids = await given_queued(resources, 3)
         await redis.xreadgroup(GROUP, "dead", {NORMAL: ">"})
-        await requeue(parts)
-        assert await take(parts) == []
+        await requeue(resources)
+        assert await take(resources) == []
 
-        leases = await eventually(lambda: take(parts, ttl=timedelta(milliseconds=20)))
+        leases = await eventually(lambda: take(resources, ttl=timedelta(milliseconds=20)))
 
         assert {lease.execution_id for lease in leases} == set(ids)
 
     @pytest.mark.spec("V2", "G2")
-    async def test_all_that_a_dead_consumer_read_is_swept_up_at_once(self, parts: Resources, redis: Redis) -> None:
+    async def test_all_that_a_dead_consumer_read_is_swept_up_at_once(self, resources: Resources, redis: Redis) -> None:
         """Even by a worker with room for few at a time: the rest does not lie there for another lease, and another."""
         # Long enough that what is taken here has not been silent for as long before the last of it is.
         brief = timedelta(seconds=3)
-        await take(parts)
-        ids = await given_queued(parts, 25)
+        await take(resources)
+        ids = await given_queued(resources, 25)
         await redis.xreadgroup(GROUP, "dead", {NORMAL: ">"})
-        found = await eventually(lambda: take(parts, 4, ttl=brief))
+        found = await eventually(lambda: take(resources, 4, ttl=brief))
 
-        while some := await take(parts, 4, ttl=brief):
+        while some := await take(resources, 4, ttl=brief):
             found += some
 
         assert sorted(lease.execution_id for lease in found) == sorted(ids)
 
     @pytest.mark.spec("V2", "G2")
     async def test_what_is_in_good_hands_does_not_hide_what_is_to_be_swept_up(
-        self, parts: Resources, redis: Redis
+        self, resources: Resources, redis: Redis
     ) -> None:
         """Redis looks at ten entries for one that is wanted, from the oldest on."""
         brief = timedelta(milliseconds=400)
-        await given_queued(parts, 25)
-        leases = await take(parts)
-        [left] = await given_queued(parts)
+        await given_queued(resources, 25)
+        leases = await take(resources)
+        [left] = await given_queued(resources)
         await redis.xreadgroup(GROUP, "dead", {NORMAL: ">"})
 
         async def swept() -> list[Lease]:
-            await parts.queue.extend(leases, ttl=TTL)
-            return await take(parts, 1, worker="b", ttl=brief)
+            await resources.queue.extend(leases, ttl=TTL)
+            return await take(resources, 1, worker="b", ttl=brief)
 
         [lease] = await eventually(swept)
 
@@ -266,57 +270,57 @@ class TestRedisStreamsItself:
     async def test_what_a_live_consumer_works_on_is_not_swept_up(self, redis_on_sqlite: Opened) -> None:
         """Its heartbeat says so to Redis, too."""
         brief = timedelta(milliseconds=400)
-        async with redis_on_sqlite() as parts, redis_on_sqlite() as other:
-            lease = await given_lease(parts, ttl=brief)
-            redis = parts.redis
+        async with redis_on_sqlite() as resources, redis_on_sqlite() as other:
+            lease = await given_lease(resources, ttl=brief)
+            redis = resources.redis
             assert redis is not None
             began = time.monotonic()
             while time.monotonic() - began < 1:
-                await parts.queue.extend([lease], ttl=TTL)
+                await resources.queue.extend([lease], ttl=TTL)
                 assert await take(other, worker="b", ttl=brief) == []
             [pending] = await redis.xpending_range(NORMAL, GROUP, "-", "+", 10)
             assert pending["consumer"] == b"a"
 
     @pytest.mark.spec("V2")
-    async def test_a_redelivery_after_the_end_is_dropped(self, parts: Resources, redis: Redis) -> None:
+    async def test_a_redelivery_after_the_end_is_dropped(self, resources: Resources, redis: Redis) -> None:
         """The worker died between writing the outcome down and deleting the entry."""
-        lease = await given_lease(parts)
-        await parts.leasing.settle([Settlement(lease=lease, outcome=Done(), duration=0)])
+        lease = await given_lease(resources)
+        await resources.leasing.settle([Settlement(lease=lease, outcome=Done(), duration=0)])
         assert await redis.xlen(NORMAL) == 1
 
         async def swept() -> bool:
-            assert await take(parts, worker="b", ttl=timedelta(milliseconds=20)) == []
+            assert await take(resources, worker="b", ttl=timedelta(milliseconds=20)) == []
             return int(await redis.xlen(NORMAL)) == 0
 
         await eventually(swept)
-        assert await state_of(parts, lease) is State.DONE
+        assert await state_of(resources, lease) is State.DONE
 
-    async def test_a_worker_that_leaves_is_no_longer_in_the_group(self, parts: Resources, redis: Redis) -> None:
-        lease = await given_lease(parts, worker="a")
-        await take(parts, worker="b")
-        await settle(parts, lease, Done())
+    async def test_a_worker_that_leaves_is_no_longer_in_the_group(self, resources: Resources, redis: Redis) -> None:
+        lease = await given_lease(resources, worker="a")
+        await take(resources, worker="b")
+        await settle(resources, lease, Done())
 
-        await parts.queue.leave("a")
+        await resources.queue.leave("a")
 
         assert "a" not in await _consumers(redis)
 
     async def test_a_worker_that_leaves_work_behind_stays_until_it_is_swept_up(
-        self, parts: Resources, redis: Redis
+        self, resources: Resources, redis: Redis
     ) -> None:
         """Taking its consumer away would take its pending entries, too."""
-        await given_lease(parts, worker="a")
-        await parts.queue.leave("a")
+        await given_lease(resources, worker="a")
+        await resources.queue.leave("a")
         assert "a" in await _consumers(redis)
 
     @pytest.mark.spec("G6")
-    async def test_consumers_that_were_silent_for_long_are_removed(self, parts: Resources, redis: Redis) -> None:
+    async def test_consumers_that_were_silent_for_long_are_removed(self, resources: Resources, redis: Redis) -> None:
         """Every process has a name of its own, so dead ones would pile up."""
-        lease = await given_lease(parts, worker="dead")
-        await settle(parts, lease, Done())
+        lease = await given_lease(resources, worker="dead")
+        await settle(resources, lease, Done())
         assert "dead" in await _consumers(redis)
 
         async def is_removed() -> bool:
-            await take(parts, worker="b", ttl=timedelta(milliseconds=2))
+            await take(resources, worker="b", ttl=timedelta(milliseconds=2))
             return "dead" not in await _consumers(redis)
 
         await eventually(is_removed)
@@ -333,36 +337,36 @@ class TestRedisStreamsItself:
         settings = Settings(database_url=sqlite_copy, redis_url=None, hostname="test")
         with Valkey.start(own=True) as valkey:
             settings = settings.model_copy(update={"redis_url": valkey.url})
-            async with open_resources(settings, events=events) as parts:
-                held = await given_lease(parts)
-                before = await given_queued(parts)
+            async with open_resources(settings, events=events) as resources:
+                held = await given_lease(resources)
+                before = await given_queued(resources)
                 valkey.kill()
-                during = await given_queued(parts)
+                during = await given_queued(resources)
 
-                leases = await take(parts)
+                leases = await take(resources)
                 assert [lease.execution_id for lease in leases] == before + during
-                assert (await parts.queue.extend([held, *leases], ttl=TTL)).lost == frozenset()
-                assert await settle(parts, held, Done())
-                assert sum((await parts.queue.depth()).values()) == 0
-                await parts.queue.leave("a")
+                assert (await resources.queue.extend([held, *leases], ttl=TTL)).lost == frozenset()
+                assert await settle(resources, held, Done())
+                assert sum((await resources.queue.depth()).values()) == 0
+                await resources.queue.leave("a")
 
                 valkey.start_again()
-                after = await given_queued(parts)
+                after = await given_queued(resources)
 
                 async def handed_out() -> list[str]:
-                    await requeue(parts)
-                    return [lease.execution_id for lease in await take(parts)]
+                    await requeue(resources)
+                    return [lease.execution_id for lease in await take(resources)]
 
                 assert await eventually(handed_out) == after
 
                 async def restored() -> bool:
                     # Handed out by the database, perhaps: only the next look finds Redis again.
-                    await take(parts)
+                    await take(resources)
                     return "restored" in told
 
                 await eventually(restored)
                 for lease in leases:
-                    assert await settle(parts, lease, Done())
+                    assert await settle(resources, lease, Done())
                 # Once each, not with every call that failed.
                 assert (told.count("degraded"), told.count("restored")) in {(1, 1), (2, 2)}
 
@@ -377,10 +381,10 @@ class TestRedisStreamsItself:
         events.listen(QueueRestored, lambda event: told.append("restored"))
         with Valkey.start(own=True) as valkey:
             settings = Settings(database_url=sqlite_copy, redis_url=valkey.url, hostname="test")
-            async with open_resources(settings, events=events) as parts:
+            async with open_resources(settings, events=events) as resources:
 
                 async def heard(word: str) -> bool:
-                    await given_queued(parts)
+                    await given_queued(resources)
                     return told[-1:] == [word]
 
                 for _ in range(2):
@@ -396,25 +400,25 @@ class TestRedisStreamsItself:
         """It refuses to be written to: the database takes over."""
         with Valkey.start(own=True) as valkey:
             settings = Settings(database_url=sqlite_copy, redis_url=valkey.url, hostname="test")
-            async with open_resources(settings) as parts:
-                redis = parts.redis
+            async with open_resources(settings) as resources:
+                redis = resources.redis
                 assert redis is not None
-                before = await given_queued(parts)
+                before = await given_queued(resources)
                 await redis.config_set("maxmemory", "1")
-                during = await given_queued(parts)
+                during = await given_queued(resources)
 
-                leases = await take(parts)
+                leases = await take(resources)
 
                 assert {lease.execution_id for lease in leases} == {*before, *during}
 
     @pytest.mark.spec("G2", "G8")
     async def test_redis_need_not_be_there_at_the_start(self, sqlite_copy: str) -> None:
         settings = Settings(database_url=sqlite_copy, redis_url="redis://127.0.0.1:1/0", hostname="test")
-        async with open_resources(settings.model_copy()) as parts:
-            ids = await given_queued(parts, 2)
-            leases = await take(parts)
+        async with open_resources(settings.model_copy()) as resources:
+            ids = await given_queued(resources, 2)
+            leases = await take(resources)
             assert {lease.execution_id for lease in leases} == set(ids)
-            assert all([await settle(parts, lease, Done()) for lease in leases])
+            assert all([await settle(resources, lease, Done()) for lease in leases])
 
 
 async def _is_blocked(redis: Redis) -> bool:

@@ -39,16 +39,16 @@ class TestSqliteSignals(SignalsContract):
     """Another process is heard by what it commits."""
 
     @pytest.fixture
-    async def parts(self, sqlite: Opened) -> AsyncIterator[Resources]:
-        async with sqlite() as parts:
+    async def resources(self, sqlite: Opened) -> AsyncIterator[Resources]:
+        async with sqlite() as resources:
             # The writer's connection is opened by the first write.
-            await given_job(parts)
-            await parts.upkeep.wake(limit=1)
-            yield parts
+            await given_job(resources)
+            await resources.upkeep.wake(limit=1)
+            yield resources
 
     @pytest.fixture
-    def signals(self, parts: Resources) -> Signals:
-        return parts.signals
+    def signals(self, resources: Resources) -> Signals:
+        return resources.signals
 
     @pytest.fixture
     async def tell(self, sqlite: Opened) -> AsyncIterator[Tell]:
@@ -62,30 +62,30 @@ class TestSqliteSignals(SignalsContract):
 
 class TestPostgresSignals(SignalsContract):
     @pytest.fixture
-    async def parts(self, postgres_only: Opened) -> AsyncIterator[Resources]:
-        async with postgres_only() as parts:
-            yield parts
+    async def resources(self, postgres_only: Opened) -> AsyncIterator[Resources]:
+        async with postgres_only() as resources:
+            yield resources
 
     @pytest.fixture
-    def signals(self, parts: Resources) -> Signals:
-        return parts.signals
+    def signals(self, resources: Resources) -> Signals:
+        return resources.signals
 
     @pytest.fixture
     async def tell(self, postgres_only: Opened) -> AsyncIterator[Tell]:
         async with postgres_only() as other:
             yield other.signals.notify
 
-    async def test_sql_typed_by_hand_is_heard(self, parts: Resources, pg_clean: str) -> None:
+    async def test_sql_typed_by_hand_is_heard(self, resources: Resources, pg_clean: str) -> None:
         """A new job wakes the scheduler, whoever wrote it."""
-        bell = await quiet(parts.signals.bell(Topic.JOBS))
+        bell = await quiet(resources.signals.bell(Topic.JOBS))
         connection = await asyncpg.connect(pg_clean)
         await connection.execute("INSERT INTO jobs (name, target, interval_seconds) VALUES ('a', 'a', 60)")
         await connection.close()
 
         assert await bell.wait(LATER)
 
-    async def test_a_message_of_a_newer_version_is_ignored(self, parts: Resources, pg_clean: str) -> None:
-        bell = await quiet(parts.signals.bell(Topic.JOBS))
+    async def test_a_message_of_a_newer_version_is_ignored(self, resources: Resources, pg_clean: str) -> None:
+        bell = await quiet(resources.signals.bell(Topic.JOBS))
         connection = await asyncpg.connect(pg_clean)
         await connection.execute("SELECT pg_notify('floodmark', 'no such topic'), pg_notify('floodmark', 'jobs')")
         await connection.close()
@@ -93,11 +93,11 @@ class TestPostgresSignals(SignalsContract):
         assert await bell.wait(LATER)
 
     async def test_everything_rings_after_a_lost_connection(
-        self, parts: Resources, pg_clean: str, monkeypatch: pytest.MonkeyPatch
+        self, resources: Resources, pg_clean: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Something may have been missed; and then it listens again."""
         monkeypatch.setattr("floodmark.coordination.signals.postgres._RECONNECT_SECONDS", 0.02)
-        bells = [await quiet(parts.signals.bell(topic)) for topic in Topic]
+        bells = [await quiet(resources.signals.bell(topic)) for topic in Topic]
         connection = await asyncpg.connect(pg_clean)
         cut = await connection.fetchval(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
@@ -107,19 +107,19 @@ class TestPostgresSignals(SignalsContract):
         assert cut == 1
 
         assert all([await bell.wait(LATER) for bell in bells])
-        await parts.signals.notify(Topic.JOBS)
+        await resources.signals.notify(Topic.JOBS)
         assert await bells[0].wait(LATER)
 
 
 class TestRedisSignals(SignalsContract):
     @pytest.fixture
-    async def parts(self, redis_on_sqlite: Opened) -> AsyncIterator[Resources]:
-        async with redis_on_sqlite() as parts:
-            yield parts
+    async def resources(self, redis_on_sqlite: Opened) -> AsyncIterator[Resources]:
+        async with redis_on_sqlite() as resources:
+            yield resources
 
     @pytest.fixture
-    def signals(self, parts: Resources) -> Signals:
-        return parts.signals
+    def signals(self, resources: Resources) -> Signals:
+        return resources.signals
 
     @pytest.fixture
     async def tell(self, redis_on_sqlite: Opened) -> AsyncIterator[Tell]:
@@ -143,11 +143,11 @@ class TestRedisSignals(SignalsContract):
             await signals.stop()
             await redis.aclose()
 
-    async def test_a_message_of_a_newer_version_is_ignored(self, parts: Resources) -> None:
-        assert parts.redis is not None
-        bell = await quiet(parts.signals.bell(Topic.JOBS))
+    async def test_a_message_of_a_newer_version_is_ignored(self, resources: Resources) -> None:
+        assert resources.redis is not None
+        bell = await quiet(resources.signals.bell(Topic.JOBS))
         for message in (b"no such topic", b"\xff\xfe", b"jobs"):
-            await parts.redis.publish("crawler:signals", message)
+            await resources.redis.publish("crawler:signals", message)
 
         assert await bell.wait(LATER)
 
@@ -156,8 +156,8 @@ class TestRedisSignals(SignalsContract):
         monkeypatch.setattr("floodmark.coordination.signals.redis._RECONNECT_SECONDS", 0.02)
         with Valkey.start(own=True) as valkey:
             settings = Settings(database_url=sqlite_copy, redis_url=valkey.url, hostname="test")
-            async with open_resources(settings) as parts, open_resources(settings) as other:
-                bells = [await quiet(parts.signals.bell(topic)) for topic in Topic]
+            async with open_resources(settings) as resources, open_resources(settings) as other:
+                bells = [await quiet(resources.signals.bell(topic)) for topic in Topic]
                 valkey.kill()
                 await other.signals.notify(Topic.JOBS)
                 valkey.start_again()

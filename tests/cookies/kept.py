@@ -52,12 +52,14 @@ def a_scan(*cookies: Cookie, **fields: Any) -> Found:
     )
 
 
-async def keep_scans(parts: Resources, *scans: Found, stream: str = "cookies:example.com", **columns: Any) -> None:
+async def keep_scans(resources: Resources, *scans: Found, stream: str = "cookies:example.com", **columns: Any) -> None:
     """Keep them as a worker does, one an hour. Their keys are scan-1, scan-2, ..."""
     usual = {"source": "cookies", "target": "example.com", "stream": stream, "name": "cookies-example-com"}
-    lease = await given_lease(parts, **{**usual, **columns})
+    lease = await given_lease(resources, **{**usual, **columns})
     for number, found in enumerate(scans, start=1):
         at = NOON + timedelta(hours=number)
         report, blobs = made(found, began=at, seconds=2.5)
         item = Item(f"scan-{number}", report, occurred_at=at)
-        await SqlSink(parts.keeping, parts.events).keep(lease, Batch([item], {"execution": item.key}, blobs=blobs))
+        await SqlSink(resources.keeping, resources.events).keep(
+            lease, Batch([item], {"execution": item.key}, blobs=blobs)
+        )

@@ -33,9 +33,9 @@ SECOND = timedelta(seconds=1)
 
 
 @pytest.fixture
-async def parts(sqlite: Opened) -> AsyncIterator[Resources]:
-    async with sqlite() as parts:
-        yield parts
+async def resources(sqlite: Opened) -> AsyncIterator[Resources]:
+    async with sqlite() as resources:
+        yield resources
 
 
 @pytest.fixture
@@ -47,16 +47,16 @@ async def source(shop: Shop) -> AsyncIterator[CookiesSource]:
 class Running:
     """One execution of a job, run as a worker does."""
 
-    def __init__(self, parts: Resources, source: CookiesSource, shop: Shop) -> None:
-        self.parts, self.source, self.shop, self.interrupt = parts, source, shop, Interrupt()
+    def __init__(self, resources: Resources, source: CookiesSource, shop: Shop) -> None:
+        self.resources, self.source, self.shop, self.interrupt = resources, source, shop, Interrupt()
 
     async def run(self, host: str) -> Any:
         params = {"insecure": True, "maxRetries": 0}
         target = self.shop.domain(host)
         lease = await given_lease(
-            self.parts, source="cookies", target=target, stream=f"cookies:{target}", params=params
+            self.resources, source="cookies", target=target, stream=f"cookies:{target}", params=params
         )
-        sink, retries = SqlSink(self.parts.keeping, self.parts.events), Retries(base=SECOND, longest=SECOND)
+        sink, retries = SqlSink(self.resources.keeping, self.resources.events), Retries(base=SECOND, longest=SECOND)
         return await Executor({"cookies": self.source}, sink, retries, asyncio.Event()).execute(lease, self.interrupt)
 
 
@@ -86,10 +86,10 @@ async def in_mid_scan(shop: Shop) -> list[int]:
 
 
 async def test_browsers_are_replaced_when_they_die_and_end_with_their_execution(
-    parts: Resources, source: CookiesSource, shop: Shop
+    resources: Resources, source: CookiesSource, shop: Shop
 ) -> None:
     """One that is killed in mid-scan; then the next, whose execution is cancelled."""
-    running = asyncio.create_task(Running(parts, source, shop).run("once.test"))
+    running = asyncio.create_task(Running(resources, source, shop).run("once.test"))
     below = await in_mid_scan(shop)
     os.kill(browsers(below)[0], signal.SIGKILL)
     outcome = await running
@@ -99,18 +99,18 @@ async def test_browsers_are_replaced_when_they_die_and_end_with_their_execution(
     assert outcome.result is not None
     assert outcome.result["result"] == "banner not found"
     assert outcome.result["cookies"] == {"before": 1, "accept": 0, "reject": 0}
-    assert await count_of(parts, items) == 1
+    assert await count_of(resources, items) == 1
     assert source.pool.started == 2
     assert alive(below) == []
 
     shop.held.clear()
-    one = Running(parts, source, shop)
+    one = Running(resources, source, shop)
     running = asyncio.create_task(one.run("stuck.test"))
     below = await in_mid_scan(shop)
     # The next in turn waits for the browser; whoever comes then gives up its slot.
-    waiting = asyncio.create_task(Running(parts, source, shop).run("plain.test"))
+    waiting = asyncio.create_task(Running(resources, source, shop).run("plain.test"))
     await eventually(lambda: source.pool.waiting == 1)
-    third = await Running(parts, source, shop).run("flaky.test")
+    third = await Running(resources, source, shop).run("flaky.test")
     assert isinstance(third, Snooze)
     assert third.reason == "all browsers of this worker are busy"
     waiting.cancel()
@@ -119,7 +119,7 @@ async def test_browsers_are_replaced_when_they_die_and_end_with_their_execution(
 
     assert isinstance(await running, Cancelled)
     assert alive(below) == []
-    assert await count_of(parts, items) == 1
+    assert await count_of(resources, items) == 1
 
 
 def test_a_killed_worker_leaves_no_browser_behind(

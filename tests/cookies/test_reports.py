@@ -47,14 +47,14 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 
 @pytest.fixture
-async def parts(opened: Opened) -> AsyncIterator[Resources]:
-    async with opened() as parts:
-        yield parts
+async def resources(opened: Opened) -> AsyncIterator[Resources]:
+    async with opened() as resources:
+        yield resources
 
 
-async def test_reports_are_told_over_the_api(parts: Resources) -> None:
-    await keep_scans(parts, older(), newer())
-    async with served(parts) as api:
+async def test_reports_are_told_over_the_api(resources: Resources) -> None:
+    await keep_scans(resources, older(), newer())
+    async with served(resources) as api:
         last = (await api.get("reports/cookies/Example.com")).json()
         assert (last["scan"], last["earlier"], last["stream"]) == ("scan-2", "scan-1", "cookies:example.com")
         assert last["report"]["summary"] == (
@@ -89,10 +89,10 @@ async def _refused(api: Api) -> None:
 
 
 async def test_here_and_from_far_away_tell_the_same(sqlite: Opened) -> None:
-    async with sqlite() as parts:
-        await keep_scans(parts, older(), newer())
-        here = LocalOperations(parts, Actor(who="someone"))
-        async with served(parts) as api, Client(api.base) as client:
+    async with sqlite() as resources:
+        await keep_scans(resources, older(), newer())
+        here = LocalOperations(resources, Actor(who="someone"))
+        async with served(resources) as api, Client(api.base) as client:
             assert await client.cookie_report("example.com") == await here.cookie_report("example.com")
             assert await client.cookie_file("example.com", "before.png") == PICTURE
             compared = await client.cookie_difference("example.com", "scan-1", against="scan-2")
@@ -112,8 +112,8 @@ def line(tmp_path: Path, sqlite_copy: str, monkeypatch: pytest.MonkeyPatch) -> C
 
 @pytest.fixture
 async def kept(sqlite: Opened) -> None:
-    async with sqlite() as parts:
-        await keep_scans(parts, older(), newer())
+    async with sqlite() as resources:
+        await keep_scans(resources, older(), newer())
 
 
 def test_the_last_report_is_shown(kept: None, line: CommandLine, tmp_path: Path) -> None:

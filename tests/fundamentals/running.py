@@ -28,8 +28,8 @@ ENDED = ("done", "dead", "cancelled", "skipped")
 class Opened:
     """An application whose stores are open."""
 
-    def __init__(self, parts: Resources) -> None:
-        self._operations = LocalOperations(parts, Actor(who="reader", via="test"))
+    def __init__(self, resources: Resources) -> None:
+        self._operations = LocalOperations(resources, Actor(who="reader", via="test"))
 
     async def job(self, name: str) -> Job:
         """The job of a collector: `floodmark show NAME`."""
@@ -129,12 +129,12 @@ def data_of(event: Event) -> Any:
 @asynccontextmanager
 async def opened(app: Floodmark) -> AsyncIterator[Opened]:
     """The collectors are written down as jobs, and nothing runs."""
-    async with app.open() as parts:
-        yield Opened(parts)
+    async with app.open() as resources:
+        yield Opened(resources)
 
 
 @asynccontextmanager
 async def running(app: Floodmark) -> AsyncIterator[Opened]:
     """Scheduler and worker in this process, as `app.run()` starts them, until the block ends."""
-    async with served(app) as (parts, _):
-        yield Opened(parts)
+    async with served(app) as (resources, _):
+        yield Opened(resources)

@@ -78,32 +78,32 @@ def channels(receiver: Receiver, mail: str | None = None) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def parts(sqlite: Opened, receiver: Receiver, mail: str, clock: SetClock) -> AsyncIterator[Resources]:
-    async with sqlite(clock=clock, **channels(receiver, mail)) as parts:
-        yield parts
+async def resources(sqlite: Opened, receiver: Receiver, mail: str, clock: SetClock) -> AsyncIterator[Resources]:
+    async with sqlite(clock=clock, **channels(receiver, mail)) as resources:
+        yield resources
 
 
 @pytest.fixture
-async def notifier(parts: Resources) -> AsyncIterator[Notifier]:
-    made = notifier_of(parts, LEADER)
+async def notifier(resources: Resources) -> AsyncIterator[Notifier]:
+    made = notifier_of(resources, LEADER)
     # The first look finds where things stand.
     await made.step()
     yield made
     await made.close()
 
 
-def notifier_of(parts: Resources, leader: Leading) -> Notifier:
-    made = configured_notifier(parts, leader)
+def notifier_of(resources: Resources, leader: Leading) -> Notifier:
+    made = configured_notifier(resources, leader)
     assert made is not None
     return made
 
 
-async def dies(parts: Resources, name: str, error: str = "TimeoutError: no answer") -> None:
+async def dies(resources: Resources, name: str, error: str = "TimeoutError: no answer") -> None:
     """A job fails for good."""
-    lease = await given_lease(parts, name=name)
-    if isinstance(parts.clock, SetClock):
-        parts.clock.advance(timedelta(seconds=1))
-    assert await settle(parts, lease, Dead(error=error))
+    lease = await given_lease(resources, name=name)
+    if isinstance(resources.clock, SetClock):
+        resources.clock.advance(timedelta(seconds=1))
+    assert await settle(resources, lease, Dead(error=error))
 
 
 def slack(receiver: Receiver) -> list[str]:
@@ -115,12 +115,12 @@ def hooks(receiver: Receiver) -> list[Any]:
 
 
 async def test_letters_are_told_over_every_channel_once(
-    parts: Resources, notifier: Notifier, receiver: Receiver, letterbox: Letterbox, clock: SetClock
+    resources: Resources, notifier: Notifier, receiver: Receiver, letterbox: Letterbox, clock: SetClock
 ) -> None:
     counted: list[NotificationSent] = []
-    parts.events.listen(NotificationSent, counted.append)
+    resources.events.listen(NotificationSent, counted.append)
     for name in ("news", "tides", "weather"):
-        await dies(parts, name)
+        await dies(resources, name)
     await notifier.step()
     await notifier.step()
 
@@ -148,13 +148,13 @@ async def test_letters_are_told_over_every_channel_once(
 
 
 async def test_a_lost_account_and_a_stale_job_are_told_and_so_is_their_recovery(
-    parts: Resources, notifier: Notifier, receiver: Receiver, clock: SetClock
+    resources: Resources, notifier: Notifier, receiver: Receiver, clock: SetClock
 ) -> None:
     made = clock.now() - timedelta(hours=1)
     stale = {"schedule_type": "interval", "interval_seconds": 60.0, "created_at": made}
-    news = await given_job(parts, name="news", **stale)
-    tides = await given_job(parts, name="tides", **stale)
-    async with parts.database.writing() as connection:
+    news = await given_job(resources, name="news", **stale)
+    tides = await given_job(resources, name="tides", **stale)
+    async with resources.database.writing() as connection:
         lost = {"name": "reader1", "api_id": 1, "secrets": "", "state": "parked", "reason": "session revoked"}
         await connection.execute(insert(accounts).values(lost))
     clock.advance(MINUTE)
@@ -166,10 +166,10 @@ async def test_a_lost_account_and_a_stale_job_are_told_and_so_is_their_recovery(
         ("stale_source", "2 jobs are stale: not read to their end for much longer than usual"),
     ]
 
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         await connection.execute(update(accounts).values(state="active", reason=None))
         await connection.execute(update(jobs).where(jobs.c.job_id == news).values(interval_seconds=86_400.0))
-    await change_jobs(parts, [tides], paused=True)
+    await change_jobs(resources, [tides], paused=True)
     clock.advance(MINUTE)
     await notifier.step()
     assert [(told["status"], told["title"]) for told in hooks(receiver)[2:]] == [
@@ -179,15 +179,15 @@ async def test_a_lost_account_and_a_stale_job_are_told_and_so_is_their_recovery(
 
 
 async def test_what_was_sent_and_not_struck_off_is_sent_again_under_the_same_id(
-    parts: Resources, notifier: Notifier, receiver: Receiver, letterbox: Letterbox
+    resources: Resources, notifier: Notifier, receiver: Receiver, letterbox: Letterbox
 ) -> None:
     """As after `kill -9`: the other side has it, and nobody has written that down."""
-    await dies(parts, "news")
+    await dies(resources, "news")
     receiver.held.set()
     killed = asyncio.create_task(notifier.step())
     await eventually(lambda: len(receiver.posts) == 2 and len(letterbox.letters) == 1)
     # Not while the mail is being struck off: a write that is cancelled can hold SQLite's lock for a while.
-    facts = Facts(parts.database, parts.clock)
+    facts = Facts(resources.database, resources.clock)
     async with asyncio.timeout(120):
         while "email" in (await facts.get_fact("notifying"))["pending"][0]["left"]:  # noqa: ASYNC110 - another writes it
             await asyncio.sleep(0.01)
@@ -196,7 +196,7 @@ async def test_what_was_sent_and_not_struck_off_is_sent_again_under_the_same_id(
         await killed
     receiver.held.clear()
 
-    successor = notifier_of(parts, LEADER)
+    successor = notifier_of(resources, LEADER)
     await successor.step()
     await successor.step()
     await successor.close()
@@ -214,12 +214,12 @@ async def test_a_leader_that_is_killed_after_sending_tells_once_more_and_then_no
     settings = {"notify_webhook_url": f"{receiver.url}/hook", "notify_debounce": "0s", "notify_group_wait": "0s"}
     # How long the survivor waits for the lease of the dead.
     settings["scheduler_leader_ttl"] = "1"
-    async with sqlite() as parts:
-        settings["database_url"] = str(parts.settings.database_url)
+    async with sqlite() as resources:
+        settings["database_url"] = str(resources.settings.database_url)
         # The first look finds where things stand.
         async with sqlite(**channels(receiver)) as before:
             await notifier_of(before, LEADER).step()
-        await dies(parts, "news")
+        await dies(resources, "news")
         with Zygote() as zygote:
             fleet = Fleet(zygote, tmp_path / "processes")
             process = partial(Order, settings=settings, folder=str(fleet.folder), scheduler=True, worker=False)
@@ -227,7 +227,7 @@ async def test_a_leader_that_is_killed_after_sending_tells_once_more_and_then_no
             assert await fleet.ended("victim", 60) == -9, fleet.tails()
             fleet.start(process(name="survivor"))
             await eventually(lambda: len(hooks(receiver)) == 2)
-            await dies(parts, "tides")
+            await dies(resources, "tides")
             await eventually(lambda: len(hooks(receiver)) > 2)
             fleet.stop_all()
 
@@ -237,9 +237,9 @@ async def test_a_leader_that_is_killed_after_sending_tells_once_more_and_then_no
 
 
 async def test_a_process_that_leaves_does_not_wait_for_a_silent_receiver(
-    parts: Resources, notifier: Notifier, receiver: Receiver
+    resources: Resources, notifier: Notifier, receiver: Receiver
 ) -> None:
-    await dies(parts, "news")
+    await dies(resources, "news")
     receiver.held.set()
     leaving = asyncio.create_task(notifier.step())
     await eventually(lambda: len(receiver.posts) == 2)
@@ -248,12 +248,12 @@ async def test_a_process_that_leaves_does_not_wait_for_a_silent_receiver(
 
 
 async def test_a_channel_that_fails_is_tried_again_and_holds_up_no_other(
-    parts: Resources, notifier: Notifier, receiver: Receiver, letterbox: Letterbox, clock: SetClock
+    resources: Resources, notifier: Notifier, receiver: Receiver, letterbox: Letterbox, clock: SetClock
 ) -> None:
     counted: list[NotificationSent] = []
-    parts.events.listen(NotificationSent, counted.append)
+    resources.events.listen(NotificationSent, counted.append)
     letterbox.refuses = {"ada@example.com", "ops@example.com"}
-    await dies(parts, "news")
+    await dies(resources, "news")
     await notifier.step()
     assert (len(slack(receiver)), len(hooks(receiver)), letterbox.letters) == (1, 1, [])
     await notifier.step()
@@ -269,11 +269,11 @@ async def test_a_channel_that_asks_for_rest_gets_it_and_one_that_never_answers_i
     sqlite: Opened, receiver: Receiver, clock: SetClock
 ) -> None:
     url = {"notify_slack_url": f"{receiver.url}/services/canary", "notify_group_wait": timedelta()}
-    async with sqlite(clock=clock, **url, notify_debounce=timedelta()) as parts:
-        notifier = notifier_of(parts, LEADER)
+    async with sqlite(clock=clock, **url, notify_debounce=timedelta()) as resources:
+        notifier = notifier_of(resources, LEADER)
         await notifier.step()
         receiver.answers = [(429, {"Retry-After": "300"}, "slow down"), *[(503, {}, "away")] * MOST_ATTEMPTS]
-        await dies(parts, "news")
+        await dies(resources, "news")
         await notifier.step()
         clock.advance(4 * MINUTE)
         await notifier.step()
@@ -286,7 +286,7 @@ async def test_a_channel_that_asks_for_rest_gets_it_and_one_that_never_answers_i
         # While it was away, no more is kept for it than anyone would read.
         receiver.answers = [(503, {}, "away")] * 5
         for number in range(MOST_PENDING + 10):
-            await dies(parts, f"job{number}")
+            await dies(resources, f"job{number}")
             await notifier.step()
         receiver.posts.clear()
         receiver.answers = []
@@ -299,8 +299,8 @@ async def test_a_channel_that_asks_for_rest_gets_it_and_one_that_never_answers_i
 async def test_a_receiver_that_misbehaves_costs_little(sqlite: Opened, receiver: Receiver, clock: SetClock) -> None:
     """A redirect is not followed, an endless answer is not read, and after a 410 nothing is sent for a day."""
     url = {"notify_webhook_url": f"{receiver.url}/hook", "notify_group_wait": timedelta()}
-    async with sqlite(clock=clock, **url, notify_debounce=timedelta()) as parts:
-        notifier = notifier_of(parts, LEADER)
+    async with sqlite(clock=clock, **url, notify_debounce=timedelta()) as resources:
+        notifier = notifier_of(resources, LEADER)
         await notifier.step()
         answers = [
             (307, {"Location": f"{receiver.url}/elsewhere"}, ""),
@@ -308,14 +308,14 @@ async def test_a_receiver_that_misbehaves_costs_little(sqlite: Opened, receiver:
             (410, {}, "no such hook any more"),
         ]
         receiver.answers = list(answers)
-        await dies(parts, "news")
+        await dies(resources, "news")
         for number in range(1, len(answers) + 1):
             await notifier.step()
             assert len(receiver.posts) == number
             clock.advance(11 * MINUTE)
         assert {post.path for post in receiver.posts} == {"/hook"}
 
-        await dies(parts, "more news")
+        await dies(resources, "more news")
         for _ in range(3):
             await notifier.step()
             clock.advance(11 * MINUTE)
@@ -329,9 +329,9 @@ async def test_a_receiver_that_misbehaves_costs_little(sqlite: Opened, receiver:
 
 
 async def test_only_the_leader_tells_and_of_two_only_one_writes(anywhere: Resources) -> None:
-    parts = anywhere
-    silent = notifier_of(parts, SimpleNamespace(is_leader=False))
-    noticing = Noticing(parts.database, parts.clock, parts.repositories.staleness)
+    resources = anywhere
+    silent = notifier_of(resources, SimpleNamespace(is_leader=False))
+    noticing = Noticing(resources.database, resources.clock, resources.repositories.staleness)
     await silent.step()
     assert await noticing.told() is None
     assert await noticing.tell({"turn": 3, "who": "a"})
@@ -349,16 +349,16 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 @pytest.fixture
 async def anywhere(opened: Opened, receiver: Receiver) -> AsyncIterator[Resources]:
-    async with opened(**channels(receiver)) as parts:
-        yield parts
+    async with opened(**channels(receiver)) as resources:
+        yield resources
 
 
 async def test_whoever_becomes_the_leader_tells(sqlite: Opened, receiver: Receiver) -> None:
-    async with sqlite(**channels(receiver)) as parts:
-        async with parts.database.writing() as connection:
+    async with sqlite(**channels(receiver)) as resources:
+        async with resources.database.writing() as connection:
             await connection.execute(insert(accounts).values(name="r1", api_id=1, secrets="", state="parked"))
         stop = asyncio.Event()
-        running = asyncio.create_task(SchedulerRole(parts).run(stop))
+        running = asyncio.create_task(SchedulerRole(resources).run(stop))
         await eventually(lambda: len(receiver.posts) == 2)
         stop.set()
         await running
@@ -366,14 +366,14 @@ async def test_whoever_becomes_the_leader_tells(sqlite: Opened, receiver: Receiv
 
 
 async def test_both_databases_tell_the_same(anywhere: Resources, receiver: Receiver) -> None:
-    parts = anywhere
-    notifier = notifier_of(parts, LEADER)
-    noticing = Noticing(parts.database, parts.clock, parts.repositories.staleness)
+    resources = anywhere
+    notifier = notifier_of(resources, LEADER)
+    noticing = Noticing(resources.database, resources.clock, resources.repositories.staleness)
     before = await noticing.now()
     await notifier.step()
-    await dies(parts, "news")
-    await dies(parts, "tides", "refused")
-    async with parts.database.writing() as connection:
+    await dies(resources, "news")
+    await dies(resources, "tides", "refused")
+    async with resources.database.writing() as connection:
         await connection.execute(insert(accounts).values(name="r1", api_id=1, secrets="", state="parked", reason="no"))
     assert [row.job_name for row in await noticing.letters(before)] == ["news", "tides"]
     assert await noticing.parked() == [("r1", "no")]

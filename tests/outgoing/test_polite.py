@@ -46,16 +46,18 @@ async def site() -> AsyncIterator[Site]:
 
 
 @pytest.fixture
-async def parts(sqlite: Opened) -> AsyncIterator[Resources]:
-    async with sqlite(**SETTINGS) as parts:
-        yield parts
+async def resources(sqlite: Opened) -> AsyncIterator[Resources]:
+    async with sqlite(**SETTINGS) as resources:
+        yield resources
 
 
-def polite(parts: Resources, **options: Any) -> PoliteHttp:
-    return PoliteHttp(parts.http, parts.caller, parts.clock, parts.events, **{"delay": timedelta(), **options})
+def polite(resources: Resources, **options: Any) -> PoliteHttp:
+    return PoliteHttp(
+        resources.http, resources.caller, resources.clock, resources.events, **{"delay": timedelta(), **options}
+    )
 
 
-async def test_a_domain_gets_few_requests_at_a_time(site: Site, parts: Resources) -> None:
+async def test_a_domain_gets_few_requests_at_a_time(site: Site, resources: Resources) -> None:
     """Each domain for itself, and those who are first, first."""
     held = asyncio.Event()
 
@@ -64,7 +66,7 @@ async def test_a_domain_gets_few_requests_at_a_time(site: Site, parts: Resources
         return await status(200)(request)
 
     site.always("/*", hold)
-    http = polite(parts, concurrency=3)
+    http = polite(resources, concurrency=3)
     asking = [asyncio.create_task(http.get(site.at("a.test", f"/{n}"))) for n in range(8)]
     asking += [asyncio.create_task(http.get(site.at("b.test", f"/{n}"), concurrency=1)) for n in range(3)]
     await eventually(lambda: len(site.seen) == 4)
@@ -81,13 +83,13 @@ async def test_a_domain_gets_few_requests_at_a_time(site: Site, parts: Resources
     assert site.paths(host="b.test") == ["/0", "/1", "/2"]
 
 
-async def test_requests_to_a_domain_keep_their_distance(site: Site, parts: Resources) -> None:
+async def test_requests_to_a_domain_keep_their_distance(site: Site, resources: Resources) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    http = polite(parts, delay=timedelta(seconds=100), sleep=sleep)
+    http = polite(resources, delay=timedelta(seconds=100), sleep=sleep)
     await http.get(site.at("a.test", "/1"))
     await http.get(site.at("b.test", "/1"))
     assert slept == []
@@ -103,9 +105,11 @@ async def test_requests_to_a_domain_keep_their_distance(site: Site, parts: Resou
     assert len(slept) == 4
 
 
-async def test_so_many_domains_are_remembered(site: Site, parts: Resources, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_so_many_domains_are_remembered(
+    site: Site, resources: Resources, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("floodmark.outbound.polite._MOST_DOMAINS", 2)
-    http = polite(parts)
+    http = polite(resources)
     for number in range(5):
         with pytest.raises(AddressRefused):
             await http.get(f"http://127.0.0.{number}:{site.port}/")
@@ -164,21 +168,23 @@ async def test_who_asks_to_be_left_alone_is_left_alone_by_the_fleet(
         assert told.value.is_answer
         [held] = await Limits(other.database, other.clock).holding(f"web:a.test:{site.port}")
         assert (held.key, least <= held.rest.total_seconds() <= most) == (f"web:a.test:{site.port}", True)
-        for parts in (one, other):
+        for resources in (one, other):
             with pytest.raises(SlowDown, match=r"a\.test answers with status") as refused:
-                await parts.polite.get(site.at("a.test", "/2"))
+                await resources.polite.get(site.at("a.test", "/2"))
             assert refused.value.after.total_seconds() <= most
             assert not refused.value.is_answer, "it was not asked, and is not to blame"
-            assert (await parts.polite.get(site.at("b.test", "/2"))).status == 200
+            assert (await resources.polite.get(site.at("b.test", "/2"))).status == 200
     assert site.paths(host="a.test") == ["/1"]
 
 
 @pytest.mark.spec("V5")
-async def test_failures_in_a_row_open_the_breaker_and_a_probe_closes_it(site: Site, parts: Resources) -> None:
+async def test_failures_in_a_row_open_the_breaker_and_a_probe_closes_it(site: Site, resources: Resources) -> None:
     clock = SetClock()
-    breakers = Breakers(parts.database, clock)
-    caller = Caller(Limits(parts.database, clock), breakers, call_policy(parts.settings), clock, parts.events)
-    http = PoliteHttp(parts.http, caller, clock, parts.events, delay=timedelta())
+    breakers = Breakers(resources.database, clock)
+    caller = Caller(
+        Limits(resources.database, clock), breakers, call_policy(resources.settings), clock, resources.events
+    )
+    http = PoliteHttp(resources.http, caller, clock, resources.events, delay=timedelta())
 
     async def state() -> BreakerState:
         return (await breakers.read(f"web:a.test:{site.port}"))[0].state
@@ -204,11 +210,11 @@ async def test_failures_in_a_row_open_the_breaker_and_a_probe_closes_it(site: Si
         await http.get(site.at("a.test", "/1"))
     assert len(site.seen) == 5
 
-    clock.advance(parts.settings.scheduler_cb_timeout)
+    clock.advance(resources.settings.scheduler_cb_timeout)
     with pytest.raises((ServerFault, SlowDown)):
         await http.get(site.at("a.test", "/1"))
     assert (len(site.seen), await state()) == (6, BreakerState.OPEN)
-    clock.advance(2 * parts.settings.scheduler_cb_timeout)
+    clock.advance(2 * resources.settings.scheduler_cb_timeout)
     site.calm()
     assert (await http.get(site.at("a.test", "/1"))).status == 200
     assert await state() is BreakerState.CLOSED
@@ -217,15 +223,15 @@ async def test_failures_in_a_row_open_the_breaker_and_a_probe_closes_it(site: Si
 @pytest.mark.spec("V5")
 async def test_silence_counts_as_a_failure_and_a_refusal_does_not(site: Site, sqlite: Opened) -> None:
     site.always("/silent", no_answer())
-    async with sqlite(**{**SETTINGS, "http_timeout": timedelta(seconds=0.1), "scheduler_cb_threshold": 2}) as parts:
+    async with sqlite(**{**SETTINGS, "http_timeout": timedelta(seconds=0.1), "scheduler_cb_threshold": 2}) as resources:
         for _ in range(3):
             with pytest.raises(AddressRefused):
-                await parts.polite.get("http://127.0.0.1/")
+                await resources.polite.get("http://127.0.0.1/")
         with pytest.raises(Exception, match=rf"took longer than|breaker web:a\.test:{site.port} is open"):
-            await parts.polite.get(site.at("a.test", "/silent"))
+            await resources.polite.get(site.at("a.test", "/silent"))
         with pytest.raises(SlowDown, match=rf"breaker web:a\.test:{site.port} is open"):
-            await parts.polite.get(site.at("a.test", "/1"))
-        assert (await parts.polite.get(site.at("b.test", "/1"))).status == 200
+            await resources.polite.get(site.at("a.test", "/1"))
+        assert (await resources.polite.get(site.at("b.test", "/1"))).status == 200
 
 
 class Reading:
@@ -233,11 +239,11 @@ class Reading:
 
     kind = "test"
 
-    def __init__(self, parts: Resources, url: str) -> None:
-        self._parts, self._url = parts, url
+    def __init__(self, resources: Resources, url: str) -> None:
+        self._resources, self._url = resources, url
 
     async def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
-        answer = await self._parts.polite.get(self._url)
+        answer = await self._resources.polite.get(self._url)
         yield Batch([Item(target.name, answer.status)], {})
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
@@ -246,22 +252,22 @@ class Reading:
 
 @pytest.mark.spec("V5", "G5")
 @pytest.mark.parametrize("trouble", [status(503), status(429, retry_after="120")])
-async def test_executions_wait_for_a_domain_and_do_not_fail(site: Site, parts: Resources, trouble: Any) -> None:
+async def test_executions_wait_for_a_domain_and_do_not_fail(site: Site, resources: Resources, trouble: Any) -> None:
     site.trouble("/*", trouble, times=1000)
     for _ in range(3):
         with pytest.raises((ServerFault, SlowDown)):
-            await parts.polite.get(site.at("a.test", "/1"))
+            await resources.polite.get(site.at("a.test", "/1"))
     before = len(site.seen)
     retries = Retries(base=TTL, longest=TTL, chance=Random(1))
-    source = Reading(parts, site.at("a.test", "/1"))
-    executor = Executor({"test": source}, SqlSink(parts.keeping, parts.events), retries, asyncio.Event())
-    worker = Worker(parts.queue, executor, parts.events, name="a", slots=2, batch=2, ttl=TTL)
-    [execution] = await given_queued(parts)
+    source = Reading(resources, site.at("a.test", "/1"))
+    executor = Executor({"test": source}, SqlSink(resources.keeping, resources.events), retries, asyncio.Event())
+    worker = Worker(resources.queue, executor, resources.events, name="a", slots=2, batch=2, ttl=TTL)
+    [execution] = await given_queued(resources)
     running = asyncio.create_task(worker.run())
     try:
 
         async def waits() -> dict[str, Any]:
-            row = await execution_of(parts, execution)
+            row = await execution_of(resources, execution)
             assert row["state"] == State.WAITING, row
             return row
 
@@ -271,5 +277,5 @@ async def test_executions_wait_for_a_domain_and_do_not_fail(site: Site, parts: R
         await running
     assert (row["attempt"], row["error_message"]) == (0, None)
     assert "a.test" in row["reason"]
-    assert row["not_before"] > parts.clock.now()
+    assert row["not_before"] > resources.clock.now()
     assert len(site.seen) == before

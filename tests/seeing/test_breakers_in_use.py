@@ -19,8 +19,8 @@ pytest_plugins = ("backends", "telegram_fixtures")
 pytestmark = pytest.mark.spec("F7", "F8")
 
 
-def state(parts: Resources, component: str) -> float | None:
-    return parts.registry.get_sample_value("breaker_state", {"component": component})
+def state(resources: Resources, component: str) -> float | None:
+    return resources.registry.get_sample_value("breaker_state", {"component": component})
 
 
 @pytest.mark.parametrize("scheduler", [True, False], ids=["up", "worker"])
@@ -28,29 +28,29 @@ async def test_the_breakers_of_accounts_and_domains_are_closed_before_the_first_
     server: LoopbackTelegram, world: World, sqlite_copy: str, *, scheduler: bool
 ) -> None:
     settings = Settings(**{"database_url": sqlite_copy, **QUICK, **Site.settings("a.test")})
-    async with open_resources(settings) as parts:
-        await Desk(parts, server).account()
+    async with open_resources(settings) as resources:
+        await Desk(resources, server).account()
         world.account("reader2")
-        await Desk(parts, server).account("reader2")
+        await Desk(resources, server).account("reader2")
         # Left open by a process that is gone.
-        await Breakers(parts.database, parts.clock).change(
+        await Breakers(resources.database, resources.clock).change(
             "telegram:reader2",
             lambda _, now: Breaker(state=BreakerState.OPEN, open_until=now + timedelta(hours=1), trips=1),
         )
-    async with Site() as site, served(Floodmark(settings), scheduler=scheduler) as (parts, _):
-        await eventually(lambda: state(parts, "telegram:reader1") == 0)
-        assert state(parts, "telegram:reader2") == 1, "what is stored is shown, not what a new breaker would be"
+    async with Site() as site, served(Floodmark(settings), scheduler=scheduler) as (resources, _):
+        await eventually(lambda: state(resources, "telegram:reader1") == 0)
+        assert state(resources, "telegram:reader2") == 1, "what is stored is shown, not what a new breaker would be"
 
         world.account("reader3")
-        desk = Desk(parts, server)
+        desk = Desk(resources, server)
         await desk.account("reader3")
-        assert state(parts, "telegram:reader3") is None
+        assert state(resources, "telegram:reader3") is None
         execution_id = await desk.ask(await desk.job(account="reader3"))
         await desk.reaches(execution_id, "done")
-        assert state(parts, "telegram:reader3") == 0
+        assert state(resources, "telegram:reader3") == 0
 
         site.page("/", "A page")
-        await parts.polite.get(f"http://a.test:{site.port}/")
-        assert state(parts, f"web:a.test:{site.port}") == 0
+        await resources.polite.get(f"http://a.test:{site.port}/")
+        assert state(resources, f"web:a.test:{site.port}") == 0
         domain = {"domain": f"a.test:{site.port}"}
-        assert parts.registry.get_sample_value("crawler_scheduler_circuit_breaker_state", domain) == 0
+        assert resources.registry.get_sample_value("crawler_scheduler_circuit_breaker_state", domain) == 0

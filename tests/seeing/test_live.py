@@ -228,7 +228,7 @@ async def crawl(desk: Desk, site: Site) -> None:
     for n in range(6):
         site.page(f"/{n}", f"Page {n}")
         site.trouble(f"/{n}", status(503))
-    operations = LocalOperations(desk.parts, Actor(who="tester", via="test"))
+    operations = LocalOperations(desk.resources, Actor(who="tester", via="test"))
     await operations.add_job(JobSpec(source="web", target=site.at(HOST, "/"), when=when_of(every="1s")))
     await eventually(lambda: opened(desk, f"web:{HOST}:{site.port}"))
     await eventually(lambda: sum(e.counts.get("unchanged", 0) for e in desk.happened(PagesVisited)) > 0)

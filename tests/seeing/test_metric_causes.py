@@ -50,9 +50,9 @@ HISTORY = "messages.getHistory"
 Values = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def values(parts: Resources) -> Values:
+def values(resources: Resources) -> Values:
     """All series of a process."""
-    samples = [sample for metric in parts.registry.collect() for sample in metric.samples]
+    samples = [sample for metric in resources.registry.collect() for sample in metric.samples]
     return {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
 
 
@@ -67,7 +67,7 @@ def unmoved(names: tuple[str, ...], before: Values, after: Values) -> list[str]:
 class Town:
     """Floodmark at work on a loopback Telegram and a loopback site."""
 
-    parts: Resources
+    resources: Resources
     telegram: TelegramDesk
     web: WebDesk
 
@@ -152,8 +152,8 @@ async def scan_without_a_browser(town: Town) -> None:
 
 async def receive_a_webhook(town: Town) -> None:
     job = await town.telegram.jobs.get("fresh")
-    await change_jobs(town.parts, [job.job_id], trigger_webhook="/orders")
-    intake, arrival = build_intake(town.parts), Arrival(kind="webhook", subject="/orders", path=("orders",))
+    await change_jobs(town.resources, [job.job_id], trigger_webhook="/orders")
+    intake, arrival = build_intake(town.resources), Arrival(kind="webhook", subject="/orders", path=("orders",))
     await intake.take(arrival, await intake.matching(arrival))
     intake.refusals.refuse("webhook", (), "unsigned")
 
@@ -165,7 +165,7 @@ async def stumble(town: Town) -> None:
         stumbled.set()
         raise ValueError("a stone")
 
-    async with run_services([Service("stumbling", step, timedelta(seconds=1))], town.parts.events):
+    async with run_services([Service("stumbling", step, timedelta(seconds=1))], town.resources.events):
         await stumbled.wait()
 
 
@@ -174,7 +174,7 @@ async def be_replaced(town: Town) -> None:
     town.release.clear()
     execution = await town.telegram.ask(await town.telegram.jobs.get("held"))
     await town.telegram.reaches(execution, "running")
-    async with town.parts.database.writing() as connection:
+    async with town.resources.database.writing() as connection:
         this = update(job_executions).where(job_executions.c.execution_id == execution)
         await connection.execute(this.values(worker="another", fence=job_executions.c.fence + 1))
 
@@ -266,9 +266,9 @@ async def at_work(server: LoopbackTelegram, site: Site, url: str) -> AsyncIterat
     }
     app = Floodmark(Settings(database_url=url, hostname="test", **given))
     town, stop = Town(server, site, app), asyncio.Event()
-    async with app.open() as parts, app.opened_sources(parts) as sources:
-        town.parts, town.telegram, town.web = parts, TelegramDesk(parts, server), WebDesk(parts, site)
-        scheduler, worker = SchedulerRole(parts, is_alone=False), WorkerRole(parts, sources)
+    async with app.open() as resources, app.opened_sources(resources) as sources:
+        town.resources, town.telegram, town.web = resources, TelegramDesk(resources, server), WebDesk(resources, site)
+        scheduler, worker = SchedulerRole(resources, is_alone=False), WorkerRole(resources, sources)
         working = asyncio.gather(scheduler.run(stop), worker.run(stop))
         try:
             yield town
@@ -287,13 +287,13 @@ async def test_what_happens_at_work_moves_its_metrics(
             await cause(town)
 
             def all_moved(names: tuple[str, ...] = names, before: Values = before, cause: Cause = cause) -> bool:
-                left = unmoved(names, before, values(town.parts))
+                left = unmoved(names, before, values(town.resources))
                 assert not left, f"{cause.__name__} did not move {', '.join(left)}"
                 return True
 
             await eventually(all_moved)
-            before = values(town.parts)
-        assert not town.parts.events.failures
+            before = values(town.resources)
+        assert not town.resources.events.failures
 
 
 @pytest.fixture(params=["sqlite", "redis_on_postgres"])
@@ -303,42 +303,42 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 
 async def test_what_stands_in_the_database_is_measured_by_the_leader(opened: Opened) -> None:
-    async with opened() as parts:
-        role, before = SchedulerRole(parts), values(parts)
-        await settle(parts, await given_lease(parts), Dead(error="no such thing"))
-        await SqlSink(parts.keeping, parts.events).keep(await given_lease(parts), Batch([Item("1", "new")]))
-        await Limits(parts.database, parts.clock).set("telegram:a", timedelta(hours=1), "told to wait")
-        async with parts.database.writing() as connection:
+    async with opened() as resources:
+        role, before = SchedulerRole(resources), values(resources)
+        await settle(resources, await given_lease(resources), Dead(error="no such thing"))
+        await SqlSink(resources.keeping, resources.events).keep(await given_lease(resources), Batch([Item("1", "new")]))
+        await Limits(resources.database, resources.clock).set("telegram:a", timedelta(hours=1), "told to wait")
+        async with resources.database.writing() as connection:
             lost = {"name": "a", "api_id": 1, "secrets": "", "state": "parked"}
             await connection.execute(insert(accounts).values(**lost))
-        names = await given_stale(parts)
-        await given_queued(parts, 3)
+        names = await given_stale(resources)
+        await given_queued(resources, 3)
         await role.tick()
         await role.measure()
-        assert unmoved(MEASURED, before, values(parts)) == list(MEASURED), "only the leader measures"
+        assert unmoved(MEASURED, before, values(resources)) == list(MEASURED), "only the leader measures"
 
         await role.leader.step()
         await role.tick()
         await role.measure()
 
-        found = parts.registry.get_sample_value
+        found = resources.registry.get_sample_value
         assert [found(name) for name in MEASURED[1:6]] == [1, 1, 1, len(names), 1]
         assert found("crawler_scheduler_queue_depth", {"priority": "normal"}) == 3
         lag = found("floodmark_outbox_lag_seconds")
         await role.measure()
         assert 0 < (lag or 0) < (found("floodmark_outbox_lag_seconds") or 0), "it grows while nothing is sent"
-        staleness = Staleness(parts.database, parts.clock, telegram_max_age=timedelta(hours=24))
+        staleness = Staleness(resources.database, resources.clock, telegram_max_age=timedelta(hours=24))
         assert [job.name for job in await staleness.page()] == names
-        operations = LocalOperations(parts, Actor(who="ada", via="cli"))
+        operations = LocalOperations(resources, Actor(who="ada", via="cli"))
         everything = {job.name for job in (await operations.jobs()).items}
         assert [job.name for job in (await operations.jobs(JobFilter(stale=True))).items] == sorted(names)
         assert {job.name for job in (await operations.jobs(JobFilter(stale=False))).items} == everything - set(names)
 
         await role.leader.resign()
-        assert unmoved(MEASURED, before, values(parts)) == list(MEASURED), "whoever leads now knows better"
+        assert unmoved(MEASURED, before, values(resources)) == list(MEASURED), "whoever leads now knows better"
 
 
-async def given_stale(parts: Resources) -> list[str]:
+async def given_stale(resources: Resources) -> list[str]:
     """Jobs of all kinds, some of them stale; the names of those."""
     now = datetime.now(UTC)
 
@@ -349,7 +349,7 @@ async def given_stale(parts: Resources) -> list[str]:
             "interval_seconds": 3600.0,
             "next_run": now + timedelta(days=9),
         }
-        await given_job(parts, **{**usual, "created_at": now - timedelta(hours=hours), **columns})
+        await given_job(resources, **{**usual, "created_at": now - timedelta(hours=hours), **columns})
 
     await job("daily", 49, schedule_type="calendar", frequency="daily")
     await job("telegram old", 30, source="telegram")
@@ -365,28 +365,28 @@ async def given_stale(parts: Resources) -> list[str]:
     await job("disabled", 99, schedule_enabled=False)
     await job("of another scheduler", 99, scheduler_version=1)
     await job("on demand", 99, schedule_type="event")
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         checked = {"stream": "checked", "last_checked_at": now - timedelta(hours=1)}
         await connection.execute(insert(watermarks).values(**checked))
     return ["daily", "telegram old", "cron", "hourly"]
 
 
 async def test_what_is_repaired_is_counted(redis_on_postgres: Opened) -> None:
-    async with redis_on_postgres() as parts:
-        before, sink = values(parts), SqlSink(parts.keeping, parts.events)
-        role = SchedulerRole(parts)
+    async with redis_on_postgres() as resources:
+        before, sink = values(resources), SqlSink(resources.keeping, resources.events)
+        role = SchedulerRole(resources)
         await role.leader.step()
-        first = await given_lease(parts)
-        await expire(parts, first)
-        await Rescuer(parts.upkeep, parts.queue, parts.events, rescue_max=3).step()
-        await take(parts)
+        first = await given_lease(resources)
+        await expire(resources, first)
+        await Rescuer(resources.upkeep, resources.queue, resources.events, rescue_max=3).step()
+        await take(resources)
         with pytest.raises(Fenced):
             await sink.keep(first, Batch([Item("1", "late")]))
 
-        await given_queued(parts, 2)
-        assert parts.redis is not None
-        await parts.redis.flushdb()
-        await Requeuer(parts.upkeep, parts.queue, parts.events, older_than=-timedelta(seconds=1)).step()
+        await given_queued(resources, 2)
+        assert resources.redis is not None
+        await resources.redis.flushdb()
+        await Requeuer(resources.upkeep, resources.queue, resources.events, older_than=-timedelta(seconds=1)).step()
 
         attempts = 0
 
@@ -397,9 +397,9 @@ async def test_what_is_repaired_is_counted(redis_on_postgres: Opened) -> None:
                 await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
             return attempts
 
-        assert isinstance(parts.database, PostgresDatabase)
-        assert await parts.database.hot("wake", cut_off) == 2
-        assert unmoved(REPAIRED, before, values(parts)) == []
+        assert isinstance(resources.database, PostgresDatabase)
+        assert await resources.database.hot("wake", cut_off) == 2
+        assert unmoved(REPAIRED, before, values(resources)) == []
 
 
 def test_no_metric_is_without_a_cause() -> None:

@@ -71,11 +71,11 @@ async def test_a_process_pushes_survives_a_gateway_that_is_away_and_tidies_up(
     async def ticks(since: object) -> AsyncIterator[dict[str, Any]]:
         yield {"id": len(settled)}
 
-    async with served(app) as (parts, url):
-        assert parts.name.startswith("rack/7-")
+    async with served(app) as (resources, url):
+        assert resources.name.startswith("rack/7-")
         await eventually(lambda: total(gateway, "crawler_scheduler_jobs_executed_total") >= 1)
         [info] = pushed(gateway, "floodmark_info")
-        assert (info.labels["instance"], info.value) == (parts.name, 1)
+        assert (info.labels["instance"], info.value) == (resources.name, 1)
 
         with pytest.raises(HTTPError, match="404") as told:
             await asyncio.to_thread(get, f"{url}/metrics")
@@ -85,7 +85,7 @@ async def test_a_process_pushes_survives_a_gateway_that_is_away_and_tidies_up(
         await eventually(lambda: seen[-1].error is not None)
         ended = len(settled)
         await eventually(lambda: len(settled) > ended)
-        assert parts.registry.get_sample_value("floodmark_pushes_total", {"result": "failed"})
+        assert resources.registry.get_sample_value("floodmark_pushes_total", {"result": "failed"})
 
         await asyncio.to_thread(gateway.start_again)
         await eventually(lambda: seen[-1].error is None)

@@ -67,21 +67,21 @@ async def test_one_trace_goes_through_scheduler_queue_worker_and_relay(
     collector: Collector, redis_on_postgres: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
-    async with Site() as site, redis_on_postgres() as parts:
-        scheduler, worker = (_command_line(tmp_path / name, parts, collector) for name in ("scheduler", "worker"))
+    async with Site() as site, redis_on_postgres() as resources:
+        scheduler, worker = (_command_line(tmp_path / name, resources, collector) for name in ("scheduler", "worker"))
         (worker.folder / "chatty.py").write_text(CHATTY, encoding="utf-8")
         site.xml("/feed", rss([Entry(id=key, link=f"{site.url}/{key}", title=key) for key in "ab"]))
         site.trouble("/feed", status(500))
-        jobs = Jobs(parts.database, parts.clock)
+        jobs = Jobs(resources.database, resources.clock)
         await jobs.add(JobSpec(name="feed", source="feed", target=f"{site.url}/feed", when=EVERY_HOUR))
         await jobs.add(JobSpec(name="chatty", source="python", target="chatty:chatty", when=EVERY_HOUR))
         with scheduler.running("scheduler", "--port", "0"):
-            carried = await eventually(lambda: _in_the_queue(parts, 2))
+            carried = await eventually(lambda: _in_the_queue(resources, 2))
             with worker.running("worker", "--port", "0"):
                 await eventually(lambda: len(collector.named("relay")) == 2)
                 await eventually(lambda: len(collector.named("execution")) == 2)
-        rows = {row["execution_id"]: row for row in await rows_of(parts, job_executions)}
-        told = await _entries(parts, "crawler:events")
+        rows = {row["execution_id"]: row for row in await rows_of(resources, job_executions)}
+        told = await _entries(resources, "crawler:events")
 
     assert carried == {execution_id: row["traceparent"] for execution_id, row in rows.items()}
     fires = {span["job"]: span for span in collector.named("fire")}
@@ -116,12 +116,12 @@ async def test_one_trace_goes_through_scheduler_queue_worker_and_relay(
     assert [line["span_id"] for line in about] == [_chain(collector, fires["chatty"])[2].span_id]
 
 
-def _command_line(folder: Path, parts: Resources, collector: Collector) -> CommandLine:
+def _command_line(folder: Path, resources: Resources, collector: Collector) -> CommandLine:
     folder.mkdir()
     return CommandLine(
         folder,
-        DATABASE_URL=parts.settings.database_url,
-        REDIS_URL=str(parts.settings.redis),
+        DATABASE_URL=resources.settings.database_url,
+        REDIS_URL=str(resources.settings.redis),
         OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
         PYTHON_MODULES="chatty",
         HTTP_ALLOW_HOSTS="127.0.0.1",
@@ -129,15 +129,15 @@ def _command_line(folder: Path, parts: Resources, collector: Collector) -> Comma
     )
 
 
-async def _entries(parts: Resources, stream: str) -> list[dict[bytes, bytes]]:
-    assert parts.redis is not None
-    entries: Any = await parts.redis.xrange(stream)
+async def _entries(resources: Resources, stream: str) -> list[dict[bytes, bytes]]:
+    assert resources.redis is not None
+    entries: Any = await resources.redis.xrange(stream)
     return [fields for _, fields in entries]
 
 
-async def _in_the_queue(parts: Resources, count: int) -> dict[str, str]:
+async def _in_the_queue(resources: Resources, count: int) -> dict[str, str]:
     """The context that each entry of the queue carries, once there are so many."""
-    entries = await _entries(parts, "crawler:jobs:normal")
+    entries = await _entries(resources, "crawler:jobs:normal")
     assert len(entries) == count
     return {fields[b"id"].decode(): fields[b"traceparent"].decode() for fields in entries}
 
@@ -173,14 +173,14 @@ async def test_a_webhook_goes_on_with_its_senders_trace_through_every_attempt(
             raise trouble.pop(0)
         yield {"id": 1}
 
-    async with served(app) as (parts, url):
-        job = await Jobs(parts.database, parts.clock).get("news")
-        await change_jobs(parts, [job.job_id], trigger_webhook="/news/{place}")
+    async with served(app) as (resources, url):
+        job = await Jobs(resources.database, resources.clock).get("news")
+        await change_jobs(resources, [job.job_id], trigger_webhook="/news/{place}")
         async with aiohttp.ClientSession() as session:
             headers = {"traceparent": f"00-{trace_id}-{sender}-01"}
             async with session.post(f"{url}/api/v2/triggers/webhook/news/here", headers=headers) as answer:
                 assert answer.status == 202
-        await eventually(lambda: _is_relayed(parts))
+        await eventually(lambda: _is_relayed(resources))
 
     assert {span.trace_id for span in collector.spans} == {trace_id}
     server = collector.named("POST /api/v2/triggers/webhook/{path}")[0]
@@ -199,8 +199,8 @@ async def test_a_webhook_goes_on_with_its_senders_trace_through_every_attempt(
     assert {headers["x-api-key"] for headers in collector.headers} == {"open sesame"}
 
 
-async def _is_relayed(parts: Resources) -> bool:
-    return await EventLog(parts.database, parts.clock).last_position() == 1
+async def _is_relayed(resources: Resources) -> bool:
+    return await EventLog(resources.database, resources.clock).last_position() == 1
 
 
 @pytest.mark.spec("V10")
@@ -253,9 +253,9 @@ async def test_what_is_not_sampled_travels_as_such_and_is_not_sent(collector: Co
 
 async def test_a_collector_that_is_away_is_told_of_once(sqlite_copy: str, caplog: pytest.LogCaptureFixture) -> None:
     settings = Settings(database_url=sqlite_copy, otel_exporter_otlp_traces_endpoint="http://127.0.0.1:9/v1/traces")
-    async with open_resources(settings) as parts:
-        assert parts.tracing is not None
-        assert parts.tracing.leased([a_lease()])[0].traceparent
+    async with open_resources(settings) as resources:
+        assert resources.tracing is not None
+        assert resources.tracing.leased([a_lease()])[0].traceparent
     # The library tries again and again, and would say so each time.
     assert len([line for line in caplog.records if line.name.startswith("opentelemetry")]) == 1
 

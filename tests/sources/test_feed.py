@@ -34,16 +34,16 @@ class TestFeedSource(SourceContract):
     """What every source promises, kept by feeds."""
 
     @pytest.fixture
-    async def parts(self, site: Site, sqlite_copy: str) -> AsyncIterator[Resources]:
+    async def resources(self, site: Site, sqlite_copy: str) -> AsyncIterator[Resources]:
         async with opened(site, database_url=sqlite_copy) as desk:
-            yield desk.parts
+            yield desk.resources
 
     @pytest.fixture
-    async def source(self, parts: Resources, target: Target) -> FeedSource:
+    async def source(self, resources: Resources, target: Target) -> FeedSource:
         # The connection is open before the tasks are counted: the server has one of its own for it.
-        await parts.polite.get(target.name)
-        source = FeedSource(parts.settings)
-        source.use_services(services_for(parts, "feed"))
+        await resources.polite.get(target.name)
+        source = FeedSource(resources.settings)
+        source.use_services(services_for(resources, "feed"))
         return source
 
     @pytest.fixture

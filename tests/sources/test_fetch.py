@@ -60,11 +60,11 @@ async def opened(
     server: LoopbackTelegram, url: str, **settings: Any
 ) -> AsyncIterator[tuple[Resources, Mapping[str, Source]]]:
     app = Floodmark(Settings(**{"database_url": url, "hostname": "test", **QUICK, **settings}))
-    async with open_resources(app.settings, events=app.events) as parts:
-        if not await Desk(parts, server).ports.accounts.names():
-            await Desk(parts, server).account()
-        async with app.opened_sources(parts) as sources:
-            yield parts, sources
+    async with open_resources(app.settings, events=app.events) as resources:
+        if not await Desk(resources, server).ports.accounts.names():
+            await Desk(resources, server).account()
+        async with app.opened_sources(resources) as sources:
+            yield resources, sources
 
 
 async def fetched(
@@ -73,8 +73,8 @@ async def fetched(
     """One `floodmark fetch`, from its start to its end."""
     seen: list[Progress] = []
     wanted = Wanted(targets=targets or ("@harbour",), first=FIRST, last=FIRST + timedelta(days=days - 1))
-    async with opened(server, url, **settings) as (parts, sources):
-        return await Fetch(parts, sources, folder, parallelism=at_once).run(wanted, seen.append), seen
+    async with opened(server, url, **settings) as (resources, sources):
+        return await Fetch(resources, sources, folder, parallelism=at_once).run(wanted, seen.append), seen
 
 
 def document(folder: Path, channel: Channel, day: date = FIRST) -> Any:
@@ -118,13 +118,13 @@ async def test_a_second_run_asks_nothing_and_writes_nothing(
     assert asked(server) == []
     assert [(day.messages, day.written) for day in chat.days] == [(0, False)]
     assert (tmp_path / str(channel.channel_id) / "2026-06-01.json").stat().st_mtime_ns == before
-    async with opened(server, sqlite_copy) as (parts, _sources):
-        assert {row["revision"] for row in await rows_of(parts, items)} == {1}
+    async with opened(server, sqlite_copy) as (resources, _sources):
+        assert {row["revision"] for row in await rows_of(resources, items)} == {1}
         # What was fetched does not bury the jobs that people have made.
-        assert await rows_of(parts, jobs) == []
-        [mark] = await rows_of(parts, watermarks)
+        assert await rows_of(resources, jobs) == []
+        [mark] = await rows_of(resources, watermarks)
         assert (mark["stream"], mark["value"]["id"]) == ("fetch:@harbour:2026-06-01", ids_of(channel, FIRST)[-1])
-        assert len(await rows_of(parts, job_executions)) == 1
+        assert len(await rows_of(resources, job_executions)) == 1
 
 
 async def test_a_day_that_is_not_over_is_gone_on_with(
@@ -136,8 +136,8 @@ async def test_a_day_that_is_not_over_is_gone_on_with(
     wanted = Wanted(targets=("@pier",), first=today, last=today)
 
     async def again() -> FetchedChat:
-        async with opened(server, sqlite_copy) as (parts, sources):
-            [chat] = await Fetch(parts, sources, tmp_path, parallelism=1).run(wanted, lambda _: None)
+        async with opened(server, sqlite_copy) as (resources, sources):
+            [chat] = await Fetch(resources, sources, tmp_path, parallelism=1).run(wanted, lambda _: None)
             return chat
 
     first = await again()
@@ -211,10 +211,10 @@ async def test_not_more_chats_at_once_than_allowed(
         at_once += 1 if isinstance(event, ExecutionStarted) else -1
         most = max(most, at_once)
 
-    async with opened(server, sqlite_copy) as (parts, sources):
+    async with opened(server, sqlite_copy) as (resources, sources):
         for kind in (ExecutionStarted, ExecutionSettled):
-            parts.events.listen(kind, count)
-        chats = await Fetch(parts, sources, tmp_path, parallelism=2).run(wanted, lambda _: None)
+            resources.events.listen(kind, count)
+        chats = await Fetch(resources, sources, tmp_path, parallelism=2).run(wanted, lambda _: None)
 
     assert [chat.target for chat in chats] == list(wanted.targets)
     assert all(chat.error is None for chat in chats)
@@ -232,11 +232,11 @@ async def test_what_a_killed_fetch_left_is_gone_on_with(
 ) -> None:
     """In the middle of a day, or at its end, before that could be written down."""
     spec = Wanted(targets=("@harbour",), first=FIRST, last=FIRST).spec("@harbour", FIRST)
-    async with opened(server, url) as (parts, _):
-        desk = Desk(parts, server)
-        job = await Jobs(parts.database, parts.clock).add(spec)
+    async with opened(server, url) as (resources, _):
+        desk = Desk(resources, server)
+        job = await Jobs(resources.database, resources.clock).add(spec)
         lease = await collect_some(desk, job, batches=batches)
-        await expire(parts, lease)
+        await expire(resources, lease)
     server.forget()
 
     [chat], _ = await fetched(server, url, tmp_path)
@@ -245,12 +245,12 @@ async def test_what_a_killed_fetch_left_is_gone_on_with(
     # Nothing that was read before is read again.
     assert [call.offset_id for call in server.calls("messages.getHistory")][:1] == ([101] if batches == 1 else [])
     assert document(tmp_path, channel)["message_count"] == 144
-    async with opened(server, url) as (parts, _):
-        [execution] = await rows_of(parts, job_executions)
+    async with opened(server, url) as (resources, _):
+        [execution] = await rows_of(resources, job_executions)
         assert execution["execution_id"] == lease.execution_id
         assert execution["state"] == "done"
-        assert await rows_of(parts, jobs) == []
-        assert {row["revision"] for row in await rows_of(parts, items)} == {1}
+        assert await rows_of(resources, jobs) == []
+        assert {row["revision"] for row in await rows_of(resources, items)} == {1}
 
 
 async def test_stopped_in_the_middle_it_leaves_in_good_order(
@@ -259,16 +259,16 @@ async def test_stopped_in_the_middle_it_leaves_in_good_order(
     server.flood("messages.getHistory", seconds=600, after=1)
     waiting = asyncio.Event()
     wanted = Wanted(targets=("@harbour",), first=FIRST, last=FIRST)
-    async with opened(server, sqlite_copy) as (parts, sources):
-        fetch = Fetch(parts, sources, tmp_path, parallelism=1)
+    async with opened(server, sqlite_copy) as (resources, sources):
+        fetch = Fetch(resources, sources, tmp_path, parallelism=1)
         fetching = asyncio.create_task(fetch.run(wanted, lambda s: waiting.set() if s.waits_until else None))
         await waiting.wait()
         fetching.cancel()
         with pytest.raises(asyncio.CancelledError):
             await fetching
-        [execution] = await rows_of(parts, job_executions)
+        [execution] = await rows_of(resources, job_executions)
         assert execution["state"] == "waiting"
-        assert await rows_of(parts, job_executions, state="running") == []
+        assert await rows_of(resources, job_executions, state="running") == []
     assert not (tmp_path / str(channel.channel_id)).exists()
 
 
@@ -303,7 +303,7 @@ async def test_a_server_reads_the_days_and_the_files_are_written_here(
 
     async with (
         working(server, sqlite_copy, rate_limit_strategy="fixed") as desk,
-        served(desk.parts) as api,
+        served(desk.resources) as api,
         Client(api.base) as client,
     ):
         await desk.account()
@@ -319,14 +319,14 @@ async def test_a_server_reads_the_days_and_the_files_are_written_here(
         assert asked(server).count("messages.getHistory") == 0
         assert [(day.messages, day.written) for day in again.days] == [(0, False)] * 3
 
-        near = Artifacts(Posts(desk.parts.database), tmp_path / "near")
+        near = Artifacts(Posts(desk.resources.database), tmp_path / "near")
         for day in again.days:
             await near.write(ChatDay(f"telegram:{channel.channel_id}", day.day))
             path = day.file.relative_to(tmp_path / "far")
             assert (tmp_path / "near" / path).read_bytes() == day.file.read_bytes()
         # Only what failed is left, for the next time; and it is known who had all of it made.
-        assert [job["target"] for job in await rows_of(desk.parts, jobs)] == ["@nobody_is_here"]
-        assert {row["who"] for row in await rows_of(desk.parts, audit)} == {"local"}
+        assert [job["target"] for job in await rows_of(desk.resources, jobs)] == ["@nobody_is_here"]
+        assert {row["who"] for row in await rows_of(desk.resources, audit)} == {"local"}
 
 
 async def test_a_server_without_a_worker_is_told_of(
@@ -340,8 +340,8 @@ async def test_a_server_without_a_worker_is_told_of(
             told.set()
 
     async with (
-        opened(server, sqlite_copy) as (parts, _),
-        served(parts) as api,
+        opened(server, sqlite_copy) as (resources, _),
+        served(resources) as api,
         Client(api.base) as client,
     ):
         fetch = RemoteFetch(client, tmp_path, parallelism=1)
@@ -481,8 +481,8 @@ class TestCommand:
 
         async def add() -> None:
             settings = Settings(database_url=cli.settings["DATABASE_URL"], **QUICK)
-            async with open_resources(settings) as parts:
-                await Desk(parts, upstream).account()
+            async with open_resources(settings) as resources:
+                await Desk(resources, upstream).account()
 
         asyncio.run(add())
         return cli

@@ -73,9 +73,9 @@ async def running(desk: Desk, target: str = "@harbour", **params: str) -> AsyncI
     name = f"run{next(_numbers)}"
     job = await desk.job(target, name=name, stream=name, params=params or {"history": "all"})
     await desk.ask(job)
-    [lease] = await take(desk.parts)
+    [lease] = await take(desk.resources)
     async with (
-        TelegramSource(desk.parts.settings, desk.ports) as source,
+        TelegramSource(desk.resources.settings, desk.ports) as source,
         aclosing(reading(source, job, lease, lease.watermark)) as batches,
     ):
         yield Run(batches)

@@ -121,8 +121,8 @@ async def test_a_crashed_run_goes_on_from_its_high_water_mark(
         assert crashed["value"]["run"]["at"] == crashed["value"]["id"] == expected(channel)[99]
         assert crashed["high_water"]["key"] == f"{channel.channel_id}:{expected(channel)[99]}"
         assert crashed["last_checked_at"] is None
-        await expire(desk.parts, lease)
-        await rescue(desk.parts)
+        await expire(desk.resources, lease)
+        await rescue(desk.resources)
     server.forget()
     async with working(server, url, listen=(ModeChosen,)) as desk:
         ended = await desk.reaches(lease.execution_id, "done")
@@ -320,7 +320,7 @@ async def test_a_renamed_channel_goes_on_even_if_another_takes_its_name(
         assert (await desk.run(job)).items_new == 1
         assert (await desk.posts(stream_of(channel)))[new]["data"]["channel"] == "harbour_news"
         assert server.calls(RESOLVE) == []
-        [known] = await rows_of(desk.parts, telegram_channels)
+        [known] = await rows_of(desk.resources, telegram_channels)
         assert known["username"] == "harbour_news"
         # Whoever asks for the name from now on means the other.
         await desk.run(await desk.job("@harbour", name="impostor", stream="impostor"))
@@ -332,7 +332,7 @@ async def test_a_hash_that_is_out_of_date_is_looked_up_again(
 ) -> None:
     async with working(server, sqlite_copy) as desk:
         job = await desk.collected()
-        async with desk.parts.database.writing() as connection:
+        async with desk.resources.database.writing() as connection:
             await connection.execute(telegram_channels.update().values(access_hash=1))
         channel.post("news")
         assert (await desk.run(job)).items_new == 1
@@ -415,8 +415,8 @@ async def test_nothing_is_left_behind_by_a_run_that_is_left_half_way(
         await desk.account()
         job = await desk.job()
         await collect_some(desk, job, batches=2)
-        assert await take(desk.parts) == []
-        [row] = await rows_of(desk.parts, watermarks)
+        assert await take(desk.resources) == []
+        [row] = await rows_of(desk.resources, watermarks)
         assert row["value"]["run"]["at"] == expected(channel)[199]
 
 
@@ -450,12 +450,12 @@ async def test_a_run_that_may_make_but_one_call_still_gets_on(
     async with opened(server, sqlite_copy) as desk:
         await desk.account()
         job = await desk.job(params=params)
-        grudging = _Grudging(desk.parts.caller)
-        async with TelegramSource(desk.parts.settings, replace(desk.ports, calls=grudging)) as source:
+        grudging = _Grudging(desk.resources.caller)
+        async with TelegramSource(desk.resources.settings, replace(desk.ports, calls=grudging)) as source:
             for trigger, most in (("schedule", 6), ("manual", 4 if params else 1)):
                 server.forget()
                 await desk.ask(job, trigger)
-                [lease] = await take(desk.parts)
+                [lease] = await take(desk.resources)
                 watermark = lease.watermark
                 for _ in range(20):
                     grudging.left = calls
@@ -469,7 +469,7 @@ async def test_a_run_that_may_make_but_one_call_still_gets_on(
                 assert "run" not in watermark
                 assert list(await desk.posts(stream_of(channel))) == expected(channel)
                 assert len(asked(server)) == most
-                await settle(desk.parts, lease, Done())
+                await settle(desk.resources, lease, Done())
 
 
 @pytest.mark.spec("T3", "F3")
@@ -483,10 +483,10 @@ async def test_a_day_of_which_one_call_at_a_time_may_be_made_is_read_to_its_end(
     async with opened(server, sqlite_copy) as desk:
         await desk.account()
         job = await desk.job("@pier", params={"day": day.isoformat()})
-        grudging = _Grudging(desk.parts.caller)
-        async with TelegramSource(desk.parts.settings, replace(desk.ports, calls=grudging)) as source:
+        grudging = _Grudging(desk.resources.caller)
+        async with TelegramSource(desk.resources.settings, replace(desk.ports, calls=grudging)) as source:
             await desk.ask(job)
-            [lease] = await take(desk.parts)
+            [lease] = await take(desk.resources)
             watermark = lease.watermark
             for _ in range(10):
                 grudging.left = calls

@@ -36,7 +36,7 @@ def sessions_of(desk: Desk, *, ttl: timedelta = TTL, linger: timedelta = LINGER,
 
 
 async def holder(desk: Desk) -> Any:
-    [row] = await rows_of(desk.parts, accounts)
+    [row] = await rows_of(desk.resources, accounts)
     return row["holder"]
 
 
@@ -45,7 +45,7 @@ async def test_a_session_is_shared_lingers_and_is_given_back(desk: Desk, server:
     async with sessions.borrow("reader1") as first, sessions.borrow("reader1") as second:
         assert first is second
         await first.call("help.getConfig", GetConfigRequest(), target="")
-        assert await holder(desk) == desk.parts.name
+        assert await holder(desk) == desk.resources.name
     async with sessions.borrow("reader1") as third:
         assert third is first
     assert server.connections == 1
@@ -97,7 +97,7 @@ async def test_a_session_that_is_open_elsewhere_is_not_opened(desk: Desk, server
 async def test_a_lease_that_was_taken_away_closes_the_session(desk: Desk, server: LoopbackTelegram) -> None:
     sessions = sessions_of(desk, ttl=timedelta(seconds=6))
     async with sessions.borrow("reader1") as session:
-        async with desk.parts.database.writing() as connection:
+        async with desk.resources.database.writing() as connection:
             await connection.execute(update(accounts).values(holder="another-host"))
 
         async def is_lost() -> bool:
@@ -125,7 +125,7 @@ class _Unreachable(Accounts):
 async def test_a_database_that_is_away_closes_the_session_before_the_lease_ends(desk: Desk) -> None:
     from msgspec.structs import replace
 
-    store = _Unreachable(desk.parts.database, desk.parts.clock, Vault.of(desk.parts.settings))
+    store = _Unreachable(desk.resources.database, desk.resources.clock, Vault.of(desk.resources.settings))
     sessions = Sessions(replace(desk.ports, accounts=store), ttl=timedelta(seconds=9), linger=LINGER, lanes=4)
     async with sessions.borrow("reader1") as session:
         store.is_away = True
@@ -180,5 +180,5 @@ async def test_a_process_without_the_key_does_not_blame_the_account(
             async with sessions.borrow("reader1"):
                 pass
         assert "FLOODMARK_SECRET_KEY" in refused.value.hint
-    [row] = await rows_of(desk.parts, accounts)
+    [row] = await rows_of(desk.resources, accounts)
     assert (row["state"], row["holder"]) == ("active", None)

@@ -79,7 +79,7 @@ async def test_a_channel_that_became_private_pauses_its_job(
         assert dead.state == "dead"
         assert [letter.execution_id for letter in await desk.letters.page(job.name)] == [dead.execution_id]
         assert "paused: @harbour is private" in await desk.explain(job)
-        assert (await rows_of(desk.parts, accounts))[0]["state"] == "active"
+        assert (await rows_of(desk.resources, accounts))[0]["state"] == "active"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ async def test_a_revoked_session_parks_the_account_and_says_why(
         assert "account reader1: the session was logged out" in await desk.explain(job)
         assert "floodmark accounts add reader1 --replace" in await desk.explain(job)
         assert desk.happened(AccountParked) == [AccountParked("reader1", "the session was logged out")]
-        [row] = await rows_of(desk.parts, accounts)
+        [row] = await rows_of(desk.resources, accounts)
         assert (row["state"], row["holder"]) == ("parked", None)
 
         # A new session brings the job back.
@@ -262,7 +262,7 @@ async def test_channels_that_are_new_at_once_are_shared_among_the_accounts(
         executions = await asyncio.gather(*(desk.ask(job) for job in jobs))
         for execution in executions:
             await desk.reaches(execution, "done")
-        known = [row["account"] for row in await rows_of(desk.parts, telegram_channels)]
+        known = [row["account"] for row in await rows_of(desk.resources, telegram_channels)]
         assert sorted(known) == ["reader1", "reader1", "reader2", "reader2"]
 
 
@@ -282,7 +282,7 @@ async def test_a_refusal_of_one_channel_harms_no_account_and_pauses_the_job_afte
             dead = await desk.run(job)
             assert (dead.state, "SOMETHING_NEW" in (dead.error_message or "")) == ("dead", True)
             assert (await desk.jobs.get(job.job_id)).paused == (run == 2)
-        assert {row["state"] for row in await rows_of(desk.parts, accounts)} == {"active"}
+        assert {row["state"] for row in await rows_of(desk.resources, accounts)} == {"active"}
         assert (await desk.run(pier)).state == "done"
 
 
@@ -329,7 +329,7 @@ async def test_a_renamed_channel_survives_the_loss_of_its_account(
         if how == "parked":
             await desk.ports.accounts.park("reader1", "logged out")
         else:
-            await Accounts(desk.parts.database, desk.parts.clock, Vault.of(desk.parts.settings)).remove(
+            await Accounts(desk.resources.database, desk.resources.clock, Vault.of(desk.resources.settings)).remove(
                 "reader1", force=True
             )
         await desk.account("reader2")

@@ -91,7 +91,7 @@ def test_a_private_address_is_refused_at_once(cli: CommandLine, kind: str) -> No
 @pytest.mark.spec("V7", "V8", "V12")
 async def test_sites_and_feeds_are_posted_like_any_job(sqlite_copy: str) -> None:
     app = Floodmark(Settings(database_url=sqlite_copy))
-    async with app.open() as parts, served(parts, sources=app.sources()) as api:
+    async with app.open() as resources, served(resources, sources=app.sources()) as api:
 
         async def post(**columns: Any) -> httpx2.Response:
             return await api.post("jobs", json={"interval_seconds": 3600, **columns})

@@ -31,11 +31,13 @@ def a_post(message_id: int, text: str = "News", *, chat: int = HARBOUR, gone: bo
     return Item(f"{chat}:{message_id}", data, at, fingerprint=text, deleted=gone)
 
 
-async def keep(parts: Resources, posts: Sequence[Item], *, stream: str = f"telegram:{HARBOUR}", **job: Any) -> Lease:
+async def keep(
+    resources: Resources, posts: Sequence[Item], *, stream: str = f"telegram:{HARBOUR}", **job: Any
+) -> Lease:
     """A whole run that keeps these posts."""
-    lease = await given_lease(parts, **job)
-    await parts.keeping.keep(lease, Batch(posts, {"id": len(posts)}, stream=stream))
-    await settle(parts, lease, Done())
+    lease = await given_lease(resources, **job)
+    await resources.keeping.keep(lease, Batch(posts, {"id": len(posts)}, stream=stream))
+    await settle(resources, lease, Done())
     return lease
 
 

@@ -77,8 +77,8 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 @pytest.fixture
 async def operations(opened: Opened) -> AsyncIterator[LocalOperations]:
-    async with opened() as parts:
-        yield LocalOperations(parts, ADA)
+    async with opened() as resources:
+        yield LocalOperations(resources, ADA)
 
 
 @pytest.fixture
@@ -91,19 +91,19 @@ def arm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
 
 async def furnish(operations: LocalOperations) -> None:
     """One of everything that the verbs are about."""
-    parts = operations.parts
-    await given_job(parts, name="news", stream="s")
-    await given_job(parts, name="quiet", paused=True)
-    await given_job(parts, name="old", scheduler_version=1)
-    await given_executions(parts, [await given_job(parts, name="broken")], state=State.DEAD, put=False)
-    opened = Breaker(state=BreakerState.OPEN, open_until=parts.clock.now(), trips=1, reason="refused")
-    await Breakers(parts.database, parts.clock).change("web", lambda *_: opened)
+    resources = operations.resources
+    await given_job(resources, name="news", stream="s")
+    await given_job(resources, name="quiet", paused=True)
+    await given_job(resources, name="old", scheduler_version=1)
+    await given_executions(resources, [await given_job(resources, name="broken")], state=State.DEAD, put=False)
+    opened = Breaker(state=BreakerState.OPEN, open_until=resources.clock.now(), trips=1, reason="refused")
+    await Breakers(resources.database, resources.clock).change("web", lambda *_: opened)
     await operations.add_token("ci", "read")
     await operations.add_trigger(NewTrigger(kind="webhook", pattern="/a", jobs=["news"]))
 
 
 async def everything(operations: LocalOperations) -> Tables:
-    async with operations.parts.database.reading() as connection:
+    async with operations.resources.database.reading() as connection:
         return {
             table.name: [dict(row) for row in (await connection.execute(select(table))).mappings()]
             for table in load_metadata().sorted_tables
@@ -118,7 +118,7 @@ async def test_a_change_and_its_audit_are_committed_together_or_not_at_all(
     await furnish(operations)
     before = await everything(operations)
     put: list[object] = []
-    operations.parts.events.listen(ExecutionsEnqueued, put.append)
+    operations.resources.events.listen(ExecutionsEnqueued, put.append)
 
     arm("operation.changed:raise")
     with pytest.raises(FailpointError):
@@ -134,9 +134,9 @@ async def test_a_change_and_its_audit_are_committed_together_or_not_at_all(
 
 
 async def test_a_process_that_is_killed_between_the_two_leaves_neither(sqlite_copy: str, tmp_path: Path) -> None:
-    async with open_resources(Settings(database_url=sqlite_copy)) as parts:
-        operations = LocalOperations(parts, ADA)
-        await given_job(parts, name="news")
+    async with open_resources(Settings(database_url=sqlite_copy)) as resources:
+        operations = LocalOperations(resources, ADA)
+        await given_job(resources, name="news")
 
         desk = CommandLine(tmp_path, DATABASE_URL=sqlite_copy)
         doomed = {**environment(), failpoints.VARIABLE: "operation.changed:kill"}
@@ -150,7 +150,7 @@ async def test_a_process_that_is_killed_between_the_two_leaves_neither(sqlite_co
 
 
 async def test_parts_of_a_transaction_see_each_other_and_others_see_none_of_it(operations: LocalOperations) -> None:
-    database = operations.parts.database
+    database = operations.resources.database
     async with database.writing() as connection:
         async with database.writing() as part:
             assert part is connection
@@ -190,10 +190,10 @@ async def test_an_entry_without_its_change_is_refused(operations: LocalOperation
 
 async def test_nobody_is_told_of_a_change_before_it_is_committed(operations: LocalOperations) -> None:
     """On SQLite a hot step would wait for the transaction that waits for it, on PostgreSQL it would tell too early."""
-    is_postgres = isinstance(operations.parts.database, PostgresDatabase)
+    is_postgres = isinstance(operations.resources.database, PostgresDatabase)
     async with operations.changing():
         with pytest.raises(AssertionError, match="do it when that is committed"):
-            await (operations.parts.signals.notify(Topic.JOBS) if is_postgres else take(operations.parts))
+            await (operations.resources.signals.notify(Topic.JOBS) if is_postgres else take(operations.resources))
 
 
 async def test_secrets_in_the_params_of_a_job_are_not_in_the_audit(operations: LocalOperations) -> None:
@@ -225,10 +225,10 @@ async def test_secrets_in_the_params_of_a_job_are_not_in_the_audit(operations: L
 
 
 async def write(operations: LocalOperations, name: str) -> None:
-    async with operations.parts.database.writing() as connection:
+    async with operations.resources.database.writing() as connection:
         await connection.execute(insert(facts).values(name=name, value=1))
 
 
 async def names(operations: LocalOperations) -> list[str]:
-    async with operations.parts.database.reading() as connection:
+    async with operations.resources.database.reading() as connection:
         return list((await connection.execute(select(facts.c.name).order_by(facts.c.name))).scalars())

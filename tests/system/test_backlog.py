@@ -47,12 +47,12 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 
 @pytest.fixture
-async def parts(opened: Opened) -> AsyncIterator[Resources]:
-    async with opened() as parts:
-        yield parts
+async def resources(opened: Opened) -> AsyncIterator[Resources]:
+    async with opened() as resources:
+        yield resources
 
 
-async def given_held(parts: Resources, job_id: str, count: int, **columns: Any) -> list[str]:
+async def given_held(resources: Resources, job_id: str, count: int, **columns: Any) -> list[str]:
     """Executions that wait for their turn, written in the opposite order; their ids, in the order of their instants."""
     ids = [new_id() for _ in range(count)]
     usual = {"job_id": job_id, "job_name": "busy", "state": State.WAITING, "hold": Hold.OVERLAP, "priority": 2}
@@ -60,157 +60,157 @@ async def given_held(parts: Resources, job_id: str, count: int, **columns: Any) 
         {**usual, "execution_id": execution_id, "scheduled_for": NOW - HOUR + timedelta(seconds=number), **columns}
         for number, execution_id in enumerate(ids)
     ]
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         await connection.execute(insert(job_executions), rows[::-1])
     return ids
 
 
-async def given_backlog(parts: Resources, count: int, **columns: Any) -> list[str]:
+async def given_backlog(resources: Resources, count: int, **columns: Any) -> list[str]:
     """A queued execution of a new job, and this many that wait behind it; all ids in order."""
-    job_id = await given_job(parts, overlap="queue")
-    [first] = await given_executions(parts, [job_id])
-    await change_executions(parts, [first], scheduled_for=NOW - 2 * HOUR)
-    return [first, *await given_held(parts, job_id, count, **columns)]
+    job_id = await given_job(resources, overlap="queue")
+    [first] = await given_executions(resources, [job_id])
+    await change_executions(resources, [first], scheduled_for=NOW - 2 * HOUR)
+    return [first, *await given_held(resources, job_id, count, **columns)]
 
 
-async def end(parts: Resources, outcome: Outcome) -> str:
+async def end(resources: Resources, outcome: Outcome) -> str:
     """Take the one execution that can start, and end it; its id."""
-    [lease] = await take(parts)
-    assert await settle(parts, lease, outcome)
+    [lease] = await take(resources)
+    assert await settle(resources, lease, outcome)
     return lease.execution_id
 
 
 @pytest.mark.spec("E7", "G8")
-async def test_the_end_of_one_execution_queues_the_next(parts: Resources) -> None:
+async def test_the_end_of_one_execution_queues_the_next(resources: Resources) -> None:
     """Whatever its end is, in the order of their instants, and without anybody else looking."""
-    ids = await given_backlog(parts, 4)
+    ids = await given_backlog(resources, 4)
     ends: list[Outcome] = [Done(), Dead(error="gone"), Cancelled(reason="enough"), Done(), Done()]
-    assert [await end(parts, outcome) for outcome in ends] == ids
+    assert [await end(resources, outcome) for outcome in ends] == ids
 
 
-async def test_one_that_goes_on_later_lets_nobody_pass(parts: Resources) -> None:
+async def test_one_that_goes_on_later_lets_nobody_pass(resources: Resources) -> None:
     """A retry, a limit and a release are no end: the next execution is not due before them."""
-    first, second = await given_backlog(parts, 1)
+    first, second = await given_backlog(resources, 1)
     for outcome in (Retry(error="odd", after=HOUR), Snooze(after=HOUR, reason="slow"), Released()):
-        assert await end(parts, outcome) == first
-        assert await state_of(parts, second) is State.WAITING
-        await parts.upkeep.wake(limit=10)
-        assert await state_of(parts, second) is State.WAITING
-        await change_executions(parts, [first], not_before=NOW - HOUR)
-        await parts.queue.put(await parts.upkeep.wake(limit=10), again=True)
-    assert [await end(parts, Done()), await end(parts, Done())] == [first, second]
+        assert await end(resources, outcome) == first
+        assert await state_of(resources, second) is State.WAITING
+        await resources.upkeep.wake(limit=10)
+        assert await state_of(resources, second) is State.WAITING
+        await change_executions(resources, [first], not_before=NOW - HOUR)
+        await resources.queue.put(await resources.upkeep.wake(limit=10), again=True)
+    assert [await end(resources, Done()), await end(resources, Done())] == [first, second]
 
 
-async def test_a_pause_holds_the_backlog_in_its_order(parts: Resources) -> None:
+async def test_a_pause_holds_the_backlog_in_its_order(resources: Resources) -> None:
     """Only what a person asks for runs meanwhile."""
-    ids = await given_backlog(parts, 3)
-    await change_executions(parts, ids[3:], trigger="manual")
-    [lease] = await take(parts)
-    await change_jobs(parts, [lease.job.job_id], paused=True)
-    assert await settle(parts, lease, Done())
+    ids = await given_backlog(resources, 3)
+    await change_executions(resources, ids[3:], trigger="manual")
+    [lease] = await take(resources)
+    await change_jobs(resources, [lease.job.job_id], paused=True)
+    assert await settle(resources, lease, Done())
 
-    assert await end(parts, Done()) == ids[3]
-    assert await parts.upkeep.wake(limit=10) == []
-    assert [(await execution_of(parts, i))["hold"] for i in ids[1:3]] == [Hold.OVERLAP] * 2
-    await change_jobs(parts, [lease.job.job_id], paused=False)
-    await parts.queue.put(await parts.upkeep.wake(limit=10), again=True)
-    assert [await end(parts, Done()), await end(parts, Done())] == ids[1:3]
+    assert await end(resources, Done()) == ids[3]
+    assert await resources.upkeep.wake(limit=10) == []
+    assert [(await execution_of(resources, i))["hold"] for i in ids[1:3]] == [Hold.OVERLAP] * 2
+    await change_jobs(resources, [lease.job.job_id], paused=False)
+    await resources.queue.put(await resources.upkeep.wake(limit=10), again=True)
+    assert [await end(resources, Done()), await end(resources, Done())] == ids[1:3]
 
 
-async def test_what_was_queued_when_the_job_was_paused_comes_first_again(parts: Resources) -> None:
+async def test_what_was_queued_when_the_job_was_paused_comes_first_again(resources: Resources) -> None:
     """It met the pause, the others did not: they stay behind it."""
-    first, second = await given_backlog(parts, 1)
-    job_id = (await execution_of(parts, first))["job_id"]
-    await change_jobs(parts, [job_id], paused=True)
-    assert await take(parts) == []
-    assert (await execution_of(parts, first))["hold"] == Hold.PAUSED
+    first, second = await given_backlog(resources, 1)
+    job_id = (await execution_of(resources, first))["job_id"]
+    await change_jobs(resources, [job_id], paused=True)
+    assert await take(resources) == []
+    assert (await execution_of(resources, first))["hold"] == Hold.PAUSED
 
-    await change_jobs(parts, [job_id], paused=False)
-    await parts.queue.put(await parts.upkeep.wake(limit=10), again=True)
-    assert [await end(parts, Done()), await end(parts, Done())] == [first, second]
+    await change_jobs(resources, [job_id], paused=False)
+    await resources.queue.put(await resources.upkeep.wake(limit=10), again=True)
+    assert [await end(resources, Done()), await end(resources, Done())] == [first, second]
 
 
-async def test_jitter_and_limits_hold_after_the_turn_has_come(parts: Resources) -> None:
+async def test_jitter_and_limits_hold_after_the_turn_has_come(resources: Resources) -> None:
     """Its share of the jitter is not over when its turn comes; then a limit is set."""
-    first, second = await given_backlog(parts, 1, not_before=datetime.now(UTC) + HOUR)
-    assert await end(parts, Done()) == first
-    row = await execution_of(parts, second)
+    first, second = await given_backlog(resources, 1, not_before=datetime.now(UTC) + HOUR)
+    assert await end(resources, Done()) == first
+    row = await execution_of(resources, second)
     assert (row["state"], row["hold"], row["reason"]) == ("waiting", None, None)
     assert row["not_before"] > datetime.now(UTC)
 
-    await change_executions(parts, [second], not_before=NOW - HOUR)
-    async with parts.database.writing() as connection:
+    await change_executions(resources, [second], not_before=NOW - HOUR)
+    async with resources.database.writing() as connection:
         await connection.execute(
             text("INSERT INTO limits (key, until, reason) VALUES ('slow', :until, 'flood')"),
-            {"until": "2100-01-01T00:00:00.000000Z" if parts.database.dialect == "sqlite" else NOW + HOUR},
+            {"until": "2100-01-01T00:00:00.000000Z" if resources.database.dialect == "sqlite" else NOW + HOUR},
         )
-    await change_jobs(parts, [row["job_id"]], limit_key="slow")
-    await parts.queue.put(await parts.upkeep.wake(limit=10), again=True)
-    assert await take(parts) == []
-    row = await execution_of(parts, second)
+    await change_jobs(resources, [row["job_id"]], limit_key="slow")
+    await resources.queue.put(await resources.upkeep.wake(limit=10), again=True)
+    assert await take(resources) == []
+    row = await execution_of(resources, second)
     assert (row["state"], row["reason"]) == ("waiting", "flood")
 
 
 @pytest.mark.spec("V7")
-async def test_a_job_that_waits_for_another_catches_up(parts: Resources) -> None:
+async def test_a_job_that_waits_for_another_catches_up(resources: Resources) -> None:
     """One success is enough for all that was due before it. What is due later waits for the next success."""
-    ids = await given_backlog(parts, 4)
-    job_id, needed = (await execution_of(parts, ids[0]))["job_id"], await given_job(parts)
-    async with parts.database.writing() as connection:
+    ids = await given_backlog(resources, 4)
+    job_id, needed = (await execution_of(resources, ids[0]))["job_id"], await given_job(resources)
+    async with resources.database.writing() as connection:
         await connection.execute(insert(job_dependencies).values(job_id=job_id, depends_on=needed))
-    await change_jobs(parts, [needed], last_success=NOW - HOUR + timedelta(seconds=2.5))
+    await change_jobs(resources, [needed], last_success=NOW - HOUR + timedelta(seconds=2.5))
 
-    assert [await end(parts, Done()) for _ in ids[:4]] == ids[:4]
+    assert [await end(resources, Done()) for _ in ids[:4]] == ids[:4]
 
-    await parts.upkeep.wake(limit=10)
-    assert (await execution_of(parts, ids[4]))["hold"] == Hold.OVERLAP
-    await change_jobs(parts, [needed], last_success=datetime.now(UTC) + HOUR)
-    await parts.queue.put(await parts.upkeep.wake(limit=10), again=True)
-    assert await end(parts, Done()) == ids[4]
+    await resources.upkeep.wake(limit=10)
+    assert (await execution_of(resources, ids[4]))["hold"] == Hold.OVERLAP
+    await change_jobs(resources, [needed], last_success=datetime.now(UTC) + HOUR)
+    await resources.queue.put(await resources.upkeep.wake(limit=10), again=True)
+    assert await end(resources, Done()) == ids[4]
 
 
 @pytest.mark.spec("G2")
-async def test_a_put_that_is_lost_is_made_up_for(parts: Resources) -> None:
+async def test_a_put_that_is_lost_is_made_up_for(resources: Resources) -> None:
     """The worker dies when the outcome is written and before the queue knows of the next execution."""
-    _, second = await given_backlog(parts, 1)
-    [lease] = await take(parts)
-    settled = await parts.leasing.settle([Settlement(lease=lease, outcome=Done(), duration=0.1)])
+    _, second = await given_backlog(resources, 1)
+    [lease] = await take(resources)
+    settled = await resources.leasing.settle([Settlement(lease=lease, outcome=Done(), duration=0.1)])
 
     assert (settled.mine, [queued.execution_id for queued in settled.woken]) == ([True], [second])
-    assert [queued.execution_id for queued in await requeue(parts)] == [second]
-    assert await end(parts, Done()) == second
+    assert [queued.execution_id for queued in await requeue(resources)] == [second]
+    assert await end(resources, Done()) == second
 
 
-async def test_jobs_of_others_are_left_alone(parts: Resources) -> None:
+async def test_jobs_of_others_are_left_alone(resources: Resources) -> None:
     """A batch ends executions of several jobs; each job goes on by itself, one whose lease was lost does not."""
-    backlogs = [await given_backlog(parts, 2) for _ in range(3)]
-    leases = {lease.execution_id: lease for lease in await take(parts)}
+    backlogs = [await given_backlog(resources, 2) for _ in range(3)]
+    leases = {lease.execution_id: lease for lease in await take(resources)}
     lost = leases[backlogs[2][0]]
-    await change_executions(parts, [lost.execution_id], fence=lost.fence + 1)
+    await change_executions(resources, [lost.execution_id], fence=lost.fence + 1)
     settlements = [Settlement(lease=leases[ids[0]], outcome=Done(), duration=0.1) for ids in backlogs]
 
-    assert await parts.queue.settle(settlements) == [True, True, False]
+    assert await resources.queue.settle(settlements) == [True, True, False]
 
-    assert {lease.execution_id for lease in await take(parts)} == {ids[1] for ids in backlogs[:2]}
+    assert {lease.execution_id for lease in await take(resources)} == {ids[1] for ids in backlogs[:2]}
 
 
-async def test_a_backlog_leaves_its_stream_to_other_jobs(parts: Resources) -> None:
+async def test_a_backlog_leaves_its_stream_to_other_jobs(resources: Resources) -> None:
     """Three jobs collect one stream, two of them have a backlog: they take turns, in both ways to name a stream."""
-    busy = [await given_job(parts, overlap="queue", source="test", target="shared") for _ in range(2)]
-    other = await given_job(parts, stream="test:shared", source="another", target="elsewhere")
-    await given_executions(parts, [busy[0]])
+    busy = [await given_job(resources, overlap="queue", source="test", target="shared") for _ in range(2)]
+    other = await given_job(resources, stream="test:shared", source="another", target="elsewhere")
+    await given_executions(resources, [busy[0]])
     for job_id in busy:
-        await given_held(parts, job_id, 5)
-    [running] = await take(parts)
-    await given_executions(parts, [other])
-    assert await take(parts) == []
+        await given_held(resources, job_id, 5)
+    [running] = await take(resources)
+    await given_executions(resources, [other])
+    assert await take(resources) == []
 
     turns = [running.job.job_id]
-    assert await settle(parts, running, Done())
+    assert await settle(resources, running, Done())
     for _ in range(6):
-        [lease] = await take(parts)
+        [lease] = await take(resources)
         turns.append(lease.job.job_id)
-        assert await settle(parts, lease, Done())
+        assert await settle(resources, lease, Done())
 
     assert set(turns[1:3]) == {busy[1], other}
     assert turns[3:] == [busy[0], busy[1], busy[0], busy[1]]
@@ -227,13 +227,13 @@ async def test_the_next_is_looked_up_by_index(postgres_only: Opened, counted: bo
     async def planned(connection: Connection) -> list[str]:
         return [str(await (await connection.prepare(statement)).explain(*given)) for statement, given in statements]
 
-    async with postgres_only() as parts:
-        assert isinstance(parts.database, PostgresDatabase)
-        await given_backlog(parts, 500)
-        await parts.database.hot("history", _with_history)
+    async with postgres_only() as resources:
+        assert isinstance(resources.database, PostgresDatabase)
+        await given_backlog(resources, 500)
+        await resources.database.hot("history", _with_history)
         if counted:
-            await parts.database.hot("count", _count)
-        for plan in await parts.database.hot("explain", planned):
+            await resources.database.hot("count", _count)
+        for plan in await resources.database.hot("explain", planned):
             assert "ix_job_executions_held" in plan
             assert "uq_job_executions" not in plan
             assert "Seq Scan on executions" not in plan
@@ -265,9 +265,9 @@ async def test_the_next_is_looked_up_by_index_on_sqlite(sqlite: Opened) -> None:
             for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", given)
         ]
 
-    async with sqlite() as parts:
-        assert isinstance(parts.database, SqliteDatabase)
-        steps = await parts.database.hot("explain", planned)
+    async with sqlite() as resources:
+        assert isinstance(resources.database, SqliteDatabase)
+        steps = await resources.database.hot("explain", planned)
     assert any("ix_job_executions_held (hold=? AND job_id=? AND scheduled_for<?)" in step for step in steps)
     # By job and instant the history is indexed, too.
     assert not [step for step in steps if "sqlite_autoindex_executions_2" in step]

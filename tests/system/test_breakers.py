@@ -1,4 +1,4 @@
-"""Breakers that a fleet shares: on both databases, and with two processes' worth of parts on PostgreSQL."""
+"""Breakers that a fleet shares: on both databases, and with the resources of two processes on PostgreSQL."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -96,8 +96,8 @@ async def test_what_waits_for_a_breaker_goes_on_when_it_is_closed_by_hand(
     migrated_url: str, breakers: Breakers, jobs: Jobs, crew: Crew
 ) -> None:
     await fail(breakers, 5)
-    async with open_resources(Settings(database_url=migrated_url)) as parts:
-        refused = await parts.caller.wait_of(KEY.scope, KEY.method)
+    async with open_resources(Settings(database_url=migrated_url)) as resources:
+        refused = await resources.caller.wait_of(KEY.scope, KEY.method)
     assert refused is not None
     job, other = [await jobs.add(a_spec(name, name=name)) for name in ("job", "other")]
     await crew.run(jobs, other, Snooze(after=refused.after, reason=refused.reason.replace("reader1", "reader11")))
@@ -113,8 +113,8 @@ async def test_what_waits_for_a_breaker_goes_on_when_it_is_closed_by_hand(
 class Worker:
     """What one process knows, and whom it called."""
 
-    def __init__(self, parts: Resources, events: Events) -> None:
-        self.caller, self.sent = parts.caller, 0
+    def __init__(self, resources: Resources, events: Events) -> None:
+        self.caller, self.sent = resources.caller, 0
         self.moves: list[tuple[str, bool]] = []
         events.listen(BreakerMoved, lambda e: self.moves.append((e.state, e.elsewhere)))
 
@@ -189,8 +189,8 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
 
 
 async def _open_a_breaker(folder: Path) -> None:
-    async with open_resources(Settings(database_url=f"sqlite:///{folder}/.floodmark/floodmark.db")) as parts:
-        await fail(Breakers(parts.database, parts.clock), 5)
+    async with open_resources(Settings(database_url=f"sqlite:///{folder}/.floodmark/floodmark.db")) as resources:
+        await fail(Breakers(resources.database, resources.clock), 5)
 
 
 def test_breakers_are_listed_and_closed_by_hand(cli: CommandLine) -> None:

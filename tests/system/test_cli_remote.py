@@ -45,9 +45,9 @@ TENANTS_FILE = "tenant-acme/7/2026-06-01.json"
 
 async def stock(url: str) -> None:
     """Something of everything, as workers leave it."""
-    async with open_resources(Settings(database_url=url)) as parts:
-        operations = LocalOperations(parts, Actor(who="ada"))
-        jobs, crew = Jobs(parts.database, parts.clock), Crew(parts.database)  # type: ignore[arg-type] # SQLite
+    async with open_resources(Settings(database_url=url)) as resources:
+        operations = LocalOperations(resources, Actor(who="ada"))
+        jobs, crew = Jobs(resources.database, resources.clock), Crew(resources.database)  # type: ignore[arg-type] # SQLite
         news = await operations.add_job(a_spec(name="news", tags=("daily",), stream="front/page"))
         await operations.add_job(a_spec("two", name="old", priority=1, schedule_enabled=False))
         await operations.add_job(a_spec("three", name="never", depends_on=("news",)))
@@ -58,11 +58,11 @@ async def stock(url: str) -> None:
         for number in range(3):
             await crew.run(jobs, news, Dead(error=f"user {number} not found"))
         await operations.pause_job("old", "too loud")
-        await Limits(parts.database, parts.clock).set("account 1", timedelta(hours=1), "FloodWait", 0.5)
-        opened = Breaker(state=BreakerState.OPEN, open_until=parts.clock.now(), trips=1, reason="refused")
-        await Breakers(parts.database, parts.clock).change("telegram:reader1", lambda *_: opened)
+        await Limits(resources.database, resources.clock).set("account 1", timedelta(hours=1), "FloodWait", 0.5)
+        opened = Breaker(state=BreakerState.OPEN, open_until=resources.clock.now(), trips=1, reason="refused")
+        await Breakers(resources.database, resources.clock).change("telegram:reader1", lambda *_: opened)
         await _twins(operations, jobs, crew)
-        await _posts(parts)
+        await _posts(resources)
 
 
 async def _twins(operations: LocalOperations, jobs: Jobs, crew: Crew) -> None:
@@ -71,21 +71,21 @@ async def _twins(operations: LocalOperations, jobs: Jobs, crew: Crew) -> None:
         job: Job = await operations.add_job(a_spec("feeds:news", name=name, stream=f"python:{name}"))
         await crew.run(jobs, job, Dead(error=f"{name} is broken"))
         await operations.set_limit(f"limit {name}", 3600, "rest")
-        await Breakers(operations.parts.database, operations.parts.clock).change(
+        await Breakers(operations.resources.database, operations.resources.clock).change(
             f"breaker {name}", lambda *_: Breaker(state=BreakerState.HALF_OPEN, trips=1)
         )
 
 
-async def _posts(parts: Resources) -> None:
+async def _posts(resources: Resources) -> None:
     """Two chats of which files are made: one with more than a page in a day and not in order, one of a tenant."""
     many = [a_post(n, f"Tide {n}: ü\u2028 <b>", views=n * 7) for n in range(1, 450)]
     late = a_post(7000, "written down early", at=DAY + timedelta(seconds=1))
     others = [a_post(900, "gone", gone=True), a_post(901, "next day", at=DAY + timedelta(days=1), nested={"b": 1.0})]
-    await keep(parts, [*reversed(many), late, *others], name="harbour", target="@harbour")
-    await keep(parts, [a_post(1, chat=7)], stream="telegram:acme:7", name="seven", target="7", tenant_id="acme")
+    await keep(resources, [*reversed(many), late, *others], name="harbour", target="@harbour")
+    await keep(resources, [a_post(1, chat=7)], stream="telegram:acme:7", name="seven", target="7", tenant_id="acme")
     known = {"account": "reader1", "channel_id": HARBOUR, "access_hash": 1, "title": "Häfen"}
-    async with parts.database.writing() as connection:
-        named = {**known, "username": "harbour", "updated_at": parts.clock.now()}
+    async with resources.database.writing() as connection:
+        named = {**known, "username": "harbour", "updated_at": resources.clock.now()}
         await connection.execute(insert(telegram_channels).values(named))
 
 

@@ -42,29 +42,29 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 @pytest.fixture
 async def survivor(postgres_only: Opened) -> AsyncIterator[Resources]:
-    async with postgres_only() as parts:
-        yield parts
+    async with postgres_only() as resources:
+        yield resources
 
 
-async def present(parts: Resources) -> None:
+async def present(resources: Resources) -> None:
     """As a role does every two seconds."""
-    await FleetRepository(parts.database, parts.clock).seen(
-        parts.name, role="worker", hostname="box", pid=1, slots=4, busy=0, draining=False, ttl=LONG,
-        lock_file=parts.lock.file, lock_key=parts.lock.key,
+    await FleetRepository(resources.database, resources.clock).seen(
+        resources.name, role="worker", hostname="box", pid=1, slots=4, busy=0, draining=False, ttl=LONG,
+        lock_file=resources.lock.file, lock_key=resources.lock.key,
     )  # fmt: skip
 
 
-async def locks_of(parts: Resources, name: str) -> tuple[str | None, int | None]:
-    async with parts.database.reading() as connection:
+async def locks_of(resources: Resources, name: str) -> tuple[str | None, int | None]:
+    async with resources.database.reading() as connection:
         query = select(workers.c.lock_file, workers.c.lock_key).where(workers.c.worker == name)
         return tuple((await connection.execute(query)).one())
 
 
-async def rescued(parts: Resources) -> list[Lease]:
+async def rescued(resources: Resources) -> list[Lease]:
     """What can be taken after the leader has swept up."""
-    found = await parts.upkeep.rescue(limit=10, rescue_max=3)
-    await parts.queue.put(found.queued, again=True)
-    return await take(parts, worker="other")
+    found = await resources.upkeep.rescue(limit=10, rescue_max=3)
+    await resources.queue.put(found.queued, again=True)
+    return await take(resources, worker="other")
 
 
 @pytest.mark.spec("B16")
@@ -176,12 +176,12 @@ async def test_a_false_alarm_costs_nothing_but_a_fetch_and_happens_once(opened: 
 @pytest.mark.spec("B16", "T8")
 async def test_an_account_is_free_early_only_when_its_holder_is_certainly_dead(opened: Opened) -> None:
     """A session that is used twice is revoked for good, so a missing connection is not enough."""
-    async with opened() as parts:
-        deaths = Deaths(parts.database, parts.clock)
-        accounts = Accounts(parts.database, parts.clock, Vault.of(parts.settings), parts.events)
+    async with opened() as resources:
+        deaths = Deaths(resources.database, resources.clock)
+        accounts = Accounts(resources.database, resources.clock, Vault.of(resources.settings), resources.events)
         await accounts.add("reader", api_id=1, api_hash="h", session="s")
         assert await accounts.lease("reader", holder="gone", ttl=LONG)
-        await FleetRepository(parts.database, parts.clock).seen(
+        await FleetRepository(resources.database, resources.clock).seen(
             "gone", role="worker", hostname="box", pid=1, slots=1, busy=0, draining=False, ttl=LONG, lock_key=7
         )
 
@@ -194,18 +194,18 @@ async def test_an_account_is_free_early_only_when_its_holder_is_certainly_dead(o
 
 @pytest.mark.spec("B16")
 async def test_what_a_dead_worker_had_read_from_redis_goes_to_others(redis_on_sqlite: Opened) -> None:
-    async with redis_on_sqlite() as parts:
-        redis = parts.redis
+    async with redis_on_sqlite() as resources:
+        redis = resources.redis
         assert isinstance(redis, Redis)
-        ids = await given_queued(parts, 5)
-        [lease] = await take(parts, 1, worker="dead", ttl=LONG)
+        ids = await given_queued(resources, 5)
+        [lease] = await take(resources, 1, worker="dead", ttl=LONG)
         await redis.xreadgroup(GROUP, "dead", {NORMAL: ">"})
-        assert await take(parts, 5, worker="next") == []
+        assert await take(resources, 5, worker="next") == []
 
-        await parts.queue.hand_on("dead")
-        await parts.queue.hand_on("dead")
+        await resources.queue.hand_on("dead")
+        await resources.queue.hand_on("dead")
 
-        found = await take(parts, 5, worker="next", ttl=LONG)
+        found = await take(resources, 5, worker="next", ttl=LONG)
         assert {one.execution_id for one in found} == set(ids) - {lease.execution_id}
         consumers = await redis.xinfo_consumers(NORMAL, GROUP)
         assert b"dead" not in {consumer["name"] for consumer in consumers}
@@ -270,18 +270,18 @@ async def test_a_standby_on_another_machine_leads_when_the_leader_has_died(opene
             await running
 
 
-async def eventually_locked(parts: Resources) -> None:
+async def eventually_locked(resources: Resources) -> None:
     async def locked() -> bool:
-        return parts.lock.key is not None
+        return resources.lock.key is not None
 
     await eventually(locked)
 
 
-async def server_is_old(parts: Resources) -> None:
+async def server_is_old(resources: Resources) -> None:
     """Shortly after the start of the server nobody is declared dead."""
 
     async def old() -> bool:
-        async with parts.database.reading() as connection:
+        async with resources.database.reading() as connection:
             found = await connection.execute(
                 text("SELECT pg_postmaster_start_time() < clock_timestamp() - interval '11 seconds'")
             )
@@ -298,5 +298,5 @@ async def is_led_by(role: SchedulerRole) -> bool:
     return role.leader.is_leader
 
 
-async def is_there(parts: Resources, name: str) -> bool:
-    return name in {worker.worker for worker in await FleetRepository(parts.database, parts.clock).workers()}
+async def is_there(resources: Resources, name: str) -> bool:
+    return name in {worker.worker for worker in await FleetRepository(resources.database, resources.clock).workers()}

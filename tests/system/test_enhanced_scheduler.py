@@ -192,10 +192,10 @@ async def test_a_process_fires_nothing_while_the_old_scheduler_does(sqlite_url: 
     settings = Settings(database_url=sqlite_url, scheduler_v2_enabled=False)
     with capture_logs() as logs:
         async with served(Floodmark(settings)) as found:
-            assert await found.parts.leases.holder(settings.scheduler_leader_key) is None
-            assert [info.role for info in await FleetRepository(found.parts.database, found.parts.clock).workers()] == [
-                "worker"
-            ]
+            assert await found.resources.leases.holder(settings.scheduler_leader_key) is None
+            assert [
+                info.role for info in await FleetRepository(found.resources.database, found.resources.clock).workers()
+            ] == ["worker"]
     assert any("SCHEDULER_V2_ENABLED" in line["event"] for line in logs)
     with pytest.raises(InvalidInput, match="SCHEDULER_V2_ENABLED"):
         await Floodmark(settings).serve(worker=False)

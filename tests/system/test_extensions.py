@@ -171,8 +171,8 @@ def a_when(name: str) -> When:
 
 @pytest.mark.usefixtures("sunrise")
 async def test_a_job_can_name_a_trigger_of_another_package(sqlite: Opened) -> None:
-    async with sqlite() as parts:
-        jobs = Jobs(parts.database, parts.clock)
+    async with sqlite() as resources:
+        jobs = Jobs(resources.database, resources.clock)
         job = await jobs.add(JobSpec(source="python", target="x", name="dawn", when=a_when("sunrise")))
         with pytest.raises(InvalidInput, match="moonrise"):
             await jobs.add(JobSpec(source="python", target="x", name="dusk", when=a_when("moonrise")))

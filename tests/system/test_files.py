@@ -48,14 +48,14 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 
 @pytest.fixture
-async def parts(opened: Opened) -> AsyncIterator[Resources]:
-    async with opened() as parts:
-        yield parts
+async def resources(opened: Opened) -> AsyncIterator[Resources]:
+    async with opened() as resources:
+        yield resources
 
 
 @pytest.fixture
-def posts(parts: Resources) -> Posts:
-    return Posts(parts.database)
+def posts(resources: Resources) -> Posts:
+    return Posts(resources.database)
 
 
 @pytest.fixture
@@ -64,26 +64,26 @@ def artifacts(posts: Posts, tmp_path: Path) -> Artifacts:
 
 
 @pytest.fixture
-async def leader(parts: Resources) -> Leader:
-    leader = Leader(parts.leases, parts.events, name="leader", holder=parts.name, ttl=TTL)
+async def leader(resources: Resources) -> Leader:
+    leader = Leader(resources.leases, resources.events, name="leader", holder=resources.name, ttl=TTL)
     await leader.step()
     return leader
 
 
-def delivery(parts: Resources, artifacts: Artifacts, posts: Posts, leader: Leader) -> Delivery:
-    log, fleet = EventLog(parts.database, parts.clock), FleetRepository(parts.database, parts.clock)
+def delivery(resources: Resources, artifacts: Artifacts, posts: Posts, leader: Leader) -> Delivery:
+    log, fleet = EventLog(resources.database, resources.clock), FleetRepository(resources.database, resources.clock)
     return Delivery("files", FilesSink(artifacts, posts), log, fleet, leader)
 
 
 @pytest.fixture
-def project(parts: Resources, artifacts: Artifacts, posts: Posts, leader: Leader) -> Callable[[], Awaitable[int]]:
+def project(resources: Resources, artifacts: Artifacts, posts: Posts, leader: Leader) -> Callable[[], Awaitable[int]]:
     """Relay, and let the projector do all there is to do; in how many steps."""
 
     async def relay(_: Any) -> None: ...
 
     async def work() -> int:
-        await parts.keeping.relay(relay, limit=10_000)
-        projector = delivery(parts, artifacts, posts, leader)
+        await resources.keeping.relay(relay, limit=10_000)
+        projector = delivery(resources, artifacts, posts, leader)
         steps = 1
         while await projector.step() is not None:
             steps += 1
@@ -104,10 +104,10 @@ def files_in(folder: Path) -> set[str]:
 
 
 @pytest.mark.spec("F3")
-async def test_a_day_of_a_chat_is_one_file(parts: Resources, artifacts: Artifacts) -> None:
+async def test_a_day_of_a_chat_is_one_file(resources: Resources, artifacts: Artifacts) -> None:
     # By their numbers, not as text and not by the order in which they came.
-    await keep(parts, [a_post(100), a_post(9, 'Ж \u202e 👍 \\ " \u2028', views=3), a_post(10, gone=True)])
-    await keep(parts, [a_post(101, at=DAY + timedelta(days=1)), a_post(8, at=DAY - timedelta(microseconds=1))])
+    await keep(resources, [a_post(100), a_post(9, 'Ж \u202e 👍 \\ " \u2028', views=3), a_post(10, gone=True)])
+    await keep(resources, [a_post(101, at=DAY + timedelta(days=1)), a_post(8, at=DAY - timedelta(microseconds=1))])
 
     assert await artifacts.write(TODAY) is True
 
@@ -129,8 +129,8 @@ async def test_a_day_of_a_chat_is_one_file(parts: Resources, artifacts: Artifact
 
 
 @pytest.mark.spec("F3")
-async def test_what_is_unchanged_is_not_written_again(parts: Resources, artifacts: Artifacts) -> None:
-    await keep(parts, [a_post(1), a_post(2)])
+async def test_what_is_unchanged_is_not_written_again(resources: Resources, artifacts: Artifacts) -> None:
+    await keep(resources, [a_post(1), a_post(2)])
     await artifacts.write(TODAY)
     path = path_of(artifacts.folder, TODAY)
     before, written_at = path.read_bytes(), path.stat().st_mtime_ns
@@ -140,7 +140,7 @@ async def test_what_is_unchanged_is_not_written_again(parts: Resources, artifact
     path.unlink()
     assert await artifacts.write(TODAY) is True
     assert path.read_bytes() == before
-    await keep(parts, [a_post(2, "edited")])
+    await keep(resources, [a_post(2, "edited")])
     assert await artifacts.write(TODAY) is True
     assert [message["text"] for message in read(artifacts)["messages"]] == ["News", "edited"]
 
@@ -148,21 +148,25 @@ async def test_what_is_unchanged_is_not_written_again(parts: Resources, artifact
 async def test_the_bytes_are_the_same_on_every_store(sqlite: Opened, postgres_only: Opened, tmp_path: Path) -> None:
     content = []
     for name, opened in (("sqlite", sqlite), ("postgres", postgres_only)):
-        async with opened() as parts:
-            await keep(parts, [a_post(n, f"{n} ж", views=n, media={"type": "photo", "id": "1"}) for n in range(1, 6)])
-            await Artifacts(Posts(parts.database), tmp_path / name).write(TODAY)
+        async with opened() as resources:
+            await keep(
+                resources, [a_post(n, f"{n} ж", views=n, media={"type": "photo", "id": "1"}) for n in range(1, 6)]
+            )
+            await Artifacts(Posts(resources.database), tmp_path / name).write(TODAY)
         content.append(path_of(tmp_path / name, TODAY).read_bytes())
 
     assert content[0] == content[1]
 
 
-async def test_a_chat_is_named_as_the_account_that_looked_last_knows_it(parts: Resources, artifacts: Artifacts) -> None:
-    await keep(parts, [a_post(1, channel="old"), a_post(2, channel="harbour")])
+async def test_a_chat_is_named_as_the_account_that_looked_last_knows_it(
+    resources: Resources, artifacts: Artifacts
+) -> None:
+    await keep(resources, [a_post(1, channel="old"), a_post(2, channel="harbour")])
     await artifacts.write(TODAY)
     assert read(artifacts)["chat"] == {"id": HARBOUR, "username": "harbour", "title": None}
 
     known = [("reader1", "pier", DAY), ("reader2", "quay", DAY + timedelta(days=1)), ("reader3", "dock", DAY)]
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         for account, name, at in known:
             values = {"account": account, "channel_id": HARBOUR, "access_hash": 1, "username": name}
             await connection.execute(
@@ -174,12 +178,12 @@ async def test_a_chat_is_named_as_the_account_that_looked_last_knows_it(parts: R
     assert files_in(artifacts.folder) == {f"{HARBOUR}/2026-06-01.json"}
 
 
-async def test_tenants_do_not_meet(parts: Resources, artifacts: Artifacts) -> None:
+async def test_tenants_do_not_meet(resources: Resources, artifacts: Artifacts) -> None:
     tenants = [None, "acme", "ACME", "../..", "a:b/c", str(HARBOUR), "x" * 300, "x" * 301, "ж"]
     for number, tenant in enumerate(tenants, 1):
         whose = "" if tenant is None else f"{tenant}:"
         stream = f"telegram:{whose}{HARBOUR}"
-        await keep(parts, [a_post(number)], stream=stream, tenant_id=tenant)
+        await keep(resources, [a_post(number)], stream=stream, tenant_id=tenant)
         await artifacts.write(ChatDay(stream, DAY.date()))
         assert [m["id"] for m in read(artifacts, ChatDay(stream, DAY.date()))["messages"]] == [number]
 
@@ -197,10 +201,10 @@ async def test_an_empty_day_has_a_file_that_says_so(artifacts: Artifacts) -> Non
     assert (document["message_count"], document["last_processed_msg_id"], document["messages"]) == (0, None, [])
 
 
-async def test_the_days_of_a_stream_are_found_without_reading_its_posts(parts: Resources, posts: Posts) -> None:
-    await keep(parts, [a_post(n, at=DAY + timedelta(days=n // 10, hours=n % 10)) for n in range(100)])
-    await keep(parts, [Item("x", 1, DAY)], stream="news")
-    await keep(parts, [a_post(1, chat=7)], stream="telegram:acme:7")
+async def test_the_days_of_a_stream_are_found_without_reading_its_posts(resources: Resources, posts: Posts) -> None:
+    await keep(resources, [a_post(n, at=DAY + timedelta(days=n // 10, hours=n % 10)) for n in range(100)])
+    await keep(resources, [Item("x", 1, DAY)], stream="news")
+    await keep(resources, [a_post(1, chat=7)], stream="telegram:acme:7")
     first, last = date(2026, 6, 3), date(2026, 6, 4)
 
     assert [stream async for stream in posts.streams()] == [HARBOUR_STREAM, "telegram:acme:7"]
@@ -210,14 +214,14 @@ async def test_the_days_of_a_stream_are_found_without_reading_its_posts(parts: R
 
 @pytest.mark.spec("F5")
 async def test_memory_does_not_grow_with_the_day(sqlite: Opened, tmp_path: Path) -> None:
-    async with sqlite() as parts:
+    async with sqlite() as resources:
         peaks = []
-        lease = await given_lease(parts)
-        artifacts = Artifacts(Posts(parts.database), tmp_path)
+        lease = await given_lease(resources)
+        artifacts = Artifacts(Posts(resources.database), tmp_path)
         for chat, count in ((1, 1_800), (2, 4_200)):
             for start in range(0, count, 600):
                 many = [a_post(n, "x" * 2000, chat=chat, at=DAY) for n in range(start, start + 600)]
-                await parts.keeping.keep(lease, Batch(many, stream=f"telegram:{chat}"))
+                await resources.keeping.keep(lease, Batch(many, stream=f"telegram:{chat}"))
             tracemalloc.start()
             await artifacts.write(ChatDay(f"telegram:{chat}", DAY.date()))
             peaks.append(tracemalloc.get_traced_memory()[1])
@@ -276,15 +280,15 @@ async def test_a_kill_leaves_the_old_file_whole_and_what_is_left_is_swept(tmp_pa
 
 class TestContinuously:
     async def test_a_new_folder_is_filled_and_then_follows(
-        self, parts: Resources, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
+        self, resources: Resources, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
     ) -> None:
-        await keep(parts, [a_post(n, at=DAY + timedelta(days=n)) for n in range(1, 23)])
-        await keep(parts, [a_post(1, chat=7)], stream="telegram:acme:7")
+        await keep(resources, [a_post(n, at=DAY + timedelta(days=n)) for n in range(1, 23)])
+        await keep(resources, [a_post(1, chat=7)], stream="telegram:acme:7")
         assert await project() > 2
         assert len(files_in(artifacts.folder)) == 23
 
-        await keep(parts, [a_post(2, "edited", at=DAY + timedelta(days=2)), a_post(23, at=DAY + timedelta(days=2))])
-        await keep(parts, [Item("n", 1, DAY)], stream="news")
+        await keep(resources, [a_post(2, "edited", at=DAY + timedelta(days=2)), a_post(23, at=DAY + timedelta(days=2))])
+        await keep(resources, [Item("n", 1, DAY)], stream="news")
         await project()
 
         texts = [m["text"] for m in read(artifacts, ChatDay(HARBOUR_STREAM, date(2026, 6, 3)))["messages"]]
@@ -292,23 +296,23 @@ class TestContinuously:
         assert len(files_in(artifacts.folder)) == 23
 
     async def test_only_days_that_were_touched_are_written(
-        self, parts: Resources, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
+        self, resources: Resources, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
     ) -> None:
-        await keep(parts, [a_post(1), a_post(2, at=DAY + timedelta(days=1))])
+        await keep(resources, [a_post(1), a_post(2, at=DAY + timedelta(days=1))])
         await project()
         path_of(artifacts.folder, TODAY).unlink()
 
-        await keep(parts, [a_post(3, at=DAY + timedelta(days=1))])
+        await keep(resources, [a_post(3, at=DAY + timedelta(days=1))])
         assert await project() == 1
 
         assert files_in(artifacts.folder) == {f"{HARBOUR}/2026-06-02.json"}
 
     async def test_a_long_portion_is_done_in_bounded_steps(
-        self, parts: Resources, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
+        self, resources: Resources, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
     ) -> None:
         await project()
         # One event a day, and back again: the files of a step are bounded, and none is forgotten.
-        await keep(parts, [a_post(n, at=DAY + timedelta(days=n % 25)) for n in range(1, 51)])
+        await keep(resources, [a_post(n, at=DAY + timedelta(days=n % 25)) for n in range(1, 51)])
 
         assert await project() >= 2
 
@@ -318,12 +322,12 @@ class TestContinuously:
             assert read(artifacts, of)["message_count"] == 2
 
     async def test_what_was_killed_before_the_cursor_moved_is_repeated_without_harm(
-        self, parts: Resources, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
+        self, resources: Resources, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
     ) -> None:
         await project()
-        fleet = FleetRepository(parts.database, parts.clock)
+        fleet = FleetRepository(resources.database, resources.clock)
         before = await fleet.get_fact(CURSOR)
-        await keep(parts, [a_post(1)])
+        await keep(resources, [a_post(1)])
         await project()
         content = path_of(artifacts.folder, TODAY).read_bytes()
 
@@ -335,23 +339,23 @@ class TestContinuously:
 
     @pytest.mark.parametrize("lost", ["events", "folder", "time"])
     async def test_a_folder_that_was_left_behind_is_filled_again(
-        self, parts: Resources, artifacts: Artifacts, project: Callable[[], Awaitable[int]], lost: str
+        self, resources: Resources, artifacts: Artifacts, project: Callable[[], Awaitable[int]], lost: str
     ) -> None:
-        await keep(parts, [a_post(1)])
+        await keep(resources, [a_post(1)])
         await project()
-        fleet = FleetRepository(parts.database, parts.clock)
+        fleet = FleetRepository(resources.database, resources.clock)
         cursor = await fleet.get_fact(CURSOR)
         changes = {
             "events": {"position": cursor["position"] - 1},
             "folder": {"folder": "/elsewhere"},
             "time": {"position": 10**6},
         }
-        await keep(parts, [a_post(2), a_post(3)])
-        await parts.keeping.relay(lambda _: _nothing(), limit=10)
+        await keep(resources, [a_post(2), a_post(3)])
+        await resources.keeping.relay(lambda _: _nothing(), limit=10)
         await fleet.set_fact(CURSOR, cursor | changes[lost])
         if lost == "events":
             # As the pruner leaves it.
-            async with parts.database.writing() as connection:
+            async with resources.database.writing() as connection:
                 await connection.execute(delete(outbox).where(outbox.c.position <= cursor["position"] + 1))
         await project()
 
@@ -359,12 +363,12 @@ class TestContinuously:
         assert (await fleet.get_fact(CURSOR))["filling"] is None
 
     async def test_only_the_leader_writes(
-        self, parts: Resources, artifacts: Artifacts, posts: Posts, leader: Leader
+        self, resources: Resources, artifacts: Artifacts, posts: Posts, leader: Leader
     ) -> None:
-        await keep(parts, [a_post(1)])
+        await keep(resources, [a_post(1)])
         await leader.resign()
 
-        assert await delivery(parts, artifacts, posts, leader).step() is None
+        assert await delivery(resources, artifacts, posts, leader).step() is None
 
         assert not artifacts.folder.exists()
 
@@ -395,10 +399,10 @@ class TestExport:
         return CommandLine(tmp_path, DATABASE_URL=sqlite_copy)
 
     async def _collect(self, url: str) -> None:
-        async with open_resources(Settings(database_url=url)) as parts:
-            await keep(parts, [a_post(1), a_post(2, at=DAY + timedelta(days=1))], name="harbour", target="@harbour")
-            await keep(parts, [a_post(1, chat=7)], stream="telegram:7", name="seven", target="7")
-            await keep(parts, [Item("x", 1)], stream="news", name="news")
+        async with open_resources(Settings(database_url=url)) as resources:
+            await keep(resources, [a_post(1), a_post(2, at=DAY + timedelta(days=1))], name="harbour", target="@harbour")
+            await keep(resources, [a_post(1, chat=7)], stream="telegram:7", name="seven", target="7")
+            await keep(resources, [Item("x", 1)], stream="news", name="news")
 
     def test_everything_is_written_once(self, cli: CommandLine, tmp_path: Path) -> None:
         first = cli.good("export", "files", "--out", "out", "--json").json

@@ -77,21 +77,21 @@ def test_a_full_disk_is_not_ok_and_comes_back_by_itself(tmp_path: Path, monkeypa
 @pytest.mark.spec("T8")
 async def test_a_server_that_takes_no_writes_is_not_ok(postgres_only: Opened) -> None:
     """As after a failover to a standby."""
-    async with postgres_only() as parts:
-        assert await parts.write_check.problem() is None
-        await _let(parts, "SET default_transaction_read_only = on")
+    async with postgres_only() as resources:
+        assert await resources.write_check.problem() is None
+        await _let(resources, "SET default_transaction_read_only = on")
         try:
             async with postgres_only() as later:
                 report = await health_of(later)
         finally:
-            await _let(parts, "RESET default_transaction_read_only")
+            await _let(resources, "RESET default_transaction_read_only")
     assert report["status"] == "down"
     assert "read-only transaction" in report["database"]
 
 
-async def _let(parts: Resources, change: str) -> None:
+async def _let(resources: Resources, change: str) -> None:
     """Change a setting of the database, which new sessions begin with."""
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         await connection.execute(text("SET TRANSACTION READ WRITE"))
         name = (await connection.execute(text("SELECT current_database()"))).scalar_one()
         await connection.execute(text(f'ALTER DATABASE "{name}" {change}'))
@@ -100,14 +100,14 @@ async def _let(parts: Resources, change: str) -> None:
 @pytest.mark.spec("T8", "G8")
 async def test_looking_wakes_nobody_and_waits_for_nobody(sqlite: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is committed; while another process writes, that is answer enough; many ask, one looks."""
-    async with sqlite() as parts:
-        assert isinstance(parts.database, SqliteDatabase)
-        with closing(sqlite3.connect(parts.database.path, isolation_level=None)) as other:
+    async with sqlite() as resources:
+        assert isinstance(resources.database, SqliteDatabase)
+        with closing(sqlite3.connect(resources.database.path, isolation_level=None)) as other:
             before = other.execute("PRAGMA data_version").fetchone()
-            assert await WriteCheck(parts.database).problem() is None
+            assert await WriteCheck(resources.database).problem() is None
             assert other.execute("PRAGMA data_version").fetchone() == before
             other.execute("BEGIN IMMEDIATE")
-            assert await WriteCheck(parts.database).problem() is None
+            assert await WriteCheck(resources.database).problem() is None
             other.execute("ROLLBACK")
 
         looked = 0
@@ -117,6 +117,6 @@ async def test_looking_wakes_nobody_and_waits_for_nobody(sqlite: Opened, monkeyp
             looked += 1
 
         monkeypatch.setattr("floodmark.wiring.write_check._write_sqlite", look)
-        check = WriteCheck(parts.database)
+        check = WriteCheck(resources.database)
         await asyncio.gather(*(check.problem() for _ in range(20)))
         assert looked == 1

@@ -147,13 +147,13 @@ async def test_open_connections_do_not_hold_up_the_end(monkeypatch: pytest.Monke
     began = asyncio.Event()
 
     async def endless(_: Request) -> Response:
-        async def parts() -> AsyncIterator[bytes]:
+        async def resources() -> AsyncIterator[bytes]:
             began.set()
             while True:
                 yield b"more\n"
                 await asyncio.sleep(0.01)
 
-        return StreamingResponse(parts())
+        return StreamingResponse(resources())
 
     async with asyncio.timeout(5):
         async with HttpServer(Starlette(routes=[Route("/endless", endless)])) as server:

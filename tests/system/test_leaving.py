@@ -75,8 +75,8 @@ async def test_a_long_collection_is_handed_back_at_a_good_place(sqlite_url: str)
     again = Floodmark(settings)
     again.collectors.update(app.collectors)
     done = asyncio.Event()
-    async with again.open() as parts:
-        job = await Jobs(parts.database, parts.clock).get("slow")
+    async with again.open() as resources:
+        job = await Jobs(resources.database, resources.clock).get("slow")
     assert job.last_status is None
     asyncio.get_running_loop().call_later(1.5, done.set)
     await again.serve(port=0, stop=done)

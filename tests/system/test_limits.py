@@ -121,8 +121,8 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
 
 
 async def _set_a_limit(folder: Path) -> None:
-    async with open_resources(Settings(database_url=f"sqlite:///{folder}/.floodmark/floodmark.db")) as parts:
-        await Limits(parts.database, parts.clock).set(KEY, timedelta(hours=1), "FloodWait", rate=0.5)
+    async with open_resources(Settings(database_url=f"sqlite:///{folder}/.floodmark/floodmark.db")) as resources:
+        await Limits(resources.database, resources.clock).set(KEY, timedelta(hours=1), "FloodWait", rate=0.5)
 
 
 def test_limits_are_listed_and_lifted_by_hand(cli: CommandLine) -> None:

@@ -27,16 +27,16 @@ async def told(look: LogFollower) -> list[str]:
     return [f"{entry.level} {entry.event}: {entry.text}" for entry in await look.entries()]
 
 
-async def relay(parts: Resources) -> None:
+async def relay(resources: Resources) -> None:
     async def publish(_events: object) -> None:
         """To nobody: their positions are what counts."""
 
-    await parts.keeping.relay(publish, limit=1000)
+    await resources.keeping.relay(publish, limit=1000)
 
 
 async def test_a_job_is_followed_through_a_hard_life(sqlite: Opened) -> None:
-    async with sqlite() as parts:
-        operations = LocalOperations(parts, Actor(who="ada", via="cli"))
+    async with sqlite() as resources:
+        operations = LocalOperations(resources, Actor(who="ada", via="cli"))
         await operations.add_job(a_spec(name="news", stream="s"))
         look = LogFollower(operations, "news", oldest="", limit=20)
         assert await told(look) == ["info added: by ada (cli)"]
@@ -46,28 +46,28 @@ async def test_a_job_is_followed_through_a_hard_life(sqlite: Opened) -> None:
             "info run: by ada (cli)",
         ]
 
-        [lease] = await take(parts, worker="w1")
+        [lease] = await take(resources, worker="w1")
         assert await told(look) == ["info started: attempt 1 on w1"]
-        await parts.keeping.keep(lease, a_batch("a", "b"))
-        await relay(parts)
+        await resources.keeping.keep(lease, a_batch("a", "b"))
+        await relay(resources)
         assert await told(look) == ["info kept: 2 new"]
-        await settle(parts, lease, Snooze(after=AT_ONCE, reason="FloodWait on account 1"))
+        await settle(resources, lease, Snooze(after=AT_ONCE, reason="FloodWait on account 1"))
         [waits] = await told(look)
         assert waits.startswith("info waits: until ")
         assert waits.endswith(": FloodWait on account 1")
 
-        await parts.queue.put(await parts.upkeep.wake(limit=10))
-        [lease] = await take(parts, worker="w2")
-        await parts.keeping.keep(lease, a_batch("a", "c", value=1))
-        await relay(parts)
-        await settle(parts, lease, Retry(after=AT_ONCE, error="OSError: reset\nsecond line"))
+        await resources.queue.put(await resources.upkeep.wake(limit=10))
+        [lease] = await take(resources, worker="w2")
+        await resources.keeping.keep(lease, a_batch("a", "c", value=1))
+        await relay(resources)
+        await settle(resources, lease, Retry(after=AT_ONCE, error="OSError: reset\nsecond line"))
         lines = await told(look)
         assert "info kept: 1 new, 1 changed" in lines
         assert "warning failed: attempt 1 on w2: OSError: reset\nsecond line" in lines
 
-        await parts.queue.put(await parts.upkeep.wake(limit=10))
-        [lease] = await take(parts, worker="w3")
-        await settle(parts, lease, Dead(error="OSError: reset again"))
+        await resources.queue.put(await resources.upkeep.wake(limit=10))
+        [lease] = await take(resources, worker="w3")
+        await settle(resources, lease, Dead(error="OSError: reset again"))
         assert (await told(look))[-1] == "error dead: failed for good: OSError: reset again"
         assert await told(look) == []
 
@@ -85,16 +85,16 @@ async def test_a_job_is_followed_through_a_hard_life(sqlite: Opened) -> None:
 
 
 async def test_what_others_keep_in_the_same_stream_is_not_told(sqlite: Opened) -> None:
-    async with sqlite() as parts:
-        operations = LocalOperations(parts, Actor(who="ada"))
+    async with sqlite() as resources:
+        operations = LocalOperations(resources, Actor(who="ada"))
         await operations.add_job(a_spec(name="first", stream="s"))
         await operations.add_job(a_spec(name="second", stream="s"))
         for name in ("first", "second"):
             await operations.run_job(name)
-            [lease] = await take(parts)
-            await parts.keeping.keep(lease, a_batch(name))
-            await relay(parts)
-            await settle(parts, lease, Done())
+            [lease] = await take(resources)
+            await resources.keeping.keep(lease, a_batch(name))
+            await relay(resources)
+            await settle(resources, lease, Done())
         for name in ("first", "second"):
             entries = await LogFollower(operations, name, oldest="", limit=20).entries()
             assert [entry.text for entry in entries if entry.event == "kept"] == ["1 new"]

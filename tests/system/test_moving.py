@@ -56,14 +56,14 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 @pytest.fixture
-async def parts(migrated_url: str) -> AsyncIterator[Resources]:
+async def resources(migrated_url: str) -> AsyncIterator[Resources]:
     async with open_resources(Settings(database_url=migrated_url)) as opened:
         yield opened
 
 
 @pytest.fixture
-def moving(parts: Resources) -> HandoverHandlers:
-    return HandoverHandlers(parts, ACTOR)
+def moving(resources: Resources) -> HandoverHandlers:
+    return HandoverHandlers(resources, ACTOR)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     return CommandLine(tmp_path)
 
 
-async def old_job(parts: Resources, name: str, **columns: Any) -> str:
+async def old_job(resources: Resources, name: str, **columns: Any) -> str:
     """A row as the old scheduler has it, made two days ago."""
     row = {
         "job_id": new_id(),
@@ -84,23 +84,23 @@ async def old_job(parts: Resources, name: str, **columns: Any) -> str:
         "created_at": datetime.now(UTC) - 2 * DAY,
         **columns,
     }
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         await connection.execute(insert(jobs).values(**row))
     return str(row["job_id"])
 
 
-async def old_run(parts: Resources, job_id: str, at: datetime, **columns: Any) -> None:
+async def old_run(resources: Resources, job_id: str, at: datetime, **columns: Any) -> None:
     """What the old scheduler writes down."""
-    await put_execution(parts.database, **{"job_id": job_id, "scheduled_for": at, **columns})  # type: ignore[arg-type]
+    await put_execution(resources.database, **{"job_id": job_id, "scheduled_for": at, **columns})  # type: ignore[arg-type]
 
 
-async def rows_of(parts: Resources, table: Any) -> list[dict[str, Any]]:
-    async with parts.database.reading() as connection:
+async def rows_of(resources: Resources, table: Any) -> list[dict[str, Any]]:
+    async with resources.database.reading() as connection:
         return [dict(row) for row in (await connection.execute(select(table))).mappings()]
 
 
-async def recorded(parts: Resources, job_id: str) -> list[datetime]:
-    return sorted(row["scheduled_for"] for row in await rows_of(parts, shadow_fires) if row["job_id"] == job_id)
+async def recorded(resources: Resources, job_id: str) -> list[datetime]:
+    return sorted(row["scheduled_for"] for row in await rows_of(resources, shadow_fires) if row["job_id"] == job_id)
 
 
 async def shadowed(moving: HandoverHandlers, back: timedelta = 8 * HOUR) -> None:
@@ -112,42 +112,42 @@ async def shadowed(moving: HandoverHandlers, back: timedelta = 8 * HOUR) -> None
 
 
 async def test_the_shadow_records_what_would_be_fired_and_fires_nothing(
-    parts: Resources, moving: HandoverHandlers
+    resources: Resources, moving: HandoverHandlers
 ) -> None:
-    job_id = await old_job(parts, "news")
-    paused = await old_job(parts, "paused", paused=True)
-    broken = await old_job(parts, "broken", cron_expression="61 * * * *")
-    before = await rows_of(parts, jobs)
+    job_id = await old_job(resources, "news")
+    paused = await old_job(resources, "paused", paused=True)
+    broken = await old_job(resources, "broken", cron_expression="61 * * * *")
+    before = await rows_of(resources, jobs)
 
     await shadowed(moving)
 
-    instants = await recorded(parts, job_id)
+    instants = await recorded(resources, job_id)
     # Nine, if an hour strikes meanwhile.
     assert len(instants) in (8, 9)
     assert {instant.minute for instant in instants} == {0}
-    assert await recorded(parts, paused) == await recorded(parts, broken) == []
-    assert await rows_of(parts, job_executions) == []
-    assert await rows_of(parts, jobs) == before
+    assert await recorded(resources, paused) == await recorded(resources, broken) == []
+    assert await rows_of(resources, job_executions) == []
+    assert await rows_of(resources, jobs) == before
 
 
-async def test_the_scheduler_leaves_the_rows_of_the_old_one_alone(parts: Resources) -> None:
-    await old_job(parts, "news")
-    before = await rows_of(parts, jobs)
-    role = SchedulerRole(parts)
+async def test_the_scheduler_leaves_the_rows_of_the_old_one_alone(resources: Resources) -> None:
+    await old_job(resources, "news")
+    before = await rows_of(resources, jobs)
+    role = SchedulerRole(resources)
     await role.leader.step()
     await role.scheduler.step()
-    assert await rows_of(parts, jobs) == before
-    assert await rows_of(parts, job_executions) == []
+    assert await rows_of(resources, jobs) == before
+    assert await rows_of(resources, job_executions) == []
 
 
 async def test_a_step_that_is_repeated_or_done_by_another_process_records_nothing_twice(
-    parts: Resources, moving: HandoverHandlers
+    resources: Resources, moving: HandoverHandlers
 ) -> None:
-    await old_job(parts, "often", schedule_type="interval", interval_seconds=60)
+    await old_job(resources, "often", schedule_type="interval", interval_seconds=60)
     await shadowed(moving, 2 * HOUR)
     status = await moving.shadow()
     assert 119 <= status.fires <= 121
-    others = [Shadow(ShadowFires(parts.database, parts.clock)) for _ in range(2)]
+    others = [Shadow(ShadowFires(resources.database, resources.clock)) for _ in range(2)]
     await asyncio.gather(*(other.step() for other in others))
     again = await moving.shadow()
     assert again.until is not None
@@ -157,9 +157,9 @@ async def test_a_step_that_is_repeated_or_done_by_another_process_records_nothin
 
 
 async def test_a_shadow_that_is_on_goes_on_as_it_is_and_one_that_is_stopped_forgets(
-    parts: Resources, moving: HandoverHandlers
+    resources: Resources, moving: HandoverHandlers
 ) -> None:
-    await old_job(parts, "news")
+    await old_job(resources, "news")
     await shadowed(moving)
     first = await moving.shadow()
     assert (await moving.start_shadow()).since == first.since
@@ -172,48 +172,48 @@ async def test_a_shadow_that_is_on_goes_on_as_it_is_and_one_that_is_stopped_forg
         await moving.shadow_report()
     with pytest.raises(InvalidInput, match="too long"):
         await moving.start_shadow(KEPT + HOUR)
-    operations = LocalOperations(parts, ACTOR)
+    operations = LocalOperations(resources, ACTOR)
     assert [row.action for row in (await operations.audit(what="shadow")).items] == ["shadow.stopped", "shadow.started"]
 
 
 async def test_a_shadow_that_was_away_catches_up_bit_by_bit_and_old_fires_are_pruned(sqlite_url: str) -> None:
     clock = SetClock(datetime(2026, 6, 1, 12, tzinfo=UTC))
-    async with open_resources(Settings(database_url=sqlite_url), clock=clock) as parts:
-        job_id = await old_job(parts, "news", created_at=clock.now() - DAY)
-        fires = ShadowFires(parts.database, clock)
+    async with open_resources(Settings(database_url=sqlite_url), clock=clock) as resources:
+        job_id = await old_job(resources, "news", created_at=clock.now() - DAY)
+        fires = ShadowFires(resources.database, clock)
         shadow = Shadow(fires)
         await shadow.start()
         clock.advance(timedelta(hours=2, minutes=30))
         behind = [step.is_behind for step in [await Shadow(fires).step() for _ in range(3)] if step]
         assert behind == [True, True, False]
-        assert [instant.hour for instant in await recorded(parts, job_id)] == [13, 14]
+        assert [instant.hour for instant in await recorded(resources, job_id)] == [13, 14]
 
         clock.advance(10 * DAY)
         await shadow.step()
         # Beyond what is kept it does not catch up.
-        [kept] = await recorded(parts, job_id)
+        [kept] = await recorded(resources, job_id)
         assert timedelta() <= kept - (clock.now() - KEPT) <= HOUR
 
 
 async def test_a_changed_schedule_counts_from_its_change(sqlite_url: str) -> None:
     clock = SetClock(datetime(2026, 6, 1, 12, 0, tzinfo=UTC))
-    async with open_resources(Settings(database_url=sqlite_url), clock=clock) as parts:
-        operations = LocalOperations(parts, ACTOR)
-        job_id = await old_job(parts, "news", created_at=clock.now() - DAY)
+    async with open_resources(Settings(database_url=sqlite_url), clock=clock) as resources:
+        operations = LocalOperations(resources, ACTOR)
+        job_id = await old_job(resources, "news", created_at=clock.now() - DAY)
         moving = operations
         await moving.start_shadow()
         clock.advance(timedelta(minutes=90))
         await operations.change_job("news", {"cron_expression": "*/10 * * * *"})
         clock.advance(timedelta(minutes=25))
         await moving.step_shadow()
-        assert [instant.minute for instant in await recorded(parts, job_id)] == [40, 50]
+        assert [instant.minute for instant in await recorded(resources, job_id)] == [40, 50]
 
 
-async def test_the_leader_records_by_itself(parts: Resources, moving: HandoverHandlers) -> None:
-    await old_job(parts, "news")
+async def test_the_leader_records_by_itself(resources: Resources, moving: HandoverHandlers) -> None:
+    await old_job(resources, "news")
     await moving.start_shadow(5 * HOUR)
     stop = asyncio.Event()
-    running = asyncio.create_task(SchedulerRole(parts).run(stop))
+    running = asyncio.create_task(SchedulerRole(resources).run(stop))
     try:
 
         async def is_recorded() -> bool:
@@ -223,33 +223,35 @@ async def test_the_leader_records_by_itself(parts: Resources, moving: HandoverHa
     finally:
         stop.set()
         await running
-    assert await rows_of(parts, job_executions) == []
+    assert await rows_of(resources, job_executions) == []
 
 
 # The report
 
 
-async def some_hours(parts: Resources, moving: HandoverHandlers, job_id: str) -> list[datetime]:
+async def some_hours(resources: Resources, moving: HandoverHandlers, job_id: str) -> list[datetime]:
     """Some hours of an hourly job: the instants, of which the third has no run and the sixth has two."""
     await shadowed(moving)
-    expected = await recorded(parts, job_id)
+    expected = await recorded(resources, job_id)
     for instant in (*expected[:2], *expected[3:]):
-        await old_run(parts, job_id, instant + timedelta(seconds=2), started_at=instant + timedelta(seconds=5))
-    await old_run(parts, job_id, expected[5] + timedelta(seconds=20), started_at=expected[5] + timedelta(seconds=21))
+        await old_run(resources, job_id, instant + timedelta(seconds=2), started_at=instant + timedelta(seconds=5))
+    await old_run(
+        resources, job_id, expected[5] + timedelta(seconds=20), started_at=expected[5] + timedelta(seconds=21)
+    )
     return expected
 
 
 async def test_the_report_finds_one_injected_miss_and_one_injected_double(
-    parts: Resources, moving: HandoverHandlers
+    resources: Resources, moving: HandoverHandlers
 ) -> None:
-    job_id = await old_job(parts, "news")
-    good = await old_job(parts, "good", cron_expression="30 * * * *")
-    expected = await some_hours(parts, moving, job_id)
-    for instant in await recorded(parts, good):
-        await old_run(parts, good, instant)
+    job_id = await old_job(resources, "news")
+    good = await old_job(resources, "good", cron_expression="30 * * * *")
+    expected = await some_hours(resources, moving, job_id)
+    for instant in await recorded(resources, good):
+        await old_run(resources, good, instant)
     # None of these is a run of the schedule.
-    await old_run(parts, good, expected[6] + timedelta(minutes=7), trigger="manual")
-    await old_run(parts, good, expected[6] + timedelta(minutes=9), state="skipped")
+    await old_run(resources, good, expected[6] + timedelta(minutes=7), trigger="manual")
+    await old_run(resources, good, expected[6] + timedelta(minutes=9), state="skipped")
 
     report = await moving.shadow_report(hours=24)
 
@@ -267,10 +269,10 @@ async def test_the_report_finds_one_injected_miss_and_one_injected_double(
     assert narrow.jobs[0].matched == 0
 
 
-async def test_jobs_that_cannot_be_compared_say_why(parts: Resources, moving: HandoverHandlers) -> None:
-    await old_job(parts, "broken", cron_expression="61 * * * *")
-    await old_job(parts, "demand", schedule_type="event")
-    await old_job(parts, "rarely", cron_expression="0 0 29 2 *")
+async def test_jobs_that_cannot_be_compared_say_why(resources: Resources, moving: HandoverHandlers) -> None:
+    await old_job(resources, "broken", cron_expression="61 * * * *")
+    await old_job(resources, "demand", schedule_type="event")
+    await old_job(resources, "rarely", cron_expression="0 0 29 2 *")
     await shadowed(moving)
     report = await moving.shadow_report()
     assert [(job.job, job.verdict) for job in report.jobs] == [
@@ -283,25 +285,25 @@ async def test_jobs_that_cannot_be_compared_say_why(parts: Resources, moving: Ha
 
 
 @pytest.fixture(params=["TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "VARCHAR(40)", "DOUBLE PRECISION"])
-async def kind(request: pytest.FixtureRequest, parts: Resources) -> AsyncIterator[str]:
+async def kind(request: pytest.FixtureRequest, resources: Resources) -> AsyncIterator[str]:
     """How a table "old Runs" tells the time. It goes with the test; what else is in the database stays."""
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         await connection.execute(text(f'CREATE TABLE "old Runs" ("the ""job" VARCHAR(80), at {request.param})'))
     yield str(request.param)
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         await connection.execute(text('DROP TABLE "old Runs"'))
 
 
 async def test_the_old_scheduler_may_have_a_table_of_its_own(
-    parts: Resources, moving: HandoverHandlers, kind: str
+    resources: Resources, moving: HandoverHandlers, kind: str
 ) -> None:
-    job_id = await old_job(parts, "news")
+    job_id = await old_job(resources, "news")
     await shadowed(moving)
-    expected = await recorded(parts, job_id)
-    async with parts.database.writing() as connection:
+    expected = await recorded(resources, job_id)
+    async with resources.database.writing() as connection:
         for instant in expected[1:]:
             value: Any = instant.isoformat()
-            if kind.startswith("TIMESTAMP") and parts.database.dialect == "postgresql":
+            if kind.startswith("TIMESTAMP") and resources.database.dialect == "postgresql":
                 value = instant if "ZONE" in kind else instant.replace(tzinfo=None)
             elif kind.startswith("DOUBLE"):
                 value = instant.timestamp()
@@ -312,9 +314,9 @@ async def test_the_old_scheduler_may_have_a_table_of_its_own(
 
 
 async def test_a_name_that_the_database_does_not_know_reaches_no_statement(
-    parts: Resources, moving: HandoverHandlers
+    resources: Resources, moving: HandoverHandlers
 ) -> None:
-    await old_job(parts, "news")
+    await old_job(resources, "news")
     await shadowed(moving, HOUR)
     hostile = [
         (OldRunsTable(table='jobs"; DROP TABLE jobs; --'), "there is no table"),
@@ -327,29 +329,31 @@ async def test_a_name_that_the_database_does_not_know_reaches_no_statement(
         with pytest.raises(InvalidInput, match=says) as refused:
             await moving.shadow_report(record=record)
         assert refused.value.hint
-    assert len(await rows_of(parts, jobs)) == 1
+    assert len(await rows_of(resources, jobs)) == 1
 
 
 # The move
 
 
-async def test_jobs_move_over_and_back_in_one_step_with_an_audit(parts: Resources, moving: HandoverHandlers) -> None:
-    await old_job(parts, "a", tags=["x"])
-    await old_job(parts, "b", tags=["x", "y"], domain="example.org")
-    await old_job(parts, "c")
+async def test_jobs_move_over_and_back_in_one_step_with_an_audit(
+    resources: Resources, moving: HandoverHandlers
+) -> None:
+    await old_job(resources, "a", tags=["x"])
+    await old_job(resources, "b", tags=["x", "y"], domain="example.org")
+    await old_job(resources, "c")
 
     tried = await moving.migrate_jobs(Which(tag="x"), dry_run=True)
     assert [job.job for job in tried.jobs] == ["a", "b"]
-    assert {row["scheduler_version"] for row in await rows_of(parts, jobs)} == {1}
+    assert {row["scheduler_version"] for row in await rows_of(resources, jobs)} == {1}
 
     begin = datetime.now(UTC)
     moved = await moving.migrate_jobs(Which(tag="x"))
     assert [job.job for job in moved.jobs] == ["a", "b"]
     assert all(job.next_run is not None and job.next_run > begin for job in moved.jobs)
-    rows = {row["name"]: row for row in await rows_of(parts, jobs)}
+    rows = {row["name"]: row for row in await rows_of(resources, jobs)}
     assert [rows[name]["scheduler_version"] for name in "abc"] == [2, 2, 1]
     assert [rows[name]["version"] for name in "abc"] == [2, 2, 1]
-    assert [row.action for row in (await LocalOperations(parts, ACTOR).audit()).items] == ["job.moved", "job.moved"]
+    assert [row.action for row in (await LocalOperations(resources, ACTOR).audit()).items] == ["job.moved", "job.moved"]
 
     back = await moving.migrate_jobs(Which(domain="example.org"), back=True)
     assert [job.job for job in back.jobs] == ["b"]
@@ -359,35 +363,37 @@ async def test_jobs_move_over_and_back_in_one_step_with_an_audit(parts: Resource
 
 async def test_what_was_due_before_the_move_is_not_fired_again(sqlite_url: str) -> None:
     clock = SetClock(datetime(2026, 6, 1, 12, 0, 30, tzinfo=UTC))
-    async with open_resources(Settings(database_url=sqlite_url), clock=clock) as parts:
-        job_id = await old_job(parts, "news", created_at=clock.now() - DAY, cron_expression="* * * * *")
-        await old_job(parts, "once", created_at=clock.now() - DAY, schedule_type="immediate")
-        role = SchedulerRole(parts)
+    async with open_resources(Settings(database_url=sqlite_url), clock=clock) as resources:
+        job_id = await old_job(resources, "news", created_at=clock.now() - DAY, cron_expression="* * * * *")
+        await old_job(resources, "once", created_at=clock.now() - DAY, schedule_type="immediate")
+        role = SchedulerRole(resources)
         await role.leader.step()
-        moved = await MovedJobs(parts.database, clock).move(Which(everything=True), ACTOR)
+        moved = await MovedJobs(resources.database, clock).move(Which(everything=True), ACTOR)
         # The old scheduler was quick, and has already written down what it would have run next.
-        await old_run(parts, job_id, datetime(2026, 6, 1, 12, 1, tzinfo=UTC))
+        await old_run(resources, job_id, datetime(2026, 6, 1, 12, 1, tzinfo=UTC))
         await role.scheduler.step()
         assert [job.next_run for job in moved.jobs] == [datetime(2026, 6, 1, 12, 1, tzinfo=UTC), None]
-        assert len(await rows_of(parts, job_executions)) == 1
+        assert len(await rows_of(resources, job_executions)) == 1
 
         clock.advance(timedelta(minutes=2))
         await role.scheduler.step()
-        fired = sorted(row["scheduled_for"].minute for row in await rows_of(parts, job_executions))
+        fired = sorted(row["scheduled_for"].minute for row in await rows_of(resources, job_executions))
         assert fired == [1, 2]
 
 
-async def test_a_move_that_cannot_be_done_for_all_is_done_for_none(parts: Resources, moving: HandoverHandlers) -> None:
-    await old_job(parts, "good")
-    await old_job(parts, "broken", cron_expression="61 * * * *")
+async def test_a_move_that_cannot_be_done_for_all_is_done_for_none(
+    resources: Resources, moving: HandoverHandlers
+) -> None:
+    await old_job(resources, "good")
+    await old_job(resources, "broken", cron_expression="61 * * * *")
     with pytest.raises(Conflict, match=r"broken: .*bad minute"):
         await moving.migrate_jobs(Which(everything=True))
     with pytest.raises(InvalidInput, match="say which jobs"):
         await moving.migrate_jobs(Which())
     with pytest.raises(InvalidInput, match="say which jobs"):
         await moving.migrate_jobs(Which(jobs=("good",), everything=True))
-    assert {row["scheduler_version"] for row in await rows_of(parts, jobs)} == {1}
-    assert await rows_of(parts, job_executions) == []
+    assert {row["scheduler_version"] for row in await rows_of(resources, jobs)} == {1}
+    assert await rows_of(resources, job_executions) == []
 
 
 # From far away
@@ -395,15 +401,15 @@ async def test_a_move_that_cannot_be_done_for_all_is_done_for_none(parts: Resour
 
 async def test_a_server_does_the_same(sqlite_url: str) -> None:
     async with serving(opening(sqlite_url)) as api, Client(api.base) as client:
-        here, away = HandoverHandlers(api.parts, ACTOR), client
-        job_id = await old_job(api.parts, "news")
+        here, away = HandoverHandlers(api.resources, ACTOR), client
+        job_id = await old_job(api.resources, "news")
         assert (await away.shadow()).on is False
         assert (await api.post("shadow/step")).status_code == 400
         assert (await api.get("shadow/report")).status_code == 409
         assert (await api.post("shadow", json={"back_seconds": -1})).status_code in (400, 422)
         assert (await away.start_shadow(8 * HOUR)).on
         await away.step_shadow()
-        expected = await some_hours(api.parts, here, job_id)
+        expected = await some_hours(api.resources, here, job_id)
 
         report: ParityReport = await away.shadow_report(jobs=["news"])
         assert report.jobs[0].missed_at == (expected[2],)
@@ -426,11 +432,11 @@ async def test_a_server_imports_the_same(sqlite_url: str) -> None:
         return NewJob(spec=spec, anchor=datetime(2026, 1, 31, 8, 0, tzinfo=UTC), pause_reason="as it was")
 
     async with serving(opening(sqlite_url), job_coalesce=False) as api, Client(api.base) as client:
-        operations = LocalOperations(api.parts, ACTOR)
+        operations = LocalOperations(api.resources, ACTOR)
         here, away = operations, client
         some = [imported(name) for name in ("a", "b", "c", "d", "e")]
         assert (await away.import_jobs(some, dry_run=True)).made == ("a", "b", "c", "d", "e")
-        assert await rows_of(api.parts, jobs) == []
+        assert await rows_of(api.resources, jobs) == []
         await here.import_jobs(some[:1])
         told = await away.import_jobs(some)
         assert (told.made, told.already) == (("b", "c", "d", "e"), ("a",))
@@ -443,13 +449,13 @@ async def test_a_server_imports_the_same(sqlite_url: str) -> None:
         assert (
             (await operations.job("f")).policy
             == (await operations.job("g")).policy
-            == api.parts.settings.default_policy()
+            == api.resources.settings.default_policy()
         )
 
         bad = [*some, NewJob(spec=replace(some[0].spec, name="z", when=When(schedule_type=ScheduleType.INTERVAL)))]
         with pytest.raises(InvalidInput):
             await away.import_jobs([replace(one, spec=replace(one.spec, name=f"{one.spec.name}2")) for one in bad])
-        assert len(await rows_of(api.parts, jobs)) == 7, "all are tried before any is made"
+        assert len(await rows_of(api.resources, jobs)) == 7, "all are tried before any is made"
         for body in [
             {"source": "python", "target": "x:y"},
             {"source": "python", "target": "x:y", "name": "n", "depends_on": ["a"]},
@@ -510,9 +516,11 @@ def test_one_bad_line_keeps_all_from_being_imported_unless_it_is_left_out(cli: C
 
 def test_a_report_with_differences_ends_with_one(cli: CommandLine) -> None:
     async def stock() -> None:
-        async with open_resources(Settings(database_url=f"sqlite:///{cli.folder}/.floodmark/floodmark.db")) as parts:
-            job_id = await old_job(parts, "news")
-            await some_hours(parts, HandoverHandlers(parts, ACTOR), job_id)
+        async with open_resources(
+            Settings(database_url=f"sqlite:///{cli.folder}/.floodmark/floodmark.db")
+        ) as resources:
+            job_id = await old_job(resources, "news")
+            await some_hours(resources, HandoverHandlers(resources, ACTOR), job_id)
 
     (cli.folder / ".floodmark").mkdir()
     asyncio.run(stock())

@@ -23,8 +23,8 @@ from system.stores import a_spec
 
 @pytest.fixture
 async def operations(migrated_url: str) -> AsyncIterator[LocalOperations]:
-    async with open_resources(Settings(database_url=migrated_url)) as parts:
-        yield LocalOperations(parts, Actor(who="ada", via="api", request_id="r1"))
+    async with open_resources(Settings(database_url=migrated_url)) as resources:
+        yield LocalOperations(resources, Actor(who="ada", via="api", request_id="r1"))
 
 
 async def told(operations: LocalOperations, what: str) -> list[str]:
@@ -118,13 +118,13 @@ async def test_what_a_person_asks_for_is_not_said_to_have_waited(
     """Neither is what was forced to the front nor what is retried in its place."""
     await operations.add_job(a_spec(name="news", priority=priority))
     asked = await operations.run_job("news")
-    [forced] = await take(operations.parts)
-    await settle(operations.parts, forced, Dead(error="boom"))
+    [forced] = await take(operations.resources)
+    await settle(operations.resources, forced, Dead(error="boom"))
     assert await operations.retry_letters(Letters(ids=(asked.execution_id,))) == 1
 
-    [retried] = await take(operations.parts)
+    [retried] = await take(operations.resources)
 
-    patience = operations.parts.settings.queue_patience.total_seconds()
+    patience = operations.resources.settings.queue_patience.total_seconds()
     assert forced.waited is not None
     assert forced.waited < patience / 2
     assert retried.waited is not None
@@ -132,9 +132,9 @@ async def test_what_a_person_asks_for_is_not_said_to_have_waited(
 
 
 async def test_a_breaker_that_is_closed_leaves_a_trace_of_what_it_was(operations: LocalOperations) -> None:
-    now = operations.parts.clock.now()
+    now = operations.resources.clock.now()
     opened = Breaker(state=BreakerState.OPEN, open_until=now, trips=1, reason="refused")
-    await Breakers(operations.parts.database, operations.parts.clock).change("telegram", lambda *_: opened)
+    await Breakers(operations.resources.database, operations.resources.clock).change("telegram", lambda *_: opened)
     assert (await operations.reset_breaker("telegram")).state == "open"
     [row] = (await operations.audit(what="breaker:telegram")).items
     assert (row.before, row.after) == ({"state": "open"}, {"state": "closed"})
@@ -159,11 +159,11 @@ async def test_a_job_that_is_added_again_replaces_the_one_of_its_name(migrated_u
     settings = Settings(database_url=migrated_url, job_replace_existing_instance=True)
     assert settings.default_policy().overlap is Overlap.SKIP
     assert Settings(job_overlap=Overlap.REPLACE).default_policy().overlap is Overlap.REPLACE
-    async with open_resources(settings) as parts:
-        operations = LocalOperations(parts, Actor(who="ada", via="cli"))
+    async with open_resources(settings) as resources:
+        operations = LocalOperations(resources, Actor(who="ada", via="cli"))
         first = await operations.add_job(a_spec(name="news", tags=("a",), depends_on=()))
         running = await operations.run_job("news")
-        await take(parts)
+        await take(resources)
         await operations.pause_job("news", "for now")
 
         second = await operations.add_job(a_spec("two", name="news", retry_max=9))
@@ -173,6 +173,6 @@ async def test_a_job_that_is_added_again_replaces_the_one_of_its_name(migrated_u
         assert await told(operations, "job:news") == ["job.replaced", "job.paused", "job.run", "job.added"]
         # One without a name of its own still gets another.
         assert (await operations.add_job(a_spec("news"))).name == "news-2"
-    async with open_resources(Settings(database_url=migrated_url)) as parts:
+    async with open_resources(Settings(database_url=migrated_url)) as resources:
         with pytest.raises(Conflict, match="already a job 'news'"):
-            await LocalOperations(parts, Actor(who="ada", via="cli")).add_job(a_spec(name="news"))
+            await LocalOperations(resources, Actor(who="ada", via="cli")).add_job(a_spec(name="news"))

@@ -40,47 +40,47 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 
 @pytest.fixture
-async def parts(opened: Opened) -> AsyncIterator[Resources]:
-    async with opened() as parts:
-        yield parts
+async def resources(opened: Opened) -> AsyncIterator[Resources]:
+    async with opened() as resources:
+        yield resources
 
 
-def office_of(parts: Resources) -> LocalOperations:
-    return LocalOperations(parts, Actor(who="ada"))
+def office_of(resources: Resources) -> LocalOperations:
+    return LocalOperations(resources, Actor(who="ada"))
 
 
-async def stock(parts: Resources) -> None:
+async def stock(resources: Resources) -> None:
     """Something of everything."""
-    given, fleet = (parts.database, parts.clock), FleetRepository(parts.database, parts.clock)
-    busy = await given_lease(parts, name="busy")
+    given, fleet = (resources.database, resources.clock), FleetRepository(resources.database, resources.clock)
+    busy = await given_lease(resources, name="busy")
     for number in range(3):
         batch = Batch(tuple(Item(f"{number}/{n}", {"n": n}) for n in range(4)), {"n": number})
-        await parts.keeping.keep(busy, batch)
-    await given_lease(parts, name="starting")
-    await settle(parts, await given_lease(parts, name="shaky"), Retry(after=DAY, error="ValueError: no [bold]"))
-    await settle(parts, await given_lease(parts, name="broken"), Dead(error="TimeoutError: \x1b[31m no answer"))
-    held = await given_job(parts, name="held")
-    await given_executions(parts, [held], state=State.WAITING, hold=Hold.PAUSED)
-    await given_queued(parts, 2)
-    await given_job(parts, name="timed", schedule_type="interval", interval_seconds=60.0)
+        await resources.keeping.keep(busy, batch)
+    await given_lease(resources, name="starting")
+    await settle(resources, await given_lease(resources, name="shaky"), Retry(after=DAY, error="ValueError: no [bold]"))
+    await settle(resources, await given_lease(resources, name="broken"), Dead(error="TimeoutError: \x1b[31m no answer"))
+    held = await given_job(resources, name="held")
+    await given_executions(resources, [held], state=State.WAITING, hold=Hold.PAUSED)
+    await given_queued(resources, 2)
+    await given_job(resources, name="timed", schedule_type="interval", interval_seconds=60.0)
     await Limits(*given).set("account 1", timedelta(hours=1), "FloodWait", 0.5)
-    opened = Breaker(state=BreakerState.OPEN, open_until=parts.clock.now() + DAY, trips=1, reason="refused")
+    opened = Breaker(state=BreakerState.OPEN, open_until=resources.clock.now() + DAY, trips=1, reason="refused")
     await Breakers(*given).change("web:shop.test", lambda *_: opened)
     await Breakers(*given).change("web:fine.test", lambda *_: Breaker(state=BreakerState.CLOSED))
-    await parts.leases.acquire(parts.settings.scheduler_leader_key, holder="one", ttl=timedelta(seconds=30))
+    await resources.leases.acquire(resources.settings.scheduler_leader_key, holder="one", ttl=timedelta(seconds=30))
     await fleet.tick("one", timedelta(seconds=5))
     ttl = timedelta(seconds=30)
     await fleet.seen("one", role="worker", hostname="h", pid=1, slots=4, busy=2, draining=False, ttl=ttl)
-    await Glance(*given, parts.repositories.fleet, parts.repositories.staleness).measure()
+    await Glance(*given, resources.repositories.fleet, resources.repositories.staleness).measure()
 
 
-async def test_an_overview_tells_what_runs_waits_fails_and_how_fresh_it_is(parts: Resources) -> None:
-    empty = await office_of(parts).overview()
+async def test_an_overview_tells_what_runs_waits_fails_and_how_fresh_it_is(resources: Resources) -> None:
+    empty = await office_of(resources).overview()
     assert (empty.leader, empty.scheduler, empty.running, empty.measured_at) == (None, "down", [], None)
     assert "nobody leads" in shown(empty, 100)
-    await stock(parts)
+    await stock(resources)
 
-    seen = await office_of(parts).overview()
+    seen = await office_of(resources).overview()
 
     assert (seen.leader, seen.scheduler, seen.draining, len(seen.workers)) == ("one", "ok", False, 1)
     assert seen.queue == {"high": 0, "normal": 2, "low": 0}
@@ -105,45 +105,45 @@ async def test_an_overview_tells_what_runs_waits_fails_and_how_fresh_it_is(parts
     assert seen.measured_at is not None
 
 
-async def test_far_away_it_is_the_same(parts: Resources) -> None:
-    await stock(parts)
-    async with served(parts) as api:
+async def test_far_away_it_is_the_same(resources: Resources) -> None:
+    await stock(resources)
+    async with served(resources) as api:
         answer = await api.get("overview")
         found = msgspec.json.decode(answer.content, type=Overview)
-    here = await office_of(parts).overview()
+    here = await office_of(resources).overview()
     assert msgspec.structs.replace(found, at=here.at) == here
     assert answer.json()["workers"][0]["leader"] is True
 
 
 @pytest.mark.parametrize("name", ["overview", "letters"])
-async def test_it_is_read_by_indexes_only(parts: Resources, name: str) -> None:
+async def test_it_is_read_by_indexes_only(resources: Resources, name: str) -> None:
     """Whoever watches asks every second: the history may have a million rows."""
-    await stock(parts)
+    await stock(resources)
     statements: list[tuple[str, Any]] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         statements.append((statement, parameters))
 
-    engine = parts.database.engine.sync_engine
+    engine = resources.database.engine.sync_engine
     event.listen(engine, "before_cursor_execute", note)
     if name == "overview":
-        await office_of(parts).overview()
+        await office_of(resources).overview()
     else:
-        noticing = Noticing(parts.database, parts.clock, parts.repositories.staleness)
+        noticing = Noticing(resources.database, resources.clock, resources.repositories.staleness)
         await noticing.letters(await noticing.now())
     event.remove(engine, "before_cursor_execute", note)
     asked = [(said, values) for said, values in statements if said.lstrip().startswith("SELECT")]
     assert len(asked) >= (8 if name == "overview" else 1)
-    plans = [await plan_of(parts, *one) for one in asked]
+    plans = [await plan_of(resources, *one) for one in asked]
     for (statement, _), plan in zip(asked, plans, strict=True):
         for table in ("executions", "jobs", "watermarks", "items"):
-            whole = [f"Seq Scan on {table}"] if parts.database.dialect == "postgresql" else [f"SCAN {table}\n"]
+            whole = [f"Seq Scan on {table}"] if resources.database.dialect == "postgresql" else [f"SCAN {table}\n"]
             assert not any(words in plan for words in whole), f"{statement}\n{plan}"
 
 
-async def plan_of(parts: Resources, statement: str, values: Any) -> str:
-    async with parts.database.writing() as connection:
-        if parts.database.dialect == "postgresql":
+async def plan_of(resources: Resources, statement: str, values: Any) -> str:
+    async with resources.database.writing() as connection:
+        if resources.database.dialect == "postgresql":
             await connection.execute(text("SET LOCAL enable_seqscan = off"))
             found = await connection.exec_driver_sql(f"EXPLAIN {statement}", values)
             return "".join(f"{row[0]}\n" for row in found)
@@ -158,9 +158,9 @@ def shown(seen: Overview, width: int, height: int | None = None, trouble: str = 
 
 
 async def test_it_is_drawn_for_every_terminal(sqlite: Opened) -> None:
-    async with sqlite() as parts:
-        await stock(parts)
-        seen = await office_of(parts).overview()
+    async with sqlite() as resources:
+        await stock(resources)
+        seen = await office_of(resources).overview()
     wide = shown(seen, 140)
     for words in (
         "one leads",

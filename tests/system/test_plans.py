@@ -26,8 +26,8 @@ async def test_an_item_is_looked_up_by_its_key(
     async def planned(connection: Connection) -> str:
         return str(await (await connection.prepare(statement)).explain(*arguments))
 
-    async with postgres_only() as parts:
-        assert isinstance(parts.database, PostgresDatabase)
-        plan = await parts.database.hot("explain", planned)
+    async with postgres_only() as resources:
+        assert isinstance(resources.database, PostgresDatabase)
+        plan = await resources.database.hot("explain", planned)
     assert "pk_items" in plan
     assert "ix_items_stream_occurred_at" not in plan

@@ -48,28 +48,28 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 
 @pytest.fixture
-async def parts(opened: Opened) -> AsyncIterator[Resources]:
-    async with opened() as parts:
-        yield parts
+async def resources(opened: Opened) -> AsyncIterator[Resources]:
+    async with opened() as resources:
+        yield resources
 
 
-async def relayed(parts: Resources) -> list[dict[str, str]]:
+async def relayed(resources: Resources) -> list[dict[str, str]]:
     """What is in the Redis stream after one step of the leader's relay."""
-    leader = Leader(parts.leases, parts.events, name="leader", holder=parts.name, ttl=TTL)
+    leader = Leader(resources.leases, resources.events, name="leader", holder=resources.name, ttl=TTL)
     await leader.step()
-    assert parts.redis is not None
-    sinks = {"redis": RedisStreamSink(parts.redis)}
-    await Relay(parts.keeping, leader, parts.events, parts.clock, sinks=sinks).step()
-    answer: Any = await parts.redis.xrange("crawler:events")
+    assert resources.redis is not None
+    sinks = {"redis": RedisStreamSink(resources.redis)}
+    await Relay(resources.keeping, leader, resources.events, resources.clock, sinks=sinks).step()
+    answer: Any = await resources.redis.xrange("crawler:events")
     return [{name.decode(): value.decode() for name, value in fields.items()} for _, fields in answer]
 
 
 @pytest.mark.spec("T7")
-async def test_a_new_post_is_told_once_and_with_everything(parts: Resources) -> None:
-    await keep(parts, [a_post(7, 'Say "hi" 👍\n', **EVERYTHING)], tenant_id="t:1", user_id='u"1')
-    await keep(parts, [a_post(7, 'Say "hi" 👍\n', **{**EVERYTHING, "views": 99})])
+async def test_a_new_post_is_told_once_and_with_everything(resources: Resources) -> None:
+    await keep(resources, [a_post(7, 'Say "hi" 👍\n', **EVERYTHING)], tenant_id="t:1", user_id='u"1')
+    await keep(resources, [a_post(7, 'Say "hi" 👍\n', **{**EVERYTHING, "views": 99})])
 
-    [entry] = await relayed(parts)
+    [entry] = await relayed(resources)
 
     told = json.loads(entry["data"])
     validate("PostParsedEventV1", told)
@@ -84,12 +84,12 @@ async def test_a_new_post_is_told_once_and_with_everything(parts: Resources) -> 
 
 
 @pytest.mark.spec("T7")
-async def test_edits_and_deletions_have_events_of_their_own(parts: Resources) -> None:
-    await keep(parts, [a_post(1, "one"), a_post(2, "two")])
-    await keep(parts, [a_post(1, "uno"), a_post(2, "two")])
-    await keep(parts, [a_post(1, "uno", gone=True)])
+async def test_edits_and_deletions_have_events_of_their_own(resources: Resources) -> None:
+    await keep(resources, [a_post(1, "one"), a_post(2, "two")])
+    await keep(resources, [a_post(1, "uno"), a_post(2, "two")])
+    await keep(resources, [a_post(1, "uno", gone=True)])
 
-    entries = await relayed(parts)
+    entries = await relayed(resources)
 
     assert [(entry["type"], entry["key"]) for entry in entries] == [
         ("PostParsedEventV1", f"{HARBOUR}:1"),
@@ -108,13 +108,13 @@ async def test_edits_and_deletions_have_events_of_their_own(parts: Resources) ->
 
 
 @pytest.mark.spec("T7")
-async def test_readers_of_the_store_are_told_the_same(parts: Resources) -> None:
-    await keep(parts, [a_post(1, "one")], tenant_id="acme", stream=f"telegram:acme:{HARBOUR}")
-    await keep(parts, [Item("page:1", {"n": 1}, DAY)], stream=f"telegram:{HARBOUR}")
-    await keep(parts, [a_post(5, "in a stream of another kind")], stream="news")
+async def test_readers_of_the_store_are_told_the_same(resources: Resources) -> None:
+    await keep(resources, [a_post(1, "one")], tenant_id="acme", stream=f"telegram:acme:{HARBOUR}")
+    await keep(resources, [Item("page:1", {"n": 1}, DAY)], stream=f"telegram:{HARBOUR}")
+    await keep(resources, [a_post(5, "in a stream of another kind")], stream="news")
 
-    entries = await relayed(parts)
-    events = await EventLog(parts.database, parts.clock).after(0)
+    entries = await relayed(resources)
+    events = await EventLog(resources.database, resources.clock).after(0)
 
     assert [event.type for event in events] == [entry["type"] for entry in entries]
     assert [event.type for event in events] == ["PostParsedEventV1", "item.new", "item.new"]
@@ -126,8 +126,8 @@ async def test_readers_of_the_store_are_told_the_same(parts: Resources) -> None:
 
 
 @pytest.mark.spec("T7")
-async def test_a_crash_before_the_commit_repeats_the_event_under_its_id(parts: Resources) -> None:
-    await keep(parts, [a_post(1)])
+async def test_a_crash_before_the_commit_repeats_the_event_under_its_id(resources: Resources) -> None:
+    await keep(resources, [a_post(1)])
     heard: list[str] = []
 
     async def publish(events: Any) -> None:
@@ -136,17 +136,17 @@ async def test_a_crash_before_the_commit_repeats_the_event_under_its_id(parts: R
             raise RuntimeError("in the middle")
 
     with pytest.raises(RuntimeError):
-        await parts.keeping.relay(publish, limit=10)
-    await parts.keeping.relay(publish, limit=10)
+        await resources.keeping.relay(publish, limit=10)
+    await resources.keeping.relay(publish, limit=10)
 
     assert len(heard) == 2
     assert heard[0] == heard[1]
 
 
-async def test_the_day_in_the_key_is_that_of_utc(parts: Resources) -> None:
-    await keep(parts, [a_post(1, at=DAY - timedelta(seconds=1)), a_post(2, at=DAY)])
+async def test_the_day_in_the_key_is_that_of_utc(resources: Resources) -> None:
+    await keep(resources, [a_post(1, at=DAY - timedelta(seconds=1)), a_post(2, at=DAY)])
 
-    keys = [json.loads(entry["data"])["idempotency_key"] for entry in await relayed(parts)]
+    keys = [json.loads(entry["data"])["idempotency_key"] for entry in await relayed(resources)]
 
     assert keys == [f"{HARBOUR}:2026-05-31:1", f"{HARBOUR}:2026-06-01:2"]
 

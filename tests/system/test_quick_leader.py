@@ -58,37 +58,37 @@ class OutOfReach(SlowToTell):
 
 
 @pytest.fixture
-async def parts(redis_on_sqlite: Opened) -> AsyncIterator[Resources]:
-    async with redis_on_sqlite() as parts:
-        yield parts
+async def resources(redis_on_sqlite: Opened) -> AsyncIterator[Resources]:
+    async with redis_on_sqlite() as resources:
+        yield resources
 
 
 @pytest.fixture
-def redis(parts: Resources) -> Redis:
-    assert parts.redis is not None
-    return parts.redis
+def redis(resources: Resources) -> Redis:
+    assert resources.redis is not None
+    return resources.redis
 
 
 def slow(
-    parts: Resources, meanwhile: Callable[[], Awaitable[object]], store: type[SlowToTell] = SlowToTell
+    resources: Resources, meanwhile: Callable[[], Awaitable[object]], store: type[SlowToTell] = SlowToTell
 ) -> RedisStreamsQueue:
     """The queue of a worker that is slow to tell Redis what it told the store."""
-    assert parts.redis is not None
-    leasing, patience = store(parts.leasing, meanwhile), parts.settings.queue_patience
-    fallback = SqlQueue(parts.database, leasing, parts.signals, parts.events)
-    prefix = parts.settings.scheduler_queue_prefix
-    return RedisStreamsQueue(parts.redis, leasing, fallback, parts.events, prefix=prefix, patience=patience)
+    assert resources.redis is not None
+    leasing, patience = store(resources.leasing, meanwhile), resources.settings.queue_patience
+    fallback = SqlQueue(resources.database, leasing, resources.signals, resources.events)
+    prefix = resources.settings.scheduler_queue_prefix
+    return RedisStreamsQueue(resources.redis, leasing, fallback, resources.events, prefix=prefix, patience=patience)
 
 
-def waker_of(parts: Resources) -> Waker:
-    return Waker(parts.upkeep, parts.queue)
+def waker_of(resources: Resources) -> Waker:
+    return Waker(resources.upkeep, resources.queue)
 
 
-async def snoozed_and_woken(parts: Resources) -> str:
+async def snoozed_and_woken(resources: Resources) -> str:
     """An execution that was queued anew while its worker had yet to take the old entry away."""
-    waker = waker_of(parts)
-    worker = slow(parts, waker.step)
-    [execution_id] = await given_queued(parts)
+    waker = waker_of(resources)
+    worker = slow(resources, waker.step)
+    [execution_id] = await given_queued(resources)
     [lease] = await worker.lease(1, worker="a", ttl=TTL, wait=AT_ONCE)
     snooze = Snooze(after=timedelta(), reason="busy")
     assert await worker.settle([Settlement(lease=lease, outcome=snooze, duration=0.1)]) == [True]
@@ -96,104 +96,104 @@ async def snoozed_and_woken(parts: Resources) -> str:
 
 
 @pytest.mark.spec("G2", "E7")
-async def test_one_that_is_woken_before_its_entry_is_gone_can_be_taken(parts: Resources, redis: Redis) -> None:
-    execution_id = await snoozed_and_woken(parts)
+async def test_one_that_is_woken_before_its_entry_is_gone_can_be_taken(resources: Resources, redis: Redis) -> None:
+    execution_id = await snoozed_and_woken(resources)
 
-    [lease] = await take(parts)
+    [lease] = await take(resources)
 
     assert lease.execution_id == execution_id
-    assert await settle(parts, lease, Done())
+    assert await settle(resources, lease, Done())
     assert await redis.xlen(NORMAL) == 0
     assert await redis.hlen(KNOWN) == 0
 
 
 @pytest.mark.spec("G2", "V2")
-async def test_a_late_acknowledgement_leaves_the_newer_entry_known(parts: Resources, redis: Redis) -> None:
+async def test_a_late_acknowledgement_leaves_the_newer_entry_known(resources: Resources, redis: Redis) -> None:
     """What nobody knows is swept away: it would be lost with a worker that dies between reading and claiming."""
-    execution_id = await snoozed_and_woken(parts)
+    execution_id = await snoozed_and_woken(resources)
     await redis.xreadgroup(GROUP, "dead", {NORMAL: ">"})
 
-    [lease] = await eventually(lambda: take(parts, ttl=timedelta(milliseconds=20)))
+    [lease] = await eventually(lambda: take(resources, ttl=timedelta(milliseconds=20)))
 
     assert lease.execution_id == execution_id
 
 
 @pytest.mark.spec("G2", "E7")
-async def test_one_that_is_parked_and_woken_at_once_can_be_taken(parts: Resources, redis: Redis) -> None:
+async def test_one_that_is_parked_and_woken_at_once_can_be_taken(resources: Resources, redis: Redis) -> None:
     """The second of one job has to wait for the first, which may end very soon."""
-    waker, job_id = waker_of(parts), await given_job(parts)
-    [first] = await given_executions(parts, [job_id])
-    [second] = await given_executions(parts, [job_id])
-    [running] = await take(parts, 1)
+    waker, job_id = waker_of(resources), await given_job(resources)
+    [first] = await given_executions(resources, [job_id])
+    [second] = await given_executions(resources, [job_id])
+    [running] = await take(resources, 1)
     assert running.execution_id == first
 
     async def meanwhile() -> None:
-        await settle(parts, running, Done())
+        await settle(resources, running, Done())
         await waker.step()
 
-    assert await slow(parts, meanwhile).lease(1, worker="b", ttl=TTL, wait=AT_ONCE) == []
+    assert await slow(resources, meanwhile).lease(1, worker="b", ttl=TTL, wait=AT_ONCE) == []
 
-    [lease] = await take(parts)
+    [lease] = await take(resources)
     assert lease.execution_id == second
-    assert await settle(parts, lease, Done())
+    assert await settle(resources, lease, Done())
     assert await redis.xlen(NORMAL) == 0
     assert await redis.hlen(KNOWN) == 0
 
 
 @pytest.mark.spec("G2", "T13")
 async def test_a_dead_letter_that_is_retried_before_its_entry_is_gone_can_be_taken(
-    parts: Resources, redis: Redis
+    resources: Resources, redis: Redis
 ) -> None:
-    operations = LocalOperations(parts, Actor(who="test"))
-    [execution_id] = await given_queued(parts)
+    operations = LocalOperations(resources, Actor(who="test"))
+    [execution_id] = await given_queued(resources)
 
     async def meanwhile() -> None:
         with suppress(NotFound):
             await operations.retry_letters(Letters(ids=(execution_id,)))
 
-    worker = slow(parts, meanwhile)
+    worker = slow(resources, meanwhile)
     [lease] = await worker.lease(1, worker="a", ttl=TTL, wait=AT_ONCE)
     assert await worker.settle([Settlement(lease=lease, outcome=Dead(error="gone"), duration=0.1)]) == [True]
 
-    [again] = await take(parts)
+    [again] = await take(resources)
     assert again.execution_id == execution_id
-    assert await settle(parts, again, Done())
+    assert await settle(resources, again, Done())
     assert await redis.xlen(NORMAL) == 0
 
 
 @pytest.mark.spec("G2", "G7")
 async def test_one_that_is_handed_back_while_another_worker_finds_it_taken_can_be_taken(
-    parts: Resources, redis: Redis
+    resources: Resources, redis: Redis
 ) -> None:
     """Two entries of one execution: the leader put it again after all, as one may that was slow."""
-    [execution_id] = await given_queued(parts)
-    [running] = await take(parts, 1)
-    await parts.queue.put([Queued(execution_id)], again=True)
+    [execution_id] = await given_queued(resources)
+    [running] = await take(resources, 1)
+    await resources.queue.put([Queued(execution_id)], again=True)
 
     async def meanwhile() -> None:
-        await settle(parts, running, Released())
+        await settle(resources, running, Released())
 
-    assert await slow(parts, meanwhile).lease(1, worker="b", ttl=TTL, wait=AT_ONCE) == []
+    assert await slow(resources, meanwhile).lease(1, worker="b", ttl=TTL, wait=AT_ONCE) == []
 
-    [lease] = await take(parts)
+    [lease] = await take(resources)
     assert lease.execution_id == execution_id
-    assert await settle(parts, lease, Done())
+    assert await settle(resources, lease, Done())
     assert await redis.xlen(NORMAL) == 0
     assert await redis.hlen(KNOWN) == 0
 
 
 @pytest.mark.spec("G2")
-async def test_what_was_read_but_could_not_be_claimed_can_be_taken(parts: Resources, redis: Redis) -> None:
+async def test_what_was_read_but_could_not_be_claimed_can_be_taken(resources: Resources, redis: Redis) -> None:
     """By whoever asks next, not only when it has lain there for the length of a lease."""
-    ids = await given_queued(parts, 3)
-    worker = slow(parts, parts.leasing.prepare, OutOfReach)
+    ids = await given_queued(resources, 3)
+    worker = slow(resources, resources.leasing.prepare, OutOfReach)
     with pytest.raises(ConnectionError):
         await worker.lease(5, worker="a", ttl=TTL, wait=AT_ONCE)
 
-    leases = await take(parts, worker="b")
+    leases = await take(resources, worker="b")
 
     assert {lease.execution_id for lease in leases} == set(ids)
     for lease in leases:
-        assert await settle(parts, lease, Done())
+        assert await settle(resources, lease, Done())
     assert await redis.xlen(NORMAL) == 0
     assert await redis.hlen(KNOWN) == 0

@@ -33,20 +33,22 @@ def own() -> Iterator[Valkey]:
 class Leading:
     """The leader of a fleet with five events to tell, and a Redis that is down."""
 
-    def __init__(self, parts: Resources) -> None:
-        self.parts, self.told = parts, list[CallRetried]()
-        parts.events.listen(CallRetried, self.told.append)
-        self.leader = Leader(parts.leases, parts.events, name="leader", holder=parts.name, ttl=timedelta(minutes=5))
+    def __init__(self, resources: Resources) -> None:
+        self.resources, self.told = resources, list[CallRetried]()
+        resources.events.listen(CallRetried, self.told.append)
+        self.leader = Leader(
+            resources.leases, resources.events, name="leader", holder=resources.name, ttl=timedelta(minutes=5)
+        )
 
     def relay(self, retry: RetryPolicy) -> Relay:
-        parts = self.parts
-        assert parts.redis is not None
-        sinks = {"redis": RedisStreamSink(parts.redis)}
-        return Relay(parts.keeping, self.leader, parts.events, parts.clock, sinks=sinks, retry=retry)
+        resources = self.resources
+        assert resources.redis is not None
+        sinks = {"redis": RedisStreamSink(resources.redis)}
+        return Relay(resources.keeping, self.leader, resources.events, resources.clock, sinks=sinks, retry=retry)
 
     async def keys(self) -> list[str]:
-        assert self.parts.redis is not None
-        answer: Any = await self.parts.redis.xrange("crawler:events")
+        assert self.resources.redis is not None
+        answer: Any = await self.resources.redis.xrange("crawler:events")
         return [fields[b"key"].decode() for _, fields in answer]
 
 
@@ -54,10 +56,12 @@ class Leading:
 async def leading(migrated_url: str, own: Valkey) -> AsyncIterator[Leading]:
     own.revive()
     own.flush()
-    async with open_resources(Settings(database_url=migrated_url, redis_url=own.url, hostname="test")) as parts:
-        leading = Leading(parts)
+    async with open_resources(Settings(database_url=migrated_url, redis_url=own.url, hostname="test")) as resources:
+        leading = Leading(resources)
         await leading.leader.step()
-        await parts.keeping.keep(await given_lease(parts, ttl=4 * TTL), Batch([Item(str(n), n) for n in range(5)]))
+        await resources.keeping.keep(
+            await given_lease(resources, ttl=4 * TTL), Batch([Item(str(n), n) for n in range(5)])
+        )
         own.kill()
         yield leading
         own.revive()

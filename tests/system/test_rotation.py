@@ -28,16 +28,16 @@ ADA = Actor(who="ada")
 SECRET = "a secret of a webhook"
 
 
-async def store_secrets(parts: Resources) -> None:
-    vault = Vault.of(parts.settings)
-    await Accounts(parts.database, parts.clock, vault).add("reader", api_id=1, api_hash="h", session="s3cr3t")
-    await LocalOperations(parts, ADA).add_trigger(NewTrigger(kind="webhook", pattern="/a", secret=SECRET))
+async def store_secrets(resources: Resources) -> None:
+    vault = Vault.of(resources.settings)
+    await Accounts(resources.database, resources.clock, vault).add("reader", api_id=1, api_hash="h", session="s3cr3t")
+    await LocalOperations(resources, ADA).add_trigger(NewTrigger(kind="webhook", pattern="/a", secret=SECRET))
 
 
-async def marks(parts: Resources) -> set[str]:
+async def marks(resources: Resources) -> set[str]:
     """The marks of the keys in use; every secret opens with what a process of these settings knows."""
-    vault = Vault.of(parts.settings)
-    async with parts.database.reading() as connection:
+    vault = Vault.of(resources.settings)
+    async with resources.database.reading() as connection:
         [(name, sealed)] = await connection.execute(select(accounts.c.name, accounts.c.secrets))
         assert "s3cr3t" in vault.open(sealed, label=name)
         [(trigger_id, secret)] = await connection.execute(select(triggers.c.trigger_id, triggers.c.secret))
@@ -56,9 +56,9 @@ class Killed(Vault):
 async def test_a_key_file_is_rotated_and_a_kill_at_any_point_loses_nothing(tmp_path: Path) -> None:
     home = tmp_path / "home"
     settings = Settings(database_url=f"sqlite:///{home}/floodmark.db", floodmark_home=home)
-    async with open_resources(settings) as parts:
-        await store_secrets(parts)
-        [old] = await marks(parts)
+    async with open_resources(settings) as resources:
+        await store_secrets(resources)
+        [old] = await marks(resources)
     command = [sys.executable, "-m", "floodmark", "--set", f"DATABASE_URL={settings.database_url}"]
     command += ["--set", f"FLOODMARK_HOME={home}", "rotate-key", "--yes"]
 
@@ -66,24 +66,24 @@ async def test_a_key_file_is_rotated_and_a_kill_at_any_point_loses_nothing(tmp_p
     environment = {**os.environ, "FLOODMARK_FAILPOINT": "operation.changed:kill"}
     killed = typed(command, tmp_path, environment)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    async with open_resources(settings) as parts:
-        assert await marks(parts) == {old}
+    async with open_resources(settings) as resources:
+        assert await marks(resources) == {old}
         begun = (home / "secret.key.new").read_text()
         # Behind it, before the new key has its place.
         with pytest.raises(KeyboardInterrupt):
-            await rekey(parts.database, parts.clock, Killed(None, home / "secret.key"), ADA)
-        [new] = await marks(parts)
+            await rekey(resources.database, resources.clock, Killed(None, home / "secret.key"), ADA)
+        [new] = await marks(resources)
         assert new != old
         # Sealed meanwhile, with the key that is still in its place.
-        await Accounts(parts.database, parts.clock, Vault.of(settings)).add(
+        await Accounts(resources.database, resources.clock, Vault.of(settings)).add(
             "reader", api_id=1, api_hash="h", session="s3cr3t", replace=True
         )
-        assert await marks(parts) == {old, new}
+        assert await marks(resources) == {old, new}
 
     done = typed(command, tmp_path)
     assert (done.returncode, "1 accounts" in done.stdout) == (0, True), done.stderr
-    async with open_resources(settings) as parts:
-        assert await marks(parts) == {new}
+    async with open_resources(settings) as resources:
+        assert await marks(resources) == {new}
     assert (home / "secret.key").read_text() == begun
     assert not (home / "secret.key.new").exists()
     assert {stat.S_IMODE(file.stat().st_mode) for file in home.glob("secret.key*")} == {0o600}
@@ -95,19 +95,19 @@ async def test_a_key_that_is_set_is_rotated_with_the_old_one_beside_it(migrated_
     before = Settings(database_url=migrated_url, floodmark_secret_key=first)
     after = Settings(database_url=migrated_url, floodmark_secret_key=second, floodmark_secret_key_old=first)
     alone = Settings(database_url=migrated_url, floodmark_secret_key=second)
-    async with open_resources(before) as parts:
-        await store_secrets(parts)
-    async with open_resources(alone) as parts:
+    async with open_resources(before) as resources:
+        await store_secrets(resources)
+    async with open_resources(alone) as resources:
         with pytest.raises(Conflict, match="wrong key"):
-            await rekey(parts.database, parts.clock, Vault.of(alone), ADA)
-    async with open_resources(after) as parts:
-        [old] = await marks(parts)
-        done = await rekey(parts.database, parts.clock, Vault.of(after), ADA)
+            await rekey(resources.database, resources.clock, Vault.of(alone), ADA)
+    async with open_resources(after) as resources:
+        [old] = await marks(resources)
+        done = await rekey(resources.database, resources.clock, Vault.of(after), ADA)
         assert (done.accounts, done.triggers) == (1, 1)
-        again = await rekey(parts.database, parts.clock, Vault.of(after), ADA)
+        again = await rekey(resources.database, resources.clock, Vault.of(after), ADA)
         assert (again.accounts, again.triggers) == (0, 0)
-    async with open_resources(alone) as parts:
-        assert await marks(parts) == {done.key} != {old}
+    async with open_resources(alone) as resources:
+        assert await marks(resources) == {done.key} != {old}
 
 
 @pytest.mark.spec("G9")
@@ -116,16 +116,16 @@ async def test_the_database_and_its_folder_are_for_their_owner_alone(tmp_path: P
     settings = Settings(database_url=f"sqlite:///{home}/floodmark.db", floodmark_home=home)
     umask = os.umask(0)
     try:
-        async with open_resources(settings) as parts:
-            await store_secrets(parts)
+        async with open_resources(settings) as resources:
+            await store_secrets(resources)
             assert modes(home) == {".": 0o700} | dict.fromkeys(
                 ["floodmark.db", "floodmark.db-shm", "floodmark.db-wal", "secret.key"], 0o600
             )
         # As an earlier version has left them.
         home.chmod(0o755)
         (home / "floodmark.db").chmod(0o644)
-        async with open_resources(settings) as parts:
-            async with parts.database.writing() as connection:
+        async with open_resources(settings) as resources:
+            async with resources.database.writing() as connection:
                 await connection.execute(update(accounts).values(api_id=2))
             assert {mode & 0o077 for mode in modes(home).values()} == {0}
     finally:

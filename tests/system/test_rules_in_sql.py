@@ -58,14 +58,14 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 
 
 @pytest.fixture
-async def parts(opened: Opened) -> AsyncIterator[Resources]:
-    async with opened(queue_patience=PATIENCE) as parts:
-        yield parts
+async def resources(opened: Opened) -> AsyncIterator[Resources]:
+    async with opened(queue_patience=PATIENCE) as resources:
+        yield resources
 
 
 @pytest.mark.spec("E7", "T13")
 @pytest.mark.parametrize("is_named", [False, True])
-async def test_an_execution_starts_or_is_parked_as_the_rule_says(parts: Resources, is_named: bool) -> None:
+async def test_an_execution_starts_or_is_parked_as_the_rule_says(resources: Resources, is_named: bool) -> None:
     """By the queue in the database (what is first in line), and by that in Redis (these ids)."""
     now = datetime.now(UTC)
     cases = list(product((False, True), (False, True), (False, True), ("schedule", "manual", "webhook"), (False, True)))
@@ -76,35 +76,35 @@ async def test_an_execution_starts_or_is_parked_as_the_rule_says(parts: Resource
     ]
     # Of two that collect the same stream in one step the first starts.
     twins = [{**_job(new_id()), "stream": "shared"} for _ in range(2)]
-    await _insert(parts, jobs, [{"limit_key": None, "stream": None, **row} for row in rows + twins])
-    ids = await given_executions(parts, [row["job_id"] for row in rows + twins], put=False)
+    await _insert(resources, jobs, [{"limit_key": None, "stream": None, **row} for row in rows + twins])
+    ids = await given_executions(resources, [row["job_id"] for row in rows + twins], put=False)
     for trigger in ("manual", "webhook"):
         await change_executions(
-            parts, [i for i, case in zip(ids, cases, strict=False) if case[3] == trigger], trigger=trigger
+            resources, [i for i, case in zip(ids, cases, strict=False) if case[3] == trigger], trigger=trigger
         )
     for place, execution_id in enumerate(ids):
-        await change_executions(parts, [execution_id], queue_rank=now - HOUR + timedelta(seconds=place))
+        await change_executions(resources, [execution_id], queue_rank=now - HOUR + timedelta(seconds=place))
     busy = [_stream(row) for row, case in zip(rows, cases, strict=True) if case[4]]
-    await _insert(parts, watermarks, [{"stream": s, "fence": 5, "lease_until": now + HOUR} for s in busy])
+    await _insert(resources, watermarks, [{"stream": s, "fence": 5, "lease_until": now + HOUR} for s in busy])
     await _insert(
-        parts,
+        resources,
         limits,
         [
             {"key": "held", "until": now + HOUR, "reason": LIMIT, "updated_at": now},
             {"key": "free-0", "until": now - HOUR, "reason": "over", "updated_at": now},
         ],
     )
-    await change_jobs(parts, [job_id for job_id, case in zip(job_ids, cases, strict=True) if case[2]], paused=True)
+    await change_jobs(resources, [job_id for job_id, case in zip(job_ids, cases, strict=True) if case[2]], paused=True)
     gone = [job_id for job_id, case in zip(job_ids, cases, strict=True) if case[0]]
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         await connection.execute(delete(jobs).where(jobs.c.job_id.in_(gone)))
 
     if is_named:
-        leases = await parts.leasing.claim(ids, worker="a", ttl=TTL)
+        leases = await resources.leasing.claim(ids, worker="a", ttl=TTL)
     else:
-        leases = await parts.leasing.claim_next(1000, worker="a", ttl=TTL)
+        leases = await resources.leasing.claim_next(1000, worker="a", ttl=TTL)
 
-    started, found = {lease.execution_id for lease in leases}, await _by_id(parts)
+    started, found = {lease.execution_id for lease in leases}, await _by_id(resources)
     cases += [(False, False, False, "schedule", False), (False, False, False, "schedule", True)]
     for execution_id, job, case in zip(ids, rows + twins, cases, strict=True):
         is_deleted, is_limited, is_paused, trigger, is_busy = case
@@ -123,21 +123,21 @@ async def test_an_execution_starts_or_is_parked_as_the_rule_says(parts: Resource
 
 
 @pytest.mark.spec("V2")
-async def test_a_queued_execution_has_the_rank_of_the_rule(parts: Resources) -> None:
+async def test_a_queued_execution_has_the_rank_of_the_rule(resources: Resources) -> None:
     """From firing to the lease: its rank, whether it has been queued for long, and how long it has waited."""
     ages, now = (0.5 * HOUR, 1.5 * HOUR, 30 * HOUR), datetime.now(UTC)
     cases = dict[str, tuple[Priority, timedelta]]()
     for priority in Priority:
-        fired = await given_queued(parts, len(ages), priority=priority, put=False)
+        fired = await given_queued(resources, len(ages), priority=priority, put=False)
         cases |= {execution_id: (priority, age) for execution_id, age in zip(fired, ages, strict=True)}
-    for execution_id, row in (await _by_id(parts)).items():
+    for execution_id, row in (await _by_id(resources)).items():
         priority, age = cases[execution_id]
         assert row["queue_rank"] == pytest.approx(rank_of(priority, now, PATIENCE), abs=SOON)
         rank = rank_of(priority, now - age, PATIENCE)
-        await change_executions(parts, [execution_id], queue_rank=rank, created_at=now - 100 * HOUR)
+        await change_executions(resources, [execution_id], queue_rank=rank, created_at=now - 100 * HOUR)
 
-    old = await parts.upkeep.queued(after="", older_than=HOUR, limit=1000)
-    leases = await _all_leases(parts)
+    old = await resources.upkeep.queued(after="", older_than=HOUR, limit=1000)
+    leases = await _all_leases(resources)
 
     assert [one.execution_id for one in old] == sorted(i for i, (_, age) in cases.items() if age > HOUR)
     in_order = sorted(cases, key=lambda i: rank_of(cases[i][0], now - cases[i][1], PATIENCE))
@@ -160,21 +160,21 @@ OUTCOMES: Sequence[Outcome] = (
 
 
 @pytest.mark.spec("T4", "G5")
-async def test_an_execution_becomes_what_the_rule_makes_of_its_outcome(parts: Resources) -> None:
+async def test_an_execution_becomes_what_the_rule_makes_of_its_outcome(resources: Resources) -> None:
     cases = list(product(OUTCOMES, (None, "cancelled by operator"), Priority))
     for priority in Priority:
-        await given_queued(parts, len(cases) // 3, priority=priority, put=False)
+        await given_queued(resources, len(cases) // 3, priority=priority, put=False)
     held: dict[Priority, list[Lease]] = {priority: [] for priority in Priority}
-    for lease in await _all_leases(parts):
+    for lease in await _all_leases(resources):
         held[lease.job.priority].append(lease)
     chosen = [(held[priority].pop(), outcome, why) for outcome, why, priority in cases]
-    await change_executions(parts, [x.execution_id for x, _, why in chosen if why], cancel_requested=cases[-1][1])
+    await change_executions(resources, [x.execution_id for x, _, why in chosen if why], cancel_requested=cases[-1][1])
     now = datetime.now(UTC)
 
-    settled = await parts.leasing.settle([Settlement(lease=x, outcome=o, duration=0.5) for x, o, _ in chosen])
+    settled = await resources.leasing.settle([Settlement(lease=x, outcome=o, duration=0.5) for x, o, _ in chosen])
 
     assert all(settled.mine)
-    found = await _by_id(parts)
+    found = await _by_id(resources)
     for lease, outcome, why in chosen:
         row, follows = found[lease.execution_id], consequence_of(outcome, why)
         assert row["state"] == follows.state
@@ -188,22 +188,22 @@ async def test_an_execution_becomes_what_the_rule_makes_of_its_outcome(parts: Re
 
 
 @pytest.mark.spec("E1")
-async def test_an_execution_is_rescued_as_the_rule_says(parts: Resources) -> None:
+async def test_an_execution_is_rescued_as_the_rule_says(resources: Resources) -> None:
     cases = list(product(range(5), (False, True), (None, "cancelled by operator")))
-    await given_queued(parts, len(cases), put=False)
-    leases = await _all_leases(parts)
-    await expire(parts, *leases)
+    await given_queued(resources, len(cases), put=False)
+    leases = await _all_leases(resources)
+    await expire(resources, *leases)
     now = datetime.now(UTC)
     for lease, (before, has_progress, why) in zip(leases, cases, strict=True):
-        await change_executions(parts, [lease.execution_id], rescues=before, cancel_requested=why)
-        async with parts.database.writing() as connection:
+        await change_executions(resources, [lease.execution_id], rescues=before, cancel_requested=why)
+        async with resources.database.writing() as connection:
             moved = now + HOUR if has_progress else now - HOUR
             this = watermarks.update().where(watermarks.c.stream == lease.job.stream)
             await connection.execute(this.values(moved_at=moved))
 
-    queued = {one.execution_id for one in await rescue(parts, rescue_max=3)}
+    queued = {one.execution_id for one in await rescue(resources, rescue_max=3)}
 
-    found = await _by_id(parts)
+    found = await _by_id(resources)
     for lease, (before, has_progress, why) in zip(leases, cases, strict=True):
         row, rescues = found[lease.execution_id], count_rescues(before, has_progress=has_progress)
         expected = rescue_of(worker="a", rescues=rescues, cancel_requested=why, rescue_max=3)
@@ -232,20 +232,20 @@ _JOB = st.fixed_dictionaries(
 @pytest.mark.spec("V7", "E7")
 @a_few
 @given(drawn=st.lists(_JOB, min_size=30, max_size=60))
-async def test_a_held_execution_goes_on_as_the_rule_says(parts: Resources, drawn: list[dict[str, Any]]) -> None:
+async def test_a_held_execution_goes_on_as_the_rule_says(resources: Resources, drawn: list[dict[str, Any]]) -> None:
     now = datetime.now(UTC)
     made = [_Drawn(one, now) for one in drawn]
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         for table in (job_executions, job_dependencies, watermarks, jobs):
             await connection.execute(delete(table))
-    await _insert(parts, jobs, [row for one in made for row in one.jobs])
-    await _insert(parts, job_dependencies, [row for one in made for row in one.dependencies])
-    await _insert(parts, watermarks, [row for one in made for row in one.leases])
-    await _insert(parts, job_executions, [row for one in made for row in one.executions])
+    await _insert(resources, jobs, [row for one in made for row in one.jobs])
+    await _insert(resources, job_dependencies, [row for one in made for row in one.dependencies])
+    await _insert(resources, watermarks, [row for one in made for row in one.leases])
+    await _insert(resources, job_executions, [row for one in made for row in one.executions])
 
-    woken = {one.execution_id for one in await parts.upkeep.wake(limit=1000)}
+    woken = {one.execution_id for one in await resources.upkeep.wake(limit=1000)}
 
-    found = await _by_id(parts)
+    found = await _by_id(resources)
     for one in made:
         for row, unfinished in zip(one.executions, one.unfinished, strict=True):
             after, expected = found[row["execution_id"]], one.expected(row, unfinished, now)
@@ -320,21 +320,23 @@ class _Drawn:
 
 
 @pytest.mark.parametrize("stream", ["test:harbour", "test:a:b", "a:", "harbour"])
-async def test_the_end_of_an_execution_wakes_the_next_job_of_its_stream(parts: Resources, stream: str) -> None:
+async def test_the_end_of_an_execution_wakes_the_next_job_of_its_stream(resources: Resources, stream: str) -> None:
     """A job that has the stream by its source and target, one that names it, and one that only looks like it."""
     source, target = split_stream(stream)
     names = [{"stream": stream}, {"source": source or "y", "target": target}, {"source": stream, "target": stream}]
-    first, *others = [await given_job(parts, **{"source": "x", **columns}) for columns in [{"stream": stream}, *names]]
-    await given_executions(parts, [first], put=False)
-    [lease] = await take(parts)
-    held = await given_executions(parts, others, state=State.WAITING, hold=Hold.OVERLAP, put=False)
+    first, *others = [
+        await given_job(resources, **{"source": "x", **columns}) for columns in [{"stream": stream}, *names]
+    ]
+    await given_executions(resources, [first], put=False)
+    [lease] = await take(resources)
+    held = await given_executions(resources, others, state=State.WAITING, hold=Hold.OVERLAP, put=False)
     woken = []
     for _ in others:
-        settled = await parts.leasing.settle([Settlement(lease=lease, outcome=Done(), duration=0.5)])
+        settled = await resources.leasing.settle([Settlement(lease=lease, outcome=Done(), duration=0.5)])
         woken += [one.execution_id for one in settled.woken]
         if not settled.woken:
             break
-        [lease] = await take(parts)
+        [lease] = await take(resources)
     shares = [stream_name(c.get("stream"), c.get("source", "x"), c.get("target", "")) == stream for c in names]
     assert set(woken) == {execution_id for execution_id, does in zip(held, shares, strict=True) if does}
 
@@ -355,21 +357,21 @@ _TIMED = st.fixed_dictionaries(
 
 @a_few
 @given(drawn=st.lists(_TIMED, min_size=30, max_size=60))
-async def test_a_job_is_stale_when_the_rule_says_so(parts: Resources, drawn: list[dict[str, Any]]) -> None:
+async def test_a_job_is_stale_when_the_rule_says_so(resources: Resources, drawn: list[dict[str, Any]]) -> None:
     now, max_age = datetime.now(UTC), 24 * HOUR
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         for table in (watermarks, jobs):
             await connection.execute(delete(table))
     rows = [_timed_job(one, now) for one in drawn]
-    await _insert(parts, jobs, rows)
+    await _insert(resources, jobs, rows)
     # Half an hour more, so that no age is just as long as it may be.
     ages = [(one["created_hours"] if one["checked_hours"] is None else one["checked_hours"]) + 0.5 for one in drawn]
     checked = [(row, age) for row, age, one in zip(rows, ages, drawn, strict=True) if one["checked_hours"] is not None]
     await _insert(
-        parts, watermarks, [{"stream": _stream(row), "last_checked_at": now - age * HOUR} for row, age in checked]
+        resources, watermarks, [{"stream": _stream(row), "last_checked_at": now - age * HOUR} for row, age in checked]
     )
 
-    stale = await Staleness(parts.database, parts.clock, telegram_max_age=max_age).page(limit=1000)
+    stale = await Staleness(resources.database, resources.clock, telegram_max_age=max_age).page(limit=1000)
 
     expected = {
         row["job_id"]
@@ -419,15 +421,15 @@ def _stream(job: dict[str, Any]) -> str:
     return stream_name(job.get("stream"), job["source"], job["target"])
 
 
-async def _insert(parts: Resources, table: Any, rows: Sequence[dict[str, Any]]) -> None:
+async def _insert(resources: Resources, table: Any, rows: Sequence[dict[str, Any]]) -> None:
     if rows:
-        async with parts.database.writing() as connection:
+        async with resources.database.writing() as connection:
             await connection.execute(insert(table), list(rows))
 
 
-async def _by_id(parts: Resources) -> dict[str, dict[str, Any]]:
-    return {row["execution_id"]: row for row in await rows_of(parts, job_executions)}
+async def _by_id(resources: Resources) -> dict[str, dict[str, Any]]:
+    return {row["execution_id"]: row for row in await rows_of(resources, job_executions)}
 
 
-async def _all_leases(parts: Resources) -> list[Lease]:
-    return await parts.leasing.claim_next(1000, worker="a", ttl=TTL)
+async def _all_leases(resources: Resources) -> list[Lease]:
+    return await resources.leasing.claim_next(1000, worker="a", ttl=TTL)

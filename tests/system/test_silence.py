@@ -63,30 +63,30 @@ async def ended(step: Callable[[], Awaitable[Any]]) -> float:
     return time.monotonic() - began
 
 
-async def read(parts: Resources) -> None:
-    async with parts.database.reading() as connection:
+async def read(resources: Resources) -> None:
+    async with resources.database.reading() as connection:
         await connection.execute(text("SELECT count(*) FROM jobs"))
 
 
-async def write(parts: Resources) -> None:
-    async with parts.database.writing() as connection:
+async def write(resources: Resources) -> None:
+    async with resources.database.writing() as connection:
         await connection.execute(text("DELETE FROM jobs WHERE name = 'nobody'"))
 
 
-async def ping(parts: Resources) -> None:
-    assert parts.redis is not None
-    await parts.redis.ping()
+async def ping(resources: Resources) -> None:
+    assert resources.redis is not None
+    await resources.redis.ping()
 
 
-def steps(parts: Resources) -> list[Callable[[], Awaitable[Any]]]:
+def steps(resources: Resources) -> list[Callable[[], Awaitable[Any]]]:
     """One step on each way to the servers."""
     return [
-        lambda: parts.signals.notify(Topic.JOBS),
-        lambda: read(parts),
-        lambda: write(parts),
-        lambda: ping(parts),
-        parts.queue.depth,
-        lambda: parts.leases.acquire("leader", holder="a", ttl=timedelta(seconds=9)),
+        lambda: resources.signals.notify(Topic.JOBS),
+        lambda: read(resources),
+        lambda: write(resources),
+        lambda: ping(resources),
+        resources.queue.depth,
+        lambda: resources.leases.acquire("leader", holder="a", ttl=timedelta(seconds=9)),
     ]
 
 
@@ -94,18 +94,18 @@ def steps(parts: Resources) -> list[Callable[[], Awaitable[Any]]]:
 async def test_every_step_ends_in_time_when_connections_fall_silent(pg_clean: str, redis_url: str) -> None:
     """Open connections vanish while new ones work, then new ones too; healed, everything works at once."""
     with cut_off(pg_clean, redis_url) as (postgres, valkey):
-        async with opening(postgres.url, valkey.url)(**SHORT) as parts, opening(pg_clean)() as other:
-            bell = parts.signals.bell(Topic.WORKERS)
-            for step in steps(parts):
+        async with opening(postgres.url, valkey.url)(**SHORT) as resources, opening(pg_clean)() as other:
+            bell = resources.signals.bell(Topic.WORKERS)
+            for step in steps(resources):
                 await step()
             for new in (False, True):
                 postgres.swallow(new=new)
                 valkey.swallow(new=new)
-                took = await asyncio.gather(*(ended(step) for step in steps(parts)))
+                took = await asyncio.gather(*(ended(step) for step in steps(resources)))
                 assert max(took) < AT_MOST, took
             postgres.heal()
             valkey.heal()
-            for step in steps(parts):
+            for step in steps(resources):
                 await eventually(lambda step=step: went_well(step))  # type: ignore[misc]
             # The connection that listens was replaced as well.
             await bell.wait(timedelta())
@@ -129,21 +129,21 @@ async def went_well(step: Callable[[], Awaitable[Any]]) -> bool:
 async def test_a_worker_settles_soon_after_its_connections_fell_silent(pg_clean: str) -> None:
     """The outcome is written on a new connection; an answer that was lost is found to be written already."""
     with FaultyProxy(pg_clean) as proxy:
-        async with opening(proxy.url)(**SHORT) as parts:
+        async with opening(proxy.url)(**SHORT) as resources:
             faults: list[Callable[[], None]] = [
                 proxy.swallow,
                 lambda: proxy.swallow(DOWN),
                 lambda: proxy.lose_reply_to(b"COMMIT"),
             ]
             for fall_silent in faults:
-                await given_queued(parts)
-                [lease] = await take(parts)
+                await given_queued(resources)
+                [lease] = await take(resources)
                 fall_silent()
                 began = time.monotonic()
-                await settle(parts, lease, Done())
+                await settle(resources, lease, Done())
                 assert time.monotonic() - began < AT_MOST
                 proxy.heal()
-            rows = await rows_of(parts, job_executions)
+            rows = await rows_of(resources, job_executions)
             assert {row["state"] for row in rows} == {State.DONE.value}
 
 
@@ -183,8 +183,8 @@ async def hot(database: PostgresDatabase) -> None:
 @pytest.mark.spec("G6", "E1")
 async def test_a_long_transaction_and_a_full_pool_cost_others_a_bounded_wait(pg_clean: str) -> None:
     """One connection on each way, both taken: whoever comes next is refused in time, and nothing piles up."""
-    async with opening(pg_clean)(**SHORT, database_pool_max=2) as parts:
-        database = parts.database
+    async with opening(pg_clean)(**SHORT, database_pool_max=2) as resources:
+        database = resources.database
         assert isinstance(database, PostgresDatabase)
 
         async def sleep(connection: Any) -> None:
@@ -194,10 +194,10 @@ async def test_a_long_transaction_and_a_full_pool_cost_others_a_bounded_wait(pg_
             async with database.reading() as connection:
                 await connection.execute(text("SELECT pg_sleep(60)"))
 
-        waiting = [lambda: database.hot("sleep", sleep), read_slowly, *steps(parts)[:3], *steps(parts)[1:3]]
+        waiting = [lambda: database.hot("sleep", sleep), read_slowly, *steps(resources)[:3], *steps(resources)[1:3]]
         took = await asyncio.gather(*(ended(step) for step in waiting))
         assert max(took) < AT_MOST, took
-        for step in steps(parts)[:3]:
+        for step in steps(resources)[:3]:
             await step()
 
 
@@ -207,8 +207,8 @@ async def test_sockets_are_watched_on_both_sides_and_pools_close_without_an_answ
 ) -> None:
     """Keepalives and a user time-out are set by client and server; closing does not wait for a silent server."""
     with cut_off(pg_clean, redis_url) as (postgres, valkey):
-        async with opening(postgres.url, valkey.url)(**SHORT) as parts:
-            database, redis = parts.database, parts.redis
+        async with opening(postgres.url, valkey.url)(**SHORT) as resources:
+            database, redis = resources.database, resources.redis
             assert isinstance(database, PostgresDatabase)
             assert redis is not None
             await hot(database)

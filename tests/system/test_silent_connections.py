@@ -39,7 +39,7 @@ async def tick():
         file.write("x")
     yield {{"n": 1}}
 
-eventloop.run(app.serve(port=0, ready=lambda parts, server: print(server.url, flush=True)))
+eventloop.run(app.serve(port=0, ready=lambda resources, server: print(server.url, flush=True)))
 """
 
 

@@ -41,25 +41,25 @@ class SlowLeases:
 
 
 @pytest.fixture
-async def parts(redis_on_postgres: Opened) -> AsyncIterator[Resources]:
-    async with redis_on_postgres() as parts:
-        yield parts
+async def resources(redis_on_postgres: Opened) -> AsyncIterator[Resources]:
+    async with redis_on_postgres() as resources:
+        yield resources
 
 
 @pytest.mark.spec("G1", "G8", "E1")
-async def test_what_fell_due_while_leadership_lapsed_fires_when_it_is_back(parts: Resources) -> None:
+async def test_what_fell_due_while_leadership_lapsed_fires_when_it_is_back(resources: Resources) -> None:
     """Not a whole SCHEDULE_CHECK_INTERVAL later."""
-    slow = parts.settings.model_copy(update={"scheduler_leader_ttl": TTL})
-    role, stop = SchedulerRole(replace(parts, leases=SlowLeases(parts.leases), settings=slow)), asyncio.Event()
+    slow = resources.settings.model_copy(update={"scheduler_leader_ttl": TTL})
+    role, stop = SchedulerRole(replace(resources, leases=SlowLeases(resources.leases), settings=slow)), asyncio.Event()
     running = asyncio.create_task(role.run(stop))
     try:
         await eventually(lambda: role.scheduler.last_tick)
         await eventually(lambda: not role.leader.is_leader)
-        await given_job(parts, schedule_type="immediate")
+        await given_job(resources, schedule_type="immediate")
         # The scheduler looks at once, and is not the leader.
-        await parts.signals.notify(Topic.JOBS)
+        await resources.signals.notify(Topic.JOBS)
 
-        await eventually(lambda: rows_of(parts, job_executions))
+        await eventually(lambda: rows_of(resources, job_executions))
     finally:
         stop.set()
         await running

@@ -46,17 +46,17 @@ class Cluster:
     def __init__(self, database_url: str, redis_url: str, members: list[Member]) -> None:
         self.database_url, self.redis_url, self.members = database_url, redis_url, members
 
-    async def leader(self, parts: Resources) -> Member | None:
-        holder = await parts.leases.holder(LEADER)
+    async def leader(self, resources: Resources) -> Member | None:
+        holder = await resources.leases.holder(LEADER)
         # A holder is named after its host, with a random id behind it.
         found = [member for member in self.members if (holder or "").startswith(f"{member.name}-")]
         return found[0] if found else None
 
-    async def fires(self, parts: Resources) -> str:
+    async def fires(self, resources: Resources) -> str:
         """Make a job that is due now; the id of its execution, once it is fired."""
-        job_id = await given_job(parts, schedule_type="immediate")
-        await parts.signals.notify(Topic.JOBS)
-        rows = await eventually(lambda: rows_of(parts, job_executions, job_id=job_id))
+        job_id = await given_job(resources, schedule_type="immediate")
+        await resources.signals.notify(Topic.JOBS)
+        rows = await eventually(lambda: rows_of(resources, job_executions, job_id=job_id))
         return str(rows[0]["execution_id"])
 
 
@@ -117,21 +117,21 @@ async def test_another_scheduler_fires_soon(
     cluster: Cluster, lost: tuple[str, ...], cut: Callable[[FaultyProxy], None]
 ) -> None:
     """Within SCHEDULER_LEADER_TTL and two seconds; what it fires is on the queue of Redis."""
-    async with opening(cluster.database_url, cluster.redis_url)(scheduler_queue_prefix=PREFIX) as parts:
-        before = await eventually(lambda: cluster.leader(parts))
+    async with opening(cluster.database_url, cluster.redis_url)(scheduler_queue_prefix=PREFIX) as resources:
+        before = await eventually(lambda: cluster.leader(resources))
         assert before is not None
-        await cluster.fires(parts)
+        await cluster.fires(resources)
         for name in lost:
             cut(getattr(before, name))
         began = time.monotonic()
         try:
 
             async def another() -> bool:
-                leader = await cluster.leader(parts)
+                leader = await cluster.leader(resources)
                 return leader is not None and leader is not before
 
             await eventually(another)
-            execution_id = await cluster.fires(parts)
+            execution_id = await cluster.fires(resources)
             took = time.monotonic() - began
             with Redis.from_url(cluster.redis_url) as redis:
                 await eventually(lambda: redis.hexists(f"{PREFIX}:jobs:known", execution_id))
@@ -143,14 +143,14 @@ async def test_another_scheduler_fires_soon(
         is_quiet = os.getloadavg()[0] < 2 * (os.cpu_count() or 1)
         assert took < (TTL + 2 if is_quiet else 30)
         # The one that was cut off is back: it renews its presence in the database.
-        known = await last_seen(parts, before)
-        await eventually(lambda: is_later(parts, before, known))
+        known = await last_seen(resources, before)
+        await eventually(lambda: is_later(resources, before, known))
 
 
-async def last_seen(parts: Resources, member: Member) -> datetime:
-    seen: list[datetime] = [row["seen_until"] for row in await rows_of(parts, workers, hostname=member.name)]
+async def last_seen(resources: Resources, member: Member) -> datetime:
+    seen: list[datetime] = [row["seen_until"] for row in await rows_of(resources, workers, hostname=member.name)]
     return max(seen)
 
 
-async def is_later(parts: Resources, member: Member, known: datetime) -> bool:
-    return await last_seen(parts, member) > known
+async def is_later(resources: Resources, member: Member, known: datetime) -> bool:
+    return await last_seen(resources, member) > known

@@ -24,37 +24,37 @@ _READ = "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE reln
 
 
 @pytest.fixture
-async def parts(postgres_only: Opened) -> AsyncIterator[Resources]:
-    async with postgres_only() as parts:
-        yield parts
+async def resources(postgres_only: Opened) -> AsyncIterator[Resources]:
+    async with postgres_only() as resources:
+        yield resources
 
 
 @pytest.fixture
-async def typed(parts: Resources) -> AsyncIterator[asyncpg.Connection]:
+async def typed(resources: Resources) -> AsyncIterator[asyncpg.Connection]:
     """SQL by hand."""
-    assert isinstance(parts.database, PostgresDatabase)
-    url = parts.database.engine.url.set(drivername="postgresql")
+    assert isinstance(resources.database, PostgresDatabase)
+    url = resources.database.engine.url.set(drivername="postgresql")
     connection = await asyncpg.connect(url.render_as_string(hide_password=False))
     yield connection
     await connection.close()
 
 
 @pytest.mark.spec("V4")
-async def test_a_delivery_reads_each_job_a_few_times(parts: Resources, typed: asyncpg.Connection) -> None:
+async def test_a_delivery_reads_each_job_a_few_times(resources: Resources, typed: asyncpg.Connection) -> None:
     """Jobs came and went, and the server looked while there were none."""
     for statement in (_JOBS, _CHAIN, "DELETE FROM job_dependencies", "DELETE FROM jobs", "ANALYZE jobs", _JOBS):
         await typed.execute(statement)
     await typed.execute("SELECT pg_stat_force_next_flush()")
     before = await typed.fetchval(_READ)
-    intake = build_intake(parts)
+    intake = build_intake(resources)
     arrival = Arrival(kind="webhook", subject="/everything", path=("everything",))
 
     taken = await intake.take(arrival, await intake.matching(arrival))
 
     assert len(taken.executions) == JOBS
-    async with parts.database.reading() as connection:
+    async with resources.database.reading() as connection:
         session = (await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one()
-    await parts.database.engine.dispose()
+    await resources.database.engine.dispose()
 
     async def has_ended() -> bool:
         return not await typed.fetchval("SELECT count(*) FROM pg_stat_activity WHERE pid = $1", session)

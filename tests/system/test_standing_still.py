@@ -19,19 +19,19 @@ pytest_plugins = ("backends",)
 
 
 @pytest.fixture
-async def parts(postgres_only: Opened) -> AsyncIterator[Resources]:
-    async with postgres_only() as parts:
-        yield parts
+async def resources(postgres_only: Opened) -> AsyncIterator[Resources]:
+    async with postgres_only() as resources:
+        yield resources
 
 
 @pytest.mark.spec("G8", "E1")
-async def test_others_wait_for_longer_than_it_can_keep_its_locks(parts: Resources) -> None:
+async def test_others_wait_for_longer_than_it_can_keep_its_locks(resources: Resources) -> None:
     """They get what they want, and its step is done again when it wakes up."""
-    await given_job(parts, name="news")
-    jobs, database = Jobs(parts.database, parts.clock), parts.database
+    await given_job(resources, name="news")
+    jobs, database = Jobs(resources.database, resources.clock), resources.database
     assert isinstance(database, PostgresDatabase)
     is_locked, wakes_up, retried = asyncio.Event(), asyncio.Event(), list[StoreRetried]()
-    parts.events.listen(StoreRetried, retried.append)
+    resources.events.listen(StoreRetried, retried.append)
 
     async def stand_still(connection: Any) -> str:
         async with connection.transaction():
@@ -50,13 +50,13 @@ async def test_others_wait_for_longer_than_it_can_keep_its_locks(parts: Resource
 
 
 @pytest.mark.spec("G8")
-async def test_a_connection_that_the_server_ended_between_two_statements_is_replaced(parts: Resources) -> None:
+async def test_a_connection_that_the_server_ended_between_two_statements_is_replaced(resources: Resources) -> None:
     """As it does with one that stands still in a transaction for too long."""
 
     async def ask_after_the_end() -> None:
-        async with parts.database.reading() as connection:
+        async with resources.database.reading() as connection:
             pid = (await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one()
-            other = await asyncpg.connect(parts.settings.database_url)
+            other = await asyncpg.connect(resources.settings.database_url)
             await other.execute("SELECT pg_terminate_backend($1)", pid)
             await other.close()
             await connection.execute(text("SELECT 1"))
@@ -64,5 +64,5 @@ async def test_a_connection_that_the_server_ended_between_two_statements_is_repl
     with pytest.raises(DBAPIError) as lost:
         await ask_after_the_end()
     assert lost.value.connection_invalidated
-    async with parts.database.reading() as connection:
+    async with resources.database.reading() as connection:
         assert (await connection.execute(text("SELECT 1"))).scalar_one() == 1

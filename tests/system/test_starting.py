@@ -59,8 +59,8 @@ async def test_a_process_waits_for_a_database_that_does_not_answer_yet(postgres:
         told = Settings(database_url=proxy.url, startup_wait=timedelta(seconds=60))
 
         async def opened() -> str:
-            async with open_resources(told, waits=True) as parts:
-                return parts.name
+            async with open_resources(told, waits=True) as resources:
+                return resources.name
 
         with capture_logs() as logs:
             opening = asyncio.create_task(opened())

@@ -54,10 +54,10 @@ async def test_a_step_that_the_server_rolled_back_is_done_again(postgres_only: O
     events = Events()
     retried: list[str] = []
     events.listen(StoreRetried, lambda event: retried.append(event.reason))
-    async with postgres_only(events=events) as parts:
-        database = parts.database
+    async with postgres_only(events=events) as resources:
+        database = resources.database
         assert isinstance(database, PostgresDatabase)
-        first, second = [await given_job(parts) for _ in range(2)]
+        first, second = [await given_job(resources) for _ in range(2)]
         both_have_one, arrived = asyncio.Event(), list[str]()
 
         async def crossing(one: str, other: str) -> None:
@@ -73,7 +73,7 @@ async def test_a_step_that_the_server_rolled_back_is_done_again(postgres_only: O
             await database.hot("crossing", work)
 
         await asyncio.gather(crossing(first, second), crossing(second, first))
-        assert [(await job_of(parts, job_id))["version"] for job_id in (first, second)] == [3, 3]
+        assert [(await job_of(resources, job_id))["version"] for job_id in (first, second)] == [3, 3]
         assert retried == ["DeadlockDetectedError"]
 
         for code, name in (("40001", "SerializationError"), ("55P03", "LockNotAvailableError")):
@@ -91,8 +91,8 @@ async def test_a_step_that_the_server_rolled_back_is_done_again(postgres_only: O
 @pytest.mark.spec("G9")
 async def test_a_locked_sqlite_is_waited_for_and_then_an_error(sqlite: Opened) -> None:
     """Another program holds it: for a moment, then for longer than anybody waits. Afterwards all is well."""
-    async with sqlite() as parts:
-        database = parts.database
+    async with sqlite() as resources:
+        database = resources.database
         assert isinstance(database, SqliteDatabase)
         await database.hot("impatient", lambda connection: connection.execute("PRAGMA busy_timeout=2000").fetchall())
         with closing(sqlite3.connect(database.path, isolation_level=None, check_same_thread=False)) as other:
@@ -143,21 +143,21 @@ def test_sqlite_is_refused_on_a_network_disk(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.spec("E2", "G9")
 async def test_a_process_refuses_a_schema_that_is_newer_than_itself(opened: Opened) -> None:
     """Before it takes any work."""
-    async with opened() as parts:
-        await given_queued(parts)
-        [[revision]] = await _typed(parts, "SELECT version_num FROM alembic_version")
-        await _typed(parts, "UPDATE alembic_version SET version_num = '9999'")
+    async with opened() as resources:
+        await given_queued(resources)
+        [[revision]] = await _typed(resources, "SELECT version_num FROM alembic_version")
+        await _typed(resources, "UPDATE alembic_version SET version_num = '9999'")
         try:
             with pytest.raises(Unavailable, match="schema 9999, which is newer than this version"):
                 async with opened():
                     pass
         finally:
-            await _typed(parts, f"UPDATE alembic_version SET version_num = '{revision}'")
-        assert len(await take(parts)) == 1
+            await _typed(resources, f"UPDATE alembic_version SET version_num = '{revision}'")
+        assert len(await take(resources)) == 1
 
 
-async def _typed(parts: Resources, statement: str) -> list[tuple[str, ...]]:
-    async with parts.database.writing() as connection:
+async def _typed(resources: Resources, statement: str) -> list[tuple[str, ...]]:
+    async with resources.database.writing() as connection:
         found = await connection.execute(text(statement))
         return [tuple(row) for row in found] if found.returns_rows else []
 
@@ -168,33 +168,33 @@ async def test_a_restored_backup_collects_again_and_doubles_nothing(
 ) -> None:
     """The watermark is behind, events are unsent that were sent, and Redis knows executions that the store does not."""
     path, backup = Path(sqlite_copy.removeprefix("sqlite:///")), tmp_path / "backup.db"
-    async with redis_on_sqlite() as parts:
-        lease = await given_lease(parts)
-        await SqlSink(parts.keeping, parts.events).keep(lease, Batch([Item("1", {})], {"id": 1}))
-        await settle(parts, lease, Done())
+    async with redis_on_sqlite() as resources:
+        lease = await given_lease(resources)
+        await SqlSink(resources.keeping, resources.events).keep(lease, Batch([Item("1", {})], {"id": 1}))
+        await settle(resources, lease, Done())
         with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(backup)) as target:
             source.backup(target)
-        sent = await _collect_rest(parts, lease.job.job_id)
-        await given_queued(parts, 2)
+        sent = await _collect_rest(resources, lease.job.job_id)
+        await given_queued(resources, 2)
     for file in path.parent.glob(f"{path.name}-*"):
         file.unlink()
     shutil.copy(backup, path)
 
-    async with redis_on_sqlite() as parts:
-        assert await take(parts) == [], "only Redis knows them"
-        assert await _collect_rest(parts, lease.job.job_id) == sent
-        assert [row["key"] for row in await rows_of(parts, items)] == ["1", "2", "3"]
+    async with redis_on_sqlite() as resources:
+        assert await take(resources) == [], "only Redis knows them"
+        assert await _collect_rest(resources, lease.job.job_id) == sent
+        assert [row["key"] for row in await rows_of(resources, items)] == ["1", "2", "3"]
 
 
-async def _collect_rest(parts: Resources, job_id: str) -> list[tuple[str, str]]:
+async def _collect_rest(resources: Resources, job_id: str) -> list[tuple[str, str]]:
     """Another run of the job, from where its watermark is; the keys and ids of all events that are sent then."""
-    await given_executions(parts, [job_id])
-    [lease] = await take(parts)
+    await given_executions(resources, [job_id])
+    [lease] = await take(resources)
     assert lease.watermark == {"id": 1}
     batch = Batch([Item("1", {}), Item("2", {}), Item("3", {})], {"id": 3})
-    assert await SqlSink(parts.keeping, parts.events).keep(lease, batch) == Kept(new=2, known=1)
-    await settle(parts, lease, Done())
-    return [(event.key, event.event_id) for event in await relayed(parts)]
+    assert await SqlSink(resources.keeping, resources.events).keep(lease, batch) == Kept(new=2, known=1)
+    await settle(resources, lease, Done())
+    return [(event.key, event.event_id) for event in await relayed(resources)]
 
 
 @pytest.mark.spec("G3", "V6")
@@ -211,8 +211,8 @@ async def test_clocks_of_processes_that_are_wrong_change_no_lease(postgres_only:
 @pytest.mark.spec("G8")
 async def test_due_and_queued_rows_are_read_by_index_however_many_there_are(postgres_only: Opened) -> None:
     """Twenty thousand jobs of which five are due, as many queued executions of which three are wanted."""
-    async with postgres_only() as parts:
-        database = parts.database
+    async with postgres_only() as resources:
+        database = resources.database
         assert isinstance(database, PostgresDatabase)
 
         async def fill(connection: Connection) -> None:
@@ -240,5 +240,5 @@ async def test_due_and_queued_rows_are_read_by_index_however_many_there_are(post
         assert "Seq Scan" not in due
         assert "ix_job_executions_queued" in claim
         assert "Seq Scan" not in claim
-        assert len(await take(parts, 3)) == 3
-        assert await count_of(parts, jobs) == 20_000
+        assert len(await take(resources, 3)) == 3
+        assert await count_of(resources, jobs) == 20_000

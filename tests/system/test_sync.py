@@ -99,55 +99,55 @@ def counts(report: Report) -> tuple[int, int, int, int]:
     return report.created, report.updated, report.skipped, report.disabled
 
 
-async def state(parts: Resources) -> Any:
+async def state(resources: Resources) -> Any:
     """Everything a sync could change, but for how the last one went."""
-    kept = [row for row in await rows_of(parts, facts) if row["name"] != "sync_last"]
-    return await rows_of(parts, jobs), await rows_of(parts, audit), kept
+    kept = [row for row in await rows_of(resources, facts) if row["name"] != "sync_last"]
+    return await rows_of(resources, jobs), await rows_of(resources, audit), kept
 
 
 # What it does
 
 
 async def test_schedules_are_created_updated_and_skipped(migrated_url: str, publisher: Publisher) -> None:
-    async with opened(migrated_url, publisher, job_misfire_grace_time=timedelta(seconds=77)) as parts:
-        sync = build_sync(parts, ACTOR)
+    async with opened(migrated_url, publisher, job_misfire_grace_time=timedelta(seconds=77)) as resources:
+        sync = build_sync(resources, ACTOR)
         assert counts(await sync.run()) == (5, 0, 0, 0)
-        before = await state(parts)
+        before = await state(resources)
         assert counts(await sync.run()) == (0, 0, 5, 0)
-        assert await state(parts) == before
+        assert await state(resources) == before
 
         publisher.rows[0] = a_row(0, maxPages=9, maxRetries=1)
         publisher.rows.append(a_row(7))
         report = await sync.run()
         assert counts(report) == (1, 1, 4, 0)
-        job = await LocalOperations(parts, ACTOR).job("cookies-site0-example")
+        job = await LocalOperations(resources, ACTOR).job("cookies-site0-example")
         assert (job.params, job.retry_max, job.version) == ({"maxPages": 9}, 1, 2)
         assert job.policy.misfire_grace == timedelta(seconds=77)
         assert (job.domain, job.domain_config_id, job.tags) == ("site0.example", "c0", ("sync",))
 
-        rows = await rows_of(parts, audit, object="job:cookies-site0-example")
+        rows = await rows_of(resources, audit, object="job:cookies-site0-example")
         assert [(row["who"], row["via"], row["action"], row["request_id"]) for row in rows] == [
             ("ada", "sync", "job.added", "r1"),
             ("ada", "sync", "job.changed", "r1"),
         ]
         assert rows[1]["before"] == {"params": {}, "retry_max": 3}
-        [*_, done] = await rows_of(parts, audit, object="sync")
+        [*_, done] = await rows_of(resources, audit, object="sync")
         assert done["after"] == {"created": 1, "updated": 1, "skipped": 4, "disabled": 0}
 
 
 async def test_a_new_schedule_is_planned_and_a_changed_one_anew(migrated_url: str, publisher: Publisher) -> None:
-    async with opened(migrated_url, publisher) as parts:
-        await build_sync(parts, ACTOR).run()
-        role = SchedulerRole(parts)
+    async with opened(migrated_url, publisher) as resources:
+        await build_sync(resources, ACTOR).run()
+        role = SchedulerRole(resources)
         await role.leader.step()
         await role.scheduler.step()
-        planned = {row["name"]: row["next_run"] for row in await rows_of(parts, jobs)}
+        planned = {row["name"]: row["next_run"] for row in await rows_of(resources, jobs)}
         assert {(when.hour, when.minute) for when in planned.values()} == {(2, 0)}
 
         publisher.rows[0]["data"]["schedule"]["time"] = {"hour": 5, "minute": 30}
-        await build_sync(parts, ACTOR).run()
+        await build_sync(resources, ACTOR).run()
         await role.scheduler.step()
-        again = {row["name"]: row["next_run"] for row in await rows_of(parts, jobs)}
+        again = {row["name"]: row["next_run"] for row in await rows_of(resources, jobs)}
         assert (again["cookies-site0-example"].hour, again["cookies-site0-example"].minute) == (5, 30)
         assert [name for name in planned if planned[name] != again[name]] == ["cookies-site0-example"]
 
@@ -155,8 +155,8 @@ async def test_a_new_schedule_is_planned_and_a_changed_one_anew(migrated_url: st
 async def test_what_a_person_changed_stays_until_the_api_says_something_else(
     migrated_url: str, publisher: Publisher
 ) -> None:
-    async with opened(migrated_url, publisher) as parts:
-        sync, operations = build_sync(parts, ACTOR), LocalOperations(parts, ACTOR)
+    async with opened(migrated_url, publisher) as resources:
+        sync, operations = build_sync(resources, ACTOR), LocalOperations(resources, ACTOR)
         await sync.run()
         await operations.change_job(
             "cookies-site0-example", {"time_config": {"hour": 9}, "priority": 1, "name": "mine"}
@@ -170,46 +170,46 @@ async def test_what_a_person_changed_stays_until_the_api_says_something_else(
 
 
 async def test_jobs_of_others_are_never_touched(migrated_url: str, publisher: Publisher) -> None:
-    async with opened(migrated_url, publisher, sync_disable_missing=True) as parts:
+    async with opened(migrated_url, publisher, sync_disable_missing=True) as resources:
         others = [
-            await given_job(parts, name="cookies-site0-example"),
-            await given_job(parts, name="elsewhere", domain_config_id="c1", declared="ab12"),
+            await given_job(resources, name="cookies-site0-example"),
+            await given_job(resources, name="elsewhere", domain_config_id="c1", declared="ab12"),
         ]
-        report = await build_sync(parts, ACTOR).run()
+        report = await build_sync(resources, ACTOR).run()
         assert counts(report) == (4, 0, 0, 0)
         assert [error.domain_config_id for error in report.errors] == ["c0"]
         assert "'cookies-site0-example' that no sync has made" in report.errors[0].error
-        rows = [row for row in await rows_of(parts, jobs) if row["job_id"] in others]
+        rows = [row for row in await rows_of(resources, jobs) if row["job_id"] in others]
         assert [(row["version"], row["schedule_type"], row["domain"]) for row in rows] == [(1, "event", None)] * 2
-        status = await build_sync(parts, ACTOR).status()
+        status = await build_sync(resources, ACTOR).status()
         assert status.last is not None
         assert (status.jobs, status.last.error_count) == (4, 1)
         assert status.last.errors == report.errors
 
 
 async def test_code_does_not_take_over_what_a_sync_has_made(light_url: str, publisher: Publisher) -> None:
-    async with opened(light_url, publisher) as parts:
-        await build_sync(parts, ACTOR).run()
-        before = await state(parts)
+    async with opened(light_url, publisher) as resources:
+        await build_sync(resources, ACTOR).run()
+        before = await state(resources)
         with pytest.raises(Conflict, match="was made by a sync"):
-            await Jobs(parts.database, parts.clock).declare(a_spec("cookies-site0-example"))
-        assert await state(parts) == before
+            await Jobs(resources.database, resources.clock).declare(a_spec("cookies-site0-example"))
+        assert await state(resources) == before
 
 
 async def test_a_job_that_was_removed_comes_back_with_the_next_sync(migrated_url: str, publisher: Publisher) -> None:
-    async with opened(migrated_url, publisher) as parts:
-        await build_sync(parts, ACTOR).run()
-        await LocalOperations(parts, ACTOR).remove_job("cookies-site0-example")
-        assert counts(await build_sync(parts, ACTOR).run()) == (1, 0, 4, 0)
+    async with opened(migrated_url, publisher) as resources:
+        await build_sync(resources, ACTOR).run()
+        await LocalOperations(resources, ACTOR).remove_job("cookies-site0-example")
+        assert counts(await build_sync(resources, ACTOR).run()) == (1, 0, 4, 0)
 
 
 async def test_a_dry_run_tells_row_by_row_and_changes_nothing(migrated_url: str, publisher: Publisher) -> None:
-    async with opened(migrated_url, publisher, sync_disable_missing=True) as parts:
-        await build_sync(parts, ACTOR).run()
-        before, last = await state(parts), await build_sync(parts, ACTOR).status()
+    async with opened(migrated_url, publisher, sync_disable_missing=True) as resources:
+        await build_sync(resources, ACTOR).run()
+        before, last = await state(resources), await build_sync(resources, ACTOR).status()
         publisher.rows = [*publisher.rows[1:], a_row(9)]
         publisher.rows[0] = a_row(1, maxPages=3)
-        report = await build_sync(parts, ACTOR).run(dry_run=True)
+        report = await build_sync(resources, ACTOR).run(dry_run=True)
         assert counts(report) == (1, 1, 3, 1)
         assert {change.name: change.action for change in report.changes} == {
             "cookies-site0-example": "disabled",
@@ -218,8 +218,8 @@ async def test_a_dry_run_tells_row_by_row_and_changes_nothing(migrated_url: str,
         }
         [updated] = [change for change in report.changes if change.action == "updated"]
         assert (updated.before, updated.after) == ({"params": {}}, {"params": {"maxPages": 3}})
-        assert await state(parts) == before
-        assert await build_sync(parts, ACTOR).status() == last
+        assert await state(resources) == before
+        assert await build_sync(resources, ACTOR).status() == last
 
 
 async def test_an_answer_that_still_holds_is_not_sent_again(migrated_url: str, publisher: Publisher) -> None:
@@ -229,24 +229,24 @@ async def test_an_answer_that_still_holds_is_not_sent_again(migrated_url: str, p
         return web.json_response({"data": publisher.rows}, headers={"ETag": '"v1"'})
 
     publisher.handler = tagged
-    async with opened(migrated_url, publisher) as parts:
-        assert not (await build_sync(parts, ACTOR).run()).not_modified
-        await LocalOperations(parts, ACTOR).remove_job("cookies-site0-example")
-        report = await build_sync(parts, ACTOR).run()
+    async with opened(migrated_url, publisher) as resources:
+        assert not (await build_sync(resources, ACTOR).run()).not_modified
+        await LocalOperations(resources, ACTOR).remove_job("cookies-site0-example")
+        report = await build_sync(resources, ACTOR).run()
         # The last good answer is still known: what it says holds.
         assert report.not_modified
         assert counts(report) == (1, 0, 4, 0)
         assert [request.headers.get("If-None-Match") for request in publisher.requests] == [None, '"v1"']
     # Another address has not said that.
-    async with opened(migrated_url, publisher, api_url=f"{publisher.url}/other") as parts:
-        assert not (await build_sync(parts, ACTOR).run()).not_modified
+    async with opened(migrated_url, publisher, api_url=f"{publisher.url}/other") as resources:
+        assert not (await build_sync(resources, ACTOR).run()).not_modified
 
 
 async def test_missing_schedules_are_disabled_within_bounds_and_beyond_only_by_force(
     migrated_url: str, publisher: Publisher
 ) -> None:
-    async with opened(migrated_url, publisher, sync_disable_missing=True) as parts:
-        sync, operations = build_sync(parts, ACTOR), LocalOperations(parts, ACTOR)
+    async with opened(migrated_url, publisher, sync_disable_missing=True) as resources:
+        sync, operations = build_sync(resources, ACTOR), LocalOperations(resources, ACTOR)
         everything = list(publisher.rows)
         await sync.run()
         publisher.rows = everything[1:]
@@ -254,15 +254,15 @@ async def test_missing_schedules_are_disabled_within_bounds_and_beyond_only_by_f
         assert not (await operations.job("cookies-site0-example")).schedule_enabled
         assert counts(await sync.run()) == (0, 0, 4, 0)
 
-        before = await state(parts)
+        before = await state(resources)
         publisher.rows = [everything[4], a_row(9)]
         with pytest.raises(Conflict, match="would disable 3 of 4 jobs, and 20% are allowed") as refused:
             await sync.run()
         assert "floodmark sync --force" in refused.value.hint
         assert "3 of 4" in str((await sync.run(dry_run=True)).refused)
-        assert await state(parts) == before
+        assert await state(resources) == before
         assert counts(await sync.run(force=True)) == (1, 0, 1, 3)
-        assert "sync.forced" in [row["action"] for row in await rows_of(parts, audit)]
+        assert "sync.forced" in [row["action"] for row in await rows_of(resources, audit)]
 
         publisher.rows = everything
         assert counts(await sync.run(force=True)) == (0, 4, 1, 1)
@@ -270,18 +270,18 @@ async def test_missing_schedules_are_disabled_within_bounds_and_beyond_only_by_f
 
 
 async def test_an_answer_without_schedules_changes_nothing(migrated_url: str, publisher: Publisher) -> None:
-    async with opened(migrated_url, publisher) as parts:
-        await build_sync(parts, ACTOR).run()
-        before = await state(parts)
+    async with opened(migrated_url, publisher) as resources:
+        await build_sync(resources, ACTOR).run()
+        before = await state(resources)
         publisher.rows = []
         with pytest.raises(Conflict, match="no schedule at all, and 5 jobs came from it before"):
-            await build_sync(parts, ACTOR).run()
-        assert await state(parts) == before
+            await build_sync(resources, ACTOR).run()
+        assert await state(resources) == before
 
 
 async def test_syncs_at_the_same_time_are_harmless(migrated_url: str, publisher: Publisher) -> None:
     async with opened(migrated_url, publisher) as one, opened(migrated_url, publisher) as other:
-        reports = await asyncio.gather(*(build_sync(parts, ACTOR).run() for parts in (one, other) * 3))
+        reports = await asyncio.gather(*(build_sync(resources, ACTOR).run() for resources in (one, other) * 3))
         assert sorted(counts(report) for report in reports) == [(0, 0, 5, 0)] * 5 + [(5, 0, 0, 0)]
         assert await count_of(one, jobs) == 5
         assert await count_of(one, audit) == 6
@@ -299,20 +299,20 @@ async def test_an_older_answer_does_not_undo_a_newer_one(migrated_url: str, publ
         return web.json_response({"data": old})
 
     publisher.handler = slow_at_first
-    async with opened(migrated_url, publisher) as parts:
-        late = asyncio.create_task(build_sync(parts, ACTOR).run())
+    async with opened(migrated_url, publisher) as resources:
+        late = asyncio.create_task(build_sync(resources, ACTOR).run())
         await asked.wait()
         publisher.rows = [a_row(0, maxPages=2), *old[1:]]
-        await build_sync(parts, ACTOR).run()
+        await build_sync(resources, ACTOR).run()
         go_on.set()
         assert counts(await late) == (0, 0, 5, 0)
-        assert (await LocalOperations(parts, ACTOR).job("cookies-site0-example")).params == {"maxPages": 2}
+        assert (await LocalOperations(resources, ACTOR).job("cookies-site0-example")).params == {"maxPages": 2}
 
 
 async def test_without_an_address_it_says_what_to_set(light_url: str, publisher: Publisher) -> None:
-    async with opened(light_url, publisher, api_url=None) as parts:
+    async with opened(light_url, publisher, api_url=None) as resources:
         with pytest.raises(InvalidInput, match="no API") as refused:
-            await build_sync(parts, ACTOR).run()
+            await build_sync(resources, ACTOR).run()
         assert "API_URL" in refused.value.hint
 
 
@@ -460,8 +460,8 @@ SLOW = (silent, dripping)
 @pytest.fixture
 async def synced(light_url: str, publisher: Publisher) -> str:
     """A database in which five schedules were synced."""
-    async with opened(light_url, publisher) as parts:
-        await build_sync(parts, ACTOR).run()
+    async with opened(light_url, publisher) as resources:
+        await build_sync(resources, ACTOR).run()
     return light_url
 
 
@@ -469,23 +469,23 @@ async def synced(light_url: str, publisher: Publisher) -> str:
 async def test_whatever_is_wrong_changes_nothing_and_is_told(synced: str, publisher: Publisher, what: str) -> None:
     answering, why = WRONG[what]
     patience = timedelta(seconds=0.3 if answering in SLOW else 20)
-    async with opened(synced, publisher, sync_disable_missing=True, request_timeout=patience) as parts:
-        before = await state(parts)
+    async with opened(synced, publisher, sync_disable_missing=True, request_timeout=patience) as resources:
+        before = await state(resources)
         publisher.handler = answering(publisher)
         with pytest.raises(Unavailable) as refused:
-            await build_sync(parts, ACTOR).run(force=True)
+            await build_sync(resources, ACTOR).run(force=True)
         assert why in str(refused.value)
         assert str(refused.value).isprintable()
         assert "nothing was changed" in refused.value.hint
-        assert await state(parts) == before
+        assert await state(resources) == before
 
-        last = (await build_sync(parts, ACTOR).status()).last
+        last = (await build_sync(resources, ACTOR).status()).last
         assert last is not None
         assert (last.ok, last.error, last.schedules) == (False, str(refused.value), 5)
         assert last.last_good_at is not None
-    async with opened(synced, publisher) as parts:
+    async with opened(synced, publisher) as resources:
         publisher.handler = publisher.good
-        assert counts(await build_sync(parts, ACTOR).run()) == (0, 0, 5, 0)
+        assert counts(await build_sync(resources, ACTOR).run()) == (0, 0, 5, 0)
 
 
 async def test_a_large_answer_may_take_longer_if_it_keeps_coming(light_url: str, publisher: Publisher) -> None:
@@ -499,24 +499,24 @@ async def test_a_large_answer_may_take_longer_if_it_keeps_coming(light_url: str,
         return response
 
     publisher.handler = handler
-    async with opened(light_url, publisher, request_timeout=timedelta(seconds=1)) as parts:
-        assert counts(await build_sync(parts, ACTOR).run()) == (5, 0, 0, 0)
+    async with opened(light_url, publisher, request_timeout=timedelta(seconds=1)) as resources:
+        assert counts(await build_sync(resources, ACTOR).run()) == (5, 0, 0, 0)
 
 
 async def test_nobody_there_changes_nothing(synced: str, publisher: Publisher) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://me:hunter2@127.0.0.1:{taken.getsockname()[1]}/x?token=hunter2"
-        async with opened(synced, publisher, api_url=url) as parts:
-            before = await state(parts)
+        async with opened(synced, publisher, api_url=url) as resources:
+            before = await state(resources)
             with pytest.raises(Unavailable, match="cannot be had") as refused:
-                await build_sync(parts, ACTOR).run()
-            assert await state(parts) == before
+                await build_sync(resources, ACTOR).run()
+            assert await state(resources) == before
             # Neither in what is told nor in what is kept.
             assert "nobody answers at 127.0.0.1" in str(refused.value)
             assert (
                 "hunter2"
-                not in f"{refused.value}{await rows_of(parts, facts)}{await build_sync(parts, ACTOR).status()}"
+                not in f"{refused.value}{await rows_of(resources, facts)}{await build_sync(resources, ACTOR).status()}"
             )
 
 
@@ -532,8 +532,8 @@ async def test_a_good_answer_may_be_packed_redirected_and_called_otherwise(
 
     publisher.handler = handler
     url = publisher.url.replace("http://", "http://me:word@")
-    async with opened(light_url, publisher, api_url=url) as parts:
-        assert counts(await build_sync(parts, ACTOR).run()) == (5, 0, 0, 0)
+    async with opened(light_url, publisher, api_url=url) as resources:
+        assert counts(await build_sync(resources, ACTOR).run()) == (5, 0, 0, 0)
     assert [request.headers["Authorization"][:6] for request in publisher.requests] == ["Basic ", "Basic "]
 
 
@@ -546,16 +546,16 @@ async def test_the_leader_syncs_by_itself_and_goes_on_after_a_failure(light_url:
     events.listen(SchedulesSynced, synced.append)
     publisher.handler = says(b"")(publisher)
     interval = timedelta(seconds=0.1)
-    async with opened(light_url, publisher, sync_interval=interval, events=events) as parts:
+    async with opened(light_url, publisher, sync_interval=interval, events=events) as resources:
         stop = asyncio.Event()
-        running = asyncio.create_task(SchedulerRole(parts).run(stop))
+        running = asyncio.create_task(SchedulerRole(resources).run(stop))
         try:
             await eventually(lambda: failed)
             assert (failed[0].step, "it is empty" in failed[0].error) == ("sync", True)
             publisher.handler = publisher.good
 
             async def made() -> bool:
-                return await count_of(parts, jobs) == 5
+                return await count_of(resources, jobs) == 5
 
             await eventually(made)
             await eventually(lambda: synced)
@@ -566,15 +566,17 @@ async def test_the_leader_syncs_by_itself_and_goes_on_after_a_failure(light_url:
         finally:
             stop.set()
             await running
-        assert {row["who"] for row in await rows_of(parts, audit)} == {"scheduler"}
+        assert {row["who"] for row in await rows_of(resources, audit)} == {"scheduler"}
 
 
 async def test_who_does_not_lead_does_not_sync(light_url: str, publisher: Publisher) -> None:
-    async with opened(light_url, publisher) as parts:
+    async with opened(light_url, publisher) as resources:
         stop, elections = asyncio.Event(), list[LeaderElectionAttempted]()
-        parts.events.listen(LeaderElectionAttempted, elections.append)
-        await parts.leases.acquire(parts.settings.scheduler_leader_key, holder="another", ttl=timedelta(hours=1))
-        role = asyncio.create_task(SchedulerRole(parts).run(stop))
+        resources.events.listen(LeaderElectionAttempted, elections.append)
+        await resources.leases.acquire(
+            resources.settings.scheduler_leader_key, holder="another", ttl=timedelta(hours=1)
+        )
+        role = asyncio.create_task(SchedulerRole(resources).run(stop))
         await eventually(lambda: len(elections) > 2)
         stop.set()
         await role
@@ -582,7 +584,7 @@ async def test_who_does_not_lead_does_not_sync(light_url: str, publisher: Publis
 
 
 async def test_over_http_it_is_the_same(light_url: str, publisher: Publisher) -> None:
-    async with opened(light_url, publisher) as parts, served(parts) as api:
+    async with opened(light_url, publisher) as resources, served(resources) as api:
         assert (await api.get("sync")).json()["last"] is None
         tried = (await api.post("sync", json={"dry_run": True})).json()
         assert (tried["created"], tried["dry_run"]) == (5, True)
@@ -606,7 +608,7 @@ async def test_over_http_it_is_the_same(light_url: str, publisher: Publisher) ->
         publisher.handler, publisher.rows = publisher.good, [a_row(number) for number in range(5)]
         async with Client(api.base) as client:
             assert counts(await client.sync(dry_run=True)) == (0, 0, 5, 0)
-            assert (await client.sync_status()) == await build_sync(parts, ACTOR).status()
+            assert (await client.sync_status()) == await build_sync(resources, ACTOR).status()
             publisher.rows = []
             with pytest.raises(FloodmarkError, match="no schedule at all"):
                 await client.sync()

@@ -51,14 +51,14 @@ EVENT = When(schedule_type=ScheduleType.EVENT)
 class House:
     """One process, with what a person, a webhook or a message can do to it."""
 
-    def __init__(self, parts: Resources, told: list[InternalEvent]) -> None:
-        self.parts, self.told = parts, told
-        self.intake = build_intake(parts)
-        self.operations = LocalOperations(parts, Actor(who="ada", via="api"))
-        self.jobs = Jobs(parts.database, parts.clock)
+    def __init__(self, resources: Resources, told: list[InternalEvent]) -> None:
+        self.resources, self.told = resources, told
+        self.intake = build_intake(resources)
+        self.operations = LocalOperations(resources, Actor(who="ada", via="api"))
+        self.jobs = Jobs(resources.database, resources.clock)
 
     async def job(self, name: str, **columns: Any) -> str:
-        return await given_job(self.parts, name=name, **columns)
+        return await given_job(self.resources, name=name, **columns)
 
     async def add(self, kind: Any, pattern: str, *jobs: str, replace: bool = False, **more: Any) -> TriggerRow:
         return await self.operations.add_trigger(
@@ -81,12 +81,12 @@ class House:
         query = select(job_executions).order_by(job_executions.c.execution_id)
         for name, value in where.items():
             query = query.where(job_executions.c[name] == value)
-        async with self.parts.database.reading() as connection:
+        async with self.resources.database.reading() as connection:
             return list((await connection.execute(query)).all())
 
     async def later(self, by: timedelta) -> None:
         """As if that much time had passed since the last deliveries."""
-        async with self.parts.database.writing() as connection:
+        async with self.resources.database.writing() as connection:
             cell = trigger_deliveries.c
             rows = (await connection.execute(select(cell.trigger_id, cell.delivery_id, cell.fires_at))).all()
             for trigger_id, delivery_id, fires_at in rows:
@@ -100,8 +100,8 @@ async def opened(url: str, **settings: Any) -> AsyncIterator[House]:
     for kind in (TriggersFired, TriggersMatched, StepFailed):
         events.listen(kind, told.append)
     wanted = Settings(**{"database_url": url, "floodmark_secret_key": SECRET, **settings})
-    async with open_resources(wanted, events=events) as parts:
-        yield House(parts, told)
+    async with open_resources(wanted, events=events) as resources:
+        yield House(resources, told)
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ async def test_one_path_fires_the_jobs_of_the_trigger_and_those_that_name_a_fitt
     assert {row.state for row in rows} == {"queued"}
     assert all(row.params == {"source_id": "42", "title": "Tides"} for row in rows)
     assert {row.job_name: row.priority for row in rows} == {"listed": 2, "starred": 2, "rest": 1}
-    assert sum((await house.parts.queue.depth()).values()) == 3
+    assert sum((await house.resources.queue.depth()).values()) == 3
     assert house.told == [TriggersFired("webhook"), TriggersMatched("webhook", 3)]
 
 
@@ -212,13 +212,13 @@ async def test_an_execution_waits_for_the_one_under_way_and_for_what_its_job_dep
 
 
 async def test_a_thousand_jobs_are_fired_by_one_delivery(house: House) -> None:
-    async with house.parts.database.writing() as connection:
+    async with house.resources.database.writing() as connection:
         columns = {"target": "t", "schedule_type": "event", "trigger_webhook": "/everything"}
         rows = [{"job_id": f"j{number}", "name": f"n{number}", **columns} for number in range(1200)]
         await connection.execute(insert(jobs), rows)
     taken = await house.hook("/everything", delivery_id="d1")
     assert len({fired.execution_id for fired in taken.executions}) == 1200
-    assert sum((await house.parts.queue.depth()).values()) == 1200
+    assert sum((await house.resources.queue.depth()).values()) == 1200
     assert (await house.hook("/everything", delivery_id="d1")).executions == taken.executions
 
 
@@ -338,7 +338,7 @@ async def test_a_delivery_that_had_to_wait_for_another_is_the_later_one(pg_clean
         await house.job("news")
         await house.add("webhook", "/a", "news", debounce=timedelta(seconds=60))
         await house.hook("/a")
-        async with house.operations.parts.database.engine.begin() as other:
+        async with house.operations.resources.database.engine.begin() as other:
             await other.execute(text("SELECT * FROM triggers FOR UPDATE"))
             coming = asyncio.create_task(house.hook("/a"))
             waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
@@ -350,7 +350,7 @@ async def test_a_delivery_that_had_to_wait_for_another_is_the_later_one(pg_clean
 
 
 async def _is_any(house: House, query: TextClause) -> bool:
-    async with house.operations.parts.database.engine.connect() as connection:
+    async with house.operations.resources.database.engine.connect() as connection:
         return bool((await connection.execute(query)).scalar_one())
 
 
@@ -426,11 +426,11 @@ async def test_refusals_are_counted_by_reason(house: House) -> None:
         house.intake.refusals.refuse("webhook", [row.trigger_id], reason)
     await house.intake.refusals.flush()
     house.intake.refusals.refuse("webhook", [row.trigger_id, "removed meanwhile"], "late")
-    async with house.parts.database.writing() as connection:
+    async with house.resources.database.writing() as connection:
         await connection.exec_driver_sql("ALTER TABLE triggers RENAME TO away")
     with pytest.raises(DBAPIError):
         await house.intake.refusals.flush()
-    async with house.parts.database.writing() as connection:
+    async with house.resources.database.writing() as connection:
         await connection.exec_driver_sql("ALTER TABLE away RENAME TO triggers")
     house.intake.refusals.refuse("webhook", [row.trigger_id], "late")
     await house.intake.refusals.flush()
@@ -452,7 +452,7 @@ async def with_redis(migrated_url: str, redis_url: str) -> AsyncIterator[House]:
 async def listening(house: House) -> AsyncIterator[None]:
     """A scheduler that leads and listens."""
     stop = asyncio.Event()
-    role = SchedulerRole(house.parts)
+    role = SchedulerRole(house.resources)
     running = asyncio.create_task(role.run(stop))
     try:
         await eventually(lambda: role.leader.is_leader)
@@ -482,16 +482,16 @@ def has_executions(house: House, count: int, **where: Any) -> Callable[[], Await
 @pytest.mark.spec("V4", "V7")
 async def test_a_message_on_a_channel_fires_the_jobs_that_listen_to_it(with_redis: House) -> None:
     house = with_redis
-    assert house.parts.redis is not None
+    assert house.resources.redis is not None
     await house.job("naming", trigger_channel="content:new")
     await house.job("listed")
     async with listening(house):
         await house.add("channel", "content:*", "listed", params={"where": "channel", "id": "body.id"})
         await eventually(hears(house, "channel", "content:*"))
-        await house.parts.redis.publish("content:new", b'{"id": 7}')
+        await house.resources.redis.publish("content:new", b'{"id": 7}')
         # Both subscriptions are given the message; it fires once.
         rows = await eventually(has_executions(house, 2))
-        await house.parts.redis.publish("content:old", b"not json")
+        await house.resources.redis.publish("content:old", b"not json")
         await eventually(has_executions(house, 3))
     assert {row.job_name: row.params for row in rows} == {
         "naming": {"id": 7, "where": "content:new"},
@@ -506,7 +506,7 @@ async def test_a_message_on_a_channel_fires_the_jobs_that_listen_to_it(with_redi
 async def test_what_floodmark_says_itself_fires_nothing(with_redis: House) -> None:
     """Else every run would fire the next one: a trigger that names it is refused, and a pattern that fits is deaf."""
     house = with_redis
-    assert house.parts.redis is not None
+    assert house.resources.redis is not None
     await house.job("greedy")
     for kind, name in (("stream", "crawler:events"), ("stream", "crawler:jobs:high"), ("channel", "crawler:signals")):
         with pytest.raises(InvalidInput, match="where Floodmark itself writes") as refused:
@@ -516,10 +516,10 @@ async def test_what_floodmark_says_itself_fires_nothing(with_redis: House) -> No
         await house.add("channel", "*", "greedy")
         await eventually(hears(house, "channel", "*"))
         for _ in range(3):
-            await house.parts.redis.publish("crawler:signals", b"jobs")
-        await house.parts.redis.publish("content:new", b"{}")
+            await house.resources.redis.publish("crawler:signals", b"jobs")
+        await house.resources.redis.publish("content:new", b"{}")
         await eventually(has_executions(house, 1))
-        await house.parts.redis.publish("content:new", b"{}")
+        await house.resources.redis.publish("content:new", b"{}")
         rows = await eventually(has_executions(house, 2))
     assert len(rows) == 2
 
@@ -527,17 +527,17 @@ async def test_what_floodmark_says_itself_fires_nothing(with_redis: House) -> No
 @pytest.mark.spec("V4", "V7")
 async def test_a_job_that_names_a_channel_is_given_what_the_message_says(with_redis: House) -> None:
     house = with_redis
-    assert house.parts.redis is not None
+    assert house.resources.redis is not None
     async with listening(house):
         await house.operations.add_job(a_spec(name="news", trigger_channel="content:new", when=EVENT))
 
         async def heard_it() -> bool:
-            hearing = await heard(FleetRepository(house.parts.database, house.parts.clock), CHANNELS)
+            hearing = await heard(FleetRepository(house.resources.database, house.resources.clock), CHANNELS)
             return hearing is not None and hearing.patterns == ("content:new",)
 
         await eventually(heard_it)
         for message in (b'{"id": 7}', b"plain \xff text", b"[1, 2]"):
-            await house.parts.redis.publish("content:new", message)
+            await house.resources.redis.publish("content:new", message)
         rows = await eventually(has_executions(house, 3, trigger="channel:content:new"))
     assert [row.params for row in rows] == [{"id": 7}, {"message": "plain \ufffd text"}, {"message": "[1, 2]"}]
     [of_jobs] = (await house.operations.triggers_status()).of_jobs
@@ -547,21 +547,21 @@ async def test_a_job_that_names_a_channel_is_given_what_the_message_says(with_re
 @pytest.mark.spec("V4")
 async def test_of_two_schedulers_only_the_leader_fires(migrated_url: str, redis_url: str) -> None:
     async with opened(migrated_url, redis_url=redis_url) as one, opened(migrated_url, redis_url=redis_url) as other:
-        assert one.parts.redis is not None
+        assert one.resources.redis is not None
         await one.job("news")
         await one.add("channel", "c", "news")
         async with listening(one):
             stop = asyncio.Event()
-            second = SchedulerRole(other.parts)
+            second = SchedulerRole(other.resources)
             waiting = asyncio.create_task(second.run(stop))
             await eventually(hears(one, "channel", "c"))
-            assert await one.parts.redis.publish("c", "x") == 1
+            assert await one.resources.redis.publish("c", "x") == 1
             await eventually(has_executions(one, 1))
         # The first has left; the second takes over and listens.
         await eventually(lambda: second.leader.is_leader)
 
         async def said() -> int:
-            return int(await one.parts.redis.publish("c", "y"))  # type: ignore[union-attr]
+            return int(await one.resources.redis.publish("c", "y"))  # type: ignore[union-attr]
 
         await eventually(said)
         await eventually(has_executions(one, 2))
@@ -573,7 +573,7 @@ async def test_of_two_schedulers_only_the_leader_fires(migrated_url: str, redis_
 async def test_listening_goes_on_after_redis_was_away(migrated_url: str) -> None:
     with Valkey.start(own=True) as valkey:
         async with opened(migrated_url, redis_url=valkey.url) as house:
-            assert house.parts.redis is not None
+            assert house.resources.redis is not None
             await house.job("news")
             await house.add("channel", "c", "news")
             await house.add("stream", "s", "news")
@@ -609,21 +609,21 @@ class _Leads(Leader):
 
 def listeners(house: House) -> tuple[ChannelListener, StreamListener]:
     """The listeners of a leader."""
-    leases = SqlLeases(house.parts.database, house.parts.clock)
-    leader = _Leads(leases, house.parts.events, name="l", holder="h", ttl=SECOND)
-    return build_listeners(house.parts, house.intake, leader)
+    leases = SqlLeases(house.resources.database, house.resources.clock)
+    leader = _Leads(leases, house.resources.events, name="l", holder="h", ttl=SECOND)
+    return build_listeners(house.resources, house.intake, leader)
 
 
 @pytest.mark.spec("V4")
 async def test_an_entry_of_a_stream_fires_once_even_when_it_is_delivered_again(with_redis: House) -> None:
     house = with_redis
-    redis = house.parts.redis
+    redis = house.resources.redis
     assert redis is not None
     await house.job("news")
     await redis.xadd("orders", {"n": "before it was registered"})
     await house.add("stream", "orders", "news", params={"n": "body.n", "id": "body.data.id"})
     await redis.xadd("orders", {"n": "1", "data": '{"id": 5}'})
-    group = group_of(house.parts.settings.scheduler_queue_prefix)
+    group = group_of(house.resources.settings.scheduler_queue_prefix)
 
     first = listeners(house)[1]
     for _ in range(3):
@@ -644,7 +644,7 @@ async def test_an_entry_of_a_stream_fires_once_even_when_it_is_delivered_again(w
 
 async def test_a_stream_that_was_flushed_goes_on_behind_its_last_entry(with_redis: House) -> None:
     house = with_redis
-    redis = house.parts.redis
+    redis = house.resources.redis
     assert redis is not None
     await house.job("news")
     await house.add("stream", "orders", "news")
@@ -663,7 +663,7 @@ async def test_a_stream_that_was_flushed_goes_on_behind_its_last_entry(with_redi
 
 async def test_a_key_that_is_no_stream_keeps_nobody_from_the_others(with_redis: House) -> None:
     house = with_redis
-    redis = house.parts.redis
+    redis = house.resources.redis
     assert redis is not None
     await house.job("news")
     await redis.set("text", "x")
@@ -705,18 +705,18 @@ async def test_patterns_of_channels_mean_what_redis_means(redis_url: str, patter
 
 async def test_a_message_waits_for_a_database_that_fails(with_redis: House) -> None:
     house = with_redis
-    redis = house.parts.redis
+    redis = house.resources.redis
     assert redis is not None
     await house.job("news")
     await house.add("channel", "c", "news")
     listener = listeners(house)[0]
     await listener.step()
     await redis.publish("c", "x")
-    async with house.parts.database.writing() as connection:
+    async with house.resources.database.writing() as connection:
         await connection.exec_driver_sql("ALTER TABLE trigger_deliveries RENAME TO away")
     with pytest.raises(DBAPIError):
         await listener.step()
-    async with house.parts.database.writing() as connection:
+    async with house.resources.database.writing() as connection:
         await connection.exec_driver_sql("ALTER TABLE away RENAME TO trigger_deliveries")
     await listener.step()
     await listener.close()
@@ -755,7 +755,7 @@ ODD = [
 @pytest.mark.spec("V4", "G9")
 async def test_no_message_on_a_channel_keeps_the_next_one_from_firing(with_redis: House) -> None:
     house = with_redis
-    redis = house.parts.redis
+    redis = house.resources.redis
     assert redis is not None
     await house.job("news")
     await house.job("naming", trigger_channel="named")
@@ -786,7 +786,7 @@ async def test_no_message_on_a_channel_keeps_the_next_one_from_firing(with_redis
 async def test_no_entry_of_a_stream_keeps_the_next_one_from_firing(with_redis: House) -> None:
     """Also not after a restart: it is acknowledged."""
     house = with_redis
-    redis = house.parts.redis
+    redis = house.resources.redis
     assert redis is not None
     await house.job("news")
     await house.add("stream", "orders", "news", params={"all": "body.x", "n": "body.n"})
@@ -803,7 +803,7 @@ async def test_no_entry_of_a_stream_keeps_the_next_one_from_firing(with_redis: H
         return {"n": "last"} in [row.params for row in await house.executions()]
 
     await eventually(fired)
-    group = group_of(house.parts.settings.scheduler_queue_prefix)
+    group = group_of(house.resources.settings.scheduler_queue_prefix)
     assert (await redis.xpending("orders", group))["pending"] == 0
     await house.intake.refusals.flush()
     [trigger] = await house.page("stream")

@@ -57,7 +57,7 @@ async def opened(url: str) -> AsyncIterator[tuple[Floodmark, Api]]:
         for number in range(count):
             yield {"id": number}
 
-    async with app.open() as parts, served(parts, sources=app.sources(imports=False)) as api:
+    async with app.open() as resources, served(resources, sources=app.sources(imports=False)) as api:
         for body in (
             {"name": "site", "source": "web", "target": "https://site.example/"},
             {"name": "scan", "source": "cookies", "target": "site.example", "trigger_channel": "content:new"},
@@ -70,7 +70,7 @@ async def opened(url: str) -> AsyncIterator[tuple[Floodmark, Api]]:
 @pytest.mark.spec("G9")
 async def test_a_bad_job_is_refused_by_every_way_in(sqlite_url: str) -> None:
     async with opened(sqlite_url) as (_, api):
-        operations, before = LocalOperations(api.parts, Actor(who="ada")), await stored(api.parts, jobs)
+        operations, before = LocalOperations(api.resources, Actor(who="ada")), await stored(api.resources, jobs)
         for bad, words in BAD:
             answers = [
                 await api.post("jobs", json=bad),
@@ -86,7 +86,7 @@ async def test_a_bad_job_is_refused_by_every_way_in(sqlite_url: str) -> None:
                 await operations.add_job(spec)
             with pytest.raises(InvalidInput):
                 await operations.import_jobs([NewJob(spec=spec)])
-        assert await stored(api.parts, jobs) == before
+        assert await stored(api.resources, jobs) == before
 
 
 @pytest.mark.spec("G9")
@@ -101,7 +101,7 @@ async def test_bad_params_of_a_run_are_refused_by_every_way_in(sqlite_url: str) 
             for params in all_params:
                 refused = await api.post(f"jobs/{name}/force-run", json={"params": params})
                 assert refused.status_code == 400, (name, params, refused.text)
-        local = LocalOperations(api.parts, Actor(who="ada"))
+        local = LocalOperations(api.resources, Actor(who="ada"))
         new = NewTrigger(kind="webhook", pattern="/scan", jobs=("scan",), params={"customPages": "body.pages"})
         await local.add_trigger(new)
         assert (await api.post("triggers/webhook/scan", json={"pages": PASSWD})).status_code == 400
@@ -111,15 +111,15 @@ async def test_bad_params_of_a_run_are_refused_by_every_way_in(sqlite_url: str) 
             return row.refusals == {"bad params": 1}
 
         await eventually(counted)
-        intake = build_intake(api.parts)
+        intake = build_intake(api.resources)
         message = Arrival(kind="channel", subject="content:new", body={"customPages": PASSWD})
         with pytest.raises(InvalidInput, match="scan cannot be run like that"):
             await intake.take(message, await intake.matching(message))
-        assert await stored(api.parts, job_executions) == []
+        assert await stored(api.resources, job_executions) == []
         # What a message says besides is not for the source, and refuses nothing.
         good = Arrival(kind="channel", subject="content:new", body={"customPages": ["/about"], "id": 7, "title": "***"})
         await intake.take(good, await intake.matching(good))
-        assert [row["params"] for row in await stored(api.parts, job_executions)] == [good.body]
+        assert [row["params"] for row in await stored(api.resources, job_executions)] == [good.body]
 
 
 @pytest.mark.spec("G9")
@@ -139,8 +139,8 @@ async def test_what_sql_has_put_into_a_row_is_refused_by_the_worker(sqlite_url: 
     """`os:system` is never called, whoever wrote the row, and whatever params the run is given."""
     proof = tmp_path / "called"
     async with opened(sqlite_url) as (app, api):
-        operations = LocalOperations(api.parts, Actor(who="ada"))
-        async with api.parts.database.writing() as connection:
+        operations = LocalOperations(api.resources, Actor(who="ada"))
+        async with api.resources.database.writing() as connection:
             await connection.execute(
                 update(jobs)
                 .where(jobs.c.name == "news")
@@ -153,7 +153,7 @@ async def test_what_sql_has_put_into_a_row_is_refused_by_the_worker(sqlite_url: 
             await operations.run_job("news", {"command": f"touch {proof}"})
 
         async def dead() -> dict[str, str]:
-            rows = {row["job_name"]: row for row in await stored(api.parts, job_executions)}
+            rows = {row["job_name"]: row for row in await stored(api.resources, job_executions)}
             assert {row["state"] for row in rows.values()} == {State.DEAD}, rows
             return {name: row["error_message"] for name, row in rows.items()}
 

@@ -71,9 +71,9 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def parts(opened: Opened) -> AsyncIterator[Resources]:
-    async with opened() as parts:
-        yield parts
+async def resources(opened: Opened) -> AsyncIterator[Resources]:
+    async with opened() as resources:
+        yield resources
 
 
 class Written:
@@ -121,13 +121,13 @@ async def nothing(target: Target, context: Context) -> None:
 
 @asynccontextmanager
 async def working(
-    parts: Resources, work: Work, *, slots: int = 3, batch: int = 10, ttl: timedelta = TTL, name: str = "a"
+    resources: Resources, work: Work, *, slots: int = 3, batch: int = 10, ttl: timedelta = TTL, name: str = "a"
 ) -> AsyncIterator[Worker]:
     """A worker at work; in the end it is told to stop, and what it does then is waited for."""
     retries = Retries(base=HOUR, longest=HOUR, chance=Random(1))
-    sink = SqlSink(parts.keeping, parts.events)
+    sink = SqlSink(resources.keeping, resources.events)
     executor = Executor({"test": Written(work)}, sink, retries, asyncio.Event())
-    worker = Worker(parts.queue, executor, parts.events, name=name, slots=slots, batch=batch, ttl=ttl)
+    worker = Worker(resources.queue, executor, resources.events, name=name, slots=slots, batch=batch, ttl=ttl)
     running = asyncio.create_task(worker.run(), name="worker")
     try:
         yield worker
@@ -141,19 +141,19 @@ async def working(
             await running
 
 
-async def states(parts: Resources) -> Counter[str]:
-    return Counter(row["state"] for row in await rows_of(parts, job_executions))
+async def states(resources: Resources) -> Counter[str]:
+    return Counter(row["state"] for row in await rows_of(resources, job_executions))
 
 
-async def until(parts: Resources, **expected: int) -> None:
+async def until(resources: Resources, **expected: int) -> None:
     async def check() -> bool:
-        assert await states(parts) == expected
+        assert await states(resources) == expected
         return True
 
     await eventually(check)
 
 
-async def test_everything_that_waits_is_run_once(parts: Resources) -> None:
+async def test_everything_that_waits_is_run_once(resources: Resources) -> None:
     """Item, watermark and outcome of each are there in the end."""
     runs: Counter[str] = Counter()
 
@@ -161,26 +161,26 @@ async def test_everything_that_waits_is_run_once(parts: Resources) -> None:
         runs[target.name] += 1
 
     settled: list[ExecutionSettled] = []
-    parts.events.listen(ExecutionSettled, settled.append)
-    async with working(parts, work, slots=5):
-        await given_queued(parts, 30)
-        await given_queued(parts, 10, priority=Priority.LOW)
-        await until(parts, done=40)
+    resources.events.listen(ExecutionSettled, settled.append)
+    async with working(resources, work, slots=5):
+        await given_queued(resources, 30)
+        await given_queued(resources, 10, priority=Priority.LOW)
+        await until(resources, done=40)
 
     assert set(runs.values()) == {1}
-    assert await count_of(parts, items) == 40
+    assert await count_of(resources, items) == 40
     assert Counter((event.status, event.new) for event in settled) == {("done", 1): 40}
-    rows = await rows_of(parts, job_executions)
+    rows = await rows_of(resources, job_executions)
     assert {(row["attempt"], row["worker"], row["items_new"]) for row in rows} == {(1, "a", 1)}
 
 
-async def test_many_executions_leave_nothing_open(parts: Resources) -> None:
+async def test_many_executions_leave_nothing_open(resources: Resources) -> None:
     """Neither descriptors nor tasks grow with what was run; the first few may open what stays open."""
     counts: list[tuple[int, int]] = []
-    async with working(parts, nothing, slots=5):
+    async with working(resources, nothing, slots=5):
         for portion in range(4):
-            await given_queued(parts, 50)
-            await until(parts, done=50 * (portion + 1))
+            await given_queued(resources, 50)
+            await until(resources, done=50 * (portion + 1))
             gc.collect()
             counts.append((len(os.listdir("/dev/fd")), len(asyncio.all_tasks())))
 
@@ -188,7 +188,9 @@ async def test_many_executions_leave_nothing_open(parts: Resources) -> None:
     assert max(tasks for _, tasks in counts[1:]) <= counts[0][1] + 5
 
 
-async def test_a_worker_whose_loop_was_blocked_is_replaced_and_keeps_nothing(parts: Resources, opened: Opened) -> None:
+async def test_a_worker_whose_loop_was_blocked_is_replaced_and_keeps_nothing(
+    resources: Resources, opened: Opened
+) -> None:
     """A collector blocks the event loop for longer than its lease: no heartbeat leaves, and another takes over."""
     blocked = threading.Event()
 
@@ -208,103 +210,103 @@ async def test_a_worker_whose_loop_was_blocked_is_replaced_and_keeps_nothing(par
             assert not await settle(stuck, lease, Done())
 
     taken_over = threading.Event()
-    [execution_id] = await given_queued(parts)
+    [execution_id] = await given_queued(resources)
     thread = asyncio.create_task(asyncio.to_thread(block))
     await eventually(blocked.is_set)
 
     async def rescued() -> bool:
-        return [queued.execution_id for queued in await rescue(parts)] == [execution_id]
+        return [queued.execution_id for queued in await rescue(resources)] == [execution_id]
 
     await eventually(rescued)
-    async with working(parts, nothing, name="b"):
-        await until(parts, done=1)
+    async with working(resources, nothing, name="b"):
+        await until(resources, done=1)
         taken_over.set()
         await thread
-    assert [row["key"] for row in await rows_of(parts, items)] != ["late"]
-    assert (await execution_of(parts, execution_id))["worker"] == "b"
+    assert [row["key"] for row in await rows_of(resources, items)] != ["late"]
+    assert (await execution_of(resources, execution_id))["worker"] == "b"
 
 
 @pytest.mark.spec("G1", "T6")
-async def test_two_workers_share_the_work(parts: Resources, opened: Opened) -> None:
+async def test_two_workers_share_the_work(resources: Resources, opened: Opened) -> None:
     runs: Counter[str] = Counter()
 
     async def work(target: Target, context: Context) -> None:
         runs[target.name] += 1
         await asyncio.sleep(0)
 
-    await given_queued(parts, 40)
-    async with opened() as other, working(parts, work), working(other, work, name="b"):
-        await until(parts, done=40)
+    await given_queued(resources, 40)
+    async with opened() as other, working(resources, work), working(other, work, name="b"):
+        await until(resources, done=40)
 
     assert set(runs.values()) == {1}
 
 
-async def test_no_more_run_at_once_than_there_are_slots(parts: Resources) -> None:
+async def test_no_more_run_at_once_than_there_are_slots(resources: Resources) -> None:
     gate = Gate()
-    async with working(parts, gate, slots=3) as worker:
-        await given_queued(parts, 12)
+    async with working(resources, gate, slots=3) as worker:
+        await given_queued(resources, 12)
         await eventually(lambda: gate.now == 3)
         assert worker.busy == 3
         gate.open()
-        await until(parts, done=12)
+        await until(resources, done=12)
         await eventually(lambda: worker.busy == 0)
 
     assert gate.most == 3
 
 
 @pytest.mark.spec("G5")
-async def test_what_is_told_to_wait_frees_its_slot(parts: Resources) -> None:
+async def test_what_is_told_to_wait_frees_its_slot(resources: Resources) -> None:
     """One slot, an hour of waiting, and the next one runs at once."""
 
     async def work(target: Target, context: Context) -> None:
         if target.name == "flooded":
             raise SlowDown(HOUR, "account:1", "flood wait")
 
-    async with working(parts, work, slots=1):
-        [flooded] = await given_queued(parts, name="flooded")
-        await given_queued(parts, 2)
-        await until(parts, waiting=1, done=2)
+    async with working(resources, work, slots=1):
+        [flooded] = await given_queued(resources, name="flooded")
+        await given_queued(resources, 2)
+        await until(resources, waiting=1, done=2)
 
-    row = await execution_of(parts, flooded)
+    row = await execution_of(resources, flooded)
     assert (row["state"], row["reason"], row["attempt"], row["items_new"]) == ("waiting", "flood wait", 0, 1)
 
 
 @pytest.mark.spec("T4")
-async def test_what_fails_is_put_off_and_harms_nobody(parts: Resources) -> None:
+async def test_what_fails_is_put_off_and_harms_nobody(resources: Resources) -> None:
     """Whatever it raises."""
 
     async def work(target: Target, context: Context) -> None:
         if target.name.startswith("bad"):
             raise {"bad-0": ValueError("?"), "bad-1": RuntimeError("\x00"), "bad-2": OSError("\ud800")}[target.name]
 
-    async with working(parts, work, slots=1):
+    async with working(resources, work, slots=1):
         for n in range(3):
-            await given_queued(parts, name=f"bad-{n}")
-        await given_queued(parts, name="hopeless-bad", retry_max=0)
-        await given_queued(parts, 2)
-        await until(parts, waiting=3, done=3)
+            await given_queued(resources, name=f"bad-{n}")
+        await given_queued(resources, name="hopeless-bad", retry_max=0)
+        await given_queued(resources, 2)
+        await until(resources, waiting=3, done=3)
 
 
 @pytest.mark.spec("E4", "G9")
-async def test_a_row_that_cannot_be_read_harms_nobody(parts: Resources) -> None:
+async def test_a_row_that_cannot_be_read_harms_nobody(resources: Resources) -> None:
     """Someone has typed nonsense into a job that is queued already: those claimed with it run, and it says why not."""
-    nonsense = "'soon'" if parts.database.dialect == "sqlite" else "'NaN'"
-    [bad] = await given_queued(parts, name="bad", put=False)
-    await given_queued(parts, 3, put=False)
-    async with parts.database.writing() as connection:
+    nonsense = "'soon'" if resources.database.dialect == "sqlite" else "'NaN'"
+    [bad] = await given_queued(resources, name="bad", put=False)
+    await given_queued(resources, 3, put=False)
+    async with resources.database.writing() as connection:
         await connection.execute(text(f"UPDATE jobs SET timeout_seconds = {nonsense} WHERE name = 'bad'"))
 
-    async with working(parts, nothing):
-        queued = [Queued(row["execution_id"], Priority.NORMAL) for row in await rows_of(parts, job_executions)]
-        await parts.queue.put(queued)
-        await until(parts, dead=1, done=3)
+    async with working(resources, nothing):
+        queued = [Queued(row["execution_id"], Priority.NORMAL) for row in await rows_of(resources, job_executions)]
+        await resources.queue.put(queued)
+        await until(resources, dead=1, done=3)
 
-    row = await execution_of(parts, bad)
+    row = await execution_of(resources, bad)
     assert (row["state"], row["attempt"]) == ("dead", 1)
     told = f"bad cannot be run: timeout_seconds has a value of the wrong kind, {nonsense.lower()}"
     assert row["error_message"] == f"{told}. correct it, then: floodmark run bad"
-    seen = await Jobs(parts.database, parts.clock).get("bad")
-    assert explain(await Views(parts.database, parts.clock).load(seen, leader="x")).sentence.startswith(
+    seen = await Jobs(resources.database, resources.clock).get("bad")
+    assert explain(await Views(resources.database, resources.clock).load(seen, leader="x")).sentence.startswith(
         "its row in the database cannot be read: timeout_seconds has a value of the wrong kind"
     )
 
@@ -312,32 +314,34 @@ async def test_a_row_that_cannot_be_read_harms_nobody(parts: Resources) -> None:
 # Draining and stopping
 
 
-async def test_a_draining_worker_takes_no_more(parts: Resources, opened: Opened) -> None:
+async def test_a_draining_worker_takes_no_more(resources: Resources, opened: Opened) -> None:
     """What it has goes on; others take the rest; and it takes its share again when it is told to."""
     gate, told = Gate(), list[WorkerDraining]()
-    parts.events.listen(WorkerDraining, told.append)
-    async with opened() as other, working(parts, gate, slots=5) as worker:
-        [held] = await given_queued(parts)
+    resources.events.listen(WorkerDraining, told.append)
+    async with opened() as other, working(resources, gate, slots=5) as worker:
+        [held] = await given_queued(resources)
         await eventually(lambda: gate.now == 1)
         worker.drain()
         worker.drain()
         assert [(event.worker, event.running) for event in told] == [("a", 1)]
 
         async with working(other, nothing, name="b"):
-            ids = await given_queued(parts, 6)
-            await until(parts, running=1, done=6)
-        assert {(await execution_of(parts, i))["worker"] for i in ids} == {"b"}
+            ids = await given_queued(resources, 6)
+            await until(resources, running=1, done=6)
+        assert {(await execution_of(resources, i))["worker"] for i in ids} == {"b"}
 
         gate.open()
-        await until(parts, done=7)
-        assert await state_of(parts, held) is State.DONE
+        await until(resources, done=7)
+        assert await state_of(resources, held) is State.DONE
         worker.resume()
-        await given_queued(parts, 2)
-        await until(parts, done=9)
+        await given_queued(resources, 2)
+        await until(resources, done=9)
 
 
 @pytest.mark.spec("G7")
-async def test_a_stopped_worker_finishes_what_runs_and_hands_back_the_rest(parts: Resources, opened: Opened) -> None:
+async def test_a_stopped_worker_finishes_what_runs_and_hands_back_the_rest(
+    resources: Resources, opened: Opened
+) -> None:
     """Nothing is left in its hands, and what it had not begun has cost nothing."""
     gate = Gate()
 
@@ -347,39 +351,39 @@ async def test_a_stopped_worker_finishes_what_runs_and_hands_back_the_rest(parts
 
     # Quick ones first, so that more are fetched ahead.
     for n in range(30):
-        await given_queued(parts, name=f"quick-{n}")
-    await given_queued(parts, 12)
-    async with working(parts, work, slots=1) as worker:
+        await given_queued(resources, name=f"quick-{n}")
+    await given_queued(resources, 12)
+    async with working(resources, work, slots=1) as worker:
         await eventually(lambda: gate.now == 1)
         worker.stop()
         gate.open()
 
-    assert await states(parts) == {"done": 31, "queued": 11}
-    rows = await rows_of(parts, job_executions, state="queued")
+    assert await states(resources) == {"done": 31, "queued": 11}
+    rows = await rows_of(resources, job_executions, state="queued")
     assert {row["attempt"] for row in rows} == {0}
     async with opened() as other, working(other, nothing, name="b"):
         await requeue(other)
-        await until(parts, done=42)
+        await until(resources, done=42)
 
 
 @pytest.mark.spec("G7")
-async def test_what_does_not_end_in_time_is_handed_back(parts: Resources) -> None:
+async def test_what_does_not_end_in_time_is_handed_back(resources: Resources) -> None:
     """With what it has kept until then; the next worker goes on from there."""
     gate = Gate()
-    async with working(parts, gate) as worker:
-        [execution_id] = await given_queued(parts)
+    async with working(resources, gate) as worker:
+        [execution_id] = await given_queued(resources)
         await eventually(lambda: gate.now == 1)
         worker.stop()
         worker.hand_back()
 
-    row = await execution_of(parts, execution_id)
+    row = await execution_of(resources, execution_id)
     assert (row["state"], row["attempt"], row["items_new"]) == ("queued", 0, 1)
-    [again] = await take(parts, worker="b")
+    [again] = await take(resources, worker="b")
     assert again.watermark == {"since": None, "attempt": 1}
 
 
-async def test_an_idle_worker_stops_soon(parts: Resources) -> None:
-    async with working(parts, nothing):
+async def test_an_idle_worker_stops_soon(resources: Resources) -> None:
+    async with working(resources, nothing):
         began = time.monotonic()
     assert time.monotonic() - began < 5
 
@@ -388,61 +392,61 @@ async def test_an_idle_worker_stops_soon(parts: Resources) -> None:
 
 
 @pytest.mark.spec("E1")
-async def test_a_run_may_take_longer_than_its_lease(parts: Resources, opened: Opened) -> None:
+async def test_a_run_may_take_longer_than_its_lease(resources: Resources, opened: Opened) -> None:
     """The heartbeat renews it, so nobody takes it over."""
     gate, ttl = Gate(), timedelta(seconds=0.8)
-    async with opened() as other, working(parts, gate, ttl=ttl) as worker:
-        [execution_id] = await given_queued(parts)
+    async with opened() as other, working(resources, gate, ttl=ttl) as worker:
+        [execution_id] = await given_queued(resources)
         await eventually(lambda: gate.now == 1)
-        first_end = (await execution_of(parts, execution_id))["lease_until"]
+        first_end = (await execution_of(resources, execution_id))["lease_until"]
 
         async def has_outlived_its_lease() -> bool:
             assert await worker.heartbeat() == ttl / 3
             assert await rescue(other) == []
             assert await take(other, worker="b", ttl=ttl) == []
-            now = (await execution_of(parts, execution_id))["lease_until"]
+            now = (await execution_of(resources, execution_id))["lease_until"]
             return bool(now - first_end > ttl)
 
         await eventually(has_outlived_its_lease)
         gate.open()
-        await until(parts, done=1)
+        await until(resources, done=1)
 
-    row = await execution_of(parts, execution_id)
+    row = await execution_of(resources, execution_id)
     assert (row["attempt"], row["fence"], row["rescues"]) == (1, 1, 0)
 
 
 @pytest.mark.spec("E1", "G3")
-async def test_a_lost_lease_ends_the_work_on_it(parts: Resources, opened: Opened) -> None:
+async def test_a_lost_lease_ends_the_work_on_it(resources: Resources, opened: Opened) -> None:
     """And the worker may be given it again, like any other."""
     gate, lost = Gate(), list[LeaseLost]()
-    parts.events.listen(LeaseLost, lost.append)
-    async with opened() as other, working(parts, gate) as worker:
-        [execution_id] = await given_queued(parts)
+    resources.events.listen(LeaseLost, lost.append)
+    async with opened() as other, working(resources, gate) as worker:
+        [execution_id] = await given_queued(resources)
         await eventually(lambda: gate.now == 1)
         worker.drain()
         await _take_away(other, execution_id)
         await worker.heartbeat()
         await eventually(lambda: gate.now == 0)
         assert [event.execution_id for event in lost] == [execution_id]
-        await until(parts, queued=1)
+        await until(resources, queued=1)
 
         gate.open()
         worker.resume()
         await requeue(other)
-        await until(parts, done=1)
+        await until(resources, done=1)
 
-    row = await execution_of(parts, execution_id)
+    row = await execution_of(resources, execution_id)
     assert row["attempt"] == 1
     assert row["fence"] > 1
 
 
 @pytest.mark.spec("E1", "G3")
-async def test_a_worker_that_was_replaced_without_knowing_changes_nothing(parts: Resources, opened: Opened) -> None:
+async def test_a_worker_that_was_replaced_without_knowing_changes_nothing(resources: Resources, opened: Opened) -> None:
     """It ends its work, but its outcome is not counted."""
     gate, lost = Gate(), list[LeaseLost]()
-    parts.events.listen(LeaseLost, lost.append)
-    async with opened() as other, working(parts, gate) as worker:
-        [execution_id] = await given_queued(parts)
+    resources.events.listen(LeaseLost, lost.append)
+    async with opened() as other, working(resources, gate) as worker:
+        [execution_id] = await given_queued(resources)
         await eventually(lambda: gate.now == 1)
         worker.drain()
         await _take_away(other, execution_id)
@@ -450,29 +454,29 @@ async def test_a_worker_that_was_replaced_without_knowing_changes_nothing(parts:
         gate.open()
         await eventually(lambda: lost)
 
-        row = await execution_of(parts, execution_id)
+        row = await execution_of(resources, execution_id)
         assert (row["state"], row["worker"], row["fence"]) == ("running", "b", theirs.fence)
-        assert (await watermark_of(parts, theirs))["fence"] == theirs.fence
+        assert (await watermark_of(resources, theirs))["fence"] == theirs.fence
 
 
 @pytest.mark.spec("V8")
-async def test_a_cancelled_execution_is_ended(parts: Resources) -> None:
+async def test_a_cancelled_execution_is_ended(resources: Resources) -> None:
     gate = Gate()
-    async with working(parts, gate) as worker:
-        cancelled, _ = await given_queued(parts, 2)
+    async with working(resources, gate) as worker:
+        cancelled, _ = await given_queued(resources, 2)
         await eventually(lambda: gate.now == 2)
-        await change_executions(parts, [cancelled], cancel_requested="cancelled by operator")
+        await change_executions(resources, [cancelled], cancel_requested="cancelled by operator")
         await worker.heartbeat()
-        await until(parts, running=1, cancelled=1)
+        await until(resources, running=1, cancelled=1)
         gate.open()
-        await until(parts, done=1, cancelled=1)
+        await until(resources, done=1, cancelled=1)
 
-    row = await execution_of(parts, cancelled)
+    row = await execution_of(resources, cancelled)
     assert (row["state"], row["reason"], row["items_new"]) == ("cancelled", "cancelled by operator", 1)
 
 
 @pytest.mark.spec("V8")
-async def test_cancelling_everything_in_hand_leaves_a_worker_that_works(parts: Resources) -> None:
+async def test_cancelling_everything_in_hand_leaves_a_worker_that_works(resources: Resources) -> None:
     """What was fetched ahead is closed without having begun, and then there is room again."""
     gate = Gate()
 
@@ -481,72 +485,72 @@ async def test_cancelling_everything_in_hand_leaves_a_worker_that_works(parts: R
             await gate(target, context)
 
     for n in range(30):
-        await given_queued(parts, name=f"quick-{n}")
-    slow = [(await given_queued(parts, name=f"slow-{n}"))[0] for n in range(12)]
-    async with working(parts, work, slots=1) as worker:
+        await given_queued(resources, name=f"quick-{n}")
+    slow = [(await given_queued(resources, name=f"slow-{n}"))[0] for n in range(12)]
+    async with working(resources, work, slots=1) as worker:
         await eventually(lambda: gate.now == 1)
 
         async def are_cancelled() -> bool:
-            await change_executions(parts, slow, cancel_requested="enough")
+            await change_executions(resources, slow, cancel_requested="enough")
             await worker.heartbeat()
-            return await states(parts) == {"done": 30, "cancelled": 12}
+            return await states(resources) == {"done": 30, "cancelled": 12}
 
         await eventually(are_cancelled)
-        await given_queued(parts, 2)
-        await until(parts, done=32, cancelled=12)
+        await given_queued(resources, 2)
+        await until(resources, done=32, cancelled=12)
 
 
 # Trouble with the store
 
 
-async def test_an_outcome_is_written_down_when_the_store_is_back(parts: Resources) -> None:
+async def test_an_outcome_is_written_down_when_the_store_is_back(resources: Resources) -> None:
     """It is tried until it works; nothing is run a second time."""
     gate, failed = Gate(), list[StepFailed]()
-    parts.events.listen(StepFailed, failed.append)
-    async with working(parts, gate) as worker:
-        [execution_id] = await given_queued(parts)
+    resources.events.listen(StepFailed, failed.append)
+    async with working(resources, gate) as worker:
+        [execution_id] = await given_queued(resources)
         await eventually(lambda: gate.now == 1)
         worker.drain()
-        await _alter(parts, "ALTER TABLE watermarks RENAME TO away")
+        await _alter(resources, "ALTER TABLE watermarks RENAME TO away")
         gate.open()
         await eventually(lambda: [event for event in failed if event.step == "settle"])
-        assert await state_of(parts, execution_id) is State.RUNNING
-        await _alter(parts, "ALTER TABLE away RENAME TO watermarks")
-        await until(parts, done=1)
+        assert await state_of(resources, execution_id) is State.RUNNING
+        await _alter(resources, "ALTER TABLE away RENAME TO watermarks")
+        await until(resources, done=1)
 
     assert gate.began == [gate.began[0]]
-    assert (await execution_of(parts, execution_id))["attempt"] == 1
+    assert (await execution_of(resources, execution_id))["attempt"] == 1
 
 
-async def test_a_worker_outlives_a_store_that_cannot_be_read(parts: Resources) -> None:
+async def test_a_worker_outlives_a_store_that_cannot_be_read(resources: Resources) -> None:
     """It says so, and goes on when it can."""
     failed: list[StepFailed] = []
-    parts.events.listen(StepFailed, failed.append)
-    job_id = await given_job(parts)
-    await _alter(parts, "ALTER TABLE watermarks RENAME TO away")
-    async with working(parts, nothing):
-        await given_executions(parts, [job_id])
+    resources.events.listen(StepFailed, failed.append)
+    job_id = await given_job(resources)
+    await _alter(resources, "ALTER TABLE watermarks RENAME TO away")
+    async with working(resources, nothing):
+        await given_executions(resources, [job_id])
         await eventually(lambda: [event for event in failed if event.step == "lease"])
-        await _alter(parts, "ALTER TABLE away RENAME TO watermarks")
+        await _alter(resources, "ALTER TABLE away RENAME TO watermarks")
 
         async def is_done() -> bool:
             # What was read from the queue but not claimed is found again after a while.
-            await parts.queue.put(await parts.upkeep.queued(after="", older_than=-TTL, limit=10), again=True)
-            return await states(parts) == {"done": 1}
+            await resources.queue.put(await resources.upkeep.queued(after="", older_than=-TTL, limit=10), again=True)
+            return await states(resources) == {"done": 1}
 
         await eventually(is_done)
 
 
-async def _take_away(parts: Resources, execution_id: str) -> None:
+async def _take_away(resources: Resources, execution_id: str) -> None:
     """As if the worker had been silent for long, and the rescuer had come."""
-    [row] = await rows_of(parts, job_executions, execution_id=execution_id)
+    [row] = await rows_of(resources, job_executions, execution_id=execution_id)
     past = row["created_at"] - timedelta(days=1)
-    await change_executions(parts, [execution_id], lease_until=past)
-    async with parts.database.writing() as connection:
+    await change_executions(resources, [execution_id], lease_until=past)
+    async with resources.database.writing() as connection:
         await connection.execute(text("UPDATE watermarks SET lease_until = NULL"))
-    assert len(await rescue(parts)) == 1
+    assert len(await rescue(resources)) == 1
 
 
-async def _alter(parts: Resources, statement: str) -> None:
-    async with parts.database.writing() as connection:
+async def _alter(resources: Resources, statement: str) -> None:
+    async with resources.database.writing() as connection:
         await connection.execute(text(statement))

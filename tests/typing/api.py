@@ -134,8 +134,8 @@ def main() -> None:
 async def inside_another_program() -> None:
     stop = asyncio.Event()
     serving = asyncio.create_task(app.serve(scheduler=True, worker=False, port=0, stop=stop))
-    async with app.open() as parts:
-        assert_type(await eventually(lambda: parts.name), str)
+    async with app.open() as resources:
+        assert_type(await eventually(lambda: resources.name), str)
     stop.set()
     await serving
 

@@ -46,14 +46,14 @@ class Written:
 class Runner:
     """Runs one lease on one source, as a worker would."""
 
-    def __init__(self, parts: Resources) -> None:
-        self.parts, self.interrupt, self.stopping = parts, Interrupt(), asyncio.Event()
+    def __init__(self, resources: Resources) -> None:
+        self.resources, self.interrupt, self.stopping = resources, Interrupt(), asyncio.Event()
         self.asked_for_more = asyncio.Event()
         """Set by a source when its first batch is kept and counted."""
 
     async def run(self, lease: Lease, collect: Collect) -> Outcome | None:
         retries = Retries(base=SECOND, longest=SECOND, chance=Random(1))
-        sink = SqlSink(self.parts.keeping, self.parts.events)
+        sink = SqlSink(self.resources.keeping, self.resources.events)
         return await Executor({"test": Written(collect)}, sink, retries, self.stopping).execute(lease, self.interrupt)
 
     async def for_ever(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
@@ -64,14 +64,14 @@ class Runner:
 
 
 @pytest.fixture
-async def parts(sqlite: Opened) -> AsyncIterator[Resources]:
-    async with sqlite() as parts:
-        yield parts
+async def resources(sqlite: Opened) -> AsyncIterator[Resources]:
+    async with sqlite() as resources:
+        yield resources
 
 
 @pytest.fixture
-def runner(parts: Resources) -> Runner:
-    return Runner(parts)
+def runner(resources: Resources) -> Runner:
+    return Runner(resources)
 
 
 async def two_batches(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
@@ -80,15 +80,15 @@ async def two_batches(target: Target, since: Watermark | None, context: Context)
 
 
 @pytest.mark.spec("G3")
-async def test_everything_is_kept_and_counted(parts: Resources, runner: Runner) -> None:
-    lease = await given_lease(parts)
+async def test_everything_is_kept_and_counted(resources: Resources, runner: Runner) -> None:
+    lease = await given_lease(resources)
 
     assert await runner.run(lease, two_batches) == Done(kept=Kept(new=3))
-    assert await count_of(parts, items) == 3
-    assert (await watermark_of(parts, lease))["value"] == {"id": 3}
+    assert await count_of(resources, items) == 3
+    assert (await watermark_of(resources, lease))["value"] == {"id": 3}
 
 
-async def test_a_source_is_told_what_it_needs_to_know(parts: Resources, runner: Runner) -> None:
+async def test_a_source_is_told_what_it_needs_to_know(resources: Resources, runner: Runner) -> None:
     """The execution's own params win over those of the job."""
     told: list[Any] = []
 
@@ -96,7 +96,7 @@ async def test_a_source_is_told_what_it_needs_to_know(parts: Resources, runner: 
         told.extend([target, since, context])
         yield Batch([])
 
-    lease = await given_lease(parts, name="news", params={"depth": 1, "lang": "en"}, url="http://x", account="a1")
+    lease = await given_lease(resources, name="news", params={"depth": 1, "lang": "en"}, url="http://x", account="a1")
     lease = replace(lease, params={"depth": 9}, watermark={"id": 7})
     await runner.run(lease, collect)
 
@@ -110,14 +110,14 @@ async def test_a_source_is_told_what_it_needs_to_know(parts: Resources, runner: 
 
 
 @pytest.mark.spec("G5", "T4")
-async def test_being_told_to_wait_is_a_snooze(parts: Resources, runner: Runner) -> None:
+async def test_being_told_to_wait_is_a_snooze(resources: Resources, runner: Runner) -> None:
     """For the whole fleet; what was kept until then counts."""
 
     async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         yield ONE
         raise SlowDown(timedelta(seconds=33), "account:1", "flood wait")
 
-    assert await runner.run(await given_lease(parts), collect) == Snooze(
+    assert await runner.run(await given_lease(resources), collect) == Snooze(
         after=timedelta(seconds=33), reason="flood wait", key="account:1", kept=Kept(new=1)
     )
 
@@ -136,44 +136,46 @@ async def test_being_told_to_wait_is_a_snooze(parts: Resources, runner: Runner) 
         (timedelta(hours=24), timedelta(hours=24)),
     ],
 )
-async def test_a_wait_is_bounded(parts: Resources, runner: Runner, told: timedelta | float, waits: timedelta) -> None:
+async def test_a_wait_is_bounded(
+    resources: Resources, runner: Runner, told: timedelta | float, waits: timedelta
+) -> None:
     """Whatever a server says: it can be written down, and it ends."""
 
     async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         yield Batch([])
         raise SlowDown(told)
 
-    outcome = await runner.run(await given_lease(parts), collect)
+    outcome = await runner.run(await given_lease(resources), collect)
     assert isinstance(outcome, Snooze)
     assert outcome.after == waits
 
 
 @pytest.mark.spec("V3")
-async def test_a_time_out_ends_it(parts: Resources, runner: Runner) -> None:
-    outcome = await runner.run(await given_lease(parts, timeout_seconds=0.05), runner.for_ever)
+async def test_a_time_out_ends_it(resources: Resources, runner: Runner) -> None:
+    outcome = await runner.run(await given_lease(resources, timeout_seconds=0.05), runner.for_ever)
 
     assert isinstance(outcome, Retry)
     assert outcome.error == "TimeoutError: took longer than its time-out of 50 ms"
     assert outcome.kept == Kept(new=1)
 
 
-async def test_a_time_out_of_the_source_itself_is_told_as_such(parts: Resources, runner: Runner) -> None:
+async def test_a_time_out_of_the_source_itself_is_told_as_such(resources: Resources, runner: Runner) -> None:
     """It is not the execution that took too long."""
 
     async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         yield ONE
         raise TimeoutError("no answer from the server")
 
-    outcome = await runner.run(await given_lease(parts), collect)
+    outcome = await runner.run(await given_lease(resources), collect)
     assert isinstance(outcome, Retry)
     assert outcome.error == "TimeoutError: no answer from the server"
 
 
 @pytest.mark.spec("V8", "G7")
 @pytest.mark.parametrize("reason", [Cancelled(reason="cancelled by operator"), Released()])
-async def test_it_can_be_ended_from_outside(parts: Resources, runner: Runner, reason: Cancelled | Released) -> None:
+async def test_it_can_be_ended_from_outside(resources: Resources, runner: Runner, reason: Cancelled | Released) -> None:
     """With the outcome it was ended for, and what was kept until then."""
-    running = asyncio.create_task(runner.run(await given_lease(parts), runner.for_ever))
+    running = asyncio.create_task(runner.run(await given_lease(resources), runner.for_ever))
     await runner.asked_for_more.wait()
     runner.interrupt.end(reason)
 
@@ -183,8 +185,8 @@ async def test_it_can_be_ended_from_outside(parts: Resources, runner: Runner, re
 
 
 @pytest.mark.spec("E1")
-async def test_a_lost_lease_leaves_nothing_to_say(parts: Resources, runner: Runner) -> None:
-    running = asyncio.create_task(runner.run(await given_lease(parts), runner.for_ever))
+async def test_a_lost_lease_leaves_nothing_to_say(resources: Resources, runner: Runner) -> None:
+    running = asyncio.create_task(runner.run(await given_lease(resources), runner.for_ever))
     await runner.asked_for_more.wait()
     runner.interrupt.end(None)
 
@@ -193,7 +195,7 @@ async def test_a_lost_lease_leaves_nothing_to_say(parts: Resources, runner: Runn
 
 @pytest.mark.parametrize("raised", [ValueError("while leaving"), SlowDown(SECOND, "k"), TimeoutError("closing")])
 async def test_what_a_source_makes_of_being_ended_does_not_count(
-    parts: Resources, runner: Runner, raised: Exception
+    resources: Resources, runner: Runner, raised: Exception
 ) -> None:
     """A cancelled execution is cancelled, even if the source fails on its way out."""
 
@@ -205,15 +207,15 @@ async def test_what_a_source_makes_of_being_ended_does_not_count(
         finally:
             raise raised
 
-    running = asyncio.create_task(runner.run(await given_lease(parts), collect))
+    running = asyncio.create_task(runner.run(await given_lease(resources), collect))
     await runner.asked_for_more.wait()
     runner.interrupt.end(Cancelled(reason="enough"))
 
     assert await running == Cancelled(reason="enough", kept=Kept(new=1))
 
 
-async def test_ending_it_twice_is_ending_it_once(parts: Resources, runner: Runner) -> None:
-    running = asyncio.create_task(runner.run(await given_lease(parts), runner.for_ever))
+async def test_ending_it_twice_is_ending_it_once(resources: Resources, runner: Runner) -> None:
+    running = asyncio.create_task(runner.run(await given_lease(resources), runner.for_ever))
     await runner.asked_for_more.wait()
     runner.interrupt.end(Cancelled(reason="first"))
     runner.interrupt.end(Cancelled(reason="second"))
@@ -223,30 +225,30 @@ async def test_ending_it_twice_is_ending_it_once(parts: Resources, runner: Runne
 
 
 @pytest.mark.spec("G3", "E1")
-async def test_a_fenced_worker_has_nothing_to_say(parts: Resources, runner: Runner) -> None:
+async def test_a_fenced_worker_has_nothing_to_say(resources: Resources, runner: Runner) -> None:
     """The batch was refused: another has taken over, and the last word is its."""
-    lease = await given_lease(parts)
-    await expire(parts, lease)
-    await rescue(parts)
-    await take(parts, worker="b")
+    lease = await given_lease(resources)
+    await expire(resources, lease)
+    await rescue(resources)
+    await take(resources, worker="b")
 
     assert await runner.run(lease, two_batches) is None
-    assert await count_of(parts, items) == 0
+    assert await count_of(resources, items) == 0
 
 
 @pytest.mark.spec("G7")
-async def test_a_leaving_worker_stops_at_a_batch(parts: Resources, runner: Runner) -> None:
+async def test_a_leaving_worker_stops_at_a_batch(resources: Resources, runner: Runner) -> None:
     """What was yielded is kept; the next worker goes on from there."""
-    lease = await given_lease(parts)
+    lease = await given_lease(resources)
     runner.stopping.set()
 
     assert await runner.run(lease, two_batches) == Released(kept=Kept(new=1))
-    assert (await watermark_of(parts, lease))["value"] == {"id": 1}
+    assert (await watermark_of(resources, lease))["value"] == {"id": 1}
 
 
 @pytest.mark.spec("G9")
-async def test_an_unknown_source_is_a_dead_letter(parts: Resources, runner: Runner) -> None:
-    outcome = await runner.run(await given_lease(parts, source="gopher"), two_batches)
+async def test_an_unknown_source_is_a_dead_letter(resources: Resources, runner: Runner) -> None:
+    outcome = await runner.run(await given_lease(resources, source="gopher"), two_batches)
 
     assert isinstance(outcome, Dead)
     assert "this worker has no source 'gopher'" in outcome.error
@@ -256,33 +258,33 @@ async def test_an_unknown_source_is_a_dead_letter(parts: Resources, runner: Runn
 
 @pytest.mark.parametrize(("error", "pauses"), [(Gone("deleted"), True), (InvalidInput("bad params"), False)])
 async def test_what_cannot_work_is_a_dead_letter(
-    parts: Resources, runner: Runner, error: Exception, pauses: bool
+    resources: Resources, runner: Runner, error: Exception, pauses: bool
 ) -> None:
     async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         yield ONE
         raise error
 
-    outcome = await runner.run(await given_lease(parts), collect)
+    outcome = await runner.run(await given_lease(resources), collect)
     assert isinstance(outcome, Dead)
     assert (outcome.error, outcome.pause, outcome.kept) == (str(error), pauses, Kept(new=1))
 
 
-async def test_a_source_that_fails_before_its_first_batch(parts: Resources, runner: Runner) -> None:
+async def test_a_source_that_fails_before_its_first_batch(resources: Resources, runner: Runner) -> None:
     def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         raise ConnectionError("refused")
 
-    outcome = await runner.run(await given_lease(parts), collect)
+    outcome = await runner.run(await given_lease(resources), collect)
     assert isinstance(outcome, Retry)
     assert outcome.error == "ConnectionError: refused"
 
 
-async def test_an_item_that_cannot_be_kept_is_a_dead_letter(parts: Resources, runner: Runner) -> None:
+async def test_an_item_that_cannot_be_kept_is_a_dead_letter(resources: Resources, runner: Runner) -> None:
     """Not a crash, and not retried for ever."""
 
     async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         yield Batch([Item("1", "x" * 20_000_000)])
 
-    outcome = await runner.run(await given_lease(parts), collect)
+    outcome = await runner.run(await given_lease(resources), collect)
     assert isinstance(outcome, Dead)
     assert "larger than" in outcome.error
 
@@ -290,7 +292,7 @@ async def test_an_item_that_cannot_be_kept_is_a_dead_letter(parts: Resources, ru
 @pytest.mark.spec("G7")
 @pytest.mark.parametrize("how", ["stopping", "fenced", "failed keep", "interrupt"])
 async def test_a_source_lets_go_of_what_it_holds_before_the_outcome_is_told(
-    parts: Resources, runner: Runner, how: str
+    resources: Resources, runner: Runner, how: str
 ) -> None:
     """Another may want it at once: an account, a browser."""
     held = True
@@ -304,23 +306,23 @@ async def test_a_source_lets_go_of_what_it_holds_before_the_outcome_is_told(
             await asyncio.sleep(0)
             held = False
 
-    lease = await given_lease(parts)
+    lease = await given_lease(resources)
     if how == "stopping":
         runner.stopping.set()
     if how == "fenced":
-        await expire(parts, lease)
-        await rescue(parts)
-        await take(parts, worker="b")
+        await expire(resources, lease)
+        await rescue(resources)
+        await take(resources, worker="b")
     running = asyncio.create_task(runner.run(lease, collect))
     if how == "interrupt":
-        await eventually(lambda: count_of(parts, items))
+        await eventually(lambda: count_of(resources, items))
         runner.interrupt.end(None)
     await running
 
     assert not held
 
 
-async def test_a_source_need_not_be_a_generator(parts: Resources, runner: Runner) -> None:
+async def test_a_source_need_not_be_a_generator(resources: Resources, runner: Runner) -> None:
     class Once:
         def __init__(self) -> None:
             self._left = [ONE]
@@ -333,11 +335,11 @@ async def test_a_source_need_not_be_a_generator(parts: Resources, runner: Runner
                 raise StopAsyncIteration
             return self._left.pop()
 
-    assert await runner.run(await given_lease(parts), lambda *_: Once()) == Done(kept=Kept(new=1))
+    assert await runner.run(await given_lease(resources), lambda *_: Once()) == Done(kept=Kept(new=1))
 
 
 @pytest.mark.spec("G9")
-async def test_notes_are_kept_whatever_the_outcome_and_over_all_slices(parts: Resources, runner: Runner) -> None:
+async def test_notes_are_kept_whatever_the_outcome_and_over_all_slices(resources: Resources, runner: Runner) -> None:
     """A bound that was reached in the first slice is still known at the end; there are at most 50 notes, each once."""
 
     async def put_off(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
@@ -351,7 +353,7 @@ async def test_notes_are_kept_whatever_the_outcome_and_over_all_slices(parts: Re
         context.note("one page has no text")
         yield TWO
 
-    lease = await given_lease(parts)
+    lease = await given_lease(resources)
     first = await runner.run(lease, put_off)
     assert isinstance(first, Snooze)
     assert first.result == {"notes": ["one page has no text"]}

@@ -48,9 +48,9 @@ T = TypeVar("T")
 class Access:
     """Lets visitors in. One for each process that serves the API; `now` counts seconds."""
 
-    def __init__(self, parts: Resources, now: Callable[[], float] = time.monotonic) -> None:
-        self._tokens, self._now = Tokens(parts.database, parts.clock), now
-        self._is_public = parts.settings.api_public_without_token
+    def __init__(self, resources: Resources, now: Callable[[], float] = time.monotonic) -> None:
+        self._tokens, self._now = Tokens(resources.database, resources.clock), now
+        self._is_public = resources.settings.api_public_without_token
         self._failures = Failures(now)
         self._known = Recent[StoredToken](now, KNOWN_FOR_SECONDS)
         self._open = Recent[bool](now, KNOWN_FOR_SECONDS)
@@ -272,7 +272,7 @@ def access_of(app: FastAPI) -> Access:
     """The access of the process that serves this application."""
     found = getattr(app.state, "access", None)
     if found is None:
-        found = app.state.access = Access(app.state.parts)
+        found = app.state.access = Access(app.state.resources)
     assert isinstance(found, Access)
     return found
 
@@ -292,11 +292,11 @@ def require(role: Role | None, *, unless_local: bool = False) -> Callable[[Reque
     return actor
 
 
-async def require_token_to_listen(parts: Resources, host: str) -> None:
+async def require_token_to_listen(resources: Resources, host: str) -> None:
     """Refuse to serve the API to others while nobody needs a token, unless API_PUBLIC_WITHOUT_TOKEN says so."""
-    if parts.settings.api_public_without_token or await _is_loopback(host):
+    if resources.settings.api_public_without_token or await _is_loopback(host):
         return
-    if not await Tokens(parts.database, parts.clock).has_active():
+    if not await Tokens(resources.database, resources.clock).has_active():
         raise InvalidInput(
             f"the API is not served on {host or 'every address'} without a token: others can reach it there",
             hint="add one with: floodmark tokens add NAME --role admin; or serve this machine only: "

@@ -41,15 +41,15 @@ _ROUTERS: tuple[APIRouter, ...] = (jobs, webhooks, routes_of(Operations), moving
 
 
 def create_app(
-    parts: Resources | None,
+    resources: Resources | None,
     *,
     settings: Settings | None = None,
     sources: Mapping[str, Source] | None = None,
     turns: Turns = ALONE,
 ) -> FastAPI:
-    """The API of an open process. Without `parts` it can only tell what it would be: the OpenAPI document.
+    """The API of an open process. Without `resources` it can only tell what it would be: the OpenAPI document.
 
-    `sources` check jobs and params instead of those that `parts` were opened with. `turns`: how many
+    `sources` check jobs and params instead of those that `resources` were opened with. `turns`: how many
     requests are answered at once.
     """
     app = FastAPI(
@@ -65,15 +65,15 @@ def create_app(
         redirect_slashes=False,
         lifespan=_living,
     )
-    if parts is not None and sources is not None:
-        parts = replace(parts, validation=Validation(lambda: sources))
-    app.state.parts = parts
-    app.state.live = None if parts is None else Live(parts)
+    if resources is not None and sources is not None:
+        resources = replace(resources, validation=Validation(lambda: sources))
+    app.state.resources = resources
+    app.state.live = None if resources is None else Live(resources)
     problems.install(app)
     app.router.routes.extend(_routes())
     app.openapi = lambda: document(app)  # type: ignore[method-assign] # the way FastAPI has for it
-    used = settings or (parts.settings if parts is not None else Settings())
-    _surround(app, used, None if parts is None else parts.tracing, turns)
+    used = settings or (resources.settings if resources is not None else Settings())
+    _surround(app, used, None if resources is None else resources.tracing, turns)
     return app
 
 

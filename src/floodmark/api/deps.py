@@ -11,21 +11,21 @@ from floodmark.wiring.resources import Resources
 from .access import require
 
 
-def parts_of(request: Request) -> Resources:
+def resources_of(request: Request) -> Resources:
     """What the process that serves this request has opened."""
-    found = request.app.state.parts
+    found = request.app.state.resources
     assert isinstance(found, Resources)
     return found
 
 
 async def reading(request: Request, actor: Annotated[Actor, Depends(require("read"))]) -> JobHandlers:
     """Return the handlers of jobs, for callers with the role `read`."""
-    return JobHandlers(parts_of(request), actor)
+    return JobHandlers(resources_of(request), actor)
 
 
 async def administering(request: Request, actor: Annotated[Actor, Depends(require("admin"))]) -> JobHandlers:
     """Return the handlers of jobs, for callers with the role `admin`."""
-    return JobHandlers(parts_of(request), actor)
+    return JobHandlers(resources_of(request), actor)
 
 
 Reading = Annotated[JobHandlers, Depends(reading)]

@@ -28,7 +28,7 @@ from floodmark.operations.local import handlers_of
 from floodmark.store.port import Event
 
 from .access import access_of, is_private, require
-from .deps import parts_of
+from .deps import resources_of
 from .routing import Route, answer
 from .schemas import answer_model, body_model, model_for
 
@@ -92,7 +92,7 @@ def _endpoint(operation: Operation[Any, Any]) -> Any:
         if isinstance(body, BaseModel):
             received |= body.model_dump(exclude_unset=True)
         role = request.scope["floodmark.role"]
-        local = handlers_of(operation)(parts_of(request), actor, role=role, deadline=_DEADLINE)
+        local = handlers_of(operation)(resources_of(request), actor, role=role, deadline=_DEADLINE)
         result = await getattr(local, operation.name)(**operation.arguments(received))
         if operation.name in _CHANGES_ACCESS:
             access_of(request.app).forget()

@@ -85,10 +85,10 @@ class Listener:
 class Live:
     """The feed of one process."""
 
-    def __init__(self, parts: Resources, *, look_seconds: float = LOOK_SECONDS) -> None:
-        self._operations = LocalOperations(parts, Actor(who="live", via="api"))
-        self._log = parts.repositories.events
-        self._watching = Watching(parts.database, parts.clock)
+    def __init__(self, resources: Resources, *, look_seconds: float = LOOK_SECONDS) -> None:
+        self._operations = LocalOperations(resources, Actor(who="live", via="api"))
+        self._log = resources.repositories.events
+        self._watching = Watching(resources.database, resources.clock)
         self._look_seconds = look_seconds
         self._listeners: set[Listener] = set()
         self._poller: asyncio.Task[None] | None = None

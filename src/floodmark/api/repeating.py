@@ -40,7 +40,7 @@ async def once(operations: Handlers, state: Any, key: str | None, request: Any, 
     """Carry a request out, or tell what became of it when it was sent before. `request` is all that it says."""
     if key is None:
         return await make(None, False)
-    keys = IdempotencyKeys(operations.parts.database, operations.parts.clock)
+    keys = IdempotencyKeys(operations.resources.database, operations.resources.clock)
     await _prune(keys, operations, state)
     name = f"{operations.actor.who} {key}"
     said = msgspec.json.encode(request, order="deterministic")
@@ -90,7 +90,7 @@ def _repeated(answer: dict[str, Any]) -> Response:
 
 async def _prune(keys: IdempotencyKeys, operations: Handlers, state: Any) -> None:
     """Now and then, by whoever uses keys: without them there is nothing to forget."""
-    now = operations.parts.clock.now()
+    now = operations.resources.clock.now()
     last = getattr(state, "keys_pruned_at", None)
     if last is None or now - last > _PRUNED_EVERY:
         state.keys_pruned_at = now

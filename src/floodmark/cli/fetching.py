@@ -84,14 +84,14 @@ async def _fetched_here(
     actor = Actor(who=whoever_types())
     if is_pushed(app.settings):
         require_gateway(app.settings)
-    async with open_resources(app.settings, events=app.events, validation=app.validation) as parts:
-        wanted = await _with_account(LocalOperations(parts, actor), wanted)
+    async with open_resources(app.settings, events=app.events, validation=app.validation) as resources:
+        wanted = await _with_account(LocalOperations(resources, actor), wanted)
         async with (
-            pushing_short_run(app.settings, lambda: render(parts.registry), parts.events),
-            app.opened_sources(parts) as sources,
+            pushing_short_run(app.settings, lambda: render(resources.registry), resources.events),
+            app.opened_sources(resources) as sources,
         ):
             with _Board(desk, wanted).shown() as board:
-                fetch = Fetch(parts, sources, folder, parallelism=at_once, actor=actor)
+                fetch = Fetch(resources, sources, folder, parallelism=at_once, actor=actor)
                 return await _unless_stopped(fetch.run(wanted, board.watch))
 
 

@@ -91,8 +91,8 @@ def _find_known(desk: Desk, request: LoginRequest) -> "Known":
 
     async def look() -> Known:
         async with open_here(desk.overrides) as local:
-            vault = Vault.of(local.parts.settings)
-            accounts = Accounts(local.parts.database, local.parts.clock, vault)
+            vault = Vault.of(local.resources.settings)
+            accounts = Accounts(local.resources.database, local.resources.clock, vault)
             return await expect_account(accounts, vault, request.name, replace=request.replace)
 
     return asyncio.run(look())

@@ -504,7 +504,7 @@ async def _compare_with(
             hint="type it where the database is, or leave out --table and --job-column",
         )
     async with open_here(desk.overrides) as local:
-        handlers = HandoverHandlers(local.parts, local.actor)
+        handlers = HandoverHandlers(local.resources, local.actor)
         return await handlers.shadow_report(hours=hours, tolerance=tolerance, jobs=jobs, record=record)
 
 

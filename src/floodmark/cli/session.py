@@ -54,8 +54,8 @@ async def open_here(overrides: Mapping[str, str], *, only_reads: bool = False) -
         if only_reads and is_missing(settings.database_url):
             empty = stack.enter_context(TemporaryDirectory(prefix="floodmark-"))
             settings = settings.model_copy(update={"database_url": f"sqlite:///{empty}/floodmark.db"})
-        async with open_resources(settings, validation=app.validation) as parts:
-            yield LocalOperations(parts, Actor(who=whoever_types(), via="cli"))
+        async with open_resources(settings, validation=app.validation) as resources:
+            yield LocalOperations(resources, Actor(who=whoever_types(), via="cli"))
 
 
 def is_missing(database_url: str) -> bool:

@@ -173,8 +173,8 @@ def rotate_key(context: typer.Context, yes: Yes = False, as_json: AsJson = False
         from .session import open_here  # noqa: PLC0415 - heavy
 
         async with open_here(desk.overrides) as operations:
-            parts = operations.parts
-            return await rekey(parts.database, parts.clock, Vault.of(parts.settings), operations.actor)
+            resources = operations.resources
+            return await rekey(resources.database, resources.clock, Vault.of(resources.settings), operations.actor)
 
     done = asyncio.run(work())
     if as_json:

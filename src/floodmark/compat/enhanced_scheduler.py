@@ -235,7 +235,7 @@ class JobHistory:
 
     def _shown(self, find: Callable[[ExecutionHistory], Awaitable[list[Any]]]) -> list[dict[str, Any]]:
         async def work(operations: LocalOperations) -> list[dict[str, Any]]:
-            ids = [found.execution_id for found in await find(operations.parts.repositories.executions)]
+            ids = [found.execution_id for found in await find(operations.resources.repositories.executions)]
             rows = await _rows(operations, select(_EXECUTIONS).where(_EXECUTIONS.c.execution_id.in_(ids)))
             by_id = {row["execution_id"]: row for row in rows}
             return [by_id[execution_id] for execution_id in ids if execution_id in by_id]
@@ -259,10 +259,10 @@ class StoreCheck:
     async def _answers(self, operations: LocalOperations) -> bool:
         if self._name == "database":
             return True  # it was pinged when it was opened
-        if operations.parts.redis is None:
+        if operations.resources.redis is None:
             return False
         try:
-            await operations.parts.redis.ping()
+            await operations.resources.redis.ping()
         except redis_errors():
             return False
         return True
@@ -302,14 +302,14 @@ def _wait(work: Work[T], settings: Settings) -> T:
     app = Floodmark(settings)
 
     async def opened() -> T:
-        async with open_resources(settings, validation=app.validation) as parts:
-            return await work(LocalOperations(parts, _ACTOR))
+        async with open_resources(settings, validation=app.validation) as resources:
+            return await work(LocalOperations(resources, _ACTOR))
 
     return asyncio.run(opened())
 
 
 async def _rows(operations: LocalOperations, query: Select[Any]) -> list[dict[str, Any]]:
-    async with operations.parts.database.reading() as connection:
+    async with operations.resources.database.reading() as connection:
         return [dict(row) for row in (await connection.execute(query)).mappings()]
 
 

@@ -49,16 +49,16 @@ _GIGABYTE = 1_000_000_000
 _LEAST_FREE = 2 * _GIGABYTE
 
 
-def doctor_of(parts: "Resources") -> "Doctor":
+def doctor_of(resources: "Resources") -> "Doctor":
     """The doctor for the installation that a process has opened."""
-    settings = parts.settings
+    settings = resources.settings
     return Doctor(
-        parts.database,
-        parts.clock,
-        leases=parts.leases,
+        resources.database,
+        resources.clock,
+        leases=resources.leases,
         leader_key=settings.scheduler_leader_key,
         execution_lease=settings.execution_lease,
-        redis=parts.redis,
+        redis=resources.redis,
         prefix=settings.scheduler_queue_prefix,
         hostname=settings.hostname,
         find_browser=lambda: require_browser(settings.floodmark_chromium, os.environ),

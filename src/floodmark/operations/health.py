@@ -16,7 +16,7 @@ _STALE, _DOWN = 2, 5
 _RANDOM_ID = re.compile(r"-[0-9a-f]{8}$")
 
 
-async def health_of(parts: Resources) -> dict[str, Any]:
+async def health_of(resources: Resources) -> dict[str, Any]:
     """Return `ok`, or what is wrong, with a list of `problems`.
 
     `degraded`: all that is due is collected, but Redis is away and the database serves instead. `down`: something that
@@ -24,12 +24,12 @@ async def health_of(parts: Resources) -> dict[str, Any]:
     is too old, or no worker is alive.
     """
     try:
-        await parts.database.ping()
+        await resources.database.ping()
     except Unavailable as error:
-        return {"status": "down", "instance": parts.name, "database": str(error), "problems": [str(error)]}
-    redis, fleet = await _redis(parts), parts.repositories.fleet
-    unwritable = await parts.write_check.problem()
-    leader = await parts.leases.holder(parts.settings.scheduler_leader_key)
+        return {"status": "down", "instance": resources.name, "database": str(error), "problems": [str(error)]}
+    redis, fleet = await _redis(resources), resources.repositories.fleet
+    unwritable = await resources.write_check.problem()
+    leader = await resources.leases.holder(resources.settings.scheduler_leader_key)
     workers = sum(info.alive for info in await fleet.workers() if info.role == "worker")
     scheduler = _scheduler(*await fleet.last_tick_and_now(), leader)
     database = "ok" if unwritable is None else f"cannot be written: {unwritable}"
@@ -41,7 +41,7 @@ async def health_of(parts: Resources) -> dict[str, Any]:
     tolerable = {f"Redis does not answer: {redis}": redis not in ("ok", "not configured")}
     return {
         "status": "down" if any(fatal.values()) else "degraded" if any(tolerable.values()) else "ok",
-        "instance": parts.name,
+        "instance": resources.name,
         "database": database,
         "redis": redis,
         "leader": leader,
@@ -51,20 +51,20 @@ async def health_of(parts: Resources) -> dict[str, Any]:
     }
 
 
-async def health_details(parts: Resources) -> dict[str, Any]:
+async def health_details(resources: Resources) -> dict[str, Any]:
     """Return the same with the processes of the fleet one by one."""
-    report = await health_of(parts)
+    report = await health_of(resources)
     if "scheduler" not in report:
         return {**report, "redis": None, "leader": None, "workers": [], "draining": False, "scheduler": _scheduler()}
-    fleet = parts.repositories.fleet
+    fleet = resources.repositories.fleet
     workers = [worker_shape(info, report["leader"]) for info in await fleet.workers()]
     return {**report, "draining": await fleet.is_draining(), "workers": workers}
 
 
-async def readiness_of(parts: Resources) -> dict[str, Any]:
+async def readiness_of(resources: Resources) -> dict[str, Any]:
     """Return whether this process can answer requests: `ok`, or `down` without its database."""
     try:
-        await parts.database.ping()
+        await resources.database.ping()
     except Unavailable:
         return {"status": "down"}
     return {"status": "ok"}
@@ -98,11 +98,11 @@ def _hostname_of(instance: str) -> str:
     return _RANDOM_ID.sub("", instance)
 
 
-async def _redis(parts: Resources) -> str:
-    if parts.redis is None:
+async def _redis(resources: Resources) -> str:
+    if resources.redis is None:
         return "not configured"
     try:
-        await parts.redis.ping()
+        await resources.redis.ping()
     except redis_errors() as error:
         return str(error) or type(error).__name__
     return "ok"

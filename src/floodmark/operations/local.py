@@ -16,7 +16,7 @@ class LocalOperations(AsyncOperations, Handlers):
 
     async def call(self, operation: Operation[Any, Any], arguments: dict[str, Any]) -> Any:
         """Let the handler carry out an operation."""
-        handlers = handlers_of(operation)(self.parts, self.actor, role=self.role, deadline=self.deadline)
+        handlers = handlers_of(operation)(self.resources, self.actor, role=self.role, deadline=self.deadline)
         return await getattr(handlers, operation.name)(**arguments)
 
 

@@ -127,15 +127,21 @@ class Fetch:
     """Fetches several chats at once, and the days of each in order. Cancel `run` to stop in good order."""
 
     def __init__(
-        self, parts: Resources, sources: Mapping[str, Source], folder: Path, *, parallelism: int, actor: Actor = _ACTOR
+        self,
+        resources: Resources,
+        sources: Mapping[str, Source],
+        folder: Path,
+        *,
+        parallelism: int,
+        actor: Actor = _ACTOR,
     ) -> None:
-        self._patience, self._trouble = Patience(parts.settings.fetch_give_up_after), Bell()
-        self._own, self._shared = _Own(parts.leasing), parts.queue
-        self._deaths = death_watch(parts)
-        parts = replace(parts, queue=self._own)
-        self._parts, self._sources, self._parallelism = parts, sources, parallelism
-        self._operations, self._chats = LocalOperations(parts, actor), list[_Chat]()
-        self._artifacts = Artifacts(Posts(parts.database), folder, schema_version=parts.settings.schema_version)
+        self._patience, self._trouble = Patience(resources.settings.fetch_give_up_after), Bell()
+        self._own, self._shared = _Own(resources.leasing), resources.queue
+        self._deaths = death_watch(resources)
+        resources = replace(resources, queue=self._own)
+        self._resources, self._sources, self._parallelism = resources, sources, parallelism
+        self._operations, self._chats = LocalOperations(resources, actor), list[_Chat]()
+        self._artifacts = Artifacts(Posts(resources.database), folder, schema_version=resources.settings.schema_version)
 
     async def run(self, wanted: Wanted, watch: Watch) -> list[FetchedChat]:
         """Until everything is fetched or has failed; in the order in which the chats were named.
@@ -187,12 +193,12 @@ class Fetch:
             await self._require_writable()
 
     async def _require_writable(self) -> None:
-        problem = await WriteCheck(self._parts.database).problem()
+        problem = await WriteCheck(self._resources.database).problem()
         if problem is not None:
             raise _unwritable(problem)
 
     async def _add(self, spec: JobSpec) -> Job:
-        settings = self._parts.settings
+        settings = self._resources.settings
         return await self._operations.add_job(
             replace(spec, timeout=settings.scheduler_job_timeout, retry_max=settings.parser_retry_max)
         )
@@ -200,19 +206,22 @@ class Fetch:
     @asynccontextmanager
     async def _working(self) -> AsyncIterator["asyncio.Task[None]"]:
         """A worker that runs what we ask for and nothing else, until the block ends."""
-        parts, leaving = self._parts, asyncio.Event()
+        resources, leaving = self._resources, asyncio.Event()
         changes = {
             "scheduler_worker_pool_size": self._parallelism,
-            "shutdown_grace": min(parts.settings.shutdown_grace, _GRACE),
+            "shutdown_grace": min(resources.settings.shutdown_grace, _GRACE),
         }
-        settings = parts.settings.model_copy(update=changes)
-        role = WorkerRole(replace(parts, settings=settings), self._sources)
-        deaf = [parts.events.listen(BatchKept, self._count), parts.events.listen(ExecutionSettled, self._ring)]
-        deaf += [parts.events.listen(StepFailed, lambda _: self._trouble.ring()), *self._patience.listen(parts.events)]
+        settings = resources.settings.model_copy(update=changes)
+        role = WorkerRole(replace(resources, settings=settings), self._sources)
+        deaf = [resources.events.listen(BatchKept, self._count), resources.events.listen(ExecutionSettled, self._ring)]
+        deaf += [
+            resources.events.listen(StepFailed, lambda _: self._trouble.ring()),
+            *self._patience.listen(resources.events),
+        ]
         await role.announce()
         work = asyncio.create_task(role.run(leaving))
         try:
-            async with run_services([Service("sweep", self._sweep, _SWEEP)], parts.events):
+            async with run_services([Service("sweep", self._sweep, _SWEEP)], resources.events):
                 try:
                     yield work
                 finally:
@@ -220,7 +229,7 @@ class Fetch:
                     await work
         finally:
             # The metrics of a fetch outlive it in a Pushgateway, its slots do not.
-            parts.events.emit(SlotsChanged(0, 0))
+            resources.events.emit(SlotsChanged(0, 0))
             for stop in deaf:
                 stop()
 
@@ -230,11 +239,11 @@ class Fetch:
 
     async def _sweep(self) -> None:
         """What the leader does for executions that wait or were left lying, as long as there is none."""
-        parts = self._parts
+        resources = self._resources
         await self._deaths.step()
-        if await parts.leases.holder(parts.settings.scheduler_leader_key) is None:
-            await self._shared.put(await parts.upkeep.wake(limit=_AT_ONCE), again=True)
-            rescued = await parts.upkeep.rescue(limit=_AT_ONCE, rescue_max=parts.settings.execution_rescue_max)
+        if await resources.leases.holder(resources.settings.scheduler_leader_key) is None:
+            await self._shared.put(await resources.upkeep.wake(limit=_AT_ONCE), again=True)
+            rescued = await resources.upkeep.rescue(limit=_AT_ONCE, rescue_max=resources.settings.execution_rescue_max)
             await self._shared.put(rescued.queued, again=True)
 
     def _ring(self, _: ExecutionSettled) -> None:

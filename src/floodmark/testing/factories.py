@@ -20,7 +20,7 @@ from floodmark.store.tables import job_executions, jobs, watermarks
 from floodmark.wiring.resources import Resources
 
 Opened = Callable[..., AbstractAsyncContextManager[Resources]]
-"""Opens the parts of one more process on the same stores; takes settings by name, and a `clock`."""
+"""Opens the resources of one more process on the same stores; takes settings by name, and a `clock`."""
 
 TTL = timedelta(seconds=60)
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
@@ -56,18 +56,18 @@ def a_lease(job: Job | None = None, **fields: Any) -> Lease:
     return Lease(**{**usual, **fields})
 
 
-async def given_job(parts: Resources, **columns: Any) -> str:
+async def given_job(resources: Resources, **columns: Any) -> str:
     """Store a job and return its id. It has no schedule unless `columns` contain one."""
     name = columns.get("name", f"job-{next(_numbers)}")
     job_id = new_id()
     usual = {"job_id": job_id, "name": name, "source": "test", "target": name, "schedule_type": "event"}
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         await connection.execute(insert(jobs).values(**{**usual, **columns}))
     return str(columns.get("job_id", job_id))
 
 
 async def given_executions(
-    parts: Resources,
+    resources: Resources,
     job_ids: Sequence[str],
     *,
     priority: Priority = Priority.NORMAL,
@@ -78,7 +78,7 @@ async def given_executions(
     put: bool = True,
 ) -> list[str]:
     """Fire one execution of each job, put it on the queue, and return the ids in order."""
-    await change_jobs(parts, job_ids, next_run=None)
+    await change_jobs(resources, job_ids, next_run=None)
     written: dict[str, str] = {}
 
     def decide(due: Sequence[DueJob], now: datetime) -> list[Decision]:
@@ -98,43 +98,43 @@ async def given_executions(
         written[job.job_id] = execution.execution_id
         return Decision(job=job, executions=(execution,), next_run=NEVER, planned_until=now)
 
-    fired = await parts.firing.fire(decide, limit=100_000)
+    fired = await resources.firing.fire(decide, limit=100_000)
     if put:
         in_order = {queued.execution_id: queued for queued in fired.queued}
-        await parts.queue.put([in_order[written[job_id]] for job_id in job_ids if written[job_id] in in_order])
+        await resources.queue.put([in_order[written[job_id]] for job_id in job_ids if written[job_id] in in_order])
     return [written[job_id] for job_id in job_ids]
 
 
 async def given_queued(
-    parts: Resources, count: int = 1, *, priority: Priority = Priority.NORMAL, put: bool = True, **columns: Any
+    resources: Resources, count: int = 1, *, priority: Priority = Priority.NORMAL, put: bool = True, **columns: Any
 ) -> list[str]:
     """Store this number of jobs with one queued execution each, and return the ids of the executions in order."""
-    job_ids = [await given_job(parts, priority=int(priority), **columns) for _ in range(count)]
-    return await given_executions(parts, job_ids, priority=priority, put=put)
+    job_ids = [await given_job(resources, priority=int(priority), **columns) for _ in range(count)]
+    return await given_executions(resources, job_ids, priority=priority, put=put)
 
 
-async def given_lease(parts: Resources, *, worker: str = "a", ttl: timedelta = TTL, **columns: Any) -> Lease:
+async def given_lease(resources: Resources, *, worker: str = "a", ttl: timedelta = TTL, **columns: Any) -> Lease:
     """Store a job with one execution, leased by `worker`, and return the lease."""
-    [execution_id] = await given_queued(parts, **columns)
-    [lease] = await parts.queue.lease(1, worker=worker, ttl=ttl, wait=AT_ONCE)
+    [execution_id] = await given_queued(resources, **columns)
+    [lease] = await resources.queue.lease(1, worker=worker, ttl=ttl, wait=AT_ONCE)
     assert lease.execution_id == execution_id, "something else was waiting"
     return lease
 
 
-async def take(parts: Resources, limit: int = 100, *, worker: str = "a", ttl: timedelta = TTL) -> list[Lease]:
+async def take(resources: Resources, limit: int = 100, *, worker: str = "a", ttl: timedelta = TTL) -> list[Lease]:
     """Lease the queued executions."""
-    return await parts.queue.lease(limit, worker=worker, ttl=ttl, wait=AT_ONCE)
+    return await resources.queue.lease(limit, worker=worker, ttl=ttl, wait=AT_ONCE)
 
 
-async def settle(parts: Resources, lease: Lease, outcome: Outcome, *, duration: float = 0.5) -> bool:
+async def settle(resources: Resources, lease: Lease, outcome: Outcome, *, duration: float = 0.5) -> bool:
     """Settle one lease; return whether it was still valid."""
-    [was_mine] = await parts.queue.settle([Settlement(lease=lease, outcome=outcome, duration=duration)])
+    [was_mine] = await resources.queue.settle([Settlement(lease=lease, outcome=outcome, duration=duration)])
     return was_mine
 
 
-async def expire(parts: Resources, *leases: Lease) -> None:
+async def expire(resources: Resources, *leases: Lease) -> None:
     """Let the leases expire, as if their workers had not renewed them."""
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         await connection.execute(
             update(job_executions)
             .where(job_executions.c.execution_id.in_([lease.execution_id for lease in leases]))
@@ -147,68 +147,68 @@ async def expire(parts: Resources, *leases: Lease) -> None:
         )
 
 
-async def rescue(parts: Resources, *, rescue_max: int = 3) -> list[Queued]:
+async def rescue(resources: Resources, *, rescue_max: int = 3) -> list[Queued]:
     """Run the leader's rescue step."""
-    rescued = await parts.upkeep.rescue(limit=1000, rescue_max=rescue_max)
-    await parts.queue.put(rescued.queued, again=True)
+    rescued = await resources.upkeep.rescue(limit=1000, rescue_max=rescue_max)
+    await resources.queue.put(rescued.queued, again=True)
     return rescued.queued
 
 
-async def requeue(parts: Resources) -> list[Queued]:
+async def requeue(resources: Resources) -> list[Queued]:
     """Run the leader's requeue step."""
     # From a moment ahead: what was queued just now counts, too.
-    page = await parts.upkeep.queued(after="", older_than=-timedelta(seconds=1), limit=1000)
-    await parts.queue.put(page)
+    page = await resources.upkeep.queued(after="", older_than=-timedelta(seconds=1), limit=1000)
+    await resources.queue.put(page)
     return page
 
 
-async def change_jobs(parts: Resources, job_ids: Sequence[str], **columns: Any) -> None:
+async def change_jobs(resources: Resources, job_ids: Sequence[str], **columns: Any) -> None:
     """Change columns of jobs with plain SQL."""
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         await connection.execute(update(jobs).where(jobs.c.job_id.in_(job_ids)).values(**columns))
 
 
-async def change_executions(parts: Resources, execution_ids: Sequence[str], **columns: Any) -> None:
+async def change_executions(resources: Resources, execution_ids: Sequence[str], **columns: Any) -> None:
     """Change columns of executions with plain SQL."""
-    async with parts.database.writing() as connection:
+    async with resources.database.writing() as connection:
         await connection.execute(
             update(job_executions).where(job_executions.c.execution_id.in_(execution_ids)).values(**columns)
         )
 
 
-async def rows_of(parts: Resources, table: Table, **where: Any) -> list[dict[str, Any]]:
+async def rows_of(resources: Resources, table: Table, **where: Any) -> list[dict[str, Any]]:
     """Return the rows of a table in order of its primary key."""
     query = select(table).where(*(table.c[name] == value for name, value in where.items()))
-    async with parts.database.reading() as connection:
+    async with resources.database.reading() as connection:
         found = await connection.execute(query.order_by(*table.primary_key.columns))
         return [dict(row) for row in found.mappings()]
 
 
-async def count_of(parts: Resources, table: Table) -> int:
+async def count_of(resources: Resources, table: Table) -> int:
     """Return the number of rows of a table."""
-    async with parts.database.reading() as connection:
+    async with resources.database.reading() as connection:
         return int((await connection.execute(select(func.count()).select_from(table))).scalar_one())
 
 
-async def execution_of(parts: Resources, execution: str | Lease) -> dict[str, Any]:
+async def execution_of(resources: Resources, execution: str | Lease) -> dict[str, Any]:
     """Return the row of an execution."""
     execution_id = execution if isinstance(execution, str) else execution.execution_id
-    [row] = await rows_of(parts, job_executions, execution_id=execution_id)
+    [row] = await rows_of(resources, job_executions, execution_id=execution_id)
     return row
 
 
-async def state_of(parts: Resources, execution: str | Lease) -> State:
+async def state_of(resources: Resources, execution: str | Lease) -> State:
     """Return the state of an execution."""
-    return State((await execution_of(parts, execution))["state"])
+    return State((await execution_of(resources, execution))["state"])
 
 
-async def job_of(parts: Resources, job: str | Lease) -> dict[str, Any]:
+async def job_of(resources: Resources, job: str | Lease) -> dict[str, Any]:
     """Return the row of a job."""
-    [row] = await rows_of(parts, jobs, job_id=job if isinstance(job, str) else job.job.job_id)
+    [row] = await rows_of(resources, jobs, job_id=job if isinstance(job, str) else job.job.job_id)
     return row
 
 
-async def watermark_of(parts: Resources, lease: Lease) -> dict[str, Any]:
+async def watermark_of(resources: Resources, lease: Lease) -> dict[str, Any]:
     """Return the row of the target's watermark."""
-    [row] = await rows_of(parts, watermarks, stream=lease.job.stream)
+    [row] = await rows_of(resources, watermarks, stream=lease.job.stream)
     return row

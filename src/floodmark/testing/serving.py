@@ -12,7 +12,7 @@ from floodmark.wiring.resources import Resources
 class Served(NamedTuple):
     """A running application and its URL."""
 
-    parts: Resources
+    resources: Resources
     url: str
 
 
@@ -26,7 +26,7 @@ async def served(app: Floodmark, *, scheduler: bool = True, worker: bool = True)
             worker=worker,
             stop=stop,
             port=0,
-            ready=lambda parts, server: ready.set_result(Served(parts, server.url)),
+            ready=lambda resources, server: ready.set_result(Served(resources, server.url)),
         )
     )
     try:

@@ -194,7 +194,7 @@ async def open_resources(
         lock = _lock(database, signals, name)
         stack.callback(lock.release)
         http = await stack.enter_async_context(http_of(settings, events))
-        parts = _wire(
+        resources = _wire(
             settings=settings,
             name=name,
             tracing=tracing,
@@ -207,7 +207,7 @@ async def open_resources(
             signals=signals,
             lock=lock,
         )
-        yield replace(parts, validation=validation or Validation())
+        yield replace(resources, validation=validation or Validation())
 
 
 async def _open(database: Database, patience: timedelta) -> None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from floodmark.api.access import is_local, require
-from floodmark.api.deps import parts_of
+from floodmark.api.deps import resources_of
 from floodmark.api.health import HOW_TO_SERVE, LIVE, PUSHED, SERVING, reported
 from floodmark.api.problems import Problem
 from floodmark.api.routing import answer, router
@@ -54,7 +54,7 @@ class BriefHealthOut(BaseModel):
 async def show_health(request: Request) -> Response:
     """200 while everything that is due is collected, else 503: without a database that can be written, without a
     scheduler, or without a worker. No token is needed."""
-    report = await reported(lambda: health_of(parts_of(request)))
+    report = await reported(lambda: health_of(resources_of(request)))
     code = 200 if report["status"] in SERVING else 503
     return answer(report if is_local(request) else {"status": report["status"]}, code)
 
@@ -73,7 +73,7 @@ class ProbeOut(BaseModel):
 )
 async def show_readiness(request: Request) -> Response:
     """For load balancers: 200 while the database answers, whatever the rest of the fleet does. No token is needed."""
-    report = await reported(lambda: readiness_of(parts_of(request)))
+    report = await reported(lambda: readiness_of(resources_of(request)))
     return answer({"status": report["status"]}, 200 if report["status"] in SERVING else 503)
 
 
@@ -88,7 +88,7 @@ async def show_liveness() -> Response:
 )
 async def show_health_details(request: Request, _: Looking) -> Response:
     """Database, Redis, the scheduler by its last tick, and every process of the fleet. No token from this machine."""
-    report = await health_details(parts_of(request))
+    report = await health_details(resources_of(request))
     return answer(report, 200 if report["status"] in SERVING else 503)
 
 
@@ -103,8 +103,8 @@ async def show_health_details(request: Request, _: Looking) -> Response:
 )
 async def show_metrics(request: Request, _: Looking) -> Response:
     """In the text format of Prometheus. No token from this machine."""
-    if not is_scraped(parts_of(request).settings):
+    if not is_scraped(resources_of(request).settings):
         raise NotFound(PUSHED, hint=HOW_TO_SERVE)
     # In a thread: thousands of series take milliseconds, in which leases would not be renewed.
-    body = await asyncio.to_thread(render, parts_of(request).registry)
+    body = await asyncio.to_thread(render, resources_of(request).registry)
     return Response(body, headers={"Content-Type": CONTENT_TYPE_LATEST})

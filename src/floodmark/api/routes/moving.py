@@ -58,7 +58,7 @@ async def import_jobs(operations: Administering, body: ImportIn) -> Response:
     names = [one.spec.name for one in new]
     if len(set(names)) < len(names):
         raise InvalidInput("a name is there twice", hint="names are unique: give each of the jobs its own")
-    local = LocalOperations(operations.parts, operations.actor)
+    local = LocalOperations(operations.resources, operations.actor)
     imports = await local.import_jobs(new, take_over=body.take_over, dry_run=body.dry_run)
     return answer({**asdict(imports), "dry_run": body.dry_run})
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from floodmark.api.access import access_of
-from floodmark.api.deps import parts_of
+from floodmark.api.deps import resources_of
 from floodmark.api.problems import HttpError
 from floodmark.api.routing import answer, router
 from floodmark.coordination.service import Service, run_services
@@ -208,8 +208,8 @@ async def _is_trusted(request: Request) -> bool:
 def _webhooks(request: Request) -> Webhooks:
     state = request.app.state
     if getattr(state, "webhooks", None) is None:
-        parts = parts_of(request)
-        state.webhooks = Webhooks(build_intake(parts), parts.clock, parts.settings.webhook_window)
+        resources = resources_of(request)
+        state.webhooks = Webhooks(build_intake(resources), resources.clock, resources.settings.webhook_window)
     found = state.webhooks
     assert isinstance(found, Webhooks)
     return found
@@ -218,8 +218,8 @@ def _webhooks(request: Request) -> Webhooks:
 @asynccontextmanager
 async def flushing(app: FastAPI) -> AsyncIterator[None]:
     """Write the counts of refused webhooks every few seconds while the block runs, and once at its end."""
-    parts = app.state.parts
-    if parts is None:
+    resources = app.state.resources
+    if resources is None:
         yield
         return
 
@@ -228,7 +228,7 @@ async def flushing(app: FastAPI) -> AsyncIterator[None]:
         if webhooks is not None:
             await webhooks.refusals.flush()
 
-    async with run_services([Service("refusals", flush, FLUSH_EVERY, close=flush)], parts.events):
+    async with run_services([Service("refusals", flush, FLUSH_EVERY, close=flush)], resources.events):
         yield
 
 

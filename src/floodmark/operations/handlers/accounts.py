@@ -71,7 +71,7 @@ class AccountHandlers(AccountOperations, Handlers):
             added = await self._accounts.activate(name)
             was, now = {"state": row.state}, {"state": "active"}
             await self.note("account.activated", f"account:{name}", before=was, after=now)
-        await self.parts.signals.notify(Topic.JOBS)
+        await self.resources.signals.notify(Topic.JOBS)
         return Tested(account=added.account, person=person, activated=True, resumed=added.resumed)
 
     async def remove_account(self, name: str, *, force: bool = False) -> AccountRow:
@@ -86,7 +86,7 @@ class AccountHandlers(AccountOperations, Handlers):
 
         session = login.session_of_text(new.session)
         is_loopback = login.is_loopback(login.server_of(session))
-        app = application_of(new, self.parts.settings, known, is_loopback=is_loopback)
+        app = application_of(new, self.resources.settings, known, is_loopback=is_loopback)
         person = await self._checked(new.name, session, app) if new.is_checked else None
         async with self.changing():
             added = await self._accounts.add(
@@ -102,20 +102,20 @@ class AccountHandlers(AccountOperations, Handlers):
             )
             action = "account.replaced" if added.replaced else "account.added"
             await self.note(action, f"account:{new.name}", after=_describe_account(added.account))
-        await self.parts.signals.notify(Topic.JOBS)
+        await self.resources.signals.notify(Topic.JOBS)
         return added, person
 
     @cached_property
     def _vault(self) -> Vault:
-        return Vault.of(self.parts.settings)
+        return Vault.of(self.resources.settings)
 
     @cached_property
     def _accounts(self) -> Accounts:
-        return Accounts(self.parts.database, self.parts.clock, self._vault, self.parts.events)
+        return Accounts(self.resources.database, self.resources.clock, self._vault, self.resources.events)
 
     @property
     def _deadline(self) -> timedelta:
-        usual = self.parts.settings.telegram_call_timeout
+        usual = self.resources.settings.telegram_call_timeout
         return usual if self.deadline is None else min(usual, self.deadline)
 
     async def _tried(self, name: str) -> Person:
@@ -143,7 +143,7 @@ class AccountHandlers(AccountOperations, Handlers):
 
     def _holder(self) -> str:
         """Not the name of the process: its own worker may have the session open under that."""
-        return f"{self.parts.name}-check-{secrets.token_hex(2)}"
+        return f"{self.resources.name}-check-{secrets.token_hex(2)}"
 
 
 async def expect_account(accounts: Accounts, vault: Vault, name: str, *, replace: bool) -> Known:

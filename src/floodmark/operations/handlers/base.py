@@ -26,13 +26,13 @@ class Handlers(AsyncCaller):
     """
 
     def __init__(
-        self, parts: Resources, actor: Actor, *, role: Role = "admin", deadline: timedelta | None = None
+        self, resources: Resources, actor: Actor, *, role: Role = "admin", deadline: timedelta | None = None
     ) -> None:
-        self.parts, self.actor, self.role, self.deadline = parts, actor, role, deadline
+        self.resources, self.actor, self.role, self.deadline = resources, actor, role, deadline
 
     def changing(self) -> AbstractAsyncContextManager[object]:
         """Commit the changes and the audit entries of the block together, or none. Notify others after the block."""
-        return self.parts.database.writing()
+        return self.resources.database.writing()
 
     async def note(
         self,
@@ -47,7 +47,7 @@ class Handlers(AsyncCaller):
 
     async def find_leader(self) -> str | None:
         """Return the name of the process that schedules, if there is one."""
-        return await self.parts.leases.holder(self.parts.settings.scheduler_leader_key)
+        return await self.resources.leases.holder(self.resources.settings.scheduler_leader_key)
 
     async def find_job_id(self, text: str | None) -> str | None:
         """Return the id of a job. A text that names no job is returned as it is: the job may have been deleted."""
@@ -81,7 +81,7 @@ class Handlers(AsyncCaller):
 
     async def complete(self, spec: JobSpec) -> JobSpec:
         """Return a new job in the form its source wants, or raise `InvalidInput`."""
-        return await self.validate(spec.target, lambda: self.parts.validation.complete(spec), spec)
+        return await self.validate(spec.target, lambda: self.resources.validation.complete(spec), spec)
 
     async def validate(self, target: str, check: Callable[[], T], otherwise: T) -> T:
         """Return what `check` returns. A collector of another process is known by the job it declared."""
@@ -95,14 +95,14 @@ class Handlers(AsyncCaller):
     @property
     def job_store(self) -> Jobs:
         """The jobs."""
-        return self.parts.repositories.jobs
+        return self.resources.repositories.jobs
 
     @property
     def watermark_store(self) -> Watermarks:
         """The watermarks."""
-        return self.parts.repositories.watermarks
+        return self.resources.repositories.watermarks
 
     @property
     def audit_log(self) -> AuditLog:
         """The audit."""
-        return self.parts.repositories.audit
+        return self.resources.repositories.audit

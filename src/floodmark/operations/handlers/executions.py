@@ -65,7 +65,7 @@ class ExecutionHandlers(ExecutionOperations, Handlers):
             after = await self.job_store.cancel_execution(before)
             was, now = {"state": before.state}, {"state": after.state}
             await self.note("execution.cancelled", f"execution:{after.execution_id}", before=was, after=now)
-        await self.parts.signals.notify(Topic.CANCEL)
+        await self.resources.signals.notify(Topic.CANCEL)
         return after
 
     async def retry_execution(self, execution_id: str) -> Execution:
@@ -85,7 +85,7 @@ class ExecutionHandlers(ExecutionOperations, Handlers):
 
     @property
     def _history(self) -> ExecutionHistory:
-        return self.parts.repositories.executions
+        return self.resources.repositories.executions
 
 
 class DeadLetterHandlers(DeadLetterOperations, Handlers):
@@ -111,20 +111,20 @@ class DeadLetterHandlers(DeadLetterOperations, Handlers):
 
     @property
     def _letters(self) -> DeadLetters:
-        return self.parts.repositories.dead_letters
+        return self.resources.repositories.dead_letters
 
 
 async def retry_dead_letters(handlers: Handlers, which: Letters) -> int:
     """Queue dead letters again; return how many."""
     which.require_choice()
-    letters = handlers.parts.repositories.dead_letters
+    letters = handlers.resources.repositories.dead_letters
     async with handlers.changing():
-        job, patience = await handlers.find_job_id(which.job), handlers.parts.settings.queue_patience
+        job, patience = await handlers.find_job_id(which.job), handlers.resources.settings.queue_patience
         queued = await letters.retry(which.ids, group=which.group, job=job, patience=patience)
         retried = [one.execution_id for one in queued]
         await handlers.note("letters.retried", _name_letters(which), after={"executions": retried})
     # Again: the worker that gave it up may not have taken its old entry away yet.
-    await handlers.parts.queue.put(queued, again=True)
+    await handlers.resources.queue.put(queued, again=True)
     return len(queued)
 
 

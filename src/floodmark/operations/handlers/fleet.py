@@ -24,7 +24,7 @@ class FleetHandlers(FleetOperations, Handlers):
     """The fleet, by the database."""
 
     async def health(self) -> dict[str, Any]:
-        return await health_details(self.parts)
+        return await health_details(self.resources)
 
     async def fleet(self) -> FleetInfo:
         return FleetInfo(
@@ -34,7 +34,7 @@ class FleetHandlers(FleetOperations, Handlers):
         )
 
     async def fleet_metrics(self) -> FleetMetrics:
-        fleet, repositories = await self.fleet(), self.parts.repositories
+        fleet, repositories = await self.fleet(), self.resources.repositories
         workers = [info for info in fleet.workers if info.alive and info.role == "worker"]
         return FleetMetrics(
             queue_depth=QueueDepth(**await self._depth()),
@@ -51,19 +51,19 @@ class FleetHandlers(FleetOperations, Handlers):
         async with self.changing():
             await self._fleet.drain()
             await self.note("workers.drained", "workers", after={"draining": True})
-        await self.parts.signals.notify(Topic.WORKERS)
+        await self.resources.signals.notify(Topic.WORKERS)
         return True
 
     async def undrain(self) -> bool:
         async with self.changing():
             await self._fleet.resume()
             await self.note("workers.resumed", "workers", after={"draining": False})
-        await self.parts.signals.notify(Topic.WORKERS)
+        await self.resources.signals.notify(Topic.WORKERS)
         return False
 
     async def overview(self) -> Overview:
-        repositories = self.parts.repositories
-        glance = Glance(self.parts.database, self.parts.clock, self._fleet, repositories.staleness)
+        repositories = self.resources.repositories
+        glance = Glance(self.resources.database, self.resources.clock, self._fleet, repositories.staleness)
         executions, depth = await glance.executions(), await self._depth()
         freshness, measured_at = await glance.freshness()
         tick, now = await self._fleet.last_tick_and_now()
@@ -82,19 +82,19 @@ class FleetHandlers(FleetOperations, Handlers):
         )
 
     async def _depth(self) -> dict[str, int]:
-        depth = await self.parts.queue.depth()
+        depth = await self.resources.queue.depth()
         return {priority.name.lower(): depth.get(priority, 0) for priority in Priority}
 
     @property
     def _fleet(self) -> FleetRepository:
-        return self.parts.repositories.fleet
+        return self.resources.repositories.fleet
 
 
 class InstallationHandlers(InstallationOperations, Handlers):
     """The installation and its audit."""
 
     async def doctor(self) -> list[Finding]:
-        return await doctor_of(self.parts).check()
+        return await doctor_of(self.resources).check()
 
     async def audit(self, *, what: str | None = None, cursor: str | None = None, limit: int = 50) -> Page[AuditRow]:
         rows = await self.audit_log.page(what=what, before=last_key("audit", cursor, int), limit=limit + 1)

@@ -72,7 +72,7 @@ class HandoverHandlers(HandoverOperations, Handlers):
         usual: bool = False,
     ) -> Imports:
         if usual:
-            policy = self.parts.settings.default_policy()
+            policy = self.resources.settings.default_policy()
             new = [replace(one, spec=replace(one.spec, policy=policy)) for one in new]
         new = [replace(one, spec=await self.complete(one.spec)) for one in new]
         imports = await self._moved.bring(new, self.actor, take_over=take_over, dry_run=dry_run)
@@ -81,12 +81,12 @@ class HandoverHandlers(HandoverOperations, Handlers):
 
     async def _tell(self, dry_run: bool) -> None:
         if not dry_run:
-            await self.parts.signals.notify(Topic.JOBS)
+            await self.resources.signals.notify(Topic.JOBS)
 
     @cached_property
     def _shadow(self) -> Shadow:
-        return Shadow(ShadowFires(self.parts.database, self.parts.clock))
+        return Shadow(ShadowFires(self.resources.database, self.resources.clock))
 
     @cached_property
     def _moved(self) -> MovedJobs:
-        return MovedJobs(self.parts.database, self.parts.clock)
+        return MovedJobs(self.resources.database, self.resources.clock)

@@ -53,15 +53,15 @@ class JobHandlers(JobOperations, Handlers):
         return await self.job_store.get(name)
 
     async def explain(self, name: str) -> Explanation:
-        views = Views(self.parts.database, self.parts.clock)
+        views = Views(self.resources.database, self.resources.clock)
         return explain(await views.load(await self.job_store.get(name), leader=await self.find_leader()))
 
     async def upcoming_runs(self, name: str, count: int = 5) -> Runs:
-        job, now = await self.job_store.get(name), self.parts.clock.now()
+        job, now = await self.job_store.get(name), self.resources.clock.now()
         return _runs(upcoming(job, now, count), now, job.when.timezone)
 
     async def upcoming_of(self, cron: str, timezone: str = "UTC", count: int = 5) -> Runs:
-        now = self.parts.clock.now()
+        now = self.resources.clock.now()
         return _runs(list(islice(instants(cron_trigger(cron, timezone), now), count)), now, timezone)
 
     async def add_job(self, columns: Mapping[str, Any] | JobSpec) -> Job:
@@ -69,8 +69,8 @@ class JobHandlers(JobOperations, Handlers):
 
     async def spec_of(self, columns: Mapping[str, Any]) -> JobSpec:
         """Return the job that these columns describe, as its source wants it; the settings have the rest."""
-        spec = await self.complete(spec_of(columns, self.parts.settings))
-        if spec.name is None and self.parts.validation.has_one_job_per_target(spec.source):
+        spec = await self.complete(spec_of(columns, self.resources.settings))
+        if spec.name is None and self.resources.validation.has_one_job_per_target(spec.source):
             await refuse_second(spec, self.job_store)
         return spec
 
@@ -79,7 +79,7 @@ class JobHandlers(JobOperations, Handlers):
 
         With JOB_REPLACE_EXISTING_INSTANCE it may replace one of the same name; its version is then above 1.
         """
-        replaces = self.parts.settings.job_replace_existing_instance
+        replaces = self.resources.settings.job_replace_existing_instance
         spec = await self.complete(spec)
         async with self.changing():
             before = await self.job_store.named(spec.name) if replaces and spec.name is not None else None
@@ -88,7 +88,7 @@ class JobHandlers(JobOperations, Handlers):
                 await self._note_changed("job.replaced", before, job)
             else:
                 await self.note("job.added", f"job:{job.name}", after=job_shape(job))
-        await self.parts.signals.notify(Topic.JOBS)
+        await self.resources.signals.notify(Topic.JOBS)
         return job
 
     async def replace_job(self, name: str, columns: Mapping[str, Any], *, version: int | None = None) -> Job:
@@ -108,7 +108,7 @@ class JobHandlers(JobOperations, Handlers):
             wanted = await self._changes(before, changes)
             after = await self.job_store.update(before, wanted, version)
             await self._note_changed("job.changed", before, after)
-        await self.parts.signals.notify(Topic.JOBS)
+        await self.resources.signals.notify(Topic.JOBS)
         return after
 
     async def remove_job(self, name: str, *, version: int | None = None) -> Job:
@@ -116,7 +116,7 @@ class JobHandlers(JobOperations, Handlers):
             job = await self.job_store.get(name)
             await self.job_store.remove(job, version)
             await self.note("job.removed", f"job:{job.name}", before=job_shape(job))
-        await self.parts.signals.notify(Topic.CANCEL)
+        await self.resources.signals.notify(Topic.CANCEL)
         return job
 
     async def pause_job(self, name: str, reason: str | None = None) -> Job:
@@ -124,7 +124,7 @@ class JobHandlers(JobOperations, Handlers):
             before = await self.job_store.get(name)
             after = await self.job_store.pause(before, reason)
             await self._note_changed("job.paused", before, after)
-        await self.parts.signals.notify(Topic.JOBS)
+        await self.resources.signals.notify(Topic.JOBS)
         return after
 
     async def resume_job(self, name: str) -> Job:
@@ -132,7 +132,7 @@ class JobHandlers(JobOperations, Handlers):
             before = await self.job_store.get(name)
             after = await self.job_store.resume(before)
             await self._note_changed("job.resumed", before, after)
-        await self.parts.signals.notify(Topic.JOBS)
+        await self.resources.signals.notify(Topic.JOBS)
         return after
 
     async def cancel_job(self, name: str) -> int:
@@ -140,20 +140,20 @@ class JobHandlers(JobOperations, Handlers):
             job = await self.job_store.get(name)
             count = await self.job_store.cancel(job)
             await self.note("job.cancelled", f"job:{job.name}", after={"executions": count})
-        await self.parts.signals.notify(Topic.CANCEL)
+        await self.resources.signals.notify(Topic.CANCEL)
         return count
 
     async def run_job(self, name: str, params: Mapping[str, Any] | None = None) -> Asked:
-        with triggered(self.parts.tracing, "manual", name) as traceparent:
+        with triggered(self.resources.tracing, "manual", name) as traceparent:
             async with self.changing():
                 job = await self.job_store.get(name)
                 if params:
-                    await self.validate(job.target, lambda: self.parts.validation.run(job, params), None)
+                    await self.validate(job.target, lambda: self.resources.validation.run(job, params), None)
                 forced = await self.job_store.force_run(job, params=params or None, traceparent=traceparent)
                 told = {"execution_id": forced.execution_id, "params": dict(params or {})}
                 await self.note("job.run", f"job:{job.name}", after=told)
             if forced.queued is not None:
-                await self.parts.queue.put([forced.queued])
+                await self.resources.queue.put([forced.queued])
         return Asked(execution_id=forced.execution_id, scheduled_for=forced.scheduled_for, reason=forced.reason)
 
     async def _note_changed(self, action: str, before: Job, after: Job) -> None:
@@ -170,12 +170,12 @@ class JobHandlers(JobOperations, Handlers):
 
     async def _changes(self, before: Job, changes: Mapping[str, Any]) -> Mapping[str, Any]:
         target = str(changes.get("target", before.target))
-        return await self.validate(target, lambda: self.parts.validation.change(before, changes), changes)
+        return await self.validate(target, lambda: self.resources.validation.change(before, changes), changes)
 
     @cached_property
     def _staleness(self) -> Staleness:
-        age = timedelta(hours=self.parts.settings.lpa_max_age_hours)
-        return Staleness(self.parts.database, self.parts.clock, telegram_max_age=age)
+        age = timedelta(hours=self.resources.settings.lpa_max_age_hours)
+        return Staleness(self.resources.database, self.resources.clock, telegram_max_age=age)
 
 
 def _without_state(which: JobFilter) -> dict[str, Any]:

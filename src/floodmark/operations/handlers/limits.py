@@ -41,8 +41,8 @@ class LimitHandlers(LimitOperations, Handlers):
 
     @property
     def _limits(self) -> Limits:
-        return self.parts.repositories.limits
+        return self.resources.repositories.limits
 
     @property
     def _breakers(self) -> Breakers:
-        return self.parts.repositories.breakers
+        return self.resources.repositories.breakers

@@ -34,7 +34,7 @@ class ReportHandlers(ReportOperations, Handlers):
         if name not in report.files:
             raise NotFound(f"the report has no file {name[:60]!r}", hint=f"there are: {', '.join(report.files)}")
         digest = report.files[name]["sha256"]
-        found = await Blobs(self.parts.database).read([digest])
+        found = await Blobs(self.resources.database).read([digest])
         if digest not in found:
             raise NotFound(f"{name} of this scan is no longer stored", hint="the report itself is: leave out the file")
         return found[digest].content
@@ -58,7 +58,7 @@ class ReportHandlers(ReportOperations, Handlers):
         for stream in await self._streams(domain):
             found = [
                 kept
-                for kept in await Scans(self.parts.database).newest(stream, scan=scan, limit=limit)
+                for kept in await Scans(self.resources.database).newest(stream, scan=scan, limit=limit)
                 if _is_report(kept)
             ]
             if found:

@@ -44,14 +44,14 @@ class StreamHandlers(StreamOperations, Handlers):
         return _moved(name, before, None, after, is_applied=not dry_run)
 
     async def streams(self, *, chats: bool = False, cursor: str | None = None, limit: int = 50) -> Page[StreamShown]:
-        posts, after = Posts(self.parts.database), last_key("streams", cursor, str) or ""
+        posts, after = Posts(self.resources.database), last_key("streams", cursor, str) or ""
         names = await take(posts.streams(after) if chats else posts.every_stream(after), limit + 1)
         rows = [await posts.shown(name) for name in names]
         return page_of(rows, limit, "streams", lambda row: [row.stream])
 
     async def describe_stream(self, stream: str) -> StreamDescription:
         name = await self.find_items_stream(stream)
-        shown = await Posts(self.parts.database).shown(name)
+        shown = await Posts(self.resources.database).shown(name)
         return StreamDescription(stream=name, items=await self._log.count(name), chat=shown.chat)
 
     async def items(
@@ -124,7 +124,7 @@ class StreamHandlers(StreamOperations, Handlers):
 
     @property
     def _log(self) -> EventLog:
-        return self.parts.repositories.events
+        return self.resources.repositories.events
 
 
 def _begin(day: date | None) -> datetime | None:

@@ -11,7 +11,7 @@ class SyncHandlers(SyncOperations, Handlers):
     """Sync the jobs in the store with API_URL."""
 
     async def sync_status(self) -> SyncStatus:
-        return await build_sync(self.parts, self.actor).status()
+        return await build_sync(self.resources, self.actor).status()
 
     async def sync(self, *, dry_run: bool = False, force: bool = False) -> Report:
-        return await build_sync(self.parts, self.actor).run(dry_run=dry_run, force=force)
+        return await build_sync(self.resources, self.actor).run(dry_run=dry_run, force=force)

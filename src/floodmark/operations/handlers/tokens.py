@@ -42,4 +42,4 @@ class TokenHandlers(TokenOperations, Handlers):
 
     @cached_property
     def _tokens(self) -> Tokens:
-        return Tokens(self.parts.database, self.parts.clock)
+        return Tokens(self.resources.database, self.resources.clock)

@@ -130,7 +130,7 @@ class TriggerHandlers(TriggerOperations, Handlers):
 
     async def _added(self, new: NewTrigger, *, replace: bool, shown: str | None = None) -> AddedTrigger:
         """Add a trigger. Every process follows it within a second."""
-        if new.kind != "webhook" and new.pattern in own_names(self.parts.settings.scheduler_queue_prefix):
+        if new.kind != "webhook" and new.pattern in own_names(self.resources.settings.scheduler_queue_prefix):
             raise InvalidInput(
                 f"{new.pattern} is where Floodmark itself writes: its own runs would fire the trigger, without end",
                 hint="to run a job after another, use depends_on; or forward the events you want to another stream",
@@ -139,7 +139,7 @@ class TriggerHandlers(TriggerOperations, Handlers):
             row = await self._triggers.add(new, replace=replace)
             await self.note("trigger.added", _name_trigger(row), after=_describe_trigger(row))
         await self._begin(row)
-        await self.parts.signals.notify(Topic.JOBS)
+        await self.resources.signals.notify(Topic.JOBS)
         [status] = await self._statuses([row])
         return AddedTrigger(**msgspec.structs.asdict(status), secret=shown)
 
@@ -148,16 +148,16 @@ class TriggerHandlers(TriggerOperations, Handlers):
             [row] = await self._statuses([await self._triggers.get(text, kind)])
             await self._triggers.remove(row.trigger_id)
             await self.note("trigger.removed", _name_trigger(row), before=_describe_trigger(row))
-        await self.parts.signals.notify(Topic.JOBS)
+        await self.resources.signals.notify(Topic.JOBS)
         return row
 
     @cached_property
     def _triggers(self) -> Triggers:
-        return Triggers(self.parts.database, self.parts.clock, Vault.of(self.parts.settings))
+        return Triggers(self.resources.database, self.resources.clock, Vault.of(self.resources.settings))
 
     @property
     def _facts(self) -> FleetRepository:
-        return self.parts.repositories.fleet
+        return self.resources.repositories.fleet
 
     async def _statuses(self, rows: Sequence[TriggerRow]) -> list[TriggerStatus]:
         hearings = await self._hearings()
@@ -165,14 +165,14 @@ class TriggerHandlers(TriggerOperations, Handlers):
 
     async def _begin(self, row: TriggerRow) -> None:
         """A stream counts from this moment on, not from when the leader notices."""
-        if row.kind == "stream" and self.parts.redis is not None:
+        if row.kind == "stream" and self.resources.redis is not None:
             # The leader tries again, and tells what is wrong with it.
             with suppress(*redis_errors()):
-                group = group_of(self.parts.settings.scheduler_queue_prefix)
-                await make_group(self.parts.redis, row.pattern, group)
+                group = group_of(self.resources.settings.scheduler_queue_prefix)
+                await make_group(self.resources.redis, row.pattern, group)
 
     async def _hearings(self) -> dict[str, Hearing | None]:
-        now, found = self.parts.clock.now(), {}
+        now, found = self.resources.clock.now(), {}
         for kind, fact in _FACTS.items():
             hearing = await heard(self._facts, fact)
             found[kind] = hearing if hearing is not None and hearing.is_recent(now) else None
@@ -187,7 +187,7 @@ class TriggerHandlers(TriggerOperations, Handlers):
             return "it is disabled"
         if row.kind == "webhook":
             return None
-        if self.parts.redis is None:
+        if self.resources.redis is None:
             return "there is no Redis: set REDIS_URL"
         hearing = hearings[row.kind]
         if hearing is None:

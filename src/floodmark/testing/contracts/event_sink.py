@@ -29,8 +29,8 @@ Delivered = Callable[[], Awaitable[Sequence[str]]]
 class EventSinkContract:
     """The guarantees of every event sink. Subclass it and provide `sink` and `delivered`.
 
-    `parts` is an installation on SQLite; replace it for a sink that needs another. A sink that accepts only some events
-    replaces `stream` and `an_item`.
+    `resources` is an installation on SQLite; override it for a sink that needs another one. A sink that accepts only
+    some events overrides `stream` and `an_item`.
     """
 
     stream = "test:events"
@@ -40,80 +40,82 @@ class EventSinkContract:
         return Item(str(number), {"number": number, "text": "ж 👍"}, NOON + timedelta(seconds=number))
 
     @pytest.fixture
-    async def parts(self, tmp_path: Path) -> AsyncIterator[Resources]:
+    async def resources(self, tmp_path: Path) -> AsyncIterator[Resources]:
         """The resources of one process."""
         settings = Settings(database_url=f"sqlite:///{tmp_path}/floodmark.db", floodmark_home=tmp_path)
-        async with open_resources(settings) as parts:
-            yield parts
+        async with open_resources(settings) as resources:
+            yield resources
 
     @pytest.fixture
-    async def leader(self, parts: Resources) -> Leader:
+    async def leader(self, resources: Resources) -> Leader:
         """The leader."""
-        leader = Leader(parts.leases, parts.events, name="leader", holder=parts.name, ttl=timedelta(minutes=5))
+        leader = Leader(
+            resources.leases, resources.events, name="leader", holder=resources.name, ttl=timedelta(minutes=5)
+        )
         await leader.step()
         return leader
 
-    async def collect(self, parts: Resources, *numbers: int) -> None:
+    async def collect(self, resources: Resources, *numbers: int) -> None:
         """Store these items and number their events."""
-        lease = await given_lease(parts, ttl=4 * TTL)
-        await parts.keeping.keep(lease, Batch([self.an_item(number) for number in numbers], stream=self.stream))
-        await settle(parts, lease, Done())
+        lease = await given_lease(resources, ttl=4 * TTL)
+        await resources.keeping.keep(lease, Batch([self.an_item(number) for number in numbers], stream=self.stream))
+        await settle(resources, lease, Done())
 
         async def nowhere(_: Sequence[Event]) -> None: ...
 
-        await parts.keeping.relay(nowhere, limit=1000)
+        await resources.keeping.relay(nowhere, limit=1000)
 
     async def test_events_arrive_in_order(
-        self, parts: Resources, leader: Leader, sink: EventSink, delivered: Delivered
+        self, resources: Resources, leader: Leader, sink: EventSink, delivered: Delivered
     ) -> None:
         """The events of one stream arrive in order, each at least once."""
-        await self.collect(parts, *range(1, 21))
-        await deliver(parts, leader, sink)
+        await self.collect(resources, *range(1, 21))
+        await deliver(resources, leader, sink)
         assert each_once(await delivered()) == [self.an_item(number).key for number in range(1, 21)]
 
     async def test_delivery_goes_on_from_the_stored_position(
-        self, parts: Resources, leader: Leader, sink: EventSink, delivered: Delivered
+        self, resources: Resources, leader: Leader, sink: EventSink, delivered: Delivered
     ) -> None:
         """Another leader continues with nothing but the database."""
-        await self.collect(parts, 1, 2)
-        await deliver(parts, leader, sink)
+        await self.collect(resources, 1, 2)
+        await deliver(resources, leader, sink)
         before = len(await delivered())
-        await self.collect(parts, 3)
+        await self.collect(resources, 3)
         told = Recording(sink)
-        await deliver(parts, leader, told)
+        await deliver(resources, leader, told)
 
         assert [event.key for event in told.sent] == [self.an_item(3).key]
         assert list(await delivered())[before:] == [self.an_item(3).key]
 
     async def test_events_that_failed_are_delivered_again(
-        self, parts: Resources, leader: Leader, sink: EventSink, delivered: Delivered
+        self, resources: Resources, leader: Leader, sink: EventSink, delivered: Delivered
     ) -> None:
         """No event is skipped, and later events do not overtake it."""
-        await deliver(parts, leader, sink)
-        await self.collect(parts, 1, 2)
+        await deliver(resources, leader, sink)
+        await self.collect(resources, 1, 2)
         with pytest.raises(Transient):
-            await deliver(parts, leader, Recording(sink, fails=True))
-        await self.collect(parts, 3)
-        await deliver(parts, leader, sink)
+            await deliver(resources, leader, Recording(sink, fails=True))
+        await self.collect(resources, 3)
+        await deliver(resources, leader, sink)
         assert each_once(await delivered()) == [self.an_item(number).key for number in (1, 2, 3)]
 
     async def test_events_that_were_not_accepted_are_delivered_later(
-        self, parts: Resources, leader: Leader, sink: EventSink, delivered: Delivered
+        self, resources: Resources, leader: Leader, sink: EventSink, delivered: Delivered
     ) -> None:
         """A sink that accepts none of the events, or only the first, receives the others with the next `send`."""
-        await deliver(parts, leader, sink)
-        await self.collect(parts, 1, 2)
+        await deliver(resources, leader, sink)
+        await self.collect(resources, 1, 2)
         for accepted in (0, 1):
-            await deliver(parts, leader, Recording(sink, accepts=accepted), steps=1)
-        await deliver(parts, leader, sink)
+            await deliver(resources, leader, Recording(sink, accepts=accepted), steps=1)
+        await deliver(resources, leader, sink)
         assert each_once(await delivered()) == [self.an_item(number).key for number in (1, 2)]
 
     async def test_events_may_be_delivered_twice(
-        self, parts: Resources, leader: Leader, sink: EventSink, delivered: Delivered
+        self, resources: Resources, leader: Leader, sink: EventSink, delivered: Delivered
     ) -> None:
         """After a crash the last events are sent again, and the sink accepts them."""
-        await self.collect(parts, 1, 2)
-        events = await EventLog(parts.database, parts.clock).after(0)
+        await self.collect(resources, 1, 2)
+        events = await EventLog(resources.database, resources.clock).after(0)
         async with AsyncExitStack() as stack:
             await enter(sink, stack)
             await sink.send(events)
@@ -121,12 +123,12 @@ class EventSinkContract:
         assert each_once(await delivered()) == [event.key for event in events]
 
     async def test_only_the_leader_delivers(
-        self, parts: Resources, leader: Leader, sink: EventSink, delivered: Delivered
+        self, resources: Resources, leader: Leader, sink: EventSink, delivered: Delivered
     ) -> None:
         """A process that is no longer the leader sends nothing."""
-        await self.collect(parts, 1)
+        await self.collect(resources, 1)
         await leader.resign()
-        await deliver(parts, leader, sink)
+        await deliver(resources, leader, sink)
         assert list(await delivered()) == []
 
     async def test_the_place_has_no_secret(self, sink: EventSink) -> None:
@@ -161,9 +163,9 @@ async def enter(sink: EventSink, stack: AsyncExitStack) -> None:
         await stack.enter_async_context(sink)
 
 
-async def deliver(parts: Resources, leader: Leader, sink: EventSink, *, steps: int = 1000) -> None:
+async def deliver(resources: Resources, leader: Leader, sink: EventSink, *, steps: int = 1000) -> None:
     """Deliver all waiting events, as the leader does, in at most this many steps."""
-    log, fleet = EventLog(parts.database, parts.clock), FleetRepository(parts.database, parts.clock)
+    log, fleet = EventLog(resources.database, resources.clock), FleetRepository(resources.database, resources.clock)
     delivery = Delivery("contract", sink, log, fleet, leader)
     try:
         for _ in range(steps):

@@ -46,257 +46,259 @@ MINUTE = timedelta(minutes=1)
 
 
 class QueueContract:
-    """The guarantees of every queue. Subclass it and provide `opened`, which opens parts with your queue."""
+    """The guarantees of every queue. Subclass it and provide `opened`, which opens the resources with your queue."""
 
     @pytest.fixture
-    async def parts(self, opened: Opened) -> AsyncIterator[Resources]:
+    async def resources(self, opened: Opened) -> AsyncIterator[Resources]:
         """The resources of one process."""
-        async with opened() as parts:
-            yield parts
+        async with opened() as resources:
+            yield resources
 
     @pytest.fixture
     async def other(self, opened: Opened) -> AsyncIterator[Resources]:
         """The resources of another process on the same stores."""
-        async with opened() as parts:
-            yield parts
+        async with opened() as resources:
+            yield resources
 
     # Handing out
 
-    async def test_nothing_waiting_is_an_empty_list(self, parts: Resources) -> None:
+    async def test_nothing_waiting_is_an_empty_list(self, resources: Resources) -> None:
         """An empty queue returns an empty list, not an error or None."""
-        assert await take(parts) == []
+        assert await take(resources) == []
 
-    async def test_each_execution_is_handed_out_once(self, parts: Resources) -> None:
+    async def test_each_execution_is_handed_out_once(self, resources: Resources) -> None:
         """The lease contains everything that is needed to run the execution."""
-        ids = await given_queued(parts, 3, params={"depth": 2}, timeout_seconds=5)
+        ids = await given_queued(resources, 3, params={"depth": 2}, timeout_seconds=5)
 
-        leases = await take(parts, worker="me")
+        leases = await take(resources, worker="me")
 
         assert Counter(lease.execution_id for lease in leases) == Counter(ids)
-        assert await take(parts) == []
+        assert await take(resources) == []
         lease = leases[0]
         assert (lease.worker, lease.attempt, lease.fence, lease.watermark) == ("me", 1, 1, None)
         assert (lease.job.params, lease.job.timeout) == ({"depth": 2}, timedelta(seconds=5))
-        row = await execution_of(parts, lease)
+        row = await execution_of(resources, lease)
         assert (row["state"], row["worker"], row["attempt"]) == ("running", "me", 1)
         assert row["lease_until"] - row["started_at"] == pytest.approx(TTL, abs=timedelta(seconds=1))
 
-    async def test_putting_twice_changes_nothing(self, parts: Resources) -> None:
+    async def test_putting_twice_changes_nothing(self, resources: Resources) -> None:
         """The requeuer puts executions repeatedly."""
-        await given_queued(parts, 2)
-        await requeue(parts)
-        await requeue(parts)
+        await given_queued(resources, 2)
+        await requeue(resources)
+        await requeue(resources)
 
-        assert await parts.queue.depth() == {HIGH: 0, NORMAL: 2, LOW: 0}
-        assert len(await take(parts)) == 2
-        assert await take(parts) == []
+        assert await resources.queue.depth() == {HIGH: 0, NORMAL: 2, LOW: 0}
+        assert len(await take(resources)) == 2
+        assert await take(resources) == []
 
-    async def test_putting_what_is_running_changes_nothing(self, parts: Resources) -> None:
+    async def test_putting_what_is_running_changes_nothing(self, resources: Resources) -> None:
         """A late put may name an execution that is already leased."""
-        await given_queued(parts)
-        late = await requeue(parts)
-        [lease] = await take(parts)
+        await given_queued(resources)
+        late = await requeue(resources)
+        [lease] = await take(resources)
 
-        await parts.queue.put(late)
+        await resources.queue.put(late)
 
-        assert await take(parts, worker="b") == []
-        assert await settle(parts, lease, Done())
-        assert await state_of(parts, lease) is State.DONE
+        assert await take(resources, worker="b") == []
+        assert await settle(resources, lease, Done())
+        assert await state_of(resources, lease) is State.DONE
 
-    async def test_putting_nothing_is_fine(self, parts: Resources) -> None:
+    async def test_putting_nothing_is_fine(self, resources: Resources) -> None:
         """Most steps of most services find nothing to do."""
-        await parts.queue.put([])
-        assert await take(parts) == []
+        await resources.queue.put([])
+        assert await take(resources) == []
 
-    async def test_no_more_than_the_limit_is_handed_out(self, parts: Resources) -> None:
+    async def test_no_more_than_the_limit_is_handed_out(self, resources: Resources) -> None:
         """The worker knows its free slots; several priorities together do not exceed the limit."""
         for priority in Priority:
-            await given_queued(parts, 4, priority=priority)
+            await given_queued(resources, 4, priority=priority)
 
-        assert [len(await take(parts, 5)) for _ in range(4)] == [5, 5, 2, 0]
+        assert [len(await take(resources, 5)) for _ in range(4)] == [5, 5, 2, 0]
 
     @pytest.mark.spec("V2")
-    async def test_the_most_urgent_goes_first(self, parts: Resources) -> None:
+    async def test_the_most_urgent_goes_first(self, resources: Resources) -> None:
         """The order of puts does not matter."""
-        [low] = await given_queued(parts, priority=LOW)
-        [normal] = await given_queued(parts, priority=NORMAL)
-        [high] = await given_queued(parts, priority=HIGH)
+        [low] = await given_queued(resources, priority=LOW)
+        [normal] = await given_queued(resources, priority=NORMAL)
+        [high] = await given_queued(resources, priority=HIGH)
 
-        assert [(await take(parts, 1))[0].execution_id for _ in range(3)] == [high, normal, low]
+        assert [(await take(resources, 1))[0].execution_id for _ in range(3)] == [high, normal, low]
 
     @pytest.mark.spec("V2")
-    async def test_a_batch_is_in_order_of_urgency(self, parts: Resources) -> None:
+    async def test_a_batch_is_in_order_of_urgency(self, resources: Resources) -> None:
         """A worker starts the first lease of a batch first."""
         for priority in (LOW, NORMAL, HIGH):
-            await given_queued(parts, priority=priority)
+            await given_queued(resources, priority=priority)
 
-        assert [lease.job.priority for lease in await take(parts)] == [HIGH, NORMAL, LOW]
+        assert [lease.job.priority for lease in await take(resources)] == [HIGH, NORMAL, LOW]
 
     @pytest.mark.spec("V2")
-    async def test_equally_urgent_ones_go_in_the_order_they_came(self, parts: Resources) -> None:
+    async def test_equally_urgent_ones_go_in_the_order_they_came(self, resources: Resources) -> None:
         """Equal priorities are first come, first served."""
-        ids = [(await given_queued(parts))[0] for _ in range(4)]
+        ids = [(await given_queued(resources))[0] for _ in range(4)]
 
-        assert [(await take(parts, 1))[0].execution_id for _ in range(4)] == ids
+        assert [(await take(resources, 1))[0].execution_id for _ in range(4)] == ids
 
     @pytest.mark.spec("V2")
     async def test_low_is_not_starved(self, opened: Opened) -> None:
         """An execution that has waited for two steps of patience goes before a new one with high priority."""
-        async with opened(queue_patience=timedelta(milliseconds=20)) as parts:
-            [low] = await given_queued(parts, priority=LOW)
+        async with opened(queue_patience=timedelta(milliseconds=20)) as resources:
+            [low] = await given_queued(resources, priority=LOW)
             came = time.monotonic()
             await eventually(lambda: time.monotonic() - came > 0.05)
-            await given_queued(parts, priority=HIGH)
+            await given_queued(resources, priority=HIGH)
 
-            [first] = await take(parts, 1)
+            [first] = await take(resources, 1)
 
             assert first.execution_id == low
 
     @pytest.mark.spec("V2", "G6")
-    async def test_depth_counts_what_waits_by_priority(self, parts: Resources) -> None:
+    async def test_depth_counts_what_waits_by_priority(self, resources: Resources) -> None:
         """Leased executions do not count."""
-        assert await parts.queue.depth() == {HIGH: 0, NORMAL: 0, LOW: 0}
-        await given_queued(parts, 2, priority=HIGH)
-        await given_queued(parts, 3, priority=LOW)
-        assert await parts.queue.depth() == {HIGH: 2, NORMAL: 0, LOW: 3}
+        assert await resources.queue.depth() == {HIGH: 0, NORMAL: 0, LOW: 0}
+        await given_queued(resources, 2, priority=HIGH)
+        await given_queued(resources, 3, priority=LOW)
+        assert await resources.queue.depth() == {HIGH: 2, NORMAL: 0, LOW: 3}
 
-        leases = await take(parts, 5)
-        assert await parts.queue.depth() == {HIGH: 0, NORMAL: 0, LOW: 0}
+        leases = await take(resources, 5)
+        assert await resources.queue.depth() == {HIGH: 0, NORMAL: 0, LOW: 0}
 
-        await parts.queue.settle([Settlement(lease=lease, outcome=Done(), duration=0) for lease in leases])
-        assert await parts.queue.depth() == {HIGH: 0, NORMAL: 0, LOW: 0}
+        await resources.queue.settle([Settlement(lease=lease, outcome=Done(), duration=0) for lease in leases])
+        assert await resources.queue.depth() == {HIGH: 0, NORMAL: 0, LOW: 0}
 
     @pytest.mark.spec("E1", "G1")
-    async def test_workers_that_ask_at_once_never_share(self, parts: Resources, other: Resources) -> None:
+    async def test_workers_that_ask_at_once_never_share(self, resources: Resources, other: Resources) -> None:
         """Two processes make several requests at once: each execution goes to one of them."""
-        ids = await given_queued(parts, 40)
-        requests = [take(p, 4, worker=f"w{n}") for n in range(6) for p in (parts, other)]
+        ids = await given_queued(resources, 40)
+        requests = [take(p, 4, worker=f"w{n}") for n in range(6) for p in (resources, other)]
 
         leases = [lease for got in await asyncio.gather(*requests) for lease in got]
-        leases += await take(parts) + await take(other)
+        leases += await take(resources) + await take(other)
 
         assert Counter(lease.execution_id for lease in leases) == Counter(ids)
 
-    async def test_waiting_ends_as_soon_as_something_is_put(self, parts: Resources) -> None:
+    async def test_waiting_ends_as_soon_as_something_is_put(self, resources: Resources) -> None:
         """The wait does not last until its time-out or the next poll."""
         waiting = asyncio.create_task(
-            parts.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=3)), name="waiting"
+            resources.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=3)), name="waiting"
         )
-        job_id = await given_job(parts)
+        job_id = await given_job(resources)
         put_at = time.monotonic()
-        [execution_id] = await given_executions(parts, [job_id])
+        [execution_id] = await given_executions(resources, [job_id])
 
         [lease] = await waiting
 
         assert lease.execution_id == execution_id
         assert time.monotonic() - put_at < 0.9
 
-    async def test_what_another_process_puts_is_handed_out(self, parts: Resources, other: Resources) -> None:
+    async def test_what_another_process_puts_is_handed_out(self, resources: Resources, other: Resources) -> None:
         """The scheduler and the worker may be different processes."""
         waiting = asyncio.create_task(
-            parts.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=3)), name="waiting"
+            resources.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=3)), name="waiting"
         )
         [execution_id] = await given_queued(other)
 
-        leases = await waiting or await eventually(lambda: take(parts))
+        leases = await waiting or await eventually(lambda: take(resources))
 
         assert [lease.execution_id for lease in leases] == [execution_id]
 
-    async def test_waiting_ends_without_anything(self, parts: Resources) -> None:
+    async def test_waiting_ends_without_anything(self, resources: Resources) -> None:
         """The wait ends after about the requested time."""
         began = time.monotonic()
-        assert await parts.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(milliseconds=30)) == []
+        assert await resources.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(milliseconds=30)) == []
         assert time.monotonic() - began < 2
 
     # Keeping and losing
 
     @pytest.mark.spec("E1", "G3")
-    async def test_a_lost_lease_cannot_settle(self, parts: Resources, other: Resources) -> None:
+    async def test_a_lost_lease_cannot_settle(self, resources: Resources, other: Resources) -> None:
         """A worker that stopped responding may continue, but its outcome no longer counts."""
-        first = await given_lease(parts, worker="a")
-        await expire(parts, first)
+        first = await given_lease(resources, worker="a")
+        await expire(resources, first)
         assert len(await rescue(other)) == 1
         [second] = await take(other, worker="b")
 
-        assert not await settle(parts, first, Done(kept=Kept(new=3)))
-        assert await state_of(parts, first) is State.RUNNING
+        assert not await settle(resources, first, Done(kept=Kept(new=3)))
+        assert await state_of(resources, first) is State.RUNNING
         assert (second.execution_id, second.fence) == (first.execution_id, first.fence + 1)
         assert await settle(other, second, Done(kept=Kept(new=5)))
-        assert (await execution_of(parts, first))["items_new"] == 5
+        assert (await execution_of(resources, first))["items_new"] == 5
 
-    async def test_an_outcome_counts_once(self, parts: Resources) -> None:
+    async def test_an_outcome_counts_once(self, resources: Resources) -> None:
         """A second settlement, after a lost response, changes nothing."""
-        lease = await given_lease(parts)
+        lease = await given_lease(resources)
 
-        assert await settle(parts, lease, Done(kept=Kept(new=3)))
-        assert not await settle(parts, lease, Retry(after=MINUTE, error="late"))
-        row = await execution_of(parts, lease)
+        assert await settle(resources, lease, Done(kept=Kept(new=3)))
+        assert not await settle(resources, lease, Retry(after=MINUTE, error="late"))
+        row = await execution_of(resources, lease)
         assert (row["state"], row["items_new"], row["error_message"]) == ("done", 3, None)
 
-    async def test_many_are_settled_at_once(self, parts: Resources, other: Resources) -> None:
+    async def test_many_are_settled_at_once(self, resources: Resources, other: Resources) -> None:
         """Each settlement has its own result, in the given order."""
-        await given_queued(parts, 4)
-        leases = await take(parts)
-        await expire(parts, leases[1])
+        await given_queued(resources, 4)
+        leases = await take(resources)
+        await expire(resources, leases[1])
         await rescue(other)
         outcomes: list[Outcome] = [Done(), Done(), Retry(after=MINUTE, error="x"), Dead(error="y")]
 
-        settled = await parts.queue.settle(
+        settled = await resources.queue.settle(
             [Settlement(lease=lease, outcome=o, duration=1) for lease, o in zip(leases, outcomes, strict=True)]
         )
 
         assert settled == [True, False, True, True]
-        assert [await state_of(parts, lease) for lease in leases] == ["done", "queued", "waiting", "dead"]
+        assert [await state_of(resources, lease) for lease in leases] == ["done", "queued", "waiting", "dead"]
 
     @pytest.mark.spec("E1")
-    async def test_a_long_run_keeps_its_lease(self, parts: Resources, other: Resources) -> None:
+    async def test_a_long_run_keeps_its_lease(self, resources: Resources, other: Resources) -> None:
         """The heartbeat renews the lease of a run that takes longer than the lease."""
-        lease = await given_lease(parts, ttl=timedelta(microseconds=1))
+        lease = await given_lease(resources, ttl=timedelta(microseconds=1))
 
-        extended = await parts.queue.extend([lease], ttl=TTL)
+        extended = await resources.queue.extend([lease], ttl=TTL)
 
         assert (extended.lost, extended.cancelled) == (frozenset(), {})
         assert await rescue(other) == []
-        assert (await watermark_of(parts, lease))["lease_until"] > datetime.now(UTC)
-        assert await settle(parts, lease, Done())
+        assert (await watermark_of(resources, lease))["lease_until"] > datetime.now(UTC)
+        assert await settle(resources, lease, Done())
 
     @pytest.mark.spec("E1")
-    async def test_a_heartbeat_tells_which_leases_are_lost(self, parts: Resources, other: Resources) -> None:
+    async def test_a_heartbeat_tells_which_leases_are_lost(self, resources: Resources, other: Resources) -> None:
         """The worker can then stop these executions."""
-        await given_queued(parts, 3)
-        kept, silent, ended = await take(parts)
-        await expire(parts, silent)
+        await given_queued(resources, 3)
+        kept, silent, ended = await take(resources)
+        await expire(resources, silent)
         await rescue(other)
         await take(other, worker="b")
-        await settle(parts, ended, Done())
+        await settle(resources, ended, Done())
 
-        extended = await parts.queue.extend([kept, silent, ended], ttl=TTL)
+        extended = await resources.queue.extend([kept, silent, ended], ttl=TTL)
 
         assert extended.lost == {silent.execution_id, ended.execution_id}
 
     @pytest.mark.spec("E1")
-    async def test_a_late_heartbeat_does_not_lock_the_target_again(self, parts: Resources, other: Resources) -> None:
+    async def test_a_late_heartbeat_does_not_lock_the_target_again(
+        self, resources: Resources, other: Resources
+    ) -> None:
         """This holds for ended and for rescued executions."""
-        ended, silent = await given_lease(parts), await given_lease(parts)
-        await settle(parts, ended, Done())
-        await expire(parts, silent)
+        ended, silent = await given_lease(resources), await given_lease(resources)
+        await settle(resources, ended, Done())
+        await expire(resources, silent)
         await rescue(other)
 
-        await parts.queue.extend([ended, silent], ttl=TTL)
+        await resources.queue.extend([ended, silent], ttl=TTL)
 
         [again] = await given_executions(other, [ended.job.job_id])
         leases = await take(other, worker="b")
         assert {lease.execution_id for lease in leases} == {silent.execution_id, again}
 
     @pytest.mark.spec("V8")
-    async def test_a_heartbeat_tells_what_is_to_be_cancelled(self, parts: Resources) -> None:
+    async def test_a_heartbeat_tells_what_is_to_be_cancelled(self, resources: Resources) -> None:
         """A person, a replacement or the deletion of the job may cancel an execution."""
-        await given_queued(parts, 3)
-        kept, unwanted, orphaned = await take(parts)
-        await change_executions(parts, [unwanted.execution_id], cancel_requested="cancelled by operator")
-        await _delete_job(parts, orphaned.job.job_id)
+        await given_queued(resources, 3)
+        kept, unwanted, orphaned = await take(resources)
+        await change_executions(resources, [unwanted.execution_id], cancel_requested="cancelled by operator")
+        await _delete_job(resources, orphaned.job.job_id)
 
-        extended = await parts.queue.extend([kept, unwanted, orphaned], ttl=TTL)
+        extended = await resources.queue.extend([kept, unwanted, orphaned], ttl=TTL)
 
         assert extended.lost == frozenset()
         assert extended.cancelled == {
@@ -305,27 +307,31 @@ class QueueContract:
         }
 
     async def test_what_was_rescued_can_be_settled_only_by_its_new_holder(
-        self, parts: Resources, other: Resources
+        self, resources: Resources, other: Resources
     ) -> None:
         """This also holds while no worker has leased it again."""
-        lease = await given_lease(parts)
-        await expire(parts, lease)
+        lease = await given_lease(resources)
+        await expire(resources, lease)
         await rescue(other)
 
-        assert not await settle(parts, lease, Done())
-        assert await state_of(parts, lease) is State.QUEUED
+        assert not await settle(resources, lease, Done())
+        assert await state_of(resources, lease) is State.QUEUED
         assert len(await take(other, worker="b")) == 1
 
     # Outcomes
 
     @pytest.mark.spec("E5", "T3")
-    async def test_done_ends_it(self, parts: Resources) -> None:
+    async def test_done_ends_it(self, resources: Resources) -> None:
         """The execution has its counts and its duration; the job records the success."""
-        lease = await given_lease(parts)
+        lease = await given_lease(resources)
 
-        assert await settle(parts, lease, Done(kept=Kept(3, 2, 1), result={"pages": 4}), duration=2.5)
+        assert await settle(resources, lease, Done(kept=Kept(3, 2, 1), result={"pages": 4}), duration=2.5)
 
-        row, job, mark = await execution_of(parts, lease), await job_of(parts, lease), await watermark_of(parts, lease)
+        row, job, mark = (
+            await execution_of(resources, lease),
+            await job_of(resources, lease),
+            await watermark_of(resources, lease),
+        )
         assert (row["state"], row["attempt"], row["result"]) == ("done", 1, {"pages": 4})
         assert (row["items_new"], row["items_changed"], row["items_known"]) == (3, 2, 1)
         assert row["duration_seconds"] == 2.5
@@ -336,36 +342,36 @@ class QueueContract:
         assert job["last_success"] == pytest.approx(row["completed_at"], abs=timedelta(seconds=1))
         assert mark["last_checked_at"] is not None
         assert mark["last_parsed_at"] is not None
-        assert await take(parts) == []
+        assert await take(resources) == []
 
     @pytest.mark.spec("T3")
-    async def test_done_without_items_was_a_check_and_no_more(self, parts: Resources) -> None:
+    async def test_done_without_items_was_a_check_and_no_more(self, resources: Resources) -> None:
         """`last_parsed_at` moves only when items were collected."""
-        lease = await given_lease(parts)
-        await settle(parts, lease, Done(kept=Kept(known=7)))
+        lease = await given_lease(resources)
+        await settle(resources, lease, Done(kept=Kept(known=7)))
 
-        mark = await watermark_of(parts, lease)
+        mark = await watermark_of(resources, lease)
         assert mark["last_checked_at"] is not None
         assert mark["last_parsed_at"] is None
 
     @pytest.mark.spec("T4", "E5")
-    async def test_a_retry_waits_and_costs_an_attempt(self, parts: Resources) -> None:
+    async def test_a_retry_waits_and_costs_an_attempt(self, resources: Resources) -> None:
         """The error is shown, and every attempt is recorded."""
-        lease = await given_lease(parts)
+        lease = await given_lease(resources)
 
-        assert await settle(parts, lease, Retry(after=MINUTE, error="no route", details={"type": "OSError"}))
+        assert await settle(resources, lease, Retry(after=MINUTE, error="no route", details={"type": "OSError"}))
 
-        row = await execution_of(parts, lease)
+        row = await execution_of(resources, lease)
         assert (row["state"], row["attempt"], row["hold"]) == ("waiting", 1, None)
         assert row["not_before"] - datetime.now(UTC) == pytest.approx(MINUTE, abs=timedelta(seconds=10))
         assert (row["error_message"], row["reason"], row["completed_at"]) == ("no route", "no route", None)
-        assert await take(parts) == []
-        assert await parts.upkeep.wake(limit=10) == []
+        assert await take(resources) == []
+        assert await resources.upkeep.wake(limit=10) == []
 
-        again = await self._woken(parts, lease.execution_id)
+        again = await self._woken(resources, lease.execution_id)
         assert again.attempt == 2
-        assert await settle(parts, again, Dead(error="still no route"))
-        row = await execution_of(parts, lease)
+        assert await settle(resources, again, Dead(error="still no route"))
+        row = await execution_of(resources, lease)
         assert [(entry["attempt"], entry["error"]) for entry in row["error_details"]] == [
             (1, "no route"),
             (2, "still no route"),
@@ -373,149 +379,151 @@ class QueueContract:
         assert row["error_details"][0]["details"] == {"type": "OSError"}
 
     @pytest.mark.spec("G5", "T4")
-    async def test_a_snooze_waits_and_costs_none(self, parts: Resources) -> None:
+    async def test_a_snooze_waits_and_costs_none(self, resources: Resources) -> None:
         """A rate limit is not a failure."""
-        lease = await given_lease(parts)
+        lease = await given_lease(resources)
 
-        assert await settle(parts, lease, Snooze(after=MINUTE, reason="flood wait", kept=Kept(new=2)))
+        assert await settle(resources, lease, Snooze(after=MINUTE, reason="flood wait", kept=Kept(new=2)))
 
-        row = await execution_of(parts, lease)
+        row = await execution_of(resources, lease)
         assert (row["state"], row["attempt"], row["reason"]) == ("waiting", 0, "flood wait")
         assert (row["error_message"], row["items_new"]) == (None, 2)
         assert row["not_before"] > datetime.now(UTC)
-        assert await rows_of(parts, limits) == []
-        again = await self._woken(parts, lease.execution_id)
+        assert await rows_of(resources, limits) == []
+        again = await self._woken(resources, lease.execution_id)
         assert again.attempt == 1
 
-    async def test_counts_of_all_attempts_add_up(self, parts: Resources) -> None:
+    async def test_counts_of_all_attempts_add_up(self, resources: Resources) -> None:
         """Counts, notes and durations of an interrupted run are the sum of its parts."""
-        lease = await given_lease(parts)
+        lease = await given_lease(resources)
         told = {"notes": ["half of it"]}
-        await settle(parts, lease, Snooze(after=AT_ONCE, reason="wait", kept=Kept(2, 1, 0), result=told), duration=1.5)
-        assert (await execution_of(parts, lease))["result"] == told
-        again = await self._woken(parts, lease.execution_id)
+        await settle(
+            resources, lease, Snooze(after=AT_ONCE, reason="wait", kept=Kept(2, 1, 0), result=told), duration=1.5
+        )
+        assert (await execution_of(resources, lease))["result"] == told
+        again = await self._woken(resources, lease.execution_id)
         assert again.result == told
-        await settle(parts, again, Done(kept=Kept(3, 0, 4)), duration=2.0)
+        await settle(resources, again, Done(kept=Kept(3, 0, 4)), duration=2.0)
 
-        row = await execution_of(parts, lease)
+        row = await execution_of(resources, lease)
         assert (row["result"], row["duration_seconds"]) == (told, 3.5)
         assert (row["items_new"], row["items_changed"], row["items_known"]) == (5, 1, 4)
 
     @pytest.mark.spec("G5")
-    async def test_a_limit_holds_for_everything_under_its_key(self, parts: Resources, other: Resources) -> None:
+    async def test_a_limit_holds_for_everything_under_its_key(self, resources: Resources, other: Resources) -> None:
         """Other executions with the same limit key are put off before they start."""
-        lease = await given_lease(parts, limit_key="account:1")
-        [same] = await given_queued(parts, limit_key="account:1")
-        [free] = await given_queued(parts, limit_key="account:2")
+        lease = await given_lease(resources, limit_key="account:1")
+        [same] = await given_queued(resources, limit_key="account:1")
+        [free] = await given_queued(resources, limit_key="account:2")
 
-        await settle(parts, lease, Snooze(after=MINUTE, reason="flood wait", key="account:1"))
+        await settle(resources, lease, Snooze(after=MINUTE, reason="flood wait", key="account:1"))
 
-        [limit] = await rows_of(parts, limits)
+        [limit] = await rows_of(resources, limits)
         assert (limit["key"], limit["reason"], limit["hits"]) == ("account:1", "flood wait", 1)
         assert [got.execution_id for got in await take(other, worker="b")] == [free]
-        row = await execution_of(parts, same)
+        row = await execution_of(resources, same)
         assert (row["state"], row["reason"], row["hold"], row["attempt"]) == ("waiting", "flood wait", None, 0)
         assert row["not_before"] == limit["until"]
-        assert await parts.upkeep.wake(limit=10) == []
+        assert await resources.upkeep.wake(limit=10) == []
 
     @pytest.mark.spec("G5")
-    async def test_a_limit_is_only_ever_made_longer(self, parts: Resources) -> None:
+    async def test_a_limit_is_only_ever_made_longer(self, resources: Resources) -> None:
         """A later, shorter limit does not replace the first."""
         for after in (MINUTE * 10, MINUTE):
-            lease = await given_lease(parts)
-            await settle(parts, lease, Snooze(after=after, reason=f"{after}", key="k"))
+            lease = await given_lease(resources)
+            await settle(resources, lease, Snooze(after=after, reason=f"{after}", key="k"))
 
-        [limit] = await rows_of(parts, limits)
+        [limit] = await rows_of(resources, limits)
         assert limit["until"] - datetime.now(UTC) > MINUTE * 9
         assert limit["hits"] == 2
 
     @pytest.mark.spec("G5")
-    async def test_a_limit_counts_even_if_the_lease_was_lost(self, parts: Resources, other: Resources) -> None:
+    async def test_a_limit_counts_even_if_the_lease_was_lost(self, resources: Resources, other: Resources) -> None:
         """A rate limit applies even if its worker was replaced."""
-        lease = await given_lease(parts)
-        await expire(parts, lease)
+        lease = await given_lease(resources)
+        await expire(resources, lease)
         await rescue(other)
 
-        assert not await settle(parts, lease, Snooze(after=MINUTE, reason="wait", key="k"))
-        assert len(await rows_of(parts, limits)) == 1
+        assert not await settle(resources, lease, Snooze(after=MINUTE, reason="wait", key="k"))
+        assert len(await rows_of(resources, limits)) == 1
 
     @pytest.mark.spec("T13")
-    async def test_dead_is_for_good(self, parts: Resources) -> None:
+    async def test_dead_is_for_good(self, resources: Resources) -> None:
         """The execution stays in the history with its error; the job continues."""
-        lease = await given_lease(parts)
+        lease = await given_lease(resources)
 
-        assert await settle(parts, lease, Dead(error="no such page", kept=Kept(new=1)))
+        assert await settle(resources, lease, Dead(error="no such page", kept=Kept(new=1)))
 
-        row, job = await execution_of(parts, lease), await job_of(parts, lease)
+        row, job = await execution_of(resources, lease), await job_of(resources, lease)
         assert (row["state"], row["error_message"], row["items_new"]) == ("dead", "no such page", 1)
         assert row["completed_at"] is not None
         assert (job["last_status"], job["last_success"], job["paused"]) == ("dead", None, False)
-        assert await take(parts) == []
+        assert await take(resources) == []
 
     @pytest.mark.spec("T13")
-    async def test_dead_can_pause_its_job(self, parts: Resources) -> None:
+    async def test_dead_can_pause_its_job(self, resources: Resources) -> None:
         """A target that no longer exists is not requested again until a person has resumed the job."""
-        lease = await given_lease(parts)
-        await settle(parts, lease, Dead(error="channel deleted", pause=True))
+        lease = await given_lease(resources)
+        await settle(resources, lease, Dead(error="channel deleted", pause=True))
 
-        job = await job_of(parts, lease)
+        job = await job_of(resources, lease)
         assert (job["paused"], job["pause_reason"]) == (True, "channel deleted")
 
     @pytest.mark.spec("T13")
-    async def test_dead_can_pause_its_job_after_some_in_a_row(self, parts: Resources) -> None:
+    async def test_dead_can_pause_its_job_after_some_in_a_row(self, resources: Resources) -> None:
         """A successful run in between resets the count."""
-        job_id = await given_job(parts)
+        job_id = await given_job(resources)
         refused, paused = Dead(error="refused", pause=True, in_a_row=3), []
         for outcome in (refused, refused, Done(), refused, refused, refused):
-            await given_executions(parts, [job_id])
-            [lease] = await take(parts)
-            await settle(parts, lease, outcome)
-            paused.append((await job_of(parts, lease))["paused"])
+            await given_executions(resources, [job_id])
+            [lease] = await take(resources)
+            await settle(resources, lease, outcome)
+            paused.append((await job_of(resources, lease))["paused"])
         assert paused == [False, False, False, False, False, True]
 
-    async def test_a_lost_lease_pauses_nothing(self, parts: Resources, other: Resources) -> None:
+    async def test_a_lost_lease_pauses_nothing(self, resources: Resources, other: Resources) -> None:
         """The outcome of a replaced worker does not count here either."""
-        lease = await given_lease(parts)
-        await expire(parts, lease)
+        lease = await given_lease(resources)
+        await expire(resources, lease)
         await rescue(other)
-        await settle(parts, lease, Dead(error="channel deleted", pause=True))
+        await settle(resources, lease, Dead(error="channel deleted", pause=True))
 
-        assert (await job_of(parts, lease))["paused"] is False
+        assert (await job_of(resources, lease))["paused"] is False
 
     @pytest.mark.spec("V8")
-    async def test_cancelled_ends_it(self, parts: Resources) -> None:
+    async def test_cancelled_ends_it(self, resources: Resources) -> None:
         """Items that were stored before count."""
-        lease = await given_lease(parts)
-        assert await settle(parts, lease, Cancelled(reason="cancelled by operator", kept=Kept(new=4)))
+        lease = await given_lease(resources)
+        assert await settle(resources, lease, Cancelled(reason="cancelled by operator", kept=Kept(new=4)))
 
-        row = await execution_of(parts, lease)
+        row = await execution_of(resources, lease)
         assert (row["state"], row["reason"], row["items_new"]) == ("cancelled", "cancelled by operator", 4)
         assert row["completed_at"] is not None
-        assert (await job_of(parts, lease))["last_success"] is None
+        assert (await job_of(resources, lease))["last_success"] is None
 
     @pytest.mark.spec("G7")
-    async def test_released_can_be_taken_by_another_at_once(self, parts: Resources, other: Resources) -> None:
+    async def test_released_can_be_taken_by_another_at_once(self, resources: Resources, other: Resources) -> None:
         """A release costs no attempt."""
-        lease = await given_lease(parts, worker="a")
+        lease = await given_lease(resources, worker="a")
 
-        assert await settle(parts, lease, Released(kept=Kept(new=1)))
+        assert await settle(resources, lease, Released(kept=Kept(new=1)))
         [again] = await take(other, worker="b")
 
         assert (again.execution_id, again.attempt, again.worker) == (lease.execution_id, 1, "b")
-        assert (await execution_of(parts, lease))["items_new"] == 1
+        assert (await execution_of(resources, lease))["items_new"] == 1
 
-    async def test_an_error_text_of_any_kind_can_be_written(self, parts: Resources) -> None:
+    async def test_an_error_text_of_any_kind_can_be_written(self, resources: Resources) -> None:
         """Errors may contain NUL bytes and lone surrogates of the source. They must not block other settlements."""
         nasty = "bad \x00 byte \ud800 and \U0001f4a5 \u202e"
-        await given_queued(parts, 3)
-        first, second, third = await take(parts)
+        await given_queued(resources, 3)
+        first, second, third = await take(resources)
         outcomes: list[Outcome] = [
             Retry(after=MINUTE, error=nasty, details={nasty: nasty}),
             Dead(error=nasty, pause=True),
             Snooze(after=MINUTE, reason=nasty, key=nasty),
         ]
 
-        settled = await parts.queue.settle(
+        settled = await resources.queue.settle(
             [
                 Settlement(lease=lease, outcome=outcome, duration=0)
                 for lease, outcome in zip((first, second, third), outcomes, strict=True)
@@ -523,17 +531,17 @@ class QueueContract:
         )
 
         assert settled == [True, True, True]
-        error = (await execution_of(parts, first))["error_message"]
+        error = (await execution_of(resources, first))["error_message"]
         assert error.startswith("bad ")
         assert "\U0001f4a5" in error
 
     # One at a time
 
     @pytest.mark.spec("E1", "G3")
-    async def test_settling_frees_the_target(self, parts: Resources) -> None:
+    async def test_settling_frees_the_target(self, resources: Resources) -> None:
         """The next execution of the same stream can start, with a newer fence."""
-        job_id = await given_job(parts)
-        await given_executions(parts, [job_id])
+        job_id = await given_job(resources)
+        await given_executions(resources, [job_id])
         outcomes: list[Outcome] = [
             Done(),
             Dead(error="x"),
@@ -542,88 +550,88 @@ class QueueContract:
             Done(),
         ]
         for fence, outcome in enumerate(outcomes, start=1):
-            [lease] = await take(parts)
+            [lease] = await take(resources)
             assert lease.fence == fence
-            assert await settle(parts, lease, outcome)
-            assert (await watermark_of(parts, lease))["lease_until"] is None
-            await given_executions(parts, [job_id])
+            assert await settle(resources, lease, outcome)
+            assert (await watermark_of(resources, lease))["lease_until"] is None
+            await given_executions(resources, [job_id])
 
     @pytest.mark.spec("E1", "G3")
-    async def test_two_executions_of_one_stream_are_never_leased_at_once(self, parts: Resources) -> None:
+    async def test_two_executions_of_one_stream_are_never_leased_at_once(self, resources: Resources) -> None:
         """The second waits until the first has ended, for executions of one job or of two."""
-        ids = await given_queued(parts, 2, stream="shared")
+        ids = await given_queued(resources, 2, stream="shared")
 
-        [lease] = await take(parts)
+        [lease] = await take(resources)
 
         [waiting] = [i for i in ids if i != lease.execution_id]
-        row = await execution_of(parts, waiting)
+        row = await execution_of(resources, waiting)
         assert (row["state"], row["hold"], row["attempt"]) == ("waiting", Hold.OVERLAP, 0)
         assert row["reason"] == "another execution is collecting shared"
-        assert await parts.upkeep.wake(limit=10) == []
-        await settle(parts, lease, Done())
-        [after] = await take(parts)
+        assert await resources.upkeep.wake(limit=10) == []
+        await settle(resources, lease, Done())
+        [after] = await take(resources)
         assert (after.execution_id, after.fence) == (waiting, lease.fence + 1)
 
     @pytest.mark.spec("E1", "G3")
-    async def test_a_stream_has_one_holder_whoever_asks(self, parts: Resources, other: Resources) -> None:
+    async def test_a_stream_has_one_holder_whoever_asks(self, resources: Resources, other: Resources) -> None:
         """Several processes ask at once for several executions of the same target."""
-        await given_queued(parts, 12, stream="shared")
-        requests = [take(p, 1, worker=f"w{n}") for n in range(6) for p in (parts, other)]
+        await given_queued(resources, 12, stream="shared")
+        requests = [take(p, 1, worker=f"w{n}") for n in range(6) for p in (resources, other)]
 
         leases = [lease for got in await asyncio.gather(*requests) for lease in got]
 
         assert len(leases) == 1
 
-    async def test_a_lease_carries_the_watermark(self, parts: Resources) -> None:
+    async def test_a_lease_carries_the_watermark(self, resources: Resources) -> None:
         """The watermark is the one that the previous execution stored."""
-        job_id = await given_job(parts)
-        await given_executions(parts, [job_id])
-        [first] = await take(parts)
-        await parts.keeping.keep(first, Batch([Item("1", {})], {"value": 41}))
-        await settle(parts, first, Done(kept=Kept(new=1)))
-        await given_executions(parts, [job_id])
+        job_id = await given_job(resources)
+        await given_executions(resources, [job_id])
+        [first] = await take(resources)
+        await resources.keeping.keep(first, Batch([Item("1", {})], {"value": 41}))
+        await settle(resources, first, Done(kept=Kept(new=1)))
+        await given_executions(resources, [job_id])
 
-        [second] = await take(parts)
+        [second] = await take(resources)
 
         assert second.watermark == {"value": 41}
 
     # What must not start
 
     @pytest.mark.spec("V8")
-    async def test_the_execution_of_a_paused_job_is_parked(self, parts: Resources) -> None:
+    async def test_the_execution_of_a_paused_job_is_parked(self, resources: Resources) -> None:
         """It continues when the job is resumed; a manual run starts in spite of the pause."""
-        job_id, forced = await given_job(parts), await given_job(parts)
-        [parked] = await given_executions(parts, [job_id])
-        [manual] = await given_executions(parts, [forced], trigger="manual")
-        await change_jobs(parts, [job_id, forced], paused=True)
+        job_id, forced = await given_job(resources), await given_job(resources)
+        [parked] = await given_executions(resources, [job_id])
+        [manual] = await given_executions(resources, [forced], trigger="manual")
+        await change_jobs(resources, [job_id, forced], paused=True)
 
-        assert [lease.execution_id for lease in await take(parts)] == [manual]
+        assert [lease.execution_id for lease in await take(resources)] == [manual]
 
-        row = await execution_of(parts, parked)
+        row = await execution_of(resources, parked)
         assert (row["state"], row["hold"], row["reason"]) == ("waiting", Hold.PAUSED, "the job is paused")
-        assert await parts.upkeep.wake(limit=10) == []
-        await change_jobs(parts, [job_id], paused=False)
-        assert (await self._woken(parts, parked)).attempt == 1
+        assert await resources.upkeep.wake(limit=10) == []
+        await change_jobs(resources, [job_id], paused=False)
+        assert (await self._woken(resources, parked)).attempt == 1
 
     @pytest.mark.spec("V8")
-    async def test_the_execution_of_a_deleted_job_is_cancelled(self, parts: Resources) -> None:
+    async def test_the_execution_of_a_deleted_job_is_cancelled(self, resources: Resources) -> None:
         """There is no job to run."""
-        job_id = await given_job(parts)
-        [execution_id] = await given_executions(parts, [job_id])
-        await _delete_job(parts, job_id)
+        job_id = await given_job(resources)
+        [execution_id] = await given_executions(resources, [job_id])
+        await _delete_job(resources, job_id)
 
-        assert await take(parts) == []
-        row = await execution_of(parts, execution_id)
+        assert await take(resources) == []
+        row = await execution_of(resources, execution_id)
         assert (row["state"], row["reason"]) == ("cancelled", "the job was deleted")
         assert row["completed_at"] is not None
 
-    async def test_what_cannot_start_does_not_hold_up_the_rest(self, parts: Resources) -> None:
+    async def test_what_cannot_start_does_not_hold_up_the_rest(self, resources: Resources) -> None:
         """It is parked, so the next request does not see it."""
         for _ in range(3):
-            await given_queued(parts, 2, stream="shared", priority=HIGH)
-        [free] = await given_queued(parts, priority=LOW)
+            await given_queued(resources, 2, stream="shared", priority=HIGH)
+        [free] = await given_queued(resources, priority=LOW)
 
-        got = [lease.execution_id for _ in range(7) for lease in await take(parts, 2)]
+        got = [lease.execution_id for _ in range(7) for lease in await take(resources, 2)]
 
         assert free in got
         assert len(got) == 2
@@ -631,51 +639,51 @@ class QueueContract:
     # Forgetting
 
     @pytest.mark.spec("G2")
-    async def test_a_put_that_never_happened_is_made_up_for(self, parts: Resources) -> None:
+    async def test_a_put_that_never_happened_is_made_up_for(self, resources: Resources) -> None:
         """The scheduler may die between storing an execution and putting it on the queue."""
-        ids = await given_queued(parts, 3, put=False)
+        ids = await given_queued(resources, 3, put=False)
 
-        assert {queued.execution_id for queued in await requeue(parts)} == set(ids)
-        assert {lease.execution_id for lease in await take(parts)} == set(ids)
+        assert {queued.execution_id for queued in await requeue(resources)} == set(ids)
+        assert {lease.execution_id for lease in await take(resources)} == set(ids)
 
-    async def test_what_is_settled_stays_settled(self, parts: Resources) -> None:
+    async def test_what_is_settled_stays_settled(self, resources: Resources) -> None:
         """A late put of the requeuer does not make a settled execution available again."""
-        await given_queued(parts)
-        late = await requeue(parts)
-        [lease] = await take(parts)
-        await settle(parts, lease, Done())
+        await given_queued(resources)
+        late = await requeue(resources)
+        [lease] = await take(resources)
+        await settle(resources, lease, Done())
 
-        await parts.queue.put(late)
+        await resources.queue.put(late)
 
-        assert await take(parts) == []
-        assert await state_of(parts, lease) is State.DONE
-        assert await parts.queue.depth() == {HIGH: 0, NORMAL: 0, LOW: 0}
+        assert await take(resources) == []
+        assert await state_of(resources, lease) is State.DONE
+        assert await resources.queue.depth() == {HIGH: 0, NORMAL: 0, LOW: 0}
 
     @pytest.mark.spec("G7")
-    async def test_a_worker_can_leave(self, parts: Resources, other: Resources) -> None:
+    async def test_a_worker_can_leave(self, resources: Resources, other: Resources) -> None:
         """Its remaining executions are rescued when their leases end."""
-        lease = await given_lease(parts, worker="a")
-        await parts.queue.leave("a")
-        await parts.queue.leave("never came")
+        lease = await given_lease(resources, worker="a")
+        await resources.queue.leave("a")
+        await resources.queue.leave("never came")
 
-        await expire(parts, lease)
+        await expire(resources, lease)
         await rescue(other)
         [again] = await take(other, worker="b")
 
         assert again.execution_id == lease.execution_id
 
-    async def _woken(self, parts: Resources, execution_id: str) -> Lease:
+    async def _woken(self, resources: Resources, execution_id: str) -> Lease:
         """Make a waiting execution due, wake it, and lease it."""
-        if (await execution_of(parts, execution_id))["hold"] is None:
-            await change_executions(parts, [execution_id], not_before=LONG_AGO)
-        woken = await parts.upkeep.wake(limit=10)
+        if (await execution_of(resources, execution_id))["hold"] is None:
+            await change_executions(resources, [execution_id], not_before=LONG_AGO)
+        woken = await resources.upkeep.wake(limit=10)
         assert [queued.execution_id for queued in woken] == [execution_id]
-        await parts.queue.put(woken)
-        [lease] = await take(parts)
+        await resources.queue.put(woken)
+        [lease] = await take(resources)
         assert lease.execution_id == execution_id
         return lease
 
 
-async def _delete_job(parts: Resources, job_id: str) -> None:
-    async with parts.database.writing() as connection:
+async def _delete_job(resources: Resources, job_id: str) -> None:
+    async with resources.database.writing() as connection:
         await connection.execute(delete(jobs).where(jobs.c.job_id == job_id))
