@@ -1,7 +1,7 @@
-"""The docs site: `python3 run.py docs` builds it into dist/docs with Sphinx, for reading without a network.
+"""Configuration of the docs site: `python3 run.py docs` builds it into dist/docs with Sphinx, for offline reading.
 
-The pages are plain Markdown, so that they also read well in a repository browser. The menu is not written a second
-time: it follows the links of index.md, section by section, and those of each README.md to the pages beside it.
+The pages are plain Markdown, so that they can also be read in a repository browser. The menu is made from the links of
+index.md, section by section, and from the links of each README.md to the pages in its folder.
 """
 
 import re
@@ -13,7 +13,7 @@ from sphinx.application import Sphinx
 project = "Floodmark"
 extensions = ["myst_parser"]
 myst_heading_anchors = 4
-# A command in a sentence must stay as it is typed: no curly quotes, no long dashes.
+# Commands in sentences must stay as they are typed, without curly quotes and long dashes.
 smartquotes = False
 
 html_theme = "furo"
@@ -21,14 +21,14 @@ html_title = "Floodmark"
 html_copy_source = False
 html_use_index = False
 html_show_sphinx = False
-# The site names no host, so it cannot link to the source of a page.
+# The site contains no host name, so it cannot link to the source of a page.
 html_theme_options: dict[str, list[str]] = {"top_of_page_buttons": []}
 
 _LINK = re.compile(r"\]\(([^)#:\s]+\.md)\)")
 
 
 def setup(app: Sphinx) -> None:
-    """Connect the menu. Mermaid would need a script; it stays text, and each page repeats it in characters."""
+    """Connect the menu. Mermaid diagrams would need a script, so they stay text; each page repeats them as ASCII."""
     app.add_lexer("mermaid", TextLexer)
     app.connect("source-read", _add_menu)
 

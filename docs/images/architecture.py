@@ -1,6 +1,6 @@
 """Draw flow.svg and layers.svg for docs/generate.py.
 
-The layers are those of the docstring of the package, so a package that moves there moves here.
+The layers are read from the docstring of the package, so they are always the same.
 """
 
 import re
@@ -29,8 +29,8 @@ STAGES = (
     ("scheduler", "fires jobs", "that are due"),
     ("queue", "hands out", "executions"),
     ("worker", "runs one lease", "per slot"),
-    ("sources", "fetch what is", "newer"),
-    ("sinks", "keep items and", "the watermark"),
+    ("sources", "fetch newer", "items"),
+    ("sinks", "store items and", "watermark"),
 )
 
 
@@ -56,7 +56,7 @@ def _flow() -> Iterator[str]:
     )
     copied = ("queue and events as streams,", "wake-ups; may be lost at any time")
     yield from _box((648, 270, 272, 84), "plain optional", "Redis or Valkey (optional)", *copied)
-    # Scheduler, queue and worker read and write the store; sinks write to it; Redis only gets copies.
+    # The scheduler, queue and worker read and write the store. Sinks write to it. Redis only gets copies.
     for x in (252, 404, 556):
         yield f'<path d="M{x},208 v56" marker-start="url(#tip)"/>'
     yield '<path d="M860,208 v24 h-270 v32"/>'
@@ -75,7 +75,7 @@ def _box(place: tuple[int, int, int, int], kind: str, name: str, *notes: str) ->
 
 
 def layers() -> str:
-    """Return the picture of the packages in groups, the topmost first: each imports only what is below it."""
+    """Return the picture of the packages in groups, the topmost group first."""
     parts, y = [], 20
     for title, packages in reversed(_groups()):
         height = 44 + 22 * len(packages)

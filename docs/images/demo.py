@@ -1,7 +1,7 @@
 """Draw demo.svg, the picture in the README, from a real run: `.venv/bin/python docs/images/demo.py`.
 
-The demo runs in a terminal of its own for 15 seconds. The picture shows what it printed first, one of its live tables
-in which an account has to wait, and its last lines.
+The demo runs in a separate terminal for 15 seconds. The picture shows its first lines, one live table in which an
+account waits, and its last lines.
 """
 
 import fcntl
@@ -20,10 +20,10 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 COLUMNS, ROWS = 118, 40
-# How rich goes back to the top of a live table before it draws the next one.
+# The sequence with which rich returns to the top of a live table before it draws the next one.
 REDRAWN = re.compile(r"\r?\x1b\[2K(?:\x1b\[1A\x1b\[2K)+")
 CURSOR = re.compile(r"\x1b\[\?25[lh]")
-# As rich's own, without the fonts that it loads from another host.
+# The format of rich, without the fonts that it loads from another host.
 FORMAT = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <title>floodmark demo in a terminal</title>
 <style>
@@ -56,7 +56,7 @@ def main() -> None:
     _, _, end = tables[-1].partition("\r\n\r\nThe channels have ")
     waiting = [table for table in tables if "FloodWait" in table]
     if not waiting:
-        sys.exit("No account had to wait in this run. Run it again.")
+        sys.exit("No account had to wait in this run. Run the command again.")
     table = waiting[len(waiting) // 2]
     shown = "\n".join(["$ python3 run.py demo", head, table, "", f"The channels have {end.rstrip()}"])
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)

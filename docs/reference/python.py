@@ -1,4 +1,4 @@
-"""Make python.md from the public names of the package, for docs/generate.py."""
+"""Write python.md from the public names of the package, for docs/generate.py."""
 
 import inspect
 import re
@@ -41,7 +41,7 @@ def _members(value: type) -> Iterator[str]:
     """Return the fields of a value, or the choices of an enumeration."""
     if issubclass(value, Enum):
         yield "".join(f"- `{one.name}`\n" for one in value)
-    # A job is a row with many columns, which the API and the command line describe.
+    # The fields of a job are on their own page, docs/reference/jobs.md.
     elif issubclass(value, msgspec.Struct) and value is not floodmark.Job:
         yield f"Fields: {', '.join(f'`{name}`' for name in value.__struct_fields__)}.\n"
 
@@ -53,7 +53,7 @@ def _methods(value: type) -> Iterator[str]:
 
 
 def _signature(name: str, function: Any) -> str:
-    """Return the head of a function with its defaults. Types are left to the type checker, which knows them all."""
+    """Return the signature of a function with its defaults, without types."""
     parameters = [one for one in inspect.signature(function).parameters.values() if one.name != "self"]
     lines: list[str] = []
     is_keyword = False

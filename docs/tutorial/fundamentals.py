@@ -1,6 +1,6 @@
-"""Make fundamentals.md from tests/fundamentals, for docs/generate.py.
+"""Write fundamentals.md from tests/fundamentals, for docs/generate.py.
 
-The lessons are tests, so every program on the page runs, and every result it shows is checked.
+The lessons are tests, so every program on the page runs, and every result on the page is checked.
 """
 
 import ast
@@ -13,12 +13,12 @@ HEAD = """# Fundamentals
 
 <!-- Written by `python3 run.py docs`; edit tests/fundamentals. -->
 
-Nine lessons, one feature each. Every program below is a test in `tests/fundamentals` that runs with each change of
-Floodmark.
+This tutorial explains Floodmark in nine lessons, one feature each. Every program is a test in `tests/fundamentals`, so
+it runs and its results are checked.
 
-In all of them `app` is a `Floodmark()` with its own database. `running(app)` starts a scheduler and a worker for
-the block, and `opened(app)` only opens the database. Their methods correspond to commands: `collected`
-is `floodmark run --wait`, `items` is `floodmark items`, `explain` is `floodmark explain`. Run one lesson yourself:
+In all programs `app` is a `Floodmark()` with its own database. `running(app)` starts a scheduler and a worker for the
+block; `opened(app)` only opens the database. The methods of both correspond to commands: `collected` is
+`floodmark run --wait`, `items` is `floodmark items`, `explain` is `floodmark explain`. To run one lesson yourself:
 
     python3 run.py test tests/fundamentals/test_01_collect.py
 """
@@ -44,7 +44,7 @@ def _lesson(path: Path) -> Iterator[str]:
 
 
 def _body(source: str, test: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """What a test does, without its name and docstring; what it is repeated with stays above it as a comment."""
+    """Return the body of a test without its docstring, after a comment with its parametrized cases."""
     repeated = [one for one in test.decorator_list if "parametrize" in ast.unparse(one)]
     cases = "".join(f"# {line}\n" for one in repeated for line in _cases(one))
     return cases + dedent(_lines(source, test.body[1].lineno, test.end_lineno, above=test.body[0].end_lineno))
@@ -59,7 +59,7 @@ def _cases(decorator: ast.expr) -> Iterator[str]:
 
 
 def _lines(source: str, first: int, last: int | None, above: int | None = None) -> str:
-    """The lines of a node, with the comments directly above it."""
+    """Return the lines of a node, with the comments and decorators directly above it."""
     lines = source.splitlines()
     start = first - 1
     while start > (above or 0) and lines[start - 1].strip().startswith(("#", "@")):

@@ -1,4 +1,4 @@
-"""Files and a Redis stream as sinks of events."""
+"""The event sink contract for files and for a Redis stream."""
 
 import json
 from collections.abc import AsyncIterator
@@ -44,7 +44,7 @@ class TestRedisStreamSink(EventSinkContract):
 
 @pytest.mark.spec("F4")
 class TestFilesSink(EventSinkContract):
-    """Posts of Telegram channels only; a file holds the posts of a day in their order."""
+    """This sink accepts only posts of Telegram channels. A file contains the posts of a day in order."""
 
     stream = f"telegram:{HARBOUR}"
 

@@ -1,4 +1,4 @@
-"""The examples in docs/ keep the contracts of their ports."""
+"""The example packages in docs/ pass the contract tests of their ports."""
 
 import pytest
 from test_mastodon import TestMastodonSource, server

@@ -1,4 +1,4 @@
-"""Named leases on every store."""
+"""The lease contract on every store."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -54,7 +54,7 @@ class TestSqliteLeases(OnSql):
         return sqlite
 
     async def test_its_time_is_that_of_the_process(self, sqlite: Opened) -> None:
-        """SQLite is one machine, so its clock will do."""
+        """SQLite runs on one machine, so leases can use the clock of the process."""
         clock = SetClock()
         async with sqlite(clock=clock) as resources:
             assert await resources.leases.acquire("leader", holder="a", ttl=TTL)
@@ -70,7 +70,7 @@ class TestPostgresLeases(OnSql):
         return postgres_only
 
     async def test_its_time_is_that_of_the_database(self, postgres_only: Opened) -> None:
-        """A process whose clock is a day ahead steals nothing."""
+        """A process whose clock is a day ahead cannot take a lease early."""
         async with (
             postgres_only() as resources,
             postgres_only(clock=SetClock(datetime(2999, 1, 1, tzinfo=UTC))) as ahead,
@@ -86,7 +86,7 @@ class TestRedisLeases(OnSql):
         return redis_on_sqlite
 
     async def test_the_holder_is_announced_under_the_prefix(self, resources: Resources, leases: Leases) -> None:
-        """The key names the holder, has an end, and goes when the lease is given back."""
+        """The key contains the holder, expires, and is deleted when the lease is released."""
         assert resources.redis is not None
         await leases.acquire("leader", holder="a", ttl=TTL)
         assert not await leases.acquire("leader", holder="b", ttl=TTL)
@@ -98,7 +98,7 @@ class TestRedisLeases(OnSql):
     async def test_emptying_redis_changes_no_holder(
         self, resources: Resources, leases: Leases, elsewhere: Leases
     ) -> None:
-        """The database decides: a key of Redis that is lost, or says otherwise, counts for nothing."""
+        """The database decides: a lost or different key in Redis has no effect."""
         assert resources.redis is not None
         await leases.acquire("leader", holder="a", ttl=TTL)
         await resources.redis.flushdb()
@@ -109,7 +109,7 @@ class TestRedisLeases(OnSql):
 
     @pytest.mark.spec("G2")
     async def test_a_holder_without_redis_gives_way_to_one_that_has_it(self, pg_clean: str, redis_url: str) -> None:
-        """And keeps the lease as long as nobody has it. The term grows with every new holder."""
+        """Without such a holder it keeps the lease. The term grows with every new holder."""
         with FaultyProxy(redis_url) as cut_off:
             without, having = opening(pg_clean, cut_off.url), opening(pg_clean, redis_url)
             async with without() as first, without() as second, having() as third:
@@ -133,7 +133,7 @@ class TestRedisLeases(OnSql):
 
     @pytest.mark.spec("G2")
     async def test_the_database_decides_while_redis_is_away(self, sqlite_copy: str) -> None:
-        """And what was taken there can be given back, whichever of the two is there."""
+        """A lease can also be released while Redis is unavailable."""
         with Valkey.start(own=True) as valkey:
             settings = Settings(database_url=sqlite_copy, redis_url=valkey.url, hostname="test")
             async with open_resources(settings) as resources, open_resources(settings) as other:

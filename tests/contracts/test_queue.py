@@ -1,4 +1,4 @@
-"""The queue's contract on every store, and what only Redis Streams can do wrong."""
+"""The queue contract on every store, and faults of Redis Streams."""
 
 import asyncio
 import time
@@ -65,7 +65,7 @@ class TestRedisStreamsOnSqlite(QueueContract):
 
 
 class TestRedisStreamsItself:
-    """What can happen to Redis alone. The store is SQLite: it makes no difference."""
+    """Faults of Redis alone. The store is SQLite, because the database makes no difference here."""
 
     @pytest.fixture
     async def resources(self, redis_on_sqlite: Opened) -> AsyncIterator[Resources]:
@@ -103,7 +103,7 @@ class TestRedisStreamsItself:
     async def test_a_lost_lease_does_not_take_the_entry_of_a_newer_one(
         self, resources: Resources, redis: Redis
     ) -> None:
-        """A worker may be given what it has lost before it knows of the loss."""
+        """A worker may lease an execution again before it knows that it has lost the first lease."""
         lost = await given_lease(resources)
         await expire(resources, lost)
         await rescue(resources)
@@ -117,7 +117,7 @@ class TestRedisStreamsItself:
 
     @pytest.mark.spec("G2")
     async def test_an_emptied_redis_is_filled_again(self, resources: Resources, redis: Redis) -> None:
-        """FLUSHALL loses nothing: neither what waited nor what is in hands."""
+        """FLUSHALL loses neither queued nor leased executions."""
         [running] = await given_queued(resources)
         [lease] = await take(resources, 1)
         waiting = await given_queued(resources, 3)
@@ -131,7 +131,7 @@ class TestRedisStreamsItself:
 
     @pytest.mark.spec("G2")
     async def test_a_deleted_stream_is_filled_again(self, resources: Resources, redis: Redis) -> None:
-        """Although Redis still says that it knows them."""
+        """The hash of known ids still contains them."""
         ids = await given_queued(resources, 3)
         await redis.delete(NORMAL)
 
@@ -141,7 +141,7 @@ class TestRedisStreamsItself:
 
     @pytest.mark.spec("G2")
     async def test_an_entry_of_another_execution_does_not_count(self, resources: Resources, redis: Redis) -> None:
-        """A stream that was deleted and filled again within a millisecond gives its entry ids to others."""
+        """A stream that is deleted and filled again within a millisecond reuses its entry ids."""
         one, other = await given_queued(resources, 2)
         reference = await redis.hget(KNOWN, one)
         assert isinstance(reference, bytes)
@@ -156,7 +156,7 @@ class TestRedisStreamsItself:
 
     @pytest.mark.spec("G2")
     async def test_a_deleted_group_is_made_again_from_the_beginning(self, resources: Resources, redis: Redis) -> None:
-        """What came before it is delivered; what is in hands is not delivered again."""
+        """Earlier entries are delivered; leased executions are not delivered again."""
         held = await given_lease(resources)
         [waiting] = await given_queued(resources)
         await redis.xgroup_destroy(NORMAL, GROUP)
@@ -166,7 +166,7 @@ class TestRedisStreamsItself:
 
     @pytest.mark.spec("G2")
     async def test_redis_may_be_emptied_while_a_worker_waits(self, resources: Resources, redis: Redis) -> None:
-        """It goes on waiting, or asks again; it does not fail, and Redis is not taken for dead."""
+        """The worker keeps waiting or asks again. It does not fail, and Redis still counts as available."""
         degraded: list[QueueDegraded] = []
         resources.events.listen(QueueDegraded, degraded.append)
         await take(resources)
@@ -196,7 +196,7 @@ class TestRedisStreamsItself:
     async def test_garbage_in_a_stream_is_dropped(
         self, resources: Resources, redis: Redis, fields: dict[Any, Any]
     ) -> None:
-        """And what stands behind it is handed out."""
+        """Later entries are handed out."""
         await redis.xadd(NORMAL, fields)
         ids = await given_queued(resources)
 
@@ -221,7 +221,7 @@ class TestRedisStreamsItself:
 
     @pytest.mark.spec("V2", "G2")
     async def test_what_a_dead_consumer_read_is_swept_up(self, resources: Resources, redis: Redis) -> None:
-        """It died between reading an entry and claiming the execution."""
+        """A worker died after it read an entry and before it claimed the execution."""
         await take(resources)
         ids = await given_queued(resources, 3)
         await redis.xreadgroup(GROUP, "dead", {NORMAL: ">"})
@@ -234,7 +234,7 @@ class TestRedisStreamsItself:
 
     @pytest.mark.spec("V2", "G2")
     async def test_all_that_a_dead_consumer_read_is_swept_up_at_once(self, resources: Resources, redis: Redis) -> None:
-        """Even by a worker with room for few at a time: the rest does not lie there for another lease, and another."""
+        """A worker with few free slots takes over all entries, so that none waits for another lease time."""
         # Long enough that what is taken here has not been silent for as long before the last of it is.
         brief = timedelta(seconds=3)
         await take(resources)
@@ -251,7 +251,7 @@ class TestRedisStreamsItself:
     async def test_what_is_in_good_hands_does_not_hide_what_is_to_be_swept_up(
         self, resources: Resources, redis: Redis
     ) -> None:
-        """Redis looks at ten entries for one that is wanted, from the oldest on."""
+        """Redis checks only ten entries for each requested one, oldest first."""
         brief = timedelta(milliseconds=400)
         await given_queued(resources, 25)
         leases = await take(resources)
@@ -268,7 +268,7 @@ class TestRedisStreamsItself:
         assert await redis.xlen(NORMAL) == 26
 
     async def test_what_a_live_consumer_works_on_is_not_swept_up(self, redis_on_sqlite: Opened) -> None:
-        """Its heartbeat says so to Redis, too."""
+        """The heartbeat of a worker also renews its entries in Redis."""
         brief = timedelta(milliseconds=400)
         async with redis_on_sqlite() as resources, redis_on_sqlite() as other:
             lease = await given_lease(resources, ttl=brief)
@@ -283,7 +283,7 @@ class TestRedisStreamsItself:
 
     @pytest.mark.spec("V2")
     async def test_a_redelivery_after_the_end_is_dropped(self, resources: Resources, redis: Redis) -> None:
-        """The worker died between writing the outcome down and deleting the entry."""
+        """The worker died after it stored the outcome and before it deleted the entry."""
         lease = await given_lease(resources)
         await resources.leasing.settle([Settlement(lease=lease, outcome=Done(), duration=0)])
         assert await redis.xlen(NORMAL) == 1
@@ -307,14 +307,14 @@ class TestRedisStreamsItself:
     async def test_a_worker_that_leaves_work_behind_stays_until_it_is_swept_up(
         self, resources: Resources, redis: Redis
     ) -> None:
-        """Taking its consumer away would take its pending entries, too."""
+        """Deleting its consumer would also delete its pending entries."""
         await given_lease(resources, worker="a")
         await resources.queue.leave("a")
         assert "a" in await _consumers(redis)
 
     @pytest.mark.spec("G6")
     async def test_consumers_that_were_silent_for_long_are_removed(self, resources: Resources, redis: Redis) -> None:
-        """Every process has a name of its own, so dead ones would pile up."""
+        """Every process has its own name, so the consumers of dead processes would accumulate."""
         lease = await given_lease(resources, worker="dead")
         await settle(resources, lease, Done())
         assert "dead" in await _consumers(redis)
@@ -329,7 +329,7 @@ class TestRedisStreamsItself:
     async def test_the_database_serves_while_redis_is_away(
         self, sqlite_copy: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """And Redis again, once it is back, without any memory."""
+        """Once Redis is available again, even without its data, it is used again."""
         monkeypatch.setattr("floodmark.queue.redis_streams._AWAY_SECONDS", 0.05)
         events, told = Events(), list[str]()
         events.listen(QueueDegraded, lambda event: told.append("degraded"))
@@ -374,7 +374,7 @@ class TestRedisStreamsItself:
     async def test_a_scheduler_tells_each_time_that_redis_is_away_and_back(
         self, sqlite_copy: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """It only puts: there is no reading that could find Redis again."""
+        """A scheduler only puts, so no read call detects that Redis is available again."""
         monkeypatch.setattr("floodmark.queue.redis_streams._AWAY_SECONDS", 0.05)
         events, told = Events(), list[str]()
         events.listen(QueueDegraded, lambda event: told.append("degraded"))
@@ -397,7 +397,7 @@ class TestRedisStreamsItself:
 
     @pytest.mark.spec("G2")
     async def test_a_full_redis_loses_nothing(self, sqlite_copy: str) -> None:
-        """It refuses to be written to: the database takes over."""
+        """A full Redis refuses writes, so the database is the queue."""
         with Valkey.start(own=True) as valkey:
             settings = Settings(database_url=sqlite_copy, redis_url=valkey.url, hostname="test")
             async with open_resources(settings) as resources:

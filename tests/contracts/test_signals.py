@@ -1,4 +1,4 @@
-"""Signals within a process, through PostgreSQL and through Redis."""
+"""The signal contract within a process, through PostgreSQL and through Redis."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -36,7 +36,7 @@ class TestLocalSignals(SignalsContract):
 
 
 class TestSqliteSignals(SignalsContract):
-    """Another process is heard by what it commits."""
+    """A process detects the commits of another process."""
 
     @pytest.fixture
     async def resources(self, sqlite: Opened) -> AsyncIterator[Resources]:
@@ -76,7 +76,7 @@ class TestPostgresSignals(SignalsContract):
             yield other.signals.notify
 
     async def test_sql_typed_by_hand_is_heard(self, resources: Resources, pg_clean: str) -> None:
-        """A new job wakes the scheduler, whoever wrote it."""
+        """A new job wakes the scheduler, even if it was inserted with manual SQL."""
         bell = await quiet(resources.signals.bell(Topic.JOBS))
         connection = await asyncpg.connect(pg_clean)
         await connection.execute("INSERT INTO jobs (name, target, interval_seconds) VALUES ('a', 'a', 60)")
@@ -95,7 +95,7 @@ class TestPostgresSignals(SignalsContract):
     async def test_everything_rings_after_a_lost_connection(
         self, resources: Resources, pg_clean: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Something may have been missed; and then it listens again."""
+        """Signals may have been missed, so every bell rings. Then the process listens again."""
         monkeypatch.setattr("floodmark.coordination.signals.postgres._RECONNECT_SECONDS", 0.02)
         bells = [await quiet(resources.signals.bell(topic)) for topic in Topic]
         connection = await asyncpg.connect(pg_clean)
@@ -127,7 +127,7 @@ class TestRedisSignals(SignalsContract):
             yield other.signals.notify
 
     async def test_it_listens_through_long_silence(self, redis_url: str) -> None:
-        """Longer than Redis may take to answer: silence is not a fault."""
+        """No signal for longer than the time-out of Redis is not an error."""
         events, failures = Events(), list[StepFailed]()
         events.listen(StepFailed, failures.append)
         redis = Redis.from_url(redis_url, socket_timeout=0.1, protocol=2)
@@ -152,7 +152,7 @@ class TestRedisSignals(SignalsContract):
         assert await bell.wait(LATER)
 
     async def test_everything_rings_after_a_restart(self, sqlite_copy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Pub/Sub forgets what it could not deliver. A signal sent while Redis is away harms nobody."""
+        """Pub/Sub drops messages that it cannot deliver. A signal sent while Redis is unavailable raises no error."""
         monkeypatch.setattr("floodmark.coordination.signals.redis._RECONNECT_SECONDS", 0.02)
         with Valkey.start(own=True) as valkey:
             settings = Settings(database_url=sqlite_copy, redis_url=valkey.url, hostname="test")

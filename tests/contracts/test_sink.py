@@ -1,4 +1,4 @@
-"""Sinks in SQLite and PostgreSQL, and the relay to a Redis stream."""
+"""The sink contract on SQLite and PostgreSQL, and the relay to a Redis stream."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -60,7 +60,7 @@ class TestRelayToRedis:
         assert [row["position"] for row in await rows_of(resources, outbox)] == [1]
 
     async def test_events_are_copied_in_order(self, resources: Resources, leader: Leader, relay: Relay) -> None:
-        """Each under the id by which readers can tell a repetition."""
+        """Each event has an id by which readers can detect a repetition."""
         lease = await given_lease(resources)
         await resources.keeping.keep(lease, Batch([Item("b", {"text": "ж"}), Item("a", 2)]))
         await leader.step()
@@ -81,7 +81,7 @@ class TestRelayToRedis:
     async def test_a_long_outbox_is_relayed_in_portions(
         self, resources: Resources, leader: Leader, relay: Relay
     ) -> None:
-        """And asks to go on at once while there is more."""
+        """The relay asks to be called again at once while events remain."""
         await resources.keeping.keep(await given_lease(resources), Batch([Item(str(n), n) for n in range(501)]))
         await leader.step()
 

@@ -1,4 +1,4 @@
-"""Python functions of every kind as sources."""
+"""The source contract for Python functions of every kind."""
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
@@ -37,7 +37,7 @@ async def coroutine(since: int | None) -> list[dict[str, Any]]:
 
 
 async def batches() -> AsyncIterator[Batch]:
-    """Starts over each time: it has no use for a watermark."""
+    """Start from the beginning each time: this function uses no watermark."""
     for post in POSTS:
         yield Batch([Item(str(post["id"]), post)])
 

@@ -1,4 +1,4 @@
-"""An application for each page of the tutorial: embedded, in a folder of its own, and in no mood to wait."""
+"""An application for each lesson of the tutorial: embedded, in its own folder, with short delays."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +10,7 @@ from floodmark import Floodmark, Settings
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """One SQLite file, one slot. Failed runs are tried again soon."""
+    """Return settings with one SQLite file, one slot and short retry delays."""
     return Settings(
         database_url=f"sqlite:///{tmp_path}/floodmark.db",
         floodmark_home=tmp_path,
@@ -24,5 +24,5 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def app(settings: Settings) -> Floodmark:
-    """What `app = Floodmark()` is at the top of a module of yours."""
+    """Return the application, as `app = Floodmark()` does in your own module."""
     return Floodmark(settings)

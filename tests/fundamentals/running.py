@@ -1,7 +1,7 @@
-"""An application at work for the length of a block, and the questions these pages ask of it.
+"""Run an application during a block and query it, for the lessons of the tutorial.
 
-A program of your own needs none of this: it says `app.run()`, or is started by `floodmark up --app module:app`.
-Each question here has a command that answers it for people; the docstrings name it.
+Your own program does not need this: it calls `app.run()`, or you start it with `floodmark up --app module:app`.
+Each docstring names the command that does the same.
 """
 
 import json
@@ -26,30 +26,30 @@ ENDED = ("done", "dead", "cancelled", "skipped")
 
 
 class Opened:
-    """An application whose stores are open."""
+    """An application with an open database."""
 
     def __init__(self, resources: Resources) -> None:
         self._operations = LocalOperations(resources, Actor(who="reader", via="test"))
 
     async def job(self, name: str) -> Job:
-        """The job of a collector: `floodmark show NAME`."""
+        """Return the job of a collector: `floodmark show NAME`."""
         return await self._operations.job(name)
 
     async def next_runs(self, name: str, *, after: datetime, count: int) -> list[datetime]:
-        """When it is due, in UTC: `floodmark next NAME`."""
+        """Return the next due times, in UTC: `floodmark next NAME`."""
         job = await self.job(name)
         return list(islice(instants(trigger_of(job.when, anchor=job.created_at), after), count))
 
     async def run(self, name: str) -> str:
-        """Run it now, whatever its schedule says; the id of the execution: `floodmark run NAME`."""
+        """Run a job now and return the id of the execution: `floodmark run NAME`."""
         return (await self._operations.run_job(name)).execution_id
 
     async def execution(self, execution_id: str) -> Execution:
-        """One run as the history tells it: `floodmark history --id ID`."""
+        """Return one execution: `floodmark history --id ID`."""
         return await self._operations.execution(execution_id)
 
     async def executions(self, name: str) -> list[Execution]:
-        """All runs of a job, the newest first: `floodmark history NAME`."""
+        """Return the executions of a job, newest first: `floodmark history NAME`."""
         return (await self._operations.executions(job=name)).items
 
     async def reaches(self, execution_id: str, *states: str) -> Execution:
@@ -63,35 +63,35 @@ class Opened:
         return await eventually(check)
 
     async def collected(self, name: str) -> Execution:
-        """Run it now and wait until that has ended: `floodmark run NAME --wait`."""
+        """Run a job now and wait until the execution has ended: `floodmark run NAME --wait`."""
         return await self.reaches(await self.run(name), *ENDED)
 
     async def fired(self, name: str) -> str:
-        """Wait until a schedule has fired for the first time; the id of that execution."""
+        """Wait until the schedule of a job has fired for the first time, and return the id of the execution."""
         executions = await eventually(lambda: self.executions(name))
         return executions[-1].execution_id
 
     async def ran(self, name: str) -> Execution:
-        """Wait until the first run of a schedule has ended."""
+        """Wait until the first scheduled execution of a job has ended."""
         return await self.reaches(await self.fired(name), *ENDED)
 
     async def items(self, name: str) -> dict[str, Any]:
-        """What was collected, by key: `floodmark items NAME`."""
+        """Return the collected items by key: `floodmark items NAME`."""
         kept = (await self._operations.items(name)).items
         return {item.key: item.data for item in kept}
 
     async def revisions(self, name: str, key: str) -> list[Any]:
-        """One item as it is now, then as it was before, newest first: `floodmark items NAME --key KEY`."""
+        """Return the revisions of an item, newest first: `floodmark items NAME --key KEY`."""
         history = await self._operations.item(name, key)
         return [item.data for item in (history.newest, *history.earlier)]
 
     async def watermark(self, name: str) -> Any:
-        """How far it is collected, as the next run will get it: `floodmark watermark show NAME`."""
+        """Return the watermark that the next run will get: `floodmark watermark show NAME`."""
         value = (await self._operations.watermark(name)).value
         return None if value is None else value["value"]
 
     async def events(self, *, after: int, count: int) -> list[Event]:
-        """Wait for so many events behind a position: `floodmark events --after N`."""
+        """Wait for `count` events after a position and return them: `floodmark events --after N`."""
 
         async def check() -> list[Event]:
             seen = (await self._operations.events(after=after)).items
@@ -101,40 +101,40 @@ class Opened:
         return await eventually(check)
 
     async def explain(self, name: str) -> str:
-        """Why it is not running, in one sentence: `floodmark explain NAME`."""
+        """Return why a job is not running, in one sentence: `floodmark explain NAME`."""
         return (await self._operations.explain(name)).sentence
 
     async def limits(self) -> dict[str, str]:
-        """What has to wait, and why: `floodmark limits`."""
+        """Return the active rate limits with their reasons: `floodmark limits`."""
         return {limit.key: limit.reason for limit in await self._operations.limits()}
 
     async def dead_letters(self, name: str) -> list[Execution]:
-        """What failed for good: `floodmark dlq ls NAME`."""
+        """Return the dead letters of a job: `floodmark dlq ls NAME`."""
         return (await self._operations.letters(job=name)).items
 
     async def retry(self, name: str) -> None:
-        """Run what failed for good again: `floodmark dlq retry NAME`."""
+        """Run the dead letters of a job again: `floodmark dlq retry NAME`."""
         await self._operations.retry_letters(Letters(job=name))
 
     async def resume(self, name: str) -> None:
-        """Undo a pause: `floodmark resume NAME`."""
+        """End the pause of a job: `floodmark resume NAME`."""
         await self._operations.resume_job(name)
 
 
 def data_of(event: Event) -> Any:
-    """The item an event tells of."""
+    """Return the item of an event."""
     return json.loads(event.data)
 
 
 @asynccontextmanager
 async def opened(app: Floodmark) -> AsyncIterator[Opened]:
-    """The collectors are written down as jobs, and nothing runs."""
+    """Open the application: its collectors become jobs, and nothing runs."""
     async with app.open() as resources:
         yield Opened(resources)
 
 
 @asynccontextmanager
 async def running(app: Floodmark) -> AsyncIterator[Opened]:
-    """Scheduler and worker in this process, as `app.run()` starts them, until the block ends."""
+    """Run a scheduler and a worker in this process during the block, as `app.run()` does."""
     async with served(app) as (resources, _):
         yield Opened(resources)

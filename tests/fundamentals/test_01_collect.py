@@ -16,7 +16,7 @@ from .running import running
 
 
 @pytest.mark.spec("G3", "G8")
-async def test_what_a_collector_yields_is_kept(app: Floodmark) -> None:
+async def test_yielded_items_are_stored(app: Floodmark) -> None:
     """A new job with an interval runs at once, then at each interval."""
 
     @app.collector(every="1h", key="id")
@@ -36,7 +36,7 @@ async def test_what_a_collector_yields_is_kept(app: Floodmark) -> None:
 
 
 @pytest.mark.spec("V1")
-async def test_without_a_time_it_runs_when_asked(app: Floodmark) -> None:
+async def test_a_job_without_a_schedule_runs_on_demand(app: Floodmark) -> None:
     """`floodmark run posts` runs any job now. A job without a schedule runs only this way."""
 
     @app.collector(key="id")
@@ -53,7 +53,7 @@ async def test_without_a_time_it_runs_when_asked(app: Floodmark) -> None:
 
 
 @pytest.mark.spec("G8")
-async def test_what_was_kept_is_there_after_a_restart(app: Floodmark) -> None:
+async def test_stored_items_survive_a_restart(app: Floodmark) -> None:
     """All state is in the database. By default this is one file, `.floodmark/floodmark.db`."""
 
     @app.collector(key="id")

@@ -17,7 +17,7 @@ from .running import running
 
 
 @pytest.mark.spec("G3", "T3")
-async def test_each_run_goes_on_where_the_last_one_ended(app: Floodmark) -> None:
+async def test_each_run_continues_where_the_last_one_ended(app: Floodmark) -> None:
     """The second run requests only newer items."""
     feed = [{"id": 1}, {"id": 2}]
     asked_since = []
@@ -41,7 +41,7 @@ async def test_each_run_goes_on_where_the_last_one_ended(app: Floodmark) -> None
 
 
 @pytest.mark.spec("G3", "T3")
-async def test_a_run_that_breaks_off_loses_nothing(app: Floodmark) -> None:
+async def test_an_interrupted_run_loses_nothing(app: Floodmark) -> None:
     """Items that were yielded before the error are stored; the next attempt continues after them."""
     asked_since = []
 

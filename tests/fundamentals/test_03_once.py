@@ -15,7 +15,7 @@ from .running import running
 
 
 @pytest.mark.spec("G3")
-async def test_the_same_item_twice_is_recorded_once(app: Floodmark) -> None:
+async def test_an_item_that_is_found_twice_is_recorded_once(app: Floodmark) -> None:
     """A source that always returns everything works without a watermark."""
 
     @app.collector(key="id")

@@ -26,7 +26,7 @@ def nothing() -> list[dict[str, Any]]:
 
 
 @pytest.mark.spec("V1")
-async def test_every_so_often(app: Floodmark) -> None:
+async def test_a_schedule_by_interval(app: Floodmark) -> None:
     """Intervals count from the creation of the job and do not drift: a late run does not delay the next one."""
     app.collector(every="15m", name="posts")(nothing)
 
@@ -40,7 +40,7 @@ async def test_every_so_often(app: Floodmark) -> None:
 
 
 @pytest.mark.spec("V1")
-async def test_by_cron(app: Floodmark) -> None:
+async def test_a_schedule_by_cron_expression(app: Floodmark) -> None:
     """The expression has five fields; names and `@daily` are supported."""
     app.collector(cron="*/30 8-9 * * MON-FRI", timezone="Europe/Berlin", name="posts")(nothing)
 
@@ -61,7 +61,7 @@ async def test_by_cron(app: Floodmark) -> None:
         ({"monthly": "31 00:00"}, ["Tue 30 00:00", "Fri 31 00:00"]),
     ],
 )
-async def test_by_the_calendar(app: Floodmark, when: dict[str, str], expected: list[str]) -> None:
+async def test_a_schedule_by_calendar(app: Floodmark, when: dict[str, str], expected: list[str]) -> None:
     """These schedules need no cron expression. A day that a month does not have becomes its last day."""
     app.collector(name="posts", **when)(nothing)  # type: ignore[arg-type]  # one of several keywords
 
@@ -72,7 +72,7 @@ async def test_by_the_calendar(app: Floodmark, when: dict[str, str], expected: l
 
 
 @pytest.mark.spec("V1", "G1")
-async def test_the_clocks_may_change(app: Floodmark) -> None:
+async def test_a_daily_schedule_when_the_clocks_change(app: Floodmark) -> None:
     """02:30 does not exist that night. The job still runs once, at the first minute that exists."""
     app.collector(daily="02:30", timezone="Europe/Berlin", name="posts")(nothing)
 
@@ -84,7 +84,7 @@ async def test_the_clocks_may_change(app: Floodmark) -> None:
 
 
 @pytest.mark.spec("V1")
-async def test_once(app: Floodmark) -> None:
+async def test_a_job_that_runs_once(app: Floodmark) -> None:
     """The job runs once, now."""
     app.collector(once=True, name="posts")(nothing)
 
@@ -94,7 +94,7 @@ async def test_once(app: Floodmark) -> None:
 
 
 @pytest.mark.spec("G9")
-def test_two_ways_at_once_are_refused(app: Floodmark) -> None:
+def test_two_schedules_for_one_job_are_refused(app: Floodmark) -> None:
     """The error names the problem, its `hint` the next step, and nothing was changed."""
     with pytest.raises(InvalidInput, match="every and cron contradict each other") as caught:
         app.collector(every="15m", cron="@daily")

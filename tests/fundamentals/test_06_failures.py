@@ -22,7 +22,7 @@ from .running import running
 
 
 @pytest.mark.spec("T4")
-async def test_what_fails_is_tried_again(app: Floodmark) -> None:
+async def test_a_failed_execution_is_retried(app: Floodmark) -> None:
     """The history contains every failed attempt."""
     attempts = 0
 
@@ -43,7 +43,7 @@ async def test_what_fails_is_tried_again(app: Floodmark) -> None:
 
 
 @pytest.mark.spec("T4", "T13")
-async def test_what_keeps_failing_becomes_a_dead_letter(app: Floodmark) -> None:
+async def test_the_last_failed_attempt_makes_a_dead_letter(app: Floodmark) -> None:
     """This job allows one retry."""
 
     @app.collector(retry_max=1)
@@ -84,7 +84,7 @@ async def test_a_dead_letter_can_be_retried(app: Floodmark) -> None:
 
 
 @pytest.mark.spec("T13")
-async def test_what_is_gone_pauses_its_job(app: Floodmark) -> None:
+async def test_a_target_that_is_gone_pauses_its_job(app: Floodmark) -> None:
     """Further requests would be useless. `floodmark resume` ends the pause."""
 
     @app.collector(every="1h")

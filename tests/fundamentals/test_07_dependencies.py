@@ -20,7 +20,7 @@ async def one_item() -> AsyncIterator[dict[str, Any]]:
 
 
 @pytest.mark.spec("V7")
-async def test_it_waits_until_the_others_have_succeeded(app: Floodmark) -> None:
+async def test_a_job_waits_until_its_dependencies_have_succeeded(app: Floodmark) -> None:
     """The report is due at once and waits for posts and prices, which run on demand."""
     app.collector(name="posts")(one_item)
     app.collector(name="prices")(one_item)
@@ -39,7 +39,7 @@ async def test_it_waits_until_the_others_have_succeeded(app: Floodmark) -> None:
 
 
 @pytest.mark.spec("V7")
-async def test_a_person_need_not_wait(app: Floodmark) -> None:
+async def test_a_manual_run_does_not_wait(app: Floodmark) -> None:
     """`floodmark run report` runs it now, without waiting for dependencies."""
     app.collector(name="posts")(one_item)
     app.collector(name="report", depends_on=("posts",))(one_item)
@@ -49,7 +49,7 @@ async def test_a_person_need_not_wait(app: Floodmark) -> None:
 
 
 @pytest.mark.spec("V7", "G9")
-async def test_a_job_that_does_not_exist_cannot_be_waited_for(app: Floodmark) -> None:
+async def test_an_unknown_dependency_is_refused(app: Floodmark) -> None:
     """A wrong name is an error at start-up, not an endless wait."""
     app.collector(name="posts")(one_item)
     app.collector(name="report", depends_on=("post-operations",))(one_item)
@@ -60,7 +60,7 @@ async def test_a_job_that_does_not_exist_cannot_be_waited_for(app: Floodmark) ->
 
 
 @pytest.mark.spec("V7", "G9")
-async def test_a_cycle_is_refused(app: Floodmark, settings: Any) -> None:
+async def test_a_dependency_cycle_is_refused(app: Floodmark, settings: Any) -> None:
     """Two jobs that wait for each other would wait forever; the error shows the cycle."""
     app.collector(name="posts")(one_item)
     app.collector(name="report", depends_on=("posts",))(one_item)

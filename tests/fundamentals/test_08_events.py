@@ -41,7 +41,7 @@ async def test_events_are_read_by_position(app: Floodmark) -> None:
 
 
 @pytest.mark.spec("G4")
-async def test_an_event_says_what_became_of_which_item(app: Floodmark) -> None:
+async def test_an_event_names_its_item_and_the_change(app: Floodmark) -> None:
     """Known items have no event. `event_id` contains stream, key and revision, so a repeated event has the same id."""
     price = {"id": "apple", "price": 3}
 

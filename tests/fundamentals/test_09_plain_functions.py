@@ -19,7 +19,7 @@ from .running import running
 
 
 @pytest.mark.spec("G8")
-async def test_a_function_may_return_a_list(app: Floodmark) -> None:
+async def test_a_function_can_return_a_list(app: Floodmark) -> None:
     """It runs on a separate thread, so it does not block the renewal of leases."""
     threads = []
 
@@ -44,7 +44,7 @@ class Post:
 
 
 @pytest.mark.spec("G8")
-async def test_a_generator_may_yield_dataclasses(app: Floodmark) -> None:
+async def test_a_generator_can_yield_dataclasses(app: Floodmark) -> None:
     """`key` and `watermark` may be functions; `occurred_at` is the time of the item, not of its collection."""
 
     @app.collector(key=lambda post: f"post-{post.number}", watermark="number", occurred_at="at")
@@ -62,7 +62,7 @@ async def test_a_generator_may_yield_dataclasses(app: Floodmark) -> None:
 
 
 @pytest.mark.spec("G8")
-async def test_one_function_may_serve_several_jobs(app: Floodmark) -> None:
+async def test_several_jobs_can_share_a_function(app: Floodmark) -> None:
     """`params` are stored with the job. `context` describes the execution."""
     told = []
 

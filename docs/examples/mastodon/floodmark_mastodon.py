@@ -18,7 +18,7 @@ _PAGE = 40
 
 
 class MastodonSource:
-    """Collects the posts with a hashtag, oldest first."""
+    """Collect the posts with a hashtag, oldest first."""
 
     kind = "mastodon"
     one_job_per_target = True
@@ -31,11 +31,11 @@ class MastodonSource:
         self._services = services
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
-        """Refuse what is not the address of a hashtag."""
+        """Raise an error if the target is not the URL of a hashtag."""
         _timeline(target)
 
     def param_names(self, target: str) -> frozenset[str]:
-        """A job has no params."""
+        """Return no names: a job of this source has no params."""
         return frozenset()
 
     async def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
@@ -48,7 +48,7 @@ class MastodonSource:
     async def _page(self, url: str, newest: str) -> list[dict[str, Any]]:
         assert self._services is not None
         token = self._services.section.get("token")
-        # Waits for its turn, honours 429 and Retry-After for every worker, and retries what may pass.
+        # This client waits for its turn, retries transient errors, and applies 429 and Retry-After to all workers.
         answer = await self._services.http.get(
             f"{url}?min_id={newest}&limit={_PAGE}", headers={"Authorization": f"Bearer {token}"} if token else None
         )

@@ -1,4 +1,4 @@
-"""The contract of every source, kept by this one on a server of its own."""
+"""Test the source with the contract of all sources, against a local server."""
 
 import json
 import threading
@@ -28,7 +28,7 @@ POSTS: list[dict[str, Any]] = [
 
 
 class Mastodon(BaseHTTPRequestHandler):
-    """Answers as a Mastodon server does: the posts right after `min_id`, the newest first."""
+    """Respond like a Mastodon server: with the posts directly after `min_id`, newest first."""
 
     protocol_version = "HTTP/1.1"
 
@@ -42,7 +42,7 @@ class Mastodon(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from floodmark import Event, InvalidInput, Services, Transient
 
 
 def open_sink(services: Services) -> "NdjsonSink | None":
-    """Make the sink if NDJSON_URL is set."""
+    """Return the sink, or None if NDJSON_URL is not set."""
     if "url" not in services.section:
         return None
     if urlsplit(services.section["url"]).scheme not in ("http", "https"):
@@ -21,19 +21,19 @@ def open_sink(services: Services) -> "NdjsonSink | None":
 
 
 class NdjsonSink:
-    """Posts each portion of events in one request."""
+    """Post each group of events in one request."""
 
     def __init__(self, services: Services) -> None:
         self._http, self._log, section = services.guarded_http, services.log, services.section
         self._url, parts = section["url"], urlsplit(section["url"])
-        # Stored and shown: without a user name, a password or a query.
+        # The place is stored and shown, so it has no user name, password or query.
         self.place = f"{parts.scheme}://{parts.hostname}:{parts.port or ''}{parts.path}"
         self._headers = {"Content-Type": "application/x-ndjson"}
         if "token" in section:
             self._headers["Authorization"] = f"Bearer {section['token']}"
 
     async def send(self, events: Sequence[Event]) -> None:
-        """Return once the endpoint has accepted the events; any other answer means that they come again."""
+        """Return once the endpoint has accepted the events. After an error Floodmark sends them again."""
         body = b"".join(_line(event) for event in events)
         answer = await self._http.post(self._url, body=body, headers=self._headers)
         if not 200 <= answer.status < 300:
@@ -43,7 +43,7 @@ class NdjsonSink:
 
 def _line(event: Event) -> bytes:
     line = {
-        # The same event can arrive twice; it has the same id then.
+        # An event can arrive twice, with the same id.
         "id": event.event_id,
         "kind": event.kind,
         "stream": event.stream,

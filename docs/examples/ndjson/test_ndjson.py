@@ -1,4 +1,4 @@
-"""The contract of every event sink, kept by this one on a server of its own."""
+"""Test the sink with the contract of all event sinks, against a local server."""
 
 import json
 import threading
@@ -15,7 +15,7 @@ from floodmark.testing.services import open_services
 
 
 class Endpoint(ThreadingHTTPServer):
-    """Keeps the lines that are posted to it."""
+    """A server that keeps the posted lines."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -23,7 +23,7 @@ class Endpoint(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Takes lines of JSON."""
+    """Accept lines of JSON."""
 
     protocol_version = "HTTP/1.1"
     server: Endpoint
@@ -35,7 +35,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class TestNdjsonSink(EventSinkContract):
