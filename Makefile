@@ -1,4 +1,4 @@
-# Everything is in run.py; this file only gives it short names. ARGS are passed on: make test ARGS="-k lease".
+# Short names for the commands of run.py. ARGS are passed on: make test ARGS="-k lease".
 PYTHON ?= python3
 
 .DEFAULT_GOAL := help
@@ -10,10 +10,10 @@ help:  ## list these targets
 demo:  ## start Floodmark on SQLite and show it at work
 	@$(PYTHON) run.py demo $(ARGS)
 
-test:  ## every check, then every test, on real PostgreSQL and Valkey
+test:  ## run every check and every test, on real PostgreSQL and Valkey
 	@$(PYTHON) run.py test $(ARGS)
 
-check:  ## format, lint, types, imports and the fast tests
+check:  ## run format, lint, type and import checks and the fast tests
 	@$(PYTHON) run.py check
 
 docs:  ## build the docs site into dist/docs

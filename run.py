@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Floodmark's one command: it needs Python 3.11 or newer and nothing else.
+"""The commands to try, test and develop Floodmark. They need only Python 3.11 or newer.
 
     python3 run.py demo [args]    start Floodmark on SQLite and show it at work
     python3 run.py test [args]    run every check and every test; with args, only pytest with these args
-    python3 run.py test --thorough    the same, with the tests that take long, as in CI
+    python3 run.py test --thorough    the same, and the long tests too, as in CI
     python3 run.py check          run format, lint, type and import checks and the fast tests
     python3 run.py bench [name]   list the benchmarks, or run one with its own args
     python3 run.py docs           write the generated pages, then build the docs site into dist/docs for offline reading
     python3 run.py lock [args]    write both lock files with uv; args go to `uv pip compile`
     python3 run.py clean          remove .venv and all caches
 
-The first start makes .venv beside this file, with uv if it is on PATH and with pip otherwise. `demo` installs
-requirements.lock, which is what Floodmark needs to run; `test`, `check`, `bench` and `docs` add the rest of
-requirements-dev.lock. Both files pin versions and hashes. `test` also installs Chromium for the cookie scans, and
-Prometheus, Pushgateway and Alertmanager for dashboards and alerts, if they are missing. Every command runs in this
-folder, wherever you call it from.
+The first command creates .venv next to this file, with uv if it is on PATH, otherwise with pip. `demo` installs what
+Floodmark needs to run (requirements.lock); `test`, `check`, `bench` and `docs` add the rest of requirements-dev.lock.
+Both files pin versions and hashes. If they are missing, `test` also installs Chromium for cookie scans, and Prometheus,
+Pushgateway and Alertmanager for dashboards and alerts. Every command runs in this folder, even if you call it from
+another one.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 STAMP = VENV / ".stamp"
 RUN_LOCK = ROOT / "requirements.lock"
-# Everything in RUN_LOCK, with the same pins, and what tests, checks and benchmarks need.
+# Everything in RUN_LOCK, with the same pins, and the packages for tests, checks and benchmarks.
 DEV_LOCK = ROOT / "requirements-dev.lock"
 FAST_TESTS = ("tests/unit", "tests/fundamentals")
-# What dashboards and alerts are tested with: each program by the names it goes by, and Debian's package of it.
+# Programs for the tests of dashboards and alerts: the possible names of each, and its Debian package.
 WATCHERS = {
     ("prometheus",): "prometheus",
     ("promtool",): "prometheus",
@@ -56,7 +56,7 @@ CACHES = (".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".import
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the first argument names; the result is the exit code."""
+    """Run the command that the first argument names, and return the exit code."""
     require_python()
     commands: dict[str, Callable[[list[str]], int]] = {
         "demo": demo,
@@ -72,21 +72,21 @@ def main(arguments: list[str]) -> int:
         return 0
     name, *rest = arguments
     if name not in commands:
-        fail(f"There is no command {name!r}. Try one of: {', '.join(commands)}.")
+        fail(f"Unknown command {name!r}. The commands are: {', '.join(commands)}.")
     return commands[name](rest)
 
 
 def demo(arguments: list[str]) -> int:
-    """Become `floodmark demo`, so that its signals and exit code are its own."""
+    """Replace this process by `floodmark demo`, so that signals and exit code need no forwarding."""
     make_venv(RUN_LOCK)
     os.chdir(ROOT)
     command = [str(BIN / "floodmark"), "demo", *arguments]
-    # On Windows exec gives the terminal back before the program ends.
+    # On Windows exec returns to the terminal before the program ends.
     return run(*command) if os.name == "nt" else os.execve(command[0], command, environ_with_bytecode())
 
 
 def test(arguments: list[str]) -> int:
-    """Run everything, or only what the arguments tell pytest. The last line on screen is always pytest's."""
+    """Run all checks and tests, or with arguments only pytest."""
     make_venv(DEV_LOCK)
     thorough = [argument for argument in arguments if argument == "--thorough"]
     arguments = [argument for argument in arguments if argument != "--thorough"]
@@ -97,7 +97,7 @@ def test(arguments: list[str]) -> int:
     )
     if arguments:
         return pytest(*arguments, *thorough)
-    # Beside the tests: one check after the other keeps only one core busy.
+    # In parallel with the tests, because the checks use only one core.
     with ThreadPoolExecutor(1) as beside:
         checks = beside.submit(static_checks)
         code = pytest(*side_by_side(), *thorough)
@@ -105,30 +105,30 @@ def test(arguments: list[str]) -> int:
 
 
 def side_by_side() -> list[str]:
-    """Everything takes a while, and much of that is waiting: two tests more at a time than there are cores."""
+    """Return the options for parallel tests: two more than there are cores, because many tests mostly wait."""
     return ["-n", str(min(6, 2 + (os.cpu_count() or 1))), "--no-loadscope-reorder"]
 
 
 def is_about(arguments: list[str], *words: str) -> bool:
-    """Whether pytest runs tests of this kind: it does, unless it is told of files and folders that hold none."""
+    """Return whether pytest runs such tests: always, unless the arguments name files or folders without them."""
     paths = [path for argument in arguments if (path := ROOT / argument.partition("::")[0]).exists()]
     is_named = any(word in argument for word in words for argument in arguments)
     return is_named or not paths or any(True for path in paths for word in words for _ in path.rglob(word))
 
 
 def bring_programs(*, browser: bool, watchers: bool, hosts: bool = False) -> None:
-    """Let there be a Chromium that runs, Prometheus with its companions, and `ip`, as far as they are wanted.
+    """Install the missing programs among those requested: Chromium, Prometheus with its companions, `ip`.
 
-    What is installed is used; else Playwright downloads its Chromium; else root installs Debian's packages, all at
-    once. Where something cannot be had the tests that need it are skipped, which they say; with CI=true they fail.
+    Chromium comes from Playwright; everything else, or Chromium if that fails, from Debian's packages if we are root.
+    Tests whose program cannot be installed are skipped with a message; with CI=true they fail.
     """
     chromium = bring_browser() if browser else None
     packages = ["chromium"] if browser and chromium is None else []
     if watchers and missing_watchers():
-        say("Prometheus is not complete here, which dashboards and alerts are tested with.")
+        say("The tests of dashboards and alerts need Prometheus, which is not completely installed.")
         packages += missing_watchers()
     if hosts and sys.platform == "linux" and shutil.which("ip") is None:
-        say("There is no `ip` here, which makes the hosts whose networks fail in tests (by root alone).")
+        say("The tests with failing networks need `ip`, which is not installed.")
         packages.append("iproute2")
     if packages and shutil.which("apt-get") and hasattr(os, "geteuid") and os.geteuid() == 0:
         end = install_packages(packages)
@@ -143,11 +143,11 @@ def bring_programs(*, browser: bool, watchers: bool, hosts: bool = False) -> Non
 
 
 def bring_browser() -> str | None:
-    """A Chromium that runs: one that is installed, else Playwright's download."""
+    """Return the path of a Chromium that runs; if there is none, download the one of Playwright."""
     found = find_browser()
     if found is None:
-        say("No Chromium runs here, which cookie scans are tested with.")
-        _, end = get("Playwright's own", str(BIN / "python"), "-m", "playwright", "install", "chromium")
+        say("The tests of cookie scans need Chromium, which is not installed or does not run.")
+        _, end = get("Chromium from Playwright", str(BIN / "python"), "-m", "playwright", "install", "chromium")
         found = find_browser()
         if found is None:
             say(f"That did not help: {end}")
@@ -155,19 +155,19 @@ def bring_browser() -> str | None:
 
 
 def install_packages(packages: list[str]) -> str:
-    """Debian's packages, all at once; how it ended."""
+    """Install packages of Debian in one call, and return the error or exit code."""
     install = ("apt-get", "install", "--yes", "--no-install-recommends", *packages)
     is_done, end = get("Debian's packages", *install)
     if not is_done:
-        # A fresh container does not know yet which packages there are.
+        # A fresh container has no list of packages.
         get("Debian's list of packages", "apt-get", "update")
         _, end = get("Debian's packages", *install)
     return end
 
 
 def get(what: str, *command: str) -> tuple[bool, str]:
-    """Run a command that brings something which tests need: whether it went well, and how it ended."""
-    say(f"Getting {what}: {' '.join(command)} ...")
+    """Run a command that installs something for the tests. Return whether it succeeded, and its error or exit code."""
+    say(f"Installing {what}: {' '.join(command)} ...")
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=quiet)
     told = [line.strip() for line in done.stdout.splitlines() if "rror" in line or line.startswith("E:")]
@@ -175,40 +175,40 @@ def get(what: str, *command: str) -> tuple[bool, str]:
 
 
 def tell_browser(found: str | None) -> None:
-    """Say which browser is used, or that there is none."""
+    """Print which browser the tests use, or that there is none."""
     if found is None:
         say(
-            "WARNING: there is no Chromium and none can be had, so cookie scans are NOT TESTED"
+            "WARNING: Chromium is missing and cannot be installed, so cookie scans are NOT TESTED"
             " (with CI=true that is a failure).\n"
-            "Install one by hand, or name it: FLOODMARK_CHROMIUM=/path/to/chromium python3 run.py test"
+            "Install it yourself, or set its path: FLOODMARK_CHROMIUM=/path/to/chromium python3 run.py test"
         )
         return
     say(f"- browser: {found}")
-    # So that every test uses the one that was seen to run.
+    # Every test uses the browser that was checked.
     os.environ["FLOODMARK_CHROMIUM"] = found
 
 
 def tell_watchers() -> None:
-    """Say which Prometheus is used, or what is missing."""
+    """Print which Prometheus the tests use, or what is missing."""
     missing = missing_watchers()
     if not missing:
         say(f"- prometheus: {shutil.which('prometheus')}")
         return
     say(
-        "WARNING: Prometheus is not complete and cannot be had, so dashboards and alerts are NOT TESTED"
+        "WARNING: Prometheus is incomplete and cannot be installed, so dashboards and alerts are NOT TESTED"
         " (with CI=true that is a failure).\n"
-        f"Install what Debian calls {', '.join(missing)}, and put it on PATH."
+        f"Install these Debian packages, or put their programs on PATH: {', '.join(missing)}."
     )
 
 
 def missing_watchers() -> list[str]:
-    """The packages of programs that are not on PATH, each once."""
+    """Return the Debian packages of the programs that are not on PATH, each once."""
     missing = [package for names, package in WATCHERS.items() if not any(map(shutil.which, names))]
     return list(dict.fromkeys(missing))
 
 
 def find_browser() -> str | None:
-    """The Chromium that a scan would use, if it runs; one that was only downloaded may lack libraries."""
+    """Return the path of the Chromium that a scan would use. It must run: a downloaded one may lack libraries."""
     look_up = [str(BIN / "python"), "-m", "floodmark.sources.cookies.browser", "--all"]
     told = subprocess.run(look_up, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
     for path in told.stdout.splitlines():
@@ -219,31 +219,31 @@ def find_browser() -> str | None:
 
 
 def check(_: list[str]) -> int:
-    """What to run before every commit: no servers, seconds rather than minutes."""
+    """Run the checks and the fast tests, without servers. Run this before every commit."""
     make_venv(DEV_LOCK)
     failed = static_checks()
     if failed:
         repair = f"{BIN.relative_to(ROOT).as_posix()}/ruff format ."
-        fail(f"Failed: {', '.join(failed)} (see above). `{repair}` repairs the format; the rest is by hand.")
+        fail(f"Failed: {', '.join(failed)} (see above). `{repair}` fixes the format; fix the rest yourself.")
     folders = [folder for folder in FAST_TESTS if (ROOT / folder).is_dir()]
     return pytest(*folders) if folders else 0
 
 
 def bench(arguments: list[str]) -> int:
-    """Without a name, say which benchmarks there are; with one, run it."""
+    """List the benchmarks, or run the one that is named."""
     scripts = {path.stem: path for path in sorted((ROOT / "bench").glob("[!_]*.py"))}
     if not arguments:
         say("\n".join(f"python3 run.py bench {name:16} {headline(path)}" for name, path in scripts.items()))
         return 0
     name, *rest = arguments
     if name not in scripts:
-        fail(f"There is no benchmark {name!r}. `python3 run.py bench` lists them.")
+        fail(f"Unknown benchmark {name!r}. `python3 run.py bench` lists them.")
     make_venv(DEV_LOCK)
     return run(str(BIN / "python"), "-m", f"bench.{name}", *rest)
 
 
 def docs(_: list[str]) -> int:
-    """Write the generated pages and build the site; a warning, such as a link that leads nowhere, is an error."""
+    """Write the generated pages and build the site. A warning, such as a broken link, is an error."""
     make_venv(DEV_LOCK)
     python, site = str(BIN / "python"), ROOT / "dist" / "docs"
     code = run(python, "docs/generate.py")
@@ -257,20 +257,20 @@ def lock(arguments: list[str]) -> int:
     """Pin every dependency for every platform, with hashes and without the name of a package index."""
     uv = find_uv()
     if uv is None:
-        fail("uv makes the lock files, and it is not on PATH. Install it (`pip install uv`) and try again.")
+        fail("The lock files need uv, which is not on PATH. Install it (`pip install uv`) and try again.")
     shape = ("--universal", "--generate-hashes", "--no-header", "--no-annotate", "--python-version", "3.11")
     compile_lock = (uv, "pip", "compile", "--quiet", *shape, "--group", "build", "pyproject.toml", *arguments)
-    # The larger one first: its pins then hold for the smaller one, so that both always agree.
+    # The larger file first: its pins are constraints for the smaller one, so both files have the same versions.
     code = run(*compile_lock, "--extra", "dev", "-o", DEV_LOCK.name)
     code = code or run(*compile_lock, "--constraints", DEV_LOCK.name, "-o", RUN_LOCK.name)
     for path in (DEV_LOCK, RUN_LOCK):
         if code == 0 and "://" in path.read_text(encoding="utf-8"):
-            fail(f"{path.name} names a host, which ties it to one network. Remove the URL and lock again.")
+            fail(f"{path.name} contains a URL, so it works in one network only. Remove the URL and lock again.")
     return code
 
 
 def clean(_: list[str]) -> int:
-    """Remove what can be made again."""
+    """Remove .venv and all caches."""
     for name in (VENV.name, *CACHES):
         shutil.rmtree(ROOT / name, ignore_errors=True)
     for folder in ("src", "tests", "bench"):
@@ -302,48 +302,48 @@ def static_checks() -> list[str]:
 
 
 def pytest(*arguments: str) -> int:
-    """Run pytest in the project's own environment."""
+    """Run pytest in .venv."""
     return run(str(BIN / "python"), "-m", "pytest", *arguments)
 
 
 def run(*command: str) -> int:
-    """Run a command in this folder to its very end, even when told to stop; the result is its exit code."""
+    """Run a command in this folder and return its exit code. After Ctrl-C or SIGTERM, wait until it has ended."""
     with subprocess.Popen(command, cwd=ROOT, env=environ_with_bytecode()) as child:
         signal.signal(signal.SIGTERM, lambda *_: child.terminate())
         while True:
             try:
                 code = child.wait()
             except KeyboardInterrupt:
-                # The terminal sent it to the child too, which is now cleaning up.
+                # The terminal has sent the signal to the child too, which is now cleaning up.
                 continue
             # A negative code is a signal; shells write it as 128 + its number.
             return code if code >= 0 else 128 - code
 
 
 def environ_with_bytecode() -> dict[str, str]:
-    """Our environment, in which Python may save compiled modules: the next process need not compile them again."""
+    """Return our environment, but let Python save compiled modules, so that the next process starts faster."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def headline(script: Path) -> str:
-    """The first line of a script's docstring."""
+    """Return the first line of a script's docstring."""
     told = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8")))
     return told.splitlines()[0] if told else ""
 
 
 def make_venv(lock_file: Path) -> None:
-    """Make .venv, or complete it, so that it holds what this lock file pins. Return at once if it does."""
+    """Create or complete .venv, so that it has the packages of this lock file. Return at once if it has them."""
     if is_ready(lock_file):
         return
     with only_one():
-        # Another process may have made it while we waited.
+        # Another process may have created it while we waited for the lock.
         if is_ready(lock_file):
             return
         uv = find_uv()
         began = time.monotonic()
         if read_stamp() == [fingerprint(RUN_LOCK)]:
             say(f"Adding the development tools to .venv with {'uv' if uv else 'pip'} (once, up to a minute) ...")
-            # If this is interrupted, .venv still serves RUN_LOCK, and the next attempt starts from nothing.
+            # If this is interrupted, .venv can still be used for RUN_LOCK, and the next attempt starts again.
             write_stamp(fingerprint(RUN_LOCK), "incomplete")
             install_lock(uv, lock_file)
         else:
@@ -352,56 +352,55 @@ def make_venv(lock_file: Path) -> None:
             make_empty_venv(uv)
             install_lock(uv, lock_file)
             pip_install(uv, "--no-build-isolation", "-e", ".")
-        # Written last: a .venv without its stamp is not complete and is made from nothing.
+        # Written last: a .venv without its stamp is incomplete and is created again.
         write_stamp(*(fingerprint(path) for path in dict.fromkeys((RUN_LOCK, lock_file))))
         say(f"Ready after {time.monotonic() - began:.0f} s.")
 
 
 def is_ready(lock_file: Path) -> bool:
-    """Whether .venv holds exactly these inputs."""
+    """Return whether .venv was made from exactly these inputs."""
     return fingerprint(lock_file) in read_stamp()
 
 
 def read_stamp() -> list[str]:
-    """The fingerprints of what .venv holds."""
+    """Return the fingerprints of the inputs that .venv was made from."""
     return STAMP.read_text(encoding="utf-8").split() if STAMP.is_file() else []
 
 
 def write_stamp(*lines: str) -> None:
-    """Say what .venv holds, in one step that cannot be seen half done."""
+    """Write the fingerprints of .venv atomically."""
     draft = STAMP.with_name(f"{STAMP.name}.new")
     draft.write_text("\n".join(lines), encoding="utf-8")
     draft.replace(STAMP)
 
 
 def fingerprint(lock_file: Path) -> str:
-    """Hash everything that decides what .venv must hold. Its place counts too: a venv that was moved is broken."""
-    import tomllib  # noqa: PLC0415 - an older Python lacks it, and must get as far as our message
+    """Hash everything that .venv depends on. This includes its path, because a venv that was moved does not work."""
+    import tomllib  # noqa: PLC0415 - an older Python lacks it, and must reach our error message
 
     read = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    # Not the tool tables: a new lint rule is no reason to install everything again.
+    # Without the tool tables: a new lint rule does not require a new installation.
     project = json.dumps([read["build-system"], read["project"]], sort_keys=True)
     parts = [lock_file.read_text(encoding="utf-8"), project, sys.version, platform.machine(), str(ROOT)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def make_empty_venv(uv: str | None) -> None:
-    """Make .venv without packages. A distribution may have split off the module that this needs without uv."""
+    """Create .venv without packages. Without uv this needs the venv module, which Debian has in a separate package."""
     if uv:
         install("uv venv", uv, "venv", "--quiet", "--no-project", "--python", base_python(), str(VENV))
         return
     if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
         fail(
-            "This Python comes without its venv module.\n"
+            "This Python has no venv module.\n"
             "Debian and Ubuntu: `sudo apt install python3-venv`. Anywhere: install uv. Then try again."
         )
     install("python3 -m venv", base_python(), "-m", "venv", str(VENV))
 
 
 def install_lock(uv: str | None, lock_file: Path) -> None:
-    """Install what the lock file pins."""
-    # Modules are compiled when they are first imported: compiling them all takes longer than everything else, and only
-    # a part is ever imported.
+    """Install the packages of the lock file."""
+    # Compiling all modules takes longer than everything else. Modules are compiled when they are first imported.
     pip_install(uv, *(() if uv else ("--no-compile",)), "--require-hashes", "-r", lock_file.name)
 
 
@@ -414,19 +413,19 @@ def pip_install(uv: str | None, *arguments: str) -> None:
 
 
 def install(what: str, *command: str) -> None:
-    """Run one quiet step of the setup; if it fails, show how it ended."""
+    """Run one step of the set-up quietly. If it fails, show the end of its output."""
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         tail = "\n".join(done.stdout.splitlines()[-25:])
         fail(
-            f"{tail}\n\n`{what}` failed (above is the end of what it said), so .venv is not complete.\n"
-            "If it could not download, check the network or your proxy. Then run the same command again:"
-            " it starts from nothing."
+            f"{tail}\n\n`{what}` failed (the end of its output is above), so .venv is incomplete.\n"
+            "If a download failed, check the network or your proxy. Then run the same command again:"
+            " it starts from the beginning."
         )
 
 
 def find_uv() -> str | None:
-    """The uv on PATH, if it works: pyenv leaves a shim named uv that only complains."""
+    """Return the uv on PATH if it works: pyenv may leave a shim named uv that only prints an error."""
     uv = shutil.which("uv")
     if uv and subprocess.run([uv, "--version"], capture_output=True, check=False).returncode == 0:
         return uv
@@ -434,15 +433,15 @@ def find_uv() -> str | None:
 
 
 def base_python() -> str:
-    """The interpreter behind us: the one we run on may lie in the very .venv that is to be made anew."""
+    """Return the base interpreter: the current one may be in the .venv that will be replaced."""
     return getattr(sys, "_base_executable", None) or sys.executable
 
 
 @contextlib.contextmanager
 def only_one() -> Iterator[None]:
-    """Let two starts at the same time make .venv one after the other. This file itself is the lock."""
+    """Lock this file, so that two processes do not create .venv at the same time."""
     with contextlib.ExitStack() as held:
-        # Windows has no flock; there, do not start twice at once.
+        # Windows has no flock: do not start two commands at once there.
         with contextlib.suppress(ImportError):
             import fcntl  # noqa: PLC0415
 
@@ -451,22 +450,22 @@ def only_one() -> Iterator[None]:
 
 
 def require_python() -> None:
-    """Stop with advice on a Python that is too old."""
-    if sys.version_info < (3, 11):  # noqa: UP036 - this file is what an older Python meets first
+    """End with an error if this Python is too old."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - users may start this file with an older Python
         fail(
             f"Floodmark needs Python 3.11 or newer; this is {platform.python_version()}.\n"
-            "Call a newer one (`python3.12 run.py ...`), or let uv bring it:"
+            "Use a newer one (`python3.12 run.py ...`), or let uv install it:"
             " `uv run --no-project --python 3.12 run.py ...`."
         )
 
 
 def say(line: str) -> None:
-    """Print at once, so that our lines stay in order with those of the commands we run."""
+    """Print without buffering, so that our lines are in order with those of the commands we run."""
     print(line, flush=True)
 
 
 def fail(message: str) -> NoReturn:
-    """Stop: the message tells what to do next."""
+    """End with an error message that says what to do next."""
     sys.exit(f"\n{message}")
 
 

@@ -21,10 +21,10 @@ def main(arguments: list[str]) -> int:
     path = "/health/live" if is_alive_enough else "/health"
     answers = [answer for key, default in PORTS if (answer := ask(int(os.environ.get(key) or default), path))]
     if not answers:
-        print("Nothing answers at the ports of the API, the scheduler and the worker.")
+        print("No response on the ports of the API, the scheduler and the worker.")
         return 1
     code, body = answers[0]
-    print("It answers." if is_alive_enough else body)
+    print("The process responds." if is_alive_enough else body)
     return 0 if is_alive_enough or code == http.client.OK else 1
 
 

@@ -72,7 +72,7 @@ def test_a_browser_that_is_there_is_used(machine: Machine, capfd: pytest.Capture
 def test_else_the_download_is_made(machine: Machine, capfd: pytest.CaptureFixture[str]) -> None:
     machine.playwright(machine.bring)
     assert machine.brought() == str(machine.browser)
-    assert "Getting Playwright's own: " in capfd.readouterr().out
+    assert "Installing Chromium from Playwright: " in capfd.readouterr().out
 
 
 def test_else_root_installs_the_package(machine: Machine, capfd: pytest.CaptureFixture[str], as_root: None) -> None:
@@ -82,7 +82,7 @@ def test_else_root_installs_the_package(machine: Machine, capfd: pytest.CaptureF
     assert machine.brought() == str(machine.browser)
     said = capfd.readouterr().out
     assert "That did not help: it ended with code 0" in said
-    assert "Getting Debian's packages: apt-get install --yes --no-install-recommends chromium" in said
+    assert "Installing Debian's packages: apt-get install --yes --no-install-recommends chromium" in said
 
 
 def test_where_no_browser_can_be_had_it_says_so_loudly(machine: Machine, capfd: pytest.CaptureFixture[str]) -> None:
