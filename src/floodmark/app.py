@@ -10,7 +10,6 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import structlog
 from msgspec.structs import replace
 
 from .errors import InvalidInput
@@ -19,12 +18,11 @@ from .model.durations import parse_every
 from .model.job import CatchUp, Overlap, Policy, Priority
 from .model.spec import JobSpec
 from .observability.events import Events
-from .observability.logs import LogListener, configure
-from .observability.metrics import render
 from .operations.health import health_of, readiness_of
 from .outbound.push import is_pushed, is_scraped, pushing, require_gateway
 from .process import eventloop
 from .process.forced_exit import Watchdog
+from .process.lazy import LazyModule
 from .process.threads import DaemonThreads
 from .runtime.installation import Installation
 from .settings import Settings, load
@@ -37,10 +35,15 @@ from .wiring.resources import Resources, open_resources
 from .wiring.services import services_for
 
 if TYPE_CHECKING:
+    import structlog
+
     from .api.server import HttpServer
     from .runtime.api_role import ApiRole
     from .runtime.scheduler_role import SchedulerRole
     from .runtime.worker_role import WorkerRole
+else:
+    # Many commands log nothing.
+    structlog = LazyModule("structlog")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -201,6 +204,8 @@ class Floodmark:
 
     def run(self, *, seconds: float | None = None) -> None:
         """Schedule and run jobs in this process until Ctrl-C, SIGTERM, or for this many seconds, and log events."""
+        from .observability.logs import LogListener, configure  # noqa: PLC0415 - only a process that stays logs
+
         configure(self.settings.log_level, self.settings.log_format)
         LogListener(structlog.get_logger()).attach(self.events)
         eventloop.run(self.serve(seconds=seconds))
@@ -226,6 +231,8 @@ class Floodmark:
             )
         if is_pushed(self.settings):
             require_gateway(self.settings)
+        from .observability.metrics import render  # noqa: PLC0415 - only a process that stays is measured
+
         watchdog = Watchdog()
         try:
             async with (
@@ -265,6 +272,8 @@ class Floodmark:
         is_any = port is None and self.settings.origin(name) == "default"
         usual: int = getattr(self.settings, name)
         if scheduler != worker:
+            from .observability.metrics import render  # noqa: PLC0415
+
             metrics = (lambda: render(resources.registry)) if is_scraped(self.settings) else None
             page = health_app(metrics, lambda: health_of(resources), lambda: readiness_of(resources))
             return HttpServer(page, host, usual if port is None else port, fallback=is_any)

@@ -5,6 +5,7 @@ root.py       global options, errors, and what every command uses
 session.py    opens the operations: of a server, or of this process
 """
 
+import gc
 import sys
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ def main() -> None:
         # Without the commands, which take longer to load than this to print.
         sys.stdout.write(f"floodmark {__version__}\n")
         return
+    # Imports make many objects and no garbage: with the usual threshold a short command takes a tenth longer.
+    gc.set_threshold(50_000)
     from .commands import app_for  # noqa: PLC0415 - as above
 
     app_for(sys.argv[1:])(prog_name="floodmark")

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from sqlalchemy import Connection, TableClause, column, inspect, table
-from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import quoted_name
 
 from floodmark.errors import InvalidInput
+from floodmark.store.async_engine import AsyncConnection
 
 _SHOWN = 20
 

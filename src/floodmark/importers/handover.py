@@ -9,13 +9,13 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import Conflict, InvalidInput
 from floodmark.model.audit import Actor
 from floodmark.model.handover import Imports, Moved, MovedJob, NewJob, Which
 from floodmark.model.ids import new_id
 from floodmark.model.job import SCHEDULER_VERSION, Job
+from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.audit import AuditEntry, AuditLog
 from floodmark.store.dialects import json_has, present_moment, raw
 from floodmark.store.jobs import Jobs

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct, field
 from sqlalchemy import delete, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import FloodmarkError
 from floodmark.model.clean_text import clean
@@ -25,6 +24,7 @@ from floodmark.model.job import SCHEDULER_VERSION, Priority
 from floodmark.rules.dependencies import is_unmet
 from floodmark.rules.holding import wait_for_execution, wait_for_success
 from floodmark.rules.rank import rank_of
+from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present_moment
 from floodmark.store.execution_rows import find_under_way

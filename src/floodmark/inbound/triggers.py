@@ -12,7 +12,6 @@ from typing import Any
 
 from msgspec import Struct, field
 from sqlalchemy import Column, ColumnElement, delete, func, or_, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import Conflict, InvalidInput, NotFound, Unavailable
 from floodmark.model.clean_text import clean
@@ -21,6 +20,7 @@ from floodmark.model.external_triggers import LONGEST_DEBOUNCE, SHORTEST_SECRET,
 from floodmark.model.ids import new_id
 from floodmark.model.job import Work
 from floodmark.security.vault import Vault
+from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present, raw
 from floodmark.store.name_search import find_jobs

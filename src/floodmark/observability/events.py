@@ -4,6 +4,7 @@ Times are seconds as floats, because events are created on the hot path and only
 """
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -395,6 +396,19 @@ class Events:
     def __init__(self) -> None:
         self.failures: Counter[str] = Counter()
         self._listeners: dict[type[InternalEvent], tuple[Callable[[Any], None], ...]] = {}
+        self._preparations: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+
+    def before_first(self, prepare: Callable[[], None]) -> None:
+        """Call `prepare` once, before the first event: it adds listeners that take long to create."""
+        self._preparations.append(prepare)
+
+    def prepare(self) -> None:
+        """Do what was to be done before the first event, unless it is done."""
+        with self._lock:
+            while self._preparations:
+                self._preparations[0]()
+                del self._preparations[0]
 
     def listen(self, event_type: type[E], callback: Callable[[E], None]) -> Callable[[], None]:
         """Call back for every event of exactly this type. Returns a function that ends it."""
@@ -408,6 +422,8 @@ class Events:
 
     def emit(self, event: InternalEvent) -> None:
         """Call all listeners of this type of event. Never raises."""
+        if self._preparations:
+            self.prepare()
         for callback in self._listeners.get(type(event), ()):
             try:
                 callback(event)

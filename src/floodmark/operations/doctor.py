@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.coordination.leases.port import Leases
 from floodmark.coordination.redis_errors import redis_errors
@@ -23,6 +22,7 @@ from floodmark.model.clock import Clock
 from floodmark.model.fleet import Finding
 from floodmark.sources.cookies.browser import BrowserMissing, require_browser
 from floodmark.sources.telegram.tables import accounts
+from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database, SqliteDatabase
 from floodmark.store.dialects import present_moment
 from floodmark.store.fleet import FleetRepository

@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 from sqlalchemy import BigInteger, TextClause, bindparam, func, select, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.rule_sql import STREAM
 from floodmark.store.tables import outbox
 from floodmark.store.types import UtcTime

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 from sqlalchemy import Select, and_, case, func, literal, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.model.clock import Clock
 from floodmark.model.execution import Hold, State
 from floodmark.model.fleet import Failed, Running, SourceFreshness, Waiting
+from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database
 from floodmark.store.dialects import present_moment
 from floodmark.store.fleet import FleetRepository

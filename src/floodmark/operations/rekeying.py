@@ -6,7 +6,6 @@ One transaction: a process that is killed in it has changed nothing, and every p
 from msgspec import Struct
 from msgspec.structs import asdict
 from sqlalchemy import Column, Table, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.inbound.tables import triggers
 from floodmark.inbound.triggers import secret_label
@@ -14,6 +13,7 @@ from floodmark.model.audit import Actor
 from floodmark.model.clock import Clock
 from floodmark.security.vault import Vault, mark_of
 from floodmark.sources.telegram.tables import accounts
+from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.audit import AuditEntry, AuditLog
 from floodmark.store.database import Database
 

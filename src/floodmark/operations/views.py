@@ -3,7 +3,6 @@
 from typing import Any
 
 from sqlalchemy import and_, case, func, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.model.clock import Clock
 from floodmark.model.execution import Execution, State
@@ -11,6 +10,7 @@ from floodmark.model.job import Job
 from floodmark.outbound.tables import limits
 from floodmark.rules.dependencies import is_unmet
 from floodmark.rules.explain import JobView, Limit
+from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database
 from floodmark.store.dialects import present_moment
 from floodmark.store.execution_rows import SELECT_EXECUTION, execution_from_row

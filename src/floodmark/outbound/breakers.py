@@ -6,13 +6,13 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import NotFound
 from floodmark.model.clean_text import clean
 from floodmark.model.clock import Clock
 from floodmark.model.limits import BreakerRow
 from floodmark.rules.breaker import Breaker, BreakerState, closed, refusal_of
+from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present, present_moment
 from floodmark.store.tables import job_executions

@@ -7,9 +7,9 @@ that at once, without a call, and waits again.
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.model.execution import State
+from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.tables import job_executions
 
 

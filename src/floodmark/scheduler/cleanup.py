@@ -3,11 +3,11 @@
 from datetime import datetime, timedelta
 
 from sqlalchemy import delete, exists, or_, select, tuple_
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.model.clock import Clock
 from floodmark.sources.cookies.tables import blobs
 from floodmark.sources.web.tables import pages
+from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database
 from floodmark.store.dialects import present_moment
 from floodmark.store.rule_sql import JOB_STREAM

@@ -5,11 +5,11 @@ Tables: `workers` (the locks, the moment of death), and the leases in `job_execu
 
 from msgspec import Struct
 from sqlalchemy import select, text, tuple_, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.model.clock import Clock
 from floodmark.model.execution import State
 from floodmark.sources.telegram.tables import accounts
+from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database
 from floodmark.store.dialects import present
 from floodmark.store.rule_sql import JOB_STREAM

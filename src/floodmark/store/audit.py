@@ -8,7 +8,6 @@ from typing import Any
 
 from msgspec import Struct
 from sqlalchemy import insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.model.audit import Actor, AuditRow
 from floodmark.model.clean_text import clean
@@ -16,6 +15,7 @@ from floodmark.model.clock import Clock
 from floodmark.process.failpoints import OPERATION_POINT, failpoint
 from floodmark.security.masking import mask_values
 
+from .async_engine import AsyncConnection
 from .database import Database
 from .dialects import present
 from .tables import audit

@@ -13,24 +13,30 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import asyncpg
 import msgspec
 from sqlalchemy import URL, NullPool, event, make_url, text
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from floodmark.errors import InvalidInput, Unavailable, Unreachable
 from floodmark.model.strict_json import read_stored_json
 from floodmark.observability.events import Events, StoreRetried
+from floodmark.process.lazy import LazyModule
 from floodmark.process.local_disk import require_local
 from floodmark.rules.backoff import backoff
 
+from .async_engine import AsyncConnection, AsyncEngine, create_async_engine
 from .postgres_connection import LONG_WORK, USUAL_STEP, Connection, Deadline, PostgresConnector
+
+if TYPE_CHECKING:
+    import asyncpg
+else:
+    # Only PostgreSQL needs it.
+    asyncpg = LazyModule("asyncpg")
 
 # Wait this long for SQLite's write lock before giving up: longer than any step of ours holds it.
 LOCK_TIMEOUT_SECONDS = 10
@@ -62,31 +68,41 @@ _PLANNED_ONCE = {
     "enable_mergejoin": "off",
 }
 
-# Rolled back by the server, so repeating is safe whatever the statement was.
-_ROLLED_BACK = (
-    asyncpg.DeadlockDetectedError,
-    asyncpg.SerializationError,
-    asyncpg.LockNotAvailableError,
-)
-# The connection went away: every hot step is guarded by a fence or a unique key, so it may be repeated too.
-_DISCONNECTED = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    # The server ended the connection while nothing was asked, for example because we stood still in a transaction.
-    asyncpg.InternalClientError,
-    ConnectionError,
-    TimeoutError,
-    OSError,
-)
 _ATTEMPTS = 4
 _PAUSE, _LONGEST_PAUSE = timedelta(seconds=0.5), timedelta(seconds=3)
 # A hot connection that nobody has needed for this long is closed.
 _IDLE_SECONDS = 300.0
 
 T = TypeVar("T")
+
+
+@cache
+def _rolled_back() -> tuple[type[Exception], ...]:
+    """Return the errors after which the server has rolled back: repeating is safe whatever the statement was."""
+    return asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError
+
+
+@cache
+def _disconnected() -> tuple[type[Exception], ...]:
+    """Return the errors of a lost connection. A fence or a unique key guards every hot step: it may be repeated."""
+    return (
+        asyncpg.PostgresConnectionError,
+        asyncpg.InterfaceError,
+        asyncpg.CannotConnectNowError,
+        asyncpg.AdminShutdownError,
+        asyncpg.CrashShutdownError,
+        # The server ended the connection between two statements, for example after a long pause in a transaction.
+        asyncpg.InternalClientError,
+        ConnectionError,
+        TimeoutError,
+        OSError,
+    )
+
+
+@cache
+def _unanswered() -> tuple[type[Exception], ...]:
+    """Return the errors of a database that cannot be reached."""
+    return (DBAPIError, *_disconnected())
 
 
 def _is_refusal(error: BaseException | None) -> bool:
@@ -196,7 +212,7 @@ class Database:
         try:
             async with self.reading() as connection:
                 await connection.execute(text("SELECT 1"))
-        except (DBAPIError, *_DISCONNECTED) as error:
+        except _unanswered() as error:
             shown = self.engine.url.render_as_string(hide_password=True)
             raise Unreachable(
                 f"the database {shown} does not answer: {str(error) or type(error).__name__}",
@@ -279,7 +295,7 @@ class PostgresDatabase(Database):
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return await self._once(work)
-            except (*_ROLLED_BACK, *_DISCONNECTED) as error:
+            except (*_rolled_back(), *_disconnected()) as error:
                 pause = backoff(attempt, base=_PAUSE, longest=_LONGEST_PAUSE).total_seconds()
                 if attempt == _ATTEMPTS or time.monotonic() + pause > last_start:
                     raise
@@ -306,7 +322,7 @@ def _watch(engine: AsyncEngine, connector: PostgresConnector) -> None:
         connector.idle.discard(adapted.driver_connection)
         try:
             adapted.run_async(connector.ping)
-        except _DISCONNECTED as error:
+        except _disconnected() as error:
             connector.give_up_on(adapted.driver_connection)
             raise InvalidatePoolError from error
 

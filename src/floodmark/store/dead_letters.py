@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import RowMapping, Select, bindparam, exists, or_, select, tuple_, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.model.clock import Clock
@@ -14,6 +13,7 @@ from floodmark.model.execution import Execution, Queued, State
 from floodmark.model.job import Priority
 from floodmark.rules.rank import rank_delay
 
+from .async_engine import AsyncConnection
 from .database import Database
 from .dialects import present
 from .execution_rows import SELECT_EXECUTION, execution_from_row

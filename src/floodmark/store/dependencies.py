@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from sqlalchemy import delete, insert, select, text, tuple_
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import Conflict
 
+from .async_engine import AsyncConnection
 from .database import Database
 from .tables import job_dependencies, jobs
 

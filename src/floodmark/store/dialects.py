@@ -1,16 +1,23 @@
 """The few things that SQLite and PostgreSQL say differently in statements that are otherwise the same."""
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, ColumnElement, DateTime, Float, Table, Text, cast, exists, func, select, type_coerce
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.dialects import sqlite
 
 from floodmark.model.clock import Clock
+from floodmark.process.lazy import LazyModule
 
+from .async_engine import AsyncConnection
 from .database import Database
 from .types import Json, UtcTime
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql
+else:
+    # Only PostgreSQL needs it.
+    postgresql = LazyModule("sqlalchemy.dialects.postgresql")
 
 
 def present(database: Database, clock: Clock, after: timedelta = timedelta()) -> ColumnElement[Any]:

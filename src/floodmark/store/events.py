@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import Select, Table, and_, case, func, or_, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import NotFound
 from floodmark.model.clock import Clock
 from floodmark.model.streams import ItemHistory, StoredItem
 
+from .async_engine import AsyncConnection
 from .database import Database
 from .dialects import raw
 from .outbox_rows import event_from_row

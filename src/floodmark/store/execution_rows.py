@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import case, func, or_, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.model.execution import Execution, Hold, State
 from floodmark.model.job import Priority
 
+from .async_engine import AsyncConnection
 from .tables import job_executions
 
 SELECT_EXECUTION = select(*(job_executions.c[name] for name in Execution.__struct_fields__))

@@ -19,13 +19,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Select, and_, delete, func, or_, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.model.clock import Clock
 from floodmark.model.execution import ENDED, Execution, State
 from floodmark.model.ids import floor_id
 
+from .async_engine import AsyncConnection
 from .database import Database
 from .execution_rows import SELECT_EXECUTION, execution_from_row
 from .tables import job_executions, jobs

@@ -15,7 +15,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import ColumnElement, bindparam, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.model.clock import Clock
@@ -27,6 +26,7 @@ from floodmark.model.spec import JobSpec, declaration, slug
 from floodmark.rules.holding import wait_for_execution
 from floodmark.rules.starting import FORCED, JOB_DELETED
 
+from .async_engine import AsyncConnection
 from .database import Database
 from .dependencies import dependency_names, set_all_dependencies, set_dependencies
 from .dialects import insert_into, json_has, present, raw

@@ -5,10 +5,10 @@ from difflib import get_close_matches
 from typing import Any
 
 from sqlalchemy import Column, case, func, or_, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import InvalidInput, NotFound
 
+from .async_engine import AsyncConnection
 from .tables import jobs, watermarks
 
 # How many names are compared to find those that come close.

@@ -14,10 +14,17 @@ import socket
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import asyncpg
 from sqlalchemy import URL
+
+from floodmark.process.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import asyncpg
+else:
+    # Only PostgreSQL needs it.
+    asyncpg = LazyModule("asyncpg")
 
 # Generic only in its stubs.
 Connection: TypeAlias = "asyncpg.Connection[Any]"

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Column, Index, MetaData, text
 
 _PACKAGE = Path(__file__).parents[1]
+_WHERE = "where"
 
 metadata = MetaData(
     naming_convention={
@@ -21,11 +22,14 @@ metadata = MetaData(
 
 def partial_index(name: str, where: str, *columns: Column[Any] | str, unique: bool = False) -> Index:
     """Return an index of the rows that match `where`."""
-    return Index(name, *columns, unique=unique, postgresql_where=text(where), sqlite_where=text(where))
+    # The same for PostgreSQL is left to `load_metadata`: naming the dialect here would import it.
+    return Index(name, *columns, unique=unique, sqlite_where=text(where), info={_WHERE: where})
 
 
 def load_metadata() -> MetaData:
     """Import every `tables.py` and return the whole schema. Only migrations and tests need all tables at once."""
     for path in sorted(_PACKAGE.rglob("tables.py")):
         import_module(".".join((_PACKAGE.name, *path.relative_to(_PACKAGE).with_suffix("").parts)))
+    for index in (index for table in metadata.tables.values() for index in table.indexes if _WHERE in index.info):
+        index.dialect_options["postgresql"]["where"] = text(index.info[_WHERE])
     return metadata

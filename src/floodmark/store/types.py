@@ -3,8 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Dialect, Integer, String
-from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
+from sqlalchemy import JSON, BigInteger, DateTime, Dialect, Integer, String
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
 from sqlalchemy.types import TypeDecorator, TypeEngine
@@ -32,7 +31,7 @@ class UtcTime(TypeDecorator[datetime]):
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """Choose the column type of the database at hand."""
         if dialect.name == "postgresql":
-            return dialect.type_descriptor(TIMESTAMP(timezone=True))
+            return dialect.type_descriptor(DateTime(timezone=True))
         return dialect.type_descriptor(String(32))
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
@@ -48,7 +47,22 @@ class UtcTime(TypeDecorator[datetime]):
         return value.astimezone(UTC) if isinstance(value, datetime) else from_text(value)
 
 
-Json = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+class _JsonColumn(TypeDecorator[Any]):
+    """`jsonb` on PostgreSQL, JSON text on SQLite."""
+
+    impl = JSON
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Choose the column type of the database."""
+        if dialect.name == "postgresql":
+            from sqlalchemy.dialects.postgresql import JSONB  # noqa: PLC0415 - SQLite does without the package
+
+            return dialect.type_descriptor(JSONB(none_as_null=True))
+        return dialect.type_descriptor(JSON(none_as_null=True))
+
+
+Json = _JsonColumn(none_as_null=True)
 
 # SQLite numbers rows by itself only in a column of exactly this type.
 Serial = BigInteger().with_variant(Integer, "sqlite")

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import InvalidInput
 from floodmark.model.clock import Clock
 from floodmark.model.streams import StreamState
 
+from .async_engine import AsyncConnection
 from .database import Database
 from .dialects import insert_into, present
 from .job_checks import check_json

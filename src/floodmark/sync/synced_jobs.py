@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from sqlalchemy import bindparam, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.model.audit import Actor
 from floodmark.model.clock import Clock
 from floodmark.model.ids import new_id
+from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.audit import AuditEntry, AuditLog
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present, present_moment

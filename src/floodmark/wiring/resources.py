@@ -10,22 +10,19 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-import structlog
 from msgspec import Struct
 from msgspec.structs import replace
-from prometheus_client import CollectorRegistry
 from sqlalchemy.exc import DBAPIError
 
 from floodmark.coordination.leases.port import Leases
 from floodmark.coordination.leases.sql import SqlLeases
 from floodmark.coordination.signals.local import LocalSignals
 from floodmark.coordination.signals.port import Signals
-from floodmark.coordination.signals.postgres import PostgresSignals
 from floodmark.errors import Unreachable
 from floodmark.model.clock import Clock, SystemClock
 from floodmark.model.hosts import allowed_hosts, resolved_hosts
 from floodmark.observability.events import Events
-from floodmark.observability.metrics import Metrics
+from floodmark.observability.metrics_on_demand import MetricsOnDemand
 from floodmark.observability.tracing import Tracing, tracing_of
 from floodmark.outbound.caller import Caller, CallPolicy
 from floodmark.outbound.client import Http
@@ -33,6 +30,7 @@ from floodmark.outbound.client import ResponseLimits as HttpLimits
 from floodmark.outbound.guard import Guard
 from floodmark.outbound.polite import PoliteHttp
 from floodmark.outbound.retrying import RetryPolicy
+from floodmark.process.lazy import LazyModule
 from floodmark.process.lock_files import FileLock, runtime_folder
 from floodmark.process.process_lock import ProcessLock, key_of
 from floodmark.queue.port import Queue
@@ -43,10 +41,6 @@ from floodmark.sources.validation import Validation
 from floodmark.store.database import Database, PostgresDatabase, SqliteDatabase, open_database, tighten
 from floodmark.store.migrate import migrate, require_newest
 from floodmark.store.port import Firing, Keeping, Leasing, Upkeep
-from floodmark.store.postgres.firing import PostgresFiring
-from floodmark.store.postgres.keeping import PostgresKeeping
-from floodmark.store.postgres.leasing import PostgresLeasing
-from floodmark.store.postgres.upkeep import PostgresUpkeep
 from floodmark.store.sqlite.firing import SqliteFiring
 from floodmark.store.sqlite.keeping import SqliteKeeping
 from floodmark.store.sqlite.leasing import SqliteLeasing
@@ -57,7 +51,12 @@ from .repositories import Repositories
 from .write_check import WriteCheck
 
 if TYPE_CHECKING:
+    import structlog
+    from prometheus_client import CollectorRegistry
     from redis.asyncio import Redis
+else:
+    # Many commands log nothing.
+    structlog = LazyModule("structlog")
 
 # A probe is over when its call has timed out; this is for telling so.
 _PROBE_MARGIN = timedelta(seconds=10)
@@ -78,7 +77,7 @@ class Resources(Struct, frozen=True, kw_only=True):
     """Who we are: a random id with the host's name as a label. Never the same twice."""
     clock: Clock
     events: Events
-    registry: CollectorRegistry
+    metrics: MetricsOnDemand
     database: Database
     repositories: Repositories
     write_check: WriteCheck
@@ -98,6 +97,11 @@ class Resources(Struct, frozen=True, kw_only=True):
     tracing: Tracing | None = None
     validation: Validation = Validation()
     """Asked by every way in which jobs and params come."""
+
+    @property
+    def registry(self) -> "CollectorRegistry":
+        """The registry of the metrics of this process."""
+        return self.metrics.registry
 
 
 def call_policy(settings: Settings) -> CallPolicy:
@@ -166,8 +170,9 @@ async def open_resources(
     `waits`: be patient with a database that does not answer yet, as a process that stays should.
     """
     events, clock = events or Events(), clock or SystemClock()
-    registry = CollectorRegistry()
-    Metrics(registry, settings.metrics_max_label_values).attach(events)
+    metrics = MetricsOnDemand(events, settings.metrics_max_label_values)
+    if waits:
+        events.prepare()
     name = os.environ.pop(PROCESS_NAME, None) or new_name(settings)
     tracing = tracing_of(settings, name, events)
     async with AsyncExitStack() as stack:
@@ -201,7 +206,7 @@ async def open_resources(
             http=http,
             clock=clock,
             events=events,
-            registry=registry,
+            metrics=metrics,
             database=database,
             redis=redis,
             signals=signals,
@@ -224,7 +229,7 @@ async def _open(database: Database, patience: timedelta) -> None:
 
 async def _reach(database: Database, patience: timedelta) -> None:
     """Wait until the database answers, and say so; raise `Unreachable` when the patience is over."""
-    log, until, told_at = structlog.get_logger(), time.monotonic() + patience.total_seconds(), -math.inf
+    until, told_at = time.monotonic() + patience.total_seconds(), -math.inf
     while True:
         try:
             return await database.ping()
@@ -237,7 +242,9 @@ async def _reach(database: Database, patience: timedelta) -> None:
                 raise
             if time.monotonic() - told_at >= _TELL_AGAIN_SECONDS:
                 told_at = time.monotonic()
-                log.warning("waiting for the database", reason=str(error), gives_up_in_seconds=round(left))
+                structlog.get_logger().warning(
+                    "waiting for the database", reason=str(error), gives_up_in_seconds=round(left)
+                )
         await asyncio.sleep(min(left, _REACH_AGAIN_SECONDS))
 
 
@@ -261,6 +268,8 @@ def _open_redis(settings: Settings) -> "Redis | None":
 def _signals(database: Database, redis: "Redis | None", settings: Settings, events: Events, name: str) -> Signals:
     # PostgreSQL first: it alone tells of SQL typed by hand.
     if isinstance(database, PostgresDatabase):
+        from floodmark.coordination.signals.postgres import PostgresSignals  # noqa: PLC0415 - SQLite needs none of it
+
         return PostgresSignals(database, events, lock_key=key_of(name))
     assert isinstance(database, SqliteDatabase)
     if redis is not None:
@@ -274,6 +283,8 @@ def _lock(database: Database, signals: Signals, name: str) -> ProcessLock:
     """Beside the file that SQLite's processes share; on PostgreSQL in a folder of this machine."""
     if isinstance(database, SqliteDatabase):
         return ProcessLock(FileLock(database.path.with_name(f"{database.path.name}-locks"), name))
+    from floodmark.coordination.signals.postgres import PostgresSignals  # noqa: PLC0415 - see `_signals`
+
     assert isinstance(signals, PostgresSignals)
     return ProcessLock(FileLock(runtime_folder(), name), signals)
 
@@ -285,7 +296,7 @@ def _wire(
     tracing: Tracing | None,
     clock: Clock,
     events: Events,
-    registry: CollectorRegistry,
+    metrics: MetricsOnDemand,
     database: Database,
     redis: "Redis | None",
     signals: Signals,
@@ -298,6 +309,11 @@ def _wire(
     keeping: Keeping
     upkeep: Upkeep
     if isinstance(database, PostgresDatabase):
+        from floodmark.store.postgres.firing import PostgresFiring  # noqa: PLC0415 - SQLite needs none of it
+        from floodmark.store.postgres.keeping import PostgresKeeping  # noqa: PLC0415
+        from floodmark.store.postgres.leasing import PostgresLeasing  # noqa: PLC0415
+        from floodmark.store.postgres.upkeep import PostgresUpkeep  # noqa: PLC0415
+
         firing, keeping = PostgresFiring(database, patience=patience), PostgresKeeping(database)
         leasing = PostgresLeasing(database, patience=patience)
         upkeep = PostgresUpkeep(database, patience=patience)
@@ -327,7 +343,7 @@ def _wire(
         tracing=tracing,
         clock=clock,
         events=events,
-        registry=registry,
+        metrics=metrics,
         database=database,
         repositories=repositories,
         write_check=WriteCheck(database),

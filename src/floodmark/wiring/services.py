@@ -4,9 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from functools import cached_property
-from typing import Any, cast
-
-import structlog
+from typing import TYPE_CHECKING, Any, cast
 
 from floodmark.extensions.services import Services
 from floodmark.model.clock import SystemClock
@@ -15,11 +13,18 @@ from floodmark.outbound.breakers import Breakers
 from floodmark.outbound.caller import Caller
 from floodmark.outbound.limits import Limits
 from floodmark.outbound.polite import PoliteHttp
+from floodmark.process.lazy import LazyModule
 from floodmark.process.threads import DaemonThreads
 from floodmark.settings import Settings
 from floodmark.store.database import Database, open_database
 
 from .resources import Resources, call_policy, http_of, new_name
+
+if TYPE_CHECKING:
+    import structlog
+else:
+    # Many commands log nothing.
+    structlog = LazyModule("structlog")
 
 
 def services_for(resources: Resources, name: str, threads: Executor | None = None) -> Services:

@@ -11,12 +11,19 @@ import sqlite3
 import time
 from contextlib import closing
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
-import asyncpg
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from floodmark.process.lazy import LazyModule
 from floodmark.store.database import Database, SqliteDatabase
+
+if TYPE_CHECKING:
+    import asyncpg
+else:
+    # Only PostgreSQL needs it.
+    asyncpg = LazyModule("asyncpg")
 
 # An answer is good for this long, however many ask.
 _GOOD_FOR = timedelta(seconds=5)

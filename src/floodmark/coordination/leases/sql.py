@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, case, func, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from floodmark.model.clock import Clock
 from floodmark.store.database import Database
+from floodmark.store.dialects import insert_into
 
 from .tables import leases
 
@@ -27,8 +27,9 @@ class SqlLeases:
     async def acquire(self, name: str, *, holder: str, ttl: timedelta, yields: bool = False) -> bool:
         """Take or renew the lease. With `yields` it is ours only until someone without `yields` asks for it."""
         now = self._now()
-        insert: Any = postgresql.insert if self._database.dialect == "postgresql" else sqlite.insert
-        statement = insert(leases).values(name=name, holder=holder, lease_until=now + ttl, yields=yields)
+        statement = insert_into(self._database, leases).values(
+            name=name, holder=holder, lease_until=now + ttl, yields=yields
+        )
         is_free = or_(leases.c.holder == holder, leases.c.lease_until < now)
         statement = statement.on_conflict_do_update(
             index_elements=[leases.c.name],

@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import ColumnElement, case, delete, func, literal, or_, select, text, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput, NotFound
 from floodmark.model.accounts import AccountRow, Added
 from floodmark.model.clock import Clock
 from floodmark.observability.events import AccountParked, Events
 from floodmark.security.vault import Vault
+from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present
 from floodmark.store.tables import jobs
