@@ -22,7 +22,7 @@ from floodmark.security.vault import Vault
 from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
 from floodmark.sources.telegram.accounts import Accounts
-from floodmark.sources.telegram.port import Ports
+from floodmark.sources.telegram.services import TelegramServices
 from floodmark.sources.telegram.source import TelegramSource
 from floodmark.store.dead_letters import DeadLetters
 from floodmark.store.history import ExecutionHistory
@@ -57,7 +57,7 @@ class Desk:
         given = (resources.database, resources.clock)
         self.jobs, self.history, self.views = Jobs(*given), ExecutionHistory(*given), Views(*given)
         self.limits, self.letters, self.watermarks = Limits(*given), DeadLetters(*given), Watermarks(*given)
-        self.ports = Ports.of(services_for(resources, "telegram"))
+        self.services = TelegramServices.of(services_for(resources, "telegram"))
         self.seen: list[InternalEvent] = []
 
     async def account(self, name: str = "reader1", **fields: Any) -> None:
@@ -162,7 +162,7 @@ async def collect_some(desk: Desk, job: Job, *, batches: int) -> Lease:
     """Run a job here for so many batches, and then fall silent, as a worker does that is killed."""
     await desk.ask(job)
     [lease] = await take(desk.resources)
-    source = TelegramSource(desk.resources.settings, desk.ports)
+    source = TelegramSource(desk.resources.settings, desk.services)
     async with source, aclosing(reading(source, job, lease, lease.watermark)) as read:
         for _ in range(batches):
             await desk.resources.keeping.keep(lease, await anext(read))

@@ -61,7 +61,7 @@ async def opened(
 ) -> AsyncIterator[tuple[Resources, Mapping[str, Source]]]:
     app = Floodmark(Settings(**{"database_url": url, "hostname": "test", **QUICK, **settings}))
     async with open_resources(app.settings, events=app.events) as resources:
-        if not await Desk(resources, server).ports.accounts.names():
+        if not await Desk(resources, server).services.accounts.active():
             await Desk(resources, server).account()
         async with app.opened_sources(resources) as sources:
             yield resources, sources

@@ -27,13 +27,13 @@ from floodmark.sources.telegram.login import (
     enter_code,
     enter_password,
     is_loopback,
+    parse_phone,
+    parse_server,
+    parse_session,
     person_of,
-    phone_of,
+    read_session_file,
     send_code,
-    server_from,
     server_of,
-    session_of_file,
-    session_of_text,
 )
 from floodmark.testing.eventually import eventually
 from floodmark.testing.telegram import LoopbackTelegram, World, trust_loopback
@@ -119,7 +119,7 @@ async def test_nothing_is_connected_while_the_person_looks_for_the_code(server: 
     ("error", "code", "kind", "says"),
     [
         ("API_ID_INVALID", 400, InvalidInput, "does not know this api id"),
-        ("PHONE_NUMBER_INVALID", 400, InvalidInput, "no such phone number"),
+        ("PHONE_NUMBER_INVALID", 400, InvalidInput, "does not accept this phone number"),
         ("PHONE_NUMBER_BANNED", 400, InvalidInput, "banned this phone number"),
         ("PHONE_NUMBER_UNOCCUPIED", 400, InvalidInput, "no Telegram account has this phone number"),
         ("PHONE_PASSWORD_FLOOD", 406, Unavailable, "too many logins"),
@@ -207,7 +207,7 @@ async def test_a_flood_wait_is_told_and_not_slept_through(server: LoopbackTelegr
 
 def test_a_bot_is_refused_because_it_cannot_read_channels() -> None:
     assert person_of(User(1, first_name="Ann", last_name="Ash")).name == "Ann Ash"
-    with pytest.raises(InvalidInput, match="bots may not read") as told:
+    with pytest.raises(InvalidInput, match="bots cannot read") as told:
         person_of(User(2, bot=True, first_name="Bee"))
     assert "--phone" in told.value.hint
 
@@ -254,7 +254,7 @@ def test_a_session_file_is_read_and_left_as_it_was(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as other:
         other.execute("PRAGMA locking_mode=EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
-        assert session_of_file(path) == made.session("reader1"), "also while somebody uses it"
+        assert read_session_file(path) == made.session("reader1"), "also while somebody uses it"
 
     assert (hashlib.sha256(path.read_bytes()).digest(), path.stat().st_mtime_ns) == before
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
@@ -285,19 +285,19 @@ def test_a_file_that_is_no_session_is_refused_with_the_reason(tmp_path: Path) ->
         "text": "is not a session file",
         "other": "is not a session file of Telethon",
         "pyrogram": "is not a session file of Telethon",
-        "nobody": "no key in it",
-        "keyless": "no key in it",
+        "nobody": "has no key",
+        "keyless": "has no key",
         "damaged": "is damaged",
         "nowhere": "does not say which server",
         "far": "does not say which server",
     }
     for name, says in said.items():
         with pytest.raises(InvalidInput, match=says) as told:
-            session_of_file(tmp_path / f"{name}.session")
+            read_session_file(tmp_path / f"{name}.session")
         assert told.value.hint
         assert f"{name}.session" in str(told.value)
     with pytest.raises(InvalidInput, match="cannot be read: Is a directory"):
-        session_of_file(tmp_path)
+        read_session_file(tmp_path)
 
 
 def a_text(key: bytes = b"k" * 256, address: str = "149.154.167.51") -> str:
@@ -309,25 +309,25 @@ def a_text(key: bytes = b"k" * 256, address: str = "149.154.167.51") -> str:
 
 def test_a_string_session_is_taken_with_its_line_breaks() -> None:
     text = a_text()
-    assert session_of_text(f"  {text[:100]}\n{text[100:]}\n") == text
+    assert parse_session(f"  {text[:100]}\n{text[100:]}\n") == text
     assert server_of(text) == Server("149.154.167.51", 443)
     assert not is_loopback(server_of(text))
     six = a_text(address="2001:67c:4e8:f002::a")
-    assert server_of(session_of_text(six)).host == "2001:67c:4e8:f002::a"
+    assert server_of(parse_session(six)).host == "2001:67c:4e8:f002::a"
 
 
 @pytest.mark.parametrize("text", ["", "x", "1", "2" + "A" * 352, "1" + "A" * 100, "1" + "!" * 352, "ü" * 353])
 def test_a_text_that_is_no_session_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(InvalidInput, match="not a string session of Telethon") as told:
-        session_of_text(text)
+        parse_session(text)
     assert told.value.__cause__ is None
     assert told.value.hint
     assert len(text) < 100 or text not in str(told.value)
 
 
 def test_a_session_without_a_key_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="no key in it"):
-        session_of_text(a_text(b"\0" * 256))
+    with pytest.raises(InvalidInput, match="has no key"):
+        parse_session(a_text(b"\0" * 256))
 
 
 # What people type
@@ -338,26 +338,26 @@ def test_a_session_without_a_key_is_refused() -> None:
     [("+49 151 1234-5678", "+4915112345678"), ("4915112345678", "+4915112345678"), ("+1 (000) 000.0001", PHONE)],
 )
 def test_a_phone_number_may_be_written_in_many_ways(text: str, phone: str) -> None:
-    assert phone_of(text) == phone
+    assert parse_phone(text) == phone
 
 
 @pytest.mark.parametrize("text", ["", "12", "+49 abc", "+" + "1" * 16, "٠١٢٣٤٥٦٧٨", "+1;2345678"])
 def test_what_is_no_phone_number_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="not a phone number") as told:
-        phone_of(text)
+        parse_phone(text)
     assert "for example" in told.value.hint
 
 
 def test_a_test_server_must_be_on_this_machine() -> None:
-    assert server_from("127.0.0.1:4443") == Server("127.0.0.1", 4443)
-    assert server_from("localhost:4443") == Server("127.0.0.1", 4443)
-    assert server_from("[::1]:4443") == Server("::1", 4443)
+    assert parse_server("127.0.0.1:4443") == Server("127.0.0.1", 4443)
+    assert parse_server("localhost:4443") == Server("127.0.0.1", 4443)
+    assert parse_server("[::1]:4443") == Server("::1", 4443)
     for text in ("149.154.167.51:443", "0.0.0.0:443", "127.0.0.1:0", "127.0.0.1:70000"):
         with pytest.raises(InvalidInput, match="test servers on this machine"):
-            server_from(text)
+            parse_server(text)
     for text in ("", "4443", "example.org:443", "127.0.0.1:x", "127.0.0.1"):
         with pytest.raises(InvalidInput, match="is not HOST:PORT"):
-            server_from(text)
+            parse_server(text)
 
 
 def test_nothing_shows_the_secrets_of_a_login() -> None:

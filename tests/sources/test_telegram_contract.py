@@ -20,7 +20,7 @@ class TelegramContract(SourceContract):
         # Nothing lingers, so that a run that is left has let go of everything.
         async with opened(server, url, telegram_session_linger=timedelta()) as desk:
             await desk.account()
-            async with TelegramSource(desk.resources.settings, desk.ports) as made:
+            async with TelegramSource(desk.resources.settings, desk.services) as made:
                 yield made
 
     @pytest.fixture(params=[{}, {"revisit": "48h"}], ids=["usual", "revisit"])

@@ -75,7 +75,7 @@ async def running(desk: Desk, target: str = "@harbour", **params: str) -> AsyncI
     await desk.ask(job)
     [lease] = await take(desk.resources)
     async with (
-        TelegramSource(desk.resources.settings, desk.ports) as source,
+        TelegramSource(desk.resources.settings, desk.services) as source,
         aclosing(reading(source, job, lease, lease.watermark)) as batches,
     ):
         yield Run(batches)
@@ -161,7 +161,7 @@ async def test_a_channel_renamed_in_mid_history_is_read_on_under_its_new_name(
         assert {item.data["channel_id"] for item in items} == {channel.channel_id}
         assert [item.data["channel"] for item in items[:100]] == ["harbour"] * 100
         assert items[-1].data["channel"] == "old_harbour"
-    known = await desk.ports.channels.known("reader1", channel_id=channel.channel_id, username=None)
+    known = await desk.services.channels.find("reader1", channel_id=channel.channel_id, username=None)
     assert known is not None
     assert known.username == "old_harbour"
 

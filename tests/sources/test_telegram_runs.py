@@ -103,10 +103,10 @@ async def test_ids_that_begin_again_pause_the_job_with_the_reason(
 
         ended = await desk.run(job)
         assert ended.state == "dead"
-        assert f"numbers its messages from the beginning again: message {first} " in (ended.error_message or "")
+        assert f"the message ids of @harbour started again: message {first} " in (ended.error_message or "")
         paused = await desk.jobs.get(job.name)
         assert paused.paused
-        assert "from the beginning again" in (paused.pause_reason or "")
+        assert "started again" in (paused.pause_reason or "")
 
 
 @pytest.mark.spec("T3", "T12")
@@ -451,7 +451,7 @@ async def test_a_run_that_may_make_but_one_call_still_gets_on(
         await desk.account()
         job = await desk.job(params=params)
         grudging = _Grudging(desk.resources.caller)
-        async with TelegramSource(desk.resources.settings, replace(desk.ports, calls=grudging)) as source:
+        async with TelegramSource(desk.resources.settings, replace(desk.services, calls=grudging)) as source:
             for trigger, most in (("schedule", 6), ("manual", 4 if params else 1)):
                 server.forget()
                 await desk.ask(job, trigger)
@@ -484,7 +484,7 @@ async def test_a_day_of_which_one_call_at_a_time_may_be_made_is_read_to_its_end(
         await desk.account()
         job = await desk.job("@pier", params={"day": day.isoformat()})
         grudging = _Grudging(desk.resources.caller)
-        async with TelegramSource(desk.resources.settings, replace(desk.ports, calls=grudging)) as source:
+        async with TelegramSource(desk.resources.settings, replace(desk.services, calls=grudging)) as source:
             await desk.ask(job)
             [lease] = await take(desk.resources)
             watermark = lease.watermark

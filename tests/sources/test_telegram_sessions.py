@@ -1,4 +1,4 @@
-"""One session, one process: leases, lanes, and what is done before a lease runs out."""
+"""One session, one process: leases, max_runs, and what is done before a lease runs out."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,8 +31,8 @@ async def desk(server: LoopbackTelegram, sqlite_copy: str) -> AsyncIterator[Desk
         yield made
 
 
-def sessions_of(desk: Desk, *, ttl: timedelta = TTL, linger: timedelta = LINGER, lanes: int = 4) -> Sessions:
-    return Sessions(desk.ports, ttl=ttl, linger=linger, lanes=lanes)
+def sessions_of(desk: Desk, *, ttl: timedelta = TTL, linger: timedelta = LINGER, max_runs: int = 4) -> Sessions:
+    return Sessions(desk.services, ttl=ttl, linger=linger, max_runs=max_runs)
 
 
 async def holder(desk: Desk) -> Any:
@@ -67,9 +67,9 @@ async def test_an_idle_session_is_closed_after_a_while(desk: Desk) -> None:
 
 @pytest.mark.spec("T5")
 async def test_so_many_runs_at_once_and_no_more(desk: Desk) -> None:
-    sessions = sessions_of(desk, lanes=2, linger=timedelta())
+    sessions = sessions_of(desk, max_runs=2, linger=timedelta())
     async with sessions.borrow("reader1"), sessions.borrow("reader1"):
-        assert (await sessions.desks(["reader1"])).users == {"reader1": 2}
+        assert (await sessions.load(["reader1"])).runs == {"reader1": 2}
         pauses = []
         for _ in range(5):
             with pytest.raises(SlowDown, match="account reader1 is busy: 2 channels are being read on it") as told:
@@ -85,7 +85,7 @@ async def test_so_many_runs_at_once_and_no_more(desk: Desk) -> None:
 
 @pytest.mark.spec("T6")
 async def test_a_session_that_is_open_elsewhere_is_not_opened(desk: Desk, server: LoopbackTelegram) -> None:
-    await desk.ports.accounts.lease("reader1", holder="another-host", ttl=TTL)
+    await desk.services.accounts.lease("reader1", holder="another-host", ttl=TTL)
     sessions = sessions_of(desk)
     with pytest.raises(SlowDown, match="the session of account reader1 is open in another-host"):
         async with sessions.borrow("reader1"):
@@ -104,7 +104,7 @@ async def test_a_lease_that_was_taken_away_closes_the_session(desk: Desk, server
             return session.is_lost
 
         await eventually(is_lost)
-        with pytest.raises(SlowDown, match="could not be kept"):
+        with pytest.raises(SlowDown, match="could not be renewed"):
             await session.call("help.getConfig", GetConfigRequest(), target="")
     await sessions.close()
     # It was not ours to give back.
@@ -126,7 +126,7 @@ async def test_a_database_that_is_away_closes_the_session_before_the_lease_ends(
     from msgspec.structs import replace
 
     store = _Unreachable(desk.resources.database, desk.resources.clock, Vault.of(desk.resources.settings))
-    sessions = Sessions(replace(desk.ports, accounts=store), ttl=timedelta(seconds=9), linger=LINGER, lanes=4)
+    sessions = Sessions(replace(desk.services, accounts=store), ttl=timedelta(seconds=9), linger=LINGER, max_runs=4)
     async with sessions.borrow("reader1") as session:
         store.is_away = True
 
@@ -160,7 +160,7 @@ async def test_who_waits_for_an_answer_when_the_session_closes_is_told(desk: Des
 
 async def test_accounts_that_cannot_be_used_are_told(desk: Desk, server: LoopbackTelegram) -> None:
     sessions = sessions_of(desk)
-    await desk.ports.accounts.park("reader1", "the session was logged out")
+    await desk.services.accounts.park("reader1", "the session was logged out")
     with pytest.raises(AccountLost, match="the session was logged out"):
         async with sessions.borrow("reader1"):
             pass

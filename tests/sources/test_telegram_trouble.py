@@ -307,7 +307,7 @@ async def test_when_all_accounts_are_parked_they_are_named(
     async with working(server, sqlite_copy) as desk:
         for name in ("reader1", "reader2"):
             await desk.account(name)
-            await desk.ports.accounts.park(name, f"{name} was logged out")
+            await desk.services.accounts.park(name, f"{name} was logged out")
         dead = await desk.run(await desk.job())
         assert "reader1 (reader1 was logged out), reader2 (reader2 was logged out)" in (dead.error_message or "")
 
@@ -327,7 +327,7 @@ async def test_a_renamed_channel_survives_the_loss_of_its_account(
         assert (await desk.run(job)).state == "done"
 
         if how == "parked":
-            await desk.ports.accounts.park("reader1", "logged out")
+            await desk.services.accounts.park("reader1", "logged out")
         else:
             await Accounts(desk.resources.database, desk.resources.clock, Vault.of(desk.resources.settings)).remove(
                 "reader1", force=True

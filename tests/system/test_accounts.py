@@ -16,7 +16,7 @@ from floodmark.model.clock import Clock, SystemClock
 from floodmark.model.job import Job
 from floodmark.observability.events import AccountParked, Events
 from floodmark.security.vault import Vault
-from floodmark.sources.telegram.accounts import Accounts, TelegramAccount, masked_phone
+from floodmark.sources.telegram.accounts import Accounts, TelegramAccount, mask_phone
 from floodmark.sources.telegram.tables import accounts as table
 from floodmark.sources.telegram.tables import telegram_channels
 from floodmark.store.database import SqliteDatabase
@@ -203,8 +203,8 @@ async def test_a_tenant_uses_its_own_accounts_and_those_of_nobody(accounts: Acco
         await add(accounts, name, number, tenant_id=tenant)
     await accounts.park("d", "revoked")
 
-    assert [row.name for row in await accounts.names("acme")] == ["b", "a"]
-    assert {row.name for row in await accounts.names()} == {"a", "b", "c"}
+    assert [row.name for row in await accounts.active("acme")] == ["b", "a"]
+    assert {row.name for row in await accounts.active()} == {"a", "b", "c"}
 
 
 async def test_what_an_account_knows_of_channels_is_the_knowledge_of_one_person(
@@ -225,7 +225,7 @@ async def test_what_an_account_knows_of_channels_is_the_knowledge_of_one_person(
     ("phone", "shown"), [(PHONE, "+49…678"), ("+10000000001", "+10…001"), ("12345", "…"), ("", None), (None, None)]
 )
 def test_a_phone_number_is_shown_in_part(phone: str | None, shown: str | None) -> None:
-    assert masked_phone(phone) == shown
+    assert mask_phone(phone) == shown
 
 
 # Removing
@@ -374,10 +374,10 @@ async def test_a_silent_holder_is_replaced_and_cannot_give_back_what_is_not_its_
 async def test_a_parked_account_can_still_be_held_to_test_it(accounts: Accounts) -> None:
     await add(accounts)
     await accounts.park("reader1", "revoked")
-    async with accounts.held("reader1", holder="test", ttl=TTL):
+    async with accounts.hold("reader1", holder="test", ttl=TTL):
         assert await accounts.holder("reader1") == "test"
         with pytest.raises(Conflict, match="open in test"):
-            async with accounts.held("reader1", holder="other", ttl=TTL):
+            async with accounts.hold("reader1", holder="other", ttl=TTL):
                 pytest.fail("held twice")
     assert await accounts.holder("reader1") is None
 

@@ -201,7 +201,7 @@ async def test_an_item_may_have_no_time() -> None:
 
 @pytest.mark.parametrize("at", ["yesterday", [], 1e300, float("nan")])
 async def test_a_time_that_is_none_says_what_to_do(at: Any) -> None:
-    with pytest.raises(Permanent, match="is no time") as caught:
+    with pytest.raises(Permanent, match="is not a time") as caught:
         await batches(lambda: [{"id": 1, "at": at}], key="id", occurred_at="at")
     assert "ISO 8601" in caught.value.hint
 

@@ -10,7 +10,7 @@ from telethon.errors import rpc_message_to_error
 from telethon.tl.types import RpcError
 
 from floodmark.errors import AccountLost, Gone, Permanent, SlowDown, TargetDenied, Transient
-from floodmark.sources.telegram.faults import Unknown, translate
+from floodmark.sources.telegram.faults import UnknownChannel, translate
 
 NOW = datetime(2026, 11, 15, 14, 6, 10, tzinfo=UTC)
 
@@ -81,7 +81,7 @@ def test_a_channel_that_is_gone_is_told_with_what_to_do(message: str) -> None:
 
 
 def test_a_hash_that_is_not_good_any_more_may_be_looked_up_again() -> None:
-    assert isinstance(told(sent(400, "CHANNEL_INVALID"), target="123"), Unknown)
+    assert isinstance(told(sent(400, "CHANNEL_INVALID"), target="123"), UnknownChannel)
     assert str(told(sent(400, "CHANNEL_INVALID"), target="123")).startswith("channel 123 ")
 
 

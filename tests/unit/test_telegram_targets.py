@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from floodmark.errors import InvalidInput
-from floodmark.sources.telegram.targets import canonical, parse_params
+from floodmark.sources.telegram.targets import normalise_target, parse_params
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from floodmark.sources.telegram.targets import canonical, parse_params
     ],
 )
 def test_one_channel_is_one_target_however_it_is_called(said: str, target: str) -> None:
-    assert canonical(said) == target
+    assert normalise_target(said) == target
 
 
 @pytest.mark.parametrize(
@@ -70,23 +70,23 @@ def test_one_channel_is_one_target_however_it_is_called(said: str, target: str) 
 )
 def test_what_cannot_be_a_channel_is_refused_with_a_hint(said: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        canonical(said)
+        normalise_target(said)
     assert refused.value.hint
 
 
 def test_an_invitation_is_refused_with_the_way_in() -> None:
     with pytest.raises(InvalidInput, match="join with the account first") as refused:
-        canonical("https://t.me/+AbCdEf123")
+        normalise_target("https://t.me/+AbCdEf123")
     assert "t.me/c/" in refused.value.hint
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_target_or_refused_and_a_target_stays_the_same(said: str) -> None:
     try:
-        target = canonical(said)
+        target = normalise_target(said)
     except InvalidInput:
         return
-    assert canonical(target) == target
+    assert normalise_target(target) == target
 
 
 def test_params_have_their_defaults() -> None:

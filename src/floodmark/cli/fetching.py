@@ -24,8 +24,8 @@ from floodmark.outbound.push import is_pushed, pushing_short_run, require_gatewa
 from floodmark.process.eventloop import ended_by_signals
 from floodmark.runtime.fetch import Fetch, FetchedChat, RemoteFetch, Wanted
 from floodmark.runtime.fetch import Progress as Stand
-from floodmark.sources.telegram.source import HOW_TO_ADD
-from floodmark.sources.telegram.targets import canonical
+from floodmark.sources.telegram.hints import HOW_TO_ADD
+from floodmark.sources.telegram.targets import normalise_target
 from floodmark.wiring.resources import open_resources
 
 from .root import Desk
@@ -50,7 +50,7 @@ def run_fetch(
     as_json: bool,
 ) -> bool:
     """Fetch, show it, and say whether everything was fetched."""
-    targets = tuple(dict.fromkeys(canonical(chat) for chat in chats))
+    targets = tuple(dict.fromkeys(normalise_target(chat) for chat in chats))
     wanted = Wanted(targets=targets, first=first, last=last, account=account)
     _check(wanted)
     app = desk.maker()

@@ -116,13 +116,13 @@ def bring(desk: Desk, request: LoginRequest, given: str) -> "tuple[Added, Person
 
 
 def _session_of(given: str) -> str:
-    from floodmark.sources.telegram.login import session_of_file, session_of_text  # noqa: PLC0415 - heavy
+    from floodmark.sources.telegram.login import parse_session, read_session_file  # noqa: PLC0415 - heavy
 
     if given == "-":
-        return session_of_text(_asked("Session") if sys.stdin.isatty() else sys.stdin.read(100_000))
+        return parse_session(_asked("Session") if sys.stdin.isatty() else sys.stdin.read(100_000))
     # The text of a session is longer than a name of a file can be.
     looks_like_a_file = len(given) < 256 and (given.endswith(".session") or os.sep in given or Path(given).exists())
-    return session_of_file(Path(given).expanduser()) if looks_like_a_file else session_of_text(given)
+    return read_session_file(Path(given).expanduser()) if looks_like_a_file else parse_session(given)
 
 
 # By phone
@@ -133,7 +133,7 @@ def log_in(desk: Desk, request: LoginRequest, known: "Known", server_text: str |
     from floodmark.operations.handlers.accounts import application_of  # noqa: PLC0415 - heavy
     from floodmark.sources.telegram import login  # noqa: PLC0415 - heavy
 
-    server = None if server_text is None else login.server_from(server_text)
+    server = None if server_text is None else login.parse_server(server_text)
     request.phone = _phone(request)
     app = application_of(request.new(), desk.maker().settings, known, is_loopback=server is not None)
     signed_in = _signed_in(desk, request, app, server)
@@ -144,14 +144,14 @@ def log_in(desk: Desk, request: LoginRequest, known: "Known", server_text: str |
 
 
 def _phone(request: LoginRequest) -> str:
-    from floodmark.sources.telegram.login import phone_of  # noqa: PLC0415 - heavy
+    from floodmark.sources.telegram.login import parse_phone  # noqa: PLC0415 - heavy
 
     if request.phone is None and not sys.stdin.isatty():
         raise InvalidInput(
             f"how to log in as {request.name} is not said",
             hint=f"floodmark accounts add {request.name} --phone +4915112345678, or --session FILE",
         )
-    return phone_of(request.phone or str(typer.prompt("Phone number, as in +4915112345678", err=True)))
+    return parse_phone(request.phone or str(typer.prompt("Phone number, as in +4915112345678", err=True)))
 
 
 def _signed_in(desk: Desk, request: LoginRequest, app: "Application", server: "Server | None") -> "SignedIn":

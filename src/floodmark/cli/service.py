@@ -15,8 +15,9 @@ from floodmark.process.eventloop import run
 from floodmark.runtime.processes import Supervisor
 from floodmark.security.masking import mask_text
 from floodmark.settings import Settings
-from floodmark.sources.telegram.port import Ports
-from floodmark.sources.telegram.source import HOW_TO_ADD, what_is_missing
+from floodmark.sources.telegram.hints import HOW_TO_ADD
+from floodmark.sources.telegram.services import TelegramServices
+from floodmark.sources.telegram.source import explain_missing_account
 from floodmark.version import __version__
 from floodmark.wiring.resources import Resources
 from floodmark.wiring.services import services_for
@@ -89,8 +90,8 @@ async def _greet(desk: Desk, resources: Resources, role: str, server: HttpServer
     _welcome(desk, resources.settings, role, server)
     if role != "worker" and not await _some_job(resources):
         desk.note("No jobs yet. Add one: floodmark add python package.module:function --every 15m")
-    telegram = Ports.of(services_for(resources, "telegram"))
-    missing = await what_is_missing(telegram) if role in ("up", "worker") else None
+    telegram = TelegramServices.of(services_for(resources, "telegram"))
+    missing = await explain_missing_account(telegram) if role in ("up", "worker") else None
     if missing is not None:
         desk.note(f"[yellow]{missing}.[/] {HOW_TO_ADD}")
 

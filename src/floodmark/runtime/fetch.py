@@ -34,7 +34,7 @@ from floodmark.operations.local import LocalOperations
 from floodmark.operations.posts import read_posts
 from floodmark.sinks.files import Artifacts, path_of
 from floodmark.sources.port import Source
-from floodmark.sources.telegram.modes import mark_of
+from floodmark.sources.telegram.plans import parse_mark
 from floodmark.sources.telegram.stored_posts import ChatDay, Posts
 from floodmark.store.port import Extended, Leasing, Settlement
 from floodmark.wiring.resources import Resources
@@ -341,7 +341,7 @@ class _Chat:
             self._tell(day)
             state, messages = await self._state(spec), 0
             # One that is read to its end but was not settled is brought to an end, without asking anyone.
-            if state is None or not mark_of(state.value).complete or spec.name in self._task.left:
+            if state is None or not parse_mark(state.value).complete or spec.name in self._task.left:
                 ended = await self._read(spec, day)
                 if ended.state is not State.DONE:
                     why = self._task.patience.verdict or ended.error_message or ended.reason or ended.state
@@ -411,7 +411,7 @@ class _Chat:
         return (await self._operations.run_job(job.job_id)).execution_id
 
     async def _write(self, state: StreamState, day: date, messages: int) -> FetchedDay:
-        of, mark = ChatDay(str(state.items_stream), day), mark_of(state.value)
+        of, mark = ChatDay(str(state.items_stream), day), parse_mark(state.value)
         written = await self._task.artifacts.write(of)
         return FetchedDay(
             day=day,

@@ -1,4 +1,4 @@
-"""The sources that are installed: Floodmark's own and those of other packages, found the same way."""
+"""Find the installed sources: those of Floodmark and of other packages, in the same way."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -12,21 +12,21 @@ from .port import SOURCES, Source, UsesServices
 
 
 class Sources(Mapping[str, Source]):
-    """Every installed source by name. Each is imported and made when it is first used."""
+    """Every installed source by name. Each is imported and created on first use."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings, self._made = settings, dict[str, Source]()
+        self._settings, self._created = settings, dict[str, Source]()
 
     @cached_property
     def _names(self) -> frozenset[str]:
         return frozenset(find_extensions(SOURCES))
 
     def __getitem__(self, name: str) -> Source:
-        if name not in self._made:
+        if name not in self._created:
             if name not in self._names:
                 raise KeyError(name)
-            self._made[name] = load_extension(SOURCES, name)(self._settings)
-        return self._made[name]
+            self._created[name] = load_extension(SOURCES, name)(self._settings)
+        return self._created[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._names))
@@ -36,7 +36,7 @@ class Sources(Mapping[str, Source]):
 
 
 async def open_source(source: Source, services: Services, stack: AsyncExitStack) -> None:
-    """Give a source the services of its process and enter it; `stack` leaves it."""
+    """Give a source the services of its process and enter it; `stack` exits it."""
     if isinstance(source, UsesServices):
         source.use_services(services)
     if isinstance(source, AbstractAsyncContextManager):

@@ -32,11 +32,11 @@ class Context(Struct, frozen=True, kw_only=True, gc=False):
     scheduled_for: datetime
     trigger: str
     stopping: asyncio.Event
-    """Set when the worker is leaving: end at the next good place; what was yielded is kept."""
+    """Set when the worker stops: end after the next complete batch; yielded batches are stored."""
     tenant_id: str | None = None
     user_id: str | None = None
     result: dict[str, Any] = field(default_factory=dict)
-    """What the history of this execution shows: at its end, and after each slice of one that is put off."""
+    """The result of the execution: stored at its end, and after each slice of an interrupted execution."""
 
     def note(self, text: str) -> None:
         """Add a note to this run for people: a limit that was reached, input that was left out.

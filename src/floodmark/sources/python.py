@@ -1,10 +1,10 @@
-"""A person's own function as a source: an async generator, a generator, or a function that returns a list.
+"""Python functions as a source: an async generator, a generator, or a function that returns a list.
 
 The function takes any of these by name: `since` (its watermark, None the first time), `context`, and the job's params.
-The param `*args` is a list of arguments without names, `**kwargs` an object of arguments whose names mean something
-else here (`key`, `watermark`): jobs of other schedulers have them.
-It yields items (mappings, dataclasses, structs, pydantic models), or `Item`s, or whole `Batch`es. A single number or
-text that it returns is no item: it becomes `returned` in the result of the execution.
+The param `*args` is a list of positional arguments, `**kwargs` an object of arguments whose names have another meaning
+here (`key`, `watermark`): imported jobs of other schedulers use them.
+It yields items (mappings, dataclasses, structs, pydantic models), or `Item`s, or whole `Batch`es. A returned number or
+text is no item: it becomes `returned` in the result of the execution.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from collections.abc import (
     Mapping,
 )
 from concurrent.futures import Executor as Threads
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -42,51 +42,51 @@ from floodmark.settings import Settings
 
 from .port import Context, Target
 
-# Where a function keeps how `@app.collector` said that its items are read.
+# The attribute of a function that holds the `Collector` of `@app.collector`.
 DECLARED_AS = "__floodmark_collector__"
 
-# Items are kept together up to this many, or after this long: a slow source still commits as it goes.
+# Items are stored in batches of this size, or after this time: a slow source still commits its progress.
 BATCH_SIZE = 100
 BATCH_SECONDS = 1.0
 
 Pick = str | Callable[[Any], Any] | None
 
-# Params that say how items of a function are read; the others are arguments of the function.
+# Params that describe the items of a function; the others are arguments of the function.
 _READING = frozenset({"key", "watermark"})
-# What a function is given by Floodmark; a param of that name would replace it.
+# Arguments that Floodmark passes; a param of that name would replace them.
 _OURS = frozenset({"since", "context"})
-# What an imported crontab says of a line; a function takes of it what it has arguments for.
+# Params of imported crontab lines; a function gets those for which it has arguments.
 _IMPORTED = frozenset({"command", "stdin", "user", "environment"})
-# Params that stand for the arguments of a call as other schedulers write it.
+# Params with the positional and the keyword arguments of a job of another scheduler.
 ARGS, KWARGS = "*args", "**kwargs"
-# Arguments of these names are written into KWARGS.
+# Imported arguments with these names are stored in KWARGS.
 RESERVED = _READING | _OURS
 _NO_ITEMS = (str, int, float, bool)
 _LONGEST_TEXT = 2000
 
 
 class Collector(Struct, frozen=True, kw_only=True):
-    """A function and how to read what it yields."""
+    """A function and the description of its items."""
 
     function: Callable[..., Any]
     key: Pick = None
-    """The field or function that gives an item its identity; without it, the content does."""
+    """The field or function that returns the key of an item; without it, the key is a hash of the content."""
     watermark: Pick = None
-    """The field or function whose value becomes `since`; without it the function starts over each time."""
+    """The field or function whose value becomes `since`; without it every run starts from the beginning."""
     occurred_at: Pick = None
     batch_size: int = BATCH_SIZE
 
 
 class UnknownCollector(InvalidInput):
-    """A name that no collector of this process has; another process may have one."""
+    """No collector of this process has this name; another process may have one."""
 
 
 class PythonSource:
-    """Collects what Python functions yield: declared collectors, and functions of the modules the operator lists.
+    """Collects the items of Python functions: declared collectors, and functions of the modules the operator lists.
 
-    Any other function is refused, also when a job for it is already stored: whoever may change jobs must not be able
-    to run code of their choice. With `imports=False`, `check` imports nothing: an API server does not load modules
-    because a request names them.
+    Any other function is refused, even if a job for it is already stored: a user who may change jobs must not be able
+    to run arbitrary code. With `imports=False`, `check` imports nothing: an API server must not load a module because
+    a request names it.
     """
 
     kind = "python"
@@ -104,39 +104,39 @@ class PythonSource:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "PythonSource":
-        """Make the source of the modules in PYTHON_MODULES; `declare` adds the collectors of an application."""
+        """Create the source for the modules in PYTHON_MODULES; `declare` adds the collectors of an application."""
         return cls({}, modules=[name.strip() for name in (settings.python_modules or "").split(",") if name.strip()])
 
     def declare(self, collectors: Mapping[str, Collector], *, imports: bool = True) -> None:
-        """Collect from these collectors, too."""
+        """Add declared collectors."""
         self._collectors, self._imports = collectors, imports
 
     def use_services(self, services: Services) -> None:
-        """Run plain functions on the threads of the process."""
+        """Use the threads of the process for plain functions."""
         self._threads = services.threads
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` unless `target` names a collector, or a function of a listed module."""
-        self._known(target, params)
+        self._find_loaded(target, params)
 
     def param_names(self, target: str) -> frozenset[str] | None:
-        """The arguments of the function, and what says how its items are read; None if it takes any, or is unknown."""
+        """Return the names of all params; None if the function takes any, or is unknown."""
         try:
-            collector = self._known(target, {})
+            collector = self._find_loaded(target, {})
         except InvalidInput:
             return None
         return None if collector is None else argument_names(collector.function)
 
-    def _known(self, target: str, params: Mapping[str, Any]) -> Collector | None:
-        """The collector; None for a function of a listed module that is not imported, and must not be."""
-        if not self._imports and self._declared(target) is None:
-            module = self._permitted(target)
+    def _find_loaded(self, target: str, params: Mapping[str, Any]) -> Collector | None:
+        """Return the collector; None for a function in a listed module that must not be imported here."""
+        if not self._imports and self._find_declared(target) is None:
+            module = self._require_listed(target)
             if module not in sys.modules:
                 return None
         return self._find(target, params)
 
     def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
-        """Batches of what the function yields, in the order it yields them."""
+        """Yield batches of the items of the function, in their order."""
         try:
             collector = self._find(target.name, target.params)
         except InvalidInput as error:
@@ -144,26 +144,26 @@ class PythonSource:
         return self._batches(collector, self._call(collector, target, since, context), context)
 
     def _find(self, name: str, params: Mapping[str, Any]) -> Collector:
-        declared = self._declared(name)
-        if declared is None:
-            self._permitted(name)
-            found = load(name)
-            declared = found if isinstance(found, Collector) else getattr(found, DECLARED_AS, None)
-            if not isinstance(declared, Collector):
+        collector = self._find_declared(name)
+        if collector is None:
+            self._require_listed(name)
+            found = _load_function(name)
+            collector = found if isinstance(found, Collector) else getattr(found, DECLARED_AS, None)
+            if not isinstance(collector, Collector):
                 self._require_own(name, found)
-                return Collector(function=found, key=params.get("key"), watermark=params.get("watermark"))
-        if name not in self._collectors and _READING & params.keys():
-            return Collector(function=declared.function, key=params.get("key"), watermark=params.get("watermark"))
-        return declared
+                collector = Collector(function=found)
+        if name in self._collectors or not _READING & params.keys():
+            return collector
+        return Collector(function=collector.function, key=params.get("key"), watermark=params.get("watermark"))
 
-    def _declared(self, name: str) -> Collector | None:
-        """The collector with this name, or the one whose function is `module:function`."""
+    def _find_declared(self, name: str) -> Collector | None:
+        """Return the collector with this name, or the one whose function is `module:function`."""
         if name in self._collectors:
             return self._collectors[name]
         return next((each for each in self._collectors.values() if _path_of(each.function) == name), None)
 
-    def _permitted(self, name: str) -> str:
-        """The module of `module:function`, if the operator lists it."""
+    def _require_listed(self, name: str) -> str:
+        """Return the module of `module:function`, if the operator lists it."""
         module, colon, attribute = name.partition(":")
         if not colon and name.isidentifier():
             raise UnknownCollector(
@@ -171,7 +171,7 @@ class PythonSource:
                 hint="name a declared collector, or write package.module:function, for example myapp.feeds:news",
             )
         if not module or not attribute:
-            raise _names_nothing(name)
+            raise _no_function(name)
         if not self._is_listed(module):
             raise InvalidInput(
                 f"{name[:200]!r} is neither a declared collector nor in a module that the operator lists",
@@ -183,7 +183,7 @@ class PythonSource:
         return any(module == listed or module.startswith(f"{listed}.") for listed in self._modules)
 
     def _require_own(self, name: str, found: Any) -> None:
-        """Refuse what a listed module has only imported, such as `myapp:os.system`."""
+        """Refuse a function that a listed module has only imported, such as `myapp:os.system`."""
         home = getattr(found, "__module__", None)
         if not isinstance(home, str) or not self._is_listed(home):
             raise InvalidInput(
@@ -198,13 +198,13 @@ class PythonSource:
             **target.params,
         }
         args, kwargs = known.pop(ARGS, ()), known.pop(KWARGS, {})
-        shape = _shape(collector.function)
-        # What a place is given for is not given by name as well.
-        filled = shape.places[: len(args)]
-        taken = {k: v for k, v in known.items() if (shape.takes_any or k in shape.names) and k not in filled} | kwargs
-        # A plain function may block: it is called on a thread, like a generator is read on one.
-        call = partial(collector.function, *args, **taken)
-        return call() if shape.is_quick else call
+        signature = _inspect(collector.function)
+        # A parameter that gets a positional argument must not be passed by name as well.
+        filled = signature.positional[: len(args)]
+        passed = {k: v for k, v in known.items() if (signature.takes_any or k in signature.names) and k not in filled}
+        call = partial(collector.function, *args, **passed | kwargs)
+        # A plain function may block, so it is called in a thread.
+        return call() if signature.returns_at_once else call
 
     async def _batches(self, collector: Collector, yielded: Any, context: Context) -> AsyncIterator[Batch]:
         things = yielded if inspect.isasyncgen(yielded) else self._from_thread(yielded, context)
@@ -217,41 +217,41 @@ class PythonSource:
                     thing = await anext(things)
                 except StopAsyncIteration:
                     break
-                except Exception as error:  # noqa: BLE001 - raised below, behind the items that came before it
+                except Exception as error:  # noqa: BLE001 - raised below, after the items that came before it
                     trouble = error
                     break
                 if isinstance(thing, Batch):
                     if pending:
-                        yield _batch(collector, pending)
+                        yield _make_batch(collector, pending)
                     yield thing
                     pending, began = [], time.monotonic()
                     continue
                 pending.append(thing)
                 if len(pending) >= collector.batch_size or time.monotonic() - began > BATCH_SECONDS:
-                    yield _batch(collector, pending)
+                    yield _make_batch(collector, pending)
                     pending, began = [], time.monotonic()
             if pending:
-                yield _batch(collector, pending)
+                yield _make_batch(collector, pending)
             if trouble is not None:
-                # One that is told to wait after every few items would otherwise never get past them.
+                # After the items: a source that must wait after every few items would otherwise make no progress.
                 raise trouble
         finally:
-            # Its own `finally` runs now, not whenever it is collected as garbage.
+            # Its `finally` blocks run now, not at garbage collection.
             await things.aclose()
 
     async def _from_thread(self, yielded: Any, context: Context) -> AsyncGenerator[Any, None]:
-        """What a coroutine, a function or a generator gives; the latter two may block, so they run on a thread."""
+        """Yield the items of a coroutine, a function or a generator; the last two may block, so a thread runs them."""
         loop = asyncio.get_running_loop()
-        # What is known here of where we are, a thread knows too: its log lines and requests belong to this execution.
-        there = copy_context().run
+        # The thread inherits the context: its log lines and requests belong to this execution.
+        in_context = copy_context().run
         if isinstance(yielded, partial):
-            yielded = await loop.run_in_executor(self._threads, there, yielded)
+            yielded = await loop.run_in_executor(self._threads, in_context, yielded)
         if inspect.isawaitable(yielded):
             yielded = await yielded
         if isinstance(yielded, AsyncIterable):
-            # Behind a decorator, an async generator looks like a plain function.
-            async with aclosing(_generated(yielded)) as generated:
-                async for thing in generated:
+            # A decorated async generator looks like a plain function.
+            async with aclosing(yielded) if isinstance(yielded, AsyncGenerator) else nullcontext():
+                async for thing in yielded:
                     yield thing
             return
         if isinstance(yielded, _NO_ITEMS):
@@ -263,28 +263,19 @@ class PythonSource:
         is_over = False
         try:
             while not is_over:
-                part, is_over, error = await loop.run_in_executor(self._threads, there, _pull, things)
+                part, is_over, error = await loop.run_in_executor(self._threads, in_context, _pull, things)
                 for thing in part:
                     yield thing
                 if error is not None:
                     raise error
         except GeneratorExit:
             if isinstance(things, Generator):
-                await loop.run_in_executor(self._threads, there, things.close)
+                await loop.run_in_executor(self._threads, in_context, things.close)
             raise
 
 
-async def _generated(things: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
-    try:
-        async for thing in things:
-            yield thing
-    finally:
-        if isinstance(things, AsyncGenerator):
-            await things.aclose()
-
-
 def _pull(things: Iterator[Any]) -> tuple[list[Any], bool, Exception | None]:
-    """A handful, or what comes within a moment; whether that was all; and what went wrong after it."""
+    """Return the next items, whether the iterator has ended, and the error that ended it."""
     part: list[Any] = []
     deadline = time.monotonic() + BATCH_SECONDS
     try:
@@ -292,16 +283,16 @@ def _pull(things: Iterator[Any]) -> tuple[list[Any], bool, Exception | None]:
             part.append(thing)
             if time.monotonic() > deadline:
                 return part, False, None
-    except Exception as error:  # noqa: BLE001 - raised again by the caller, behind the items that came before it
+    except Exception as error:  # noqa: BLE001 - raised again by the caller, after the items that came before it
         return part, True, error
     return part, len(part) < BATCH_SIZE, None
 
 
-def load(name: str) -> Any:
-    """What `package.module:name` names."""
+def _load_function(name: str) -> Any:
+    """Import the function or collector that `package.module:name` names."""
     module, _, attribute = name.partition(":")
     if not module or not attribute:
-        raise _names_nothing(name)
+        raise _no_function(name)
     try:
         found: Any = import_module(module)
         for part in attribute.split("."):
@@ -317,12 +308,12 @@ def load(name: str) -> Any:
 
 
 def argument_names(function: Callable[..., Any]) -> frozenset[str] | None:
-    """The params that a job for this function may have; None if it takes any."""
-    shape = _shape(function)
-    return None if shape.takes_any else (shape.names - _OURS) | _READING | _IMPORTED | {ARGS, KWARGS}
+    """Return the params that a job for this function may have; None if it takes any."""
+    signature = _inspect(function)
+    return None if signature.takes_any else (signature.names - _OURS) | _READING | _IMPORTED | {ARGS, KWARGS}
 
 
-def _names_nothing(name: str) -> InvalidInput:
+def _no_function(name: str) -> InvalidInput:
     return InvalidInput(
         f"{name[:200]!r} names no function", hint="Write it as package.module:function, for example myapp.feeds:news"
     )
@@ -332,58 +323,57 @@ def _path_of(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
 
 
-class _Shape(Struct, frozen=True):
-    """How a function is called: the names it takes, those that have a place, whether it takes any other name, and
-    whether calling it returns at once."""
+class _Signature(Struct, frozen=True):
+    """The parameters of a function by name and by position, whether it takes any name, and whether it never blocks."""
 
     names: frozenset[str]
-    places: tuple[str, ...]
+    positional: tuple[str, ...]
     takes_any: bool
-    is_quick: bool
+    returns_at_once: bool
 
 
 @lru_cache(maxsize=1024)
-def _shape(function: Callable[..., Any]) -> _Shape:
+def _inspect(function: Callable[..., Any]) -> _Signature:
     parameters = inspect.signature(function).parameters.values()
     kinds = (inspect.isasyncgenfunction, inspect.isgeneratorfunction, inspect.iscoroutinefunction)
-    return _Shape(
+    return _Signature(
         names=frozenset(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)),
-        places=tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)),
+        positional=tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)),
         takes_any=any(p.kind is p.VAR_KEYWORD for p in parameters),
-        is_quick=any(is_kind(function) for is_kind in kinds),
+        returns_at_once=any(is_kind(function) for is_kind in kinds),
     )
 
 
-def _batch(collector: Collector, things: Iterable[Any]) -> Batch:
+def _make_batch(collector: Collector, things: Iterable[Any]) -> Batch:
     items, last = [], None
     for thing in things:
-        items.append(thing if isinstance(thing, Item) else _item(collector, thing))
+        items.append(thing if isinstance(thing, Item) else _make_item(collector, thing))
         last = thing.data if isinstance(thing, Item) else thing
     if collector.watermark is None:
         return Batch(items)
-    return Batch(items, {"value": msgspec.to_builtins(_picked(last, collector.watermark, "watermark"))})
+    return Batch(items, {"value": msgspec.to_builtins(_pick(last, collector.watermark, "watermark"))})
 
 
-def _item(collector: Collector, thing: Any) -> Item:
+def _make_item(collector: Collector, thing: Any) -> Item:
     data = thing.model_dump(mode="json") if hasattr(thing, "model_dump") else thing
-    key = _content(data) if collector.key is None else _picked(thing, collector.key, "key")
-    occurred = None if collector.occurred_at is None else _picked(thing, collector.occurred_at, "occurred_at")
-    return Item(str(key), data, _moment(occurred))
+    key = _hash_content(data) if collector.key is None else _pick(thing, collector.key, "key")
+    occurred = None if collector.occurred_at is None else _pick(thing, collector.occurred_at, "occurred_at")
+    return Item(str(key), data, _parse_time(occurred))
 
 
-def _moment(value: Any) -> datetime | None:
+def _parse_time(value: Any) -> datetime | None:
     if value is None or isinstance(value, datetime):
         return value
     try:
         return datetime.fromisoformat(value) if isinstance(value, str) else datetime.fromtimestamp(value, UTC)
     except (ValueError, TypeError, OverflowError, OSError) as error:
         raise Permanent(
-            f"{str(value)[:200]!r}, which is an item's occurred_at, is no time",
+            f"{str(value)[:200]!r}, which is an item's occurred_at, is not a time",
             hint="Yield a datetime, an ISO 8601 text, or seconds since 1970",
         ) from error
 
 
-def _picked(thing: Any, pick: str | Callable[[Any], Any], what: str) -> Any:
+def _pick(thing: Any, pick: str | Callable[[Any], Any], what: str) -> Any:
     if callable(pick):
         return pick(thing)
     try:
@@ -395,10 +385,10 @@ def _picked(thing: Any, pick: str | Callable[[Any], Any], what: str) -> Any:
         ) from error
 
 
-def _content(data: Any) -> str:
+def _hash_content(data: Any) -> str:
     try:
         encoded = msgspec.json.encode(data, order="deterministic")
     except UnicodeEncodeError:
-        # Lone surrogates cannot be written as UTF-8, but as ASCII.
+        # Lone surrogates cannot be encoded as UTF-8, but as ASCII escapes.
         encoded = json.dumps(msgspec.to_builtins(data), sort_keys=True).encode()
     return hashlib.blake2b(encoded, digest_size=16).hexdigest()

@@ -1,7 +1,7 @@
-"""The one check of jobs and of their params, whichever way they come in.
+"""Validate jobs and their params, for all ways in which they arrive.
 
-The API, the command line, sync, importers, triggers and declarations in code all ask `Validation`; what it refuses
-changes nothing. A worker asks the source once more before it collects, because a row can be edited with SQL.
+The API, the command line, sync, importers, triggers and declarations in code all use `Validation`. A worker asks the
+source again before it collects, because a row can be edited with SQL.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,25 +17,25 @@ from floodmark.security.masking import restore_masked
 from .port import CompletesJobs, NamesParams, Source
 
 _CHECKED = frozenset({"source", "target", "params"})
-# What may hold a secret, and is shown masked to those who may only read.
+# Fields that may contain a secret, and are masked for users who may only read.
 _MASKABLE = ("target", "params", "url", "stream")
 
 
 class Validation:
-    """Asks the sources of a process. Without sources it accepts everything: a process that has none cannot judge."""
+    """Validates jobs with the sources of a process. Without sources it accepts everything."""
 
     def __init__(self, sources: Callable[[], Mapping[str, Source]] | None = None) -> None:
         self._open = sources
 
     @cached_property
     def _sources(self) -> Mapping[str, Source] | None:
-        # At the first question: most commands ask none, and looking for the sources of other packages takes time.
+        # On first use: most commands need no sources, and finding those of other packages takes time.
         return None if self._open is None else self._open()
 
     def complete(self, spec: JobSpec) -> JobSpec:
-        """A new job in the form its source wants, or `InvalidInput`."""
+        """Return a new job as its source completes it, or raise `InvalidInput`."""
         for name in _MASKABLE:
-            _unmasked(name, getattr(spec, name), None)
+            _unmask(name, getattr(spec, name), None)
         source = self._source(spec.source)
         if source is None:
             return spec
@@ -45,45 +45,45 @@ class Validation:
         return spec
 
     def change(self, job: Job, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """What is to be set in a job, its target in the form of its source, or `InvalidInput`.
+        """Return the changes of a job, with its target in canonical form, or raise `InvalidInput`.
 
-        A change of other columns is not held up by a source, target or params that were stored earlier.
+        A change of other fields is accepted even if the stored source, target or params are no longer valid.
         """
         wanted = unmask_changes(job, changes)
         touched = {name: wanted[name] for name in _CHECKED if name in wanted}
         if not touched or not _has_right_types(touched):
-            # Of another type: the store refuses it with the words it has for every column.
+            # Values of wrong types: the store refuses them with its own message.
             return wanted
-        told = {"source": job.source, "target": job.target, "params": job.params, **touched}
-        source = self._source(told["source"])
+        merged = {"source": job.source, "target": job.target, "params": job.params, **touched}
+        source = self._source(merged["source"])
         if source is None:
             return wanted
         if isinstance(source, CompletesJobs):
-            told["target"] = source.complete(JobSpec(when=job.when, **told)).target
+            merged["target"] = source.complete(JobSpec(when=job.when, **merged)).target
             if "target" in wanted:
-                wanted["target"] = told["target"]
-        is_named = "params" in wanted or told["source"] != job.source
-        _check(source, told["target"], told["params"], names=told["params"] if is_named else ())
+                wanted["target"] = merged["target"]
+        is_named = "params" in wanted or merged["source"] != job.source
+        _check(source, merged["target"], merged["params"], names=merged["params"] if is_named else ())
         return wanted
 
     def has_one_job_per_target(self, kind: str) -> bool:
-        """Whether a second job of this source for a target needs a name."""
+        """Return whether a second job of this source for a target needs a name."""
         source = None if self._sources is None else self._sources.get(kind)
         return getattr(source, "one_job_per_target", False)
 
     def run(self, job: Job | Work, params: Mapping[str, Any]) -> None:
-        """Refuse params for one run that its source cannot work with, or does not know.
+        """Refuse params for one run that are invalid for its source, or unknown to it.
 
-        A source that only workers have is not asked here; they ask it.
+        If only workers have the source, they check the params.
         """
         restore_masked(params)
-        self._params(job, params, names=params)
+        self._check_params(job, params, names=params)
 
     def arrive(self, job: Job | Work, params: Mapping[str, Any]) -> None:
-        """The same for what a message or webhook carries: fields that are no params of the source are ignored."""
-        self._params(job, params, names=())
+        """Check the params of a message or webhook; fields that are no params of the source are ignored."""
+        self._check_params(job, params, names=())
 
-    def _params(self, job: Job | Work, params: Mapping[str, Any], *, names: Iterable[str]) -> None:
+    def _check_params(self, job: Job | Work, params: Mapping[str, Any], *, names: Iterable[str]) -> None:
         source = None if self._sources is None else self._sources.get(job.source)
         if source is not None and params:
             _check(source, job.target, {**job.params, **params}, names=names)
@@ -99,7 +99,7 @@ class Validation:
 
 
 def refuse_unknown_names(names: Iterable[str], known: frozenset[str] | None, whose: str) -> None:
-    """Refuse params that a source does not know, most often a typing mistake."""
+    """Refuse params that a source does not know, usually typing mistakes."""
     unknown = [] if known is None else sorted(str(name) for name in names if name not in known)
     if not unknown:
         return
@@ -113,11 +113,11 @@ def refuse_unknown_names(names: Iterable[str], known: frozenset[str] | None, who
 
 
 def unmask_changes(job: Job, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with each masked secret replaced by the one that the job has; refuses a mask of anything else."""
-    return {name: _unmasked(name, value, getattr(job, name, None)) for name, value in changes.items()}
+    """Return the changes with each masked secret replaced by that of the job; refuse masks of other values."""
+    return {name: _unmask(name, value, getattr(job, name, None)) for name, value in changes.items()}
 
 
-def _unmasked(name: str, value: Any, before: Any) -> Any:
+def _unmask(name: str, value: Any, before: Any) -> Any:
     return restore_masked(value, before, where=name) if name in _MASKABLE else value
 
 
@@ -127,5 +127,5 @@ def _check(source: Source, target: str, params: Mapping[str, Any], *, names: Ite
         refuse_unknown_names(names, source.param_names(target), f"{source.kind} {target[:80]}")
 
 
-def _has_right_types(told: Mapping[str, Any]) -> bool:
-    return all(isinstance(value, Mapping if name == "params" else str) for name, value in told.items())
+def _has_right_types(touched: Mapping[str, Any]) -> bool:
+    return all(isinstance(value, Mapping if name == "params" else str) for name, value in touched.items())

@@ -47,13 +47,13 @@ async def _channel(operations: "AsyncOperations", settings: "Settings", spec: Jo
     """A job for a channel in its one form, and what is still missing before it can run."""
     # Opened for this source alone: the others need none of it.
     from floodmark.operations.jobs import JobFilter  # noqa: PLC0415
-    from floodmark.sources.telegram.targets import completed  # noqa: PLC0415
+    from floodmark.sources.telegram.targets import complete_job  # noqa: PLC0415
 
     rows = {row.name: row async for row in operations.each_account()}
     named = rows.get(spec.account or "")
     if named is not None and spec.tenant_id is None:
         spec = replace(spec, tenant_id=named.tenant_id)
-    spec = completed(spec, every=timedelta(seconds=settings.parser_scheduler_interval_sec))
+    spec = complete_job(spec, every=timedelta(seconds=settings.parser_scheduler_interval_sec))
     stream = stream_name(spec.stream, spec.source, spec.target)
     async for other in operations.each_job(JobFilter(source="telegram", text=spec.target)):
         if other.stream == stream and spec.name is None:

@@ -19,7 +19,7 @@ from floodmark.model.page import Page, last_key, page_of
 from floodmark.operations.accounts import AccountOperations, AccountShown, NewAccount, StoredAccount, Tested
 from floodmark.security.vault import Vault
 from floodmark.settings import Settings
-from floodmark.sources.telegram.accounts import Accounts, TelegramAccount, check_name, same_session, taken
+from floodmark.sources.telegram.accounts import Accounts, TelegramAccount, check_name, name_taken, same_session
 
 from .base import Handlers
 
@@ -84,7 +84,7 @@ class AccountHandlers(AccountOperations, Handlers):
     async def _add(self, new: NewAccount, known: Known) -> tuple[Added, Person | None]:
         from floodmark.sources.telegram import login  # noqa: PLC0415 - heavy
 
-        session = login.session_of_text(new.session)
+        session = login.parse_session(new.session)
         is_loopback = login.is_loopback(login.server_of(session))
         app = application_of(new, self.resources.settings, known, is_loopback=is_loopback)
         person = await self._checked(new.name, session, app) if new.is_checked else None
@@ -122,7 +122,7 @@ class AccountHandlers(AccountOperations, Handlers):
         from floodmark.sources.telegram.login import Application, check  # noqa: PLC0415 - heavy
 
         await self._accounts.show(name)
-        async with self._accounts.held(name, holder=self._holder(), ttl=self._deadline + _SPARE):
+        async with self._accounts.hold(name, holder=self._holder(), ttl=self._deadline + _SPARE):
             # Read while it is ours: it may have been replaced a moment ago.
             account = await self._accounts.get(name)
             app = Application(account.api_id, account.api_hash)
@@ -138,7 +138,7 @@ class AccountHandlers(AccountOperations, Handlers):
         if twin != name:
             # The store would refuse it, too, but connecting with it could end it.
             raise same_session(twin)
-        async with self._accounts.held(twin, holder=self._holder(), ttl=self._deadline + _SPARE):
+        async with self._accounts.hold(twin, holder=self._holder(), ttl=self._deadline + _SPARE):
             return await check(session, app, account=name, timeout=self._deadline)
 
     def _holder(self) -> str:
@@ -155,7 +155,7 @@ async def expect_account(accounts: Accounts, vault: Vault, name: str, *, replace
     except NotFound:
         return Known()
     if not replace:
-        raise taken(name)
+        raise name_taken(name)
     try:
         return Known(row=row, secrets=await accounts.get(name))
     except FloodmarkError:

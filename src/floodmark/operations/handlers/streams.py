@@ -46,12 +46,12 @@ class StreamHandlers(StreamOperations, Handlers):
     async def streams(self, *, chats: bool = False, cursor: str | None = None, limit: int = 50) -> Page[StreamShown]:
         posts, after = Posts(self.resources.database), last_key("streams", cursor, str) or ""
         names = await take(posts.streams(after) if chats else posts.every_stream(after), limit + 1)
-        rows = [await posts.shown(name) for name in names]
+        rows = [await posts.describe(name) for name in names]
         return page_of(rows, limit, "streams", lambda row: [row.stream])
 
     async def describe_stream(self, stream: str) -> StreamDescription:
         name = await self.find_items_stream(stream)
-        shown = await Posts(self.resources.database).shown(name)
+        shown = await Posts(self.resources.database).describe(name)
         return StreamDescription(stream=name, items=await self._log.count(name), chat=shown.chat)
 
     async def items(

@@ -1,8 +1,8 @@
-"""Accounts at the sources, and who has their session open. Table: `accounts`; of `jobs` those an account stopped.
+"""Accounts and the leases of their sessions. Table: `accounts`; in `jobs`, the jobs that a lost account has paused.
 
-`secrets` is one sealed JSON object: the hash of the application, the session, the phone number. The column `phone`
-holds no more of the number than may be shown. `updated_at` moves when an account is stored, parked or activated;
-a lease moves only `holder`, `lease_until` and `last_used_at`.
+`secrets` is one encrypted JSON object: the hash of the application, the session, the phone number. The column `phone`
+contains only the part of the number that may be shown. `updated_at` changes when an account is stored, parked or
+activated; a lease changes only `holder`, `lease_until` and `last_used_at`.
 """
 
 import base64
@@ -28,7 +28,7 @@ from floodmark.store.tables import jobs
 
 from .tables import accounts, telegram_channels
 
-MOST_SHOWN = 500
+_MAX_PAGE = 500
 NO_ACCOUNT = "(none)"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -37,7 +37,7 @@ _ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtext('floodmark.accounts
 
 
 class Secrets:
-    """What must not be shown. Not a struct, so that no printing, comparing or encoding of an account reaches it."""
+    """The secrets of an account. Not a struct, so that no printing or encoding of an account can expose them."""
 
     __slots__ = ("api_hash", "identity", "phone", "session")
 
@@ -49,23 +49,23 @@ class Secrets:
 
 
 class TelegramAccount(AccountRow, frozen=True, kw_only=True):
-    """An account with what is needed to use it."""
+    """An account with its secrets."""
 
     secrets: Secrets
 
     @property
     def session(self) -> str:
-        """The session as text (Telethon's `StringSession`)."""
+        """Return the session as text (Telethon's `StringSession`)."""
         return self.secrets.session
 
     @property
     def api_hash(self) -> str:
-        """The hash that belongs to `api_id`."""
+        """Return the hash that belongs to `api_id`."""
         return self.secrets.api_hash
 
 
 class Accounts:
-    """Keeps accounts, and sees to it that a session is open in one process at a time."""
+    """Stores accounts, and leases each session to one process at a time."""
 
     def __init__(self, database: Database, clock: Clock, vault: Vault, events: Events | None = None) -> None:
         self._database, self._clock, self._vault = database, clock, vault
@@ -84,18 +84,18 @@ class Accounts:
         user_id: str | None = None,
         replace: bool = False,
     ) -> Added:
-        """Store an account, active, and resume the jobs that waited for it or for any account.
+        """Store an active account, and resume the jobs that waited for it or for any account.
 
-        `Conflict` if the name is taken (unless `replace`), or if another account has the same session. Whoever has
-        the session of a replaced account open keeps it. `identity`: the number of the person it is at the source.
+        `Conflict` if the name is taken (unless `replace`), or if another account has the same session. A process that
+        has the session of a replaced account open keeps it open. `identity` is the user id at Telegram.
         """
         check_name(name)
         secrets = Secrets(api_hash=api_hash, session=session, phone=phone, identity=identity)
-        sealed, now = self._vault.seal(_packed(secrets), label=name), present(self._database, self._clock)
+        sealed, now = self._vault.seal(_encode(secrets), label=name), present(self._database, self._clock)
         values = {
             "api_id": api_id,
             "secrets": sealed,
-            "phone": masked_phone(phone),
+            "phone": mask_phone(phone),
             "tenant_id": tenant_id,
             "user_id": user_id,
             "state": "active",
@@ -103,12 +103,12 @@ class Accounts:
             "updated_at": now,
         }
         async with self._database.writing() as connection:
-            # One at a time, or two could store one session under two names.
+            # One at a time: otherwise two processes could store one session under two names.
             if self._database.dialect == "postgresql":
                 await connection.execute(_ONE_AT_A_TIME)
             before = await self._sealed(connection)
             if name in before and not replace:
-                raise taken(name)
+                raise name_taken(name)
             twin = self._twin(before, session)
             if twin not in (None, name):
                 raise same_session(str(twin))
@@ -120,77 +120,70 @@ class Accounts:
             return Added(account=await self._row(connection, name), replaced=name in before, resumed=resumed)
 
     async def page(self, after: str | None = None, limit: int = 100) -> list[AccountRow]:
-        """Accounts in order of name. The next page is `after` the last one; at most 500 at once."""
+        """Return accounts in order of name, at most 500. The next page starts `after` the last name."""
         query = self._rows() if after is None else self._rows().where(accounts.c.name > after)
         async with self._database.reading() as connection:
-            rows = await connection.execute(query.order_by(accounts.c.name).limit(max(1, min(limit, MOST_SHOWN))))
+            rows = await connection.execute(query.order_by(accounts.c.name).limit(max(1, min(limit, _MAX_PAGE))))
             return [AccountRow(**row) for row in rows.mappings()]
 
-    async def names(self, tenant_id: str | None = None) -> list[AccountRow]:
-        """Those that can be used for a tenant: its own first, then those of nobody. Without a tenant: all.
+    async def active(self, tenant_id: str | None = None) -> list[AccountRow]:
+        """Return the active accounts that a tenant may use: its own, then those without a tenant; without one, all."""
+        return await self._in_state("active", tenant_id)
 
-        Parked ones are not among them.
-        """
-        query = self._rows().where(accounts.c.state == "active")
+    async def parked(self, tenant_id: str | None = None) -> list[AccountRow]:
+        """Return the accounts that a tenant could use if they were not parked."""
+        return await self._in_state("parked", tenant_id)
+
+    async def _in_state(self, state: str, tenant_id: str | None) -> list[AccountRow]:
+        query = self._rows().where(accounts.c.state == state)
         if tenant_id is not None:
             query = query.where(or_(accounts.c.tenant_id == tenant_id, accounts.c.tenant_id.is_(None)))
         query = query.order_by(accounts.c.tenant_id.is_(None), accounts.c.name)
         async with self._database.reading() as connection:
             return [AccountRow(**row) for row in (await connection.execute(query)).mappings()]
 
-    async def parked(self, tenant_id: str | None = None) -> list[AccountRow]:
-        """Those that a tenant could use if they were not parked."""
-        query = self._rows().where(accounts.c.state == "parked")
-        if tenant_id is not None:
-            query = query.where(or_(accounts.c.tenant_id == tenant_id, accounts.c.tenant_id.is_(None)))
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(query.order_by(accounts.c.name))).mappings()
-            return [AccountRow(**row) for row in rows]
-
     async def get(self, name: str) -> TelegramAccount:
-        """An account with its secrets. `NotFound`; `Conflict` if this process has not the key to them."""
+        """Return an account with its secrets. `NotFound`; `Conflict` if this process cannot decrypt them."""
         async with self._database.reading() as connection:
             query = self._rows().add_columns(accounts.c.secrets).where(accounts.c.name == name)
             row = (await connection.execute(query)).mappings().first()
             if row is None:
                 raise await _unknown(connection, name)
-        return TelegramAccount(**{**row, "secrets": self._opened(name, row["secrets"])})
+        return TelegramAccount(**{**row, "secrets": self._decrypt(name, row["secrets"])})
 
     async def show(self, name: str) -> AccountRow:
-        """An account without its secrets. `NotFound` says which there are."""
+        """Return an account without its secrets. The hint of `NotFound` lists the existing accounts."""
         async with self._database.reading() as connection:
             return await self._row(connection, name)
 
     async def with_session(self, session: str) -> str | None:
-        """The name of the account that has this session already."""
+        """Return the name of the account that has this session; None if there is none."""
         async with self._database.reading() as connection:
             return self._twin(await self._sealed(connection), session)
 
     async def jobs_of(self, name: str) -> list[str]:
-        """The names of the jobs that ask for this account."""
-        query = select(jobs.c.name).where(jobs.c.account == name).order_by(jobs.c.name)
+        """Return the names of the jobs that name this account."""
         async with self._database.reading() as connection:
-            return list((await connection.execute(query)).scalars())
+            return await _jobs_of(connection, name)
 
     async def remove(self, name: str, *, force: bool = False) -> list[str]:
-        """Forget an account and what it knew of channels. The names of the jobs that ask for it: they stay.
+        """Delete an account and its known channels. Return the names of the jobs that name it; they stay.
 
-        `Conflict` while a process has its session open; with `force` that one learns of it when it renews its lease.
+        `Conflict` while a process has its session open; with `force`, that process notices when it renews its lease.
         """
         async with self._database.writing() as connection:
             query = delete(accounts).where(accounts.c.name == name)
             gone = await connection.execute(query if force else query.where(or_(*self._is_free())))
             if not gone.rowcount:
-                raise _in_use(await self._row(connection, name), "stop that process first, or say --force")
-            await self._keep_names_of_channels(connection, name)
+                raise _in_use(await self._row(connection, name), "stop that process first, or pass --force")
+            await self._keep_channel_names(connection, name)
             await connection.execute(delete(telegram_channels).where(telegram_channels.c.account == name))
-            asking = select(jobs.c.name).where(jobs.c.account == name).order_by(jobs.c.name)
-            return list((await connection.execute(asking)).scalars())
+            return await _jobs_of(connection, name)
 
     async def park(self, name: str, reason: str, *, seen: AccountRow | None = None) -> bool:
-        """Let nobody use an account until a person has looked at it. False if it was parked or gone already.
+        """Stop the use of an account until a person has checked it. Return False if it was parked or deleted already.
 
-        With `seen` it is not parked if it was stored anew since: the failure was that of an older session.
+        With `seen`, an account that was stored again since is not parked: the error was that of its older session.
         """
         query = update(accounts).where(accounts.c.name == name, accounts.c.state == "active")
         if seen is not None:
@@ -212,7 +205,7 @@ class Accounts:
             return Added(account=row, replaced=False, resumed=await self._resume(connection, (name, NO_ACCOUNT)))
 
     async def lease(self, name: str, *, holder: str, ttl: timedelta) -> bool:
-        """Take or renew the right to open the session. False while another holds it, or if there is no such account."""
+        """Acquire or renew the lease of the session. Return False if it is held elsewhere or does not exist."""
         now = present(self._database, self._clock)
         query = update(accounts).where(accounts.c.name == name, or_(accounts.c.holder == holder, *self._is_free()))
         until = present(self._database, self._clock, ttl)
@@ -221,13 +214,13 @@ class Accounts:
         return bool(taken.rowcount)
 
     async def release(self, name: str, *, holder: str) -> None:
-        """Give it back, if it is still ours."""
+        """Release the lease of the session, if `holder` still holds it."""
         query = update(accounts).where(accounts.c.name == name, accounts.c.holder == holder)
         async with self._database.writing() as connection:
             await connection.execute(query.values(holder=None, lease_until=None))
 
     async def holder(self, name: str) -> str | None:
-        """Who has the session open now."""
+        """Return the process that holds the lease of the session now."""
         now = present(self._database, self._clock)
         query = select(accounts.c.holder).where(accounts.c.name == name, accounts.c.lease_until > now)
         async with self._database.reading() as connection:
@@ -235,8 +228,8 @@ class Accounts:
             return found
 
     @asynccontextmanager
-    async def held(self, name: str, *, holder: str, ttl: timedelta) -> AsyncIterator[None]:
-        """Hold the session for one short piece of work, which must end within `ttl`. `Conflict` if another has it."""
+    async def hold(self, name: str, *, holder: str, ttl: timedelta) -> AsyncIterator[None]:
+        """Hold the lease during a block that must end within `ttl`. `Conflict` if another process holds it."""
         if not await self.lease(name, holder=holder, ttl=ttl):
             raise _in_use(await self.show(name), "try again when it is idle, or stop that process")
         try:
@@ -245,12 +238,12 @@ class Accounts:
             await self.release(name, holder=holder)
 
     def _rows(self) -> Any:
-        held = accounts.c.lease_until > present(self._database, self._clock)
-        shown: dict[str, ColumnElement[Any]] = {name: accounts.c[name] for name in AccountRow.__struct_fields__}
-        # A lease that is over is nobody's.
+        is_leased = accounts.c.lease_until > present(self._database, self._clock)
+        columns: dict[str, ColumnElement[Any]] = {name: accounts.c[name] for name in AccountRow.__struct_fields__}
+        # An expired lease has no holder.
         for name in ("holder", "lease_until"):
-            shown[name] = case((held, accounts.c[name]), else_=None).label(name)
-        return select(*shown.values())
+            columns[name] = case((is_leased, accounts.c[name]), else_=None).label(name)
+        return select(*columns.values())
 
     def _is_free(self) -> tuple[ColumnElement[bool], ...]:
         now = present(self._database, self._clock)
@@ -266,23 +259,23 @@ class Accounts:
         rows = await connection.execute(select(accounts.c.name, accounts.c.secrets).order_by(accounts.c.name))
         return {row.name: row.secrets for row in rows}
 
-    def _opened(self, name: str, sealed: str) -> Secrets:
+    def _decrypt(self, name: str, sealed: str) -> Secrets:
         return Secrets(**msgspec.json.decode(self._vault.open(sealed, label=name)))
 
     def _twin(self, sealed: dict[str, str], session: str) -> str | None:
-        """Who else has the key of this session. Opened twice, it would be ended for good by the server."""
+        """Return the account with the key of this session, which Telegram would end if it were opened twice."""
         wanted = _key_of(session)
         for name, secret in sealed.items():
             try:
-                if _key_of(self._opened(name, secret).session) == wanted:
+                if _key_of(self._decrypt(name, secret).session) == wanted:
                     return name
             except FloodmarkError:
-                # Stored with another key than ours: it cannot be compared, and cannot be opened here either.
+                # Encrypted with another key: it cannot be compared, and cannot be opened here either.
                 continue
         return None
 
-    async def _keep_names_of_channels(self, connection: AsyncConnection, account: str) -> None:
-        """Under no account: by its last name another account finds a channel that was renamed."""
+    async def _keep_channel_names(self, connection: AsyncConnection, account: str) -> None:
+        """Keep the names without an account: another account finds a renamed channel by its last name."""
         cell = telegram_channels.c
         known = select(literal(""), cell.channel_id, literal(0), cell.username, cell.title, cell.updated_at).where(
             cell.account == account, cell.username.is_not(None)
@@ -293,19 +286,19 @@ class Accounts:
         await connection.execute(insert.on_conflict_do_update(index_elements=["account", "channel_id"], set_=newer))
 
     async def _forget_channels(self, connection: AsyncConnection, name: str, sealed: str, identity: int | None) -> None:
-        """What an account knows of channels is of no use to another person under the same name."""
+        """Delete the known channels, unless the account is still the same user: others cannot use its access hashes."""
         try:
-            before = self._opened(name, sealed).identity
+            before = self._decrypt(name, sealed).identity
         except FloodmarkError:
             before = None
         if before is None or before != identity:
             await connection.execute(delete(telegram_channels).where(telegram_channels.c.account == name))
 
     async def _resume(self, connection: AsyncConnection, names: Sequence[str]) -> tuple[str, ...]:
-        """Undo the pauses that the loss of these accounts has made; the names of the jobs."""
+        """Resume the jobs that the loss of these accounts has paused, and return their names."""
         begins = [f"account {name}:" for name in names]
         lost = or_(*(func.substr(jobs.c.pause_reason, 1, len(begin)) == begin for begin in begins))
-        # The weaker lock (key_share): others may still point at these jobs with a dependency of theirs.
+        # The weaker lock (key_share): other transactions may still add dependencies on these jobs.
         query = select(jobs.c.job_id, jobs.c.name).where(jobs.c.paused, lost).order_by(jobs.c.name)
         found = (await connection.execute(query.with_for_update(key_share=True))).all()
         if not found:
@@ -315,13 +308,13 @@ class Accounts:
         await connection.execute(
             these.values(paused=False, pause_reason=None, version=jobs.c.version + 1, updated_at=now)
         )
-        # The trigger of SQLite knows only the machine's clock; the process may live by another.
+        # The trigger of SQLite uses the clock of the machine; the process may use another.
         await connection.execute(these.values(planned_until=now, updated_at=now))
         return tuple(row.name for row in found)
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that could not be typed again, or be read in a reason (`account NAME: ...`)."""
+    """Refuse a name that is hard to type, or that would be ambiguous in a reason (`account NAME: ...`)."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(
             f"{name[:60]!r} cannot be the name of an account",
@@ -329,23 +322,28 @@ def check_name(name: str) -> None:
         )
 
 
-def masked_phone(phone: str | None) -> str | None:
-    """As much of a number as tells its owner which one it is: `+49…123`."""
+def mask_phone(phone: str | None) -> str | None:
+    """Return enough of a number for its owner to recognise it: `+49…123`."""
     if not phone:
         return None
     return f"{phone[:3]}…{phone[-3:]}" if len(phone) > 8 else "…"
 
 
-def _packed(secrets: Secrets) -> str:
+def _encode(secrets: Secrets) -> str:
     return msgspec.json.encode({name: getattr(secrets, name) for name in Secrets.__slots__}).decode()
 
 
 def _key_of(session: str) -> bytes:
-    """The key in a `StringSession`, which is its last part; of any other text, the text."""
+    """Return the key in a `StringSession`, which is its last part; for any other text, the text itself."""
     try:
         return base64.urlsafe_b64decode(session[1:])[-_KEY_BYTES:]
     except (binascii.Error, ValueError):
         return session.encode()
+
+
+async def _jobs_of(connection: AsyncConnection, account: str) -> list[str]:
+    query = select(jobs.c.name).where(jobs.c.account == account).order_by(jobs.c.name)
+    return list((await connection.execute(query)).scalars())
 
 
 async def _unknown(connection: AsyncConnection, name: str) -> NotFound:
@@ -357,25 +355,25 @@ async def _unknown(connection: AsyncConnection, name: str) -> NotFound:
     )
 
 
-def taken(name: str) -> Conflict:
-    """What to say to someone who wants a name that is there already."""
+def name_taken(name: str) -> Conflict:
+    """Return the error for a name that another account has."""
     return Conflict(
         f"there is already an account {name!r}",
-        hint="choose another name, or say --replace to log in anew under this one",
+        hint="choose another name, or pass --replace to replace the session of this account",
     )
 
 
 def same_session(twin: str) -> Conflict:
-    """What to say to someone who brings the session of `twin` once more."""
+    """Return the error for a session that the account `twin` has."""
     return Conflict(
-        f"the account {twin!r} has this session already: opened twice, Telegram would end it for good",
-        hint=f"use {twin}, or log in with --phone: that makes a session of its own",
+        f"the account {twin!r} has this session already: Telegram would end a session that is opened twice",
+        hint=f"use {twin}, or log in with --phone, which creates a new session",
     )
 
 
 def _in_use(row: AccountRow, hint: str) -> Conflict:
     return Conflict(
         f"the session of {row.name} is open in {row.holder or 'another process'}: "
-        "a session opened twice is ended by Telegram for good",
+        "Telegram would end a session that is opened twice",
         hint=hint,
     )

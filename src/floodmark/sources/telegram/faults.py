@@ -1,4 +1,4 @@
-"""What Telethon raises, in the words of Floodmark. Imports Telethon, which takes a while."""
+"""Translate the errors of Telethon into those of sources. Imports Telethon, which takes a while."""
 
 import asyncio
 import random
@@ -9,9 +9,11 @@ from telethon import errors
 
 from floodmark.errors import AccountLost, Gone, Permanent, SlowDown, SourceError, TargetDenied, Transient
 
-# The server's seconds, and a little more, so that not everyone comes back in the same instant.
-JITTER_SECONDS = 3.0
-# A flood error that does not say for how long.
+from .hints import relogin_hint
+
+# Added to the wait of the server, so that runs do not all continue at the same instant.
+_JITTER_SECONDS = 3.0
+# The wait after a flood error without a duration.
 _UNKNOWN_WAIT_SECONDS = 60
 
 _GONE = {
@@ -24,14 +26,14 @@ _GONE = {
     errors.ChannelInvalidError: "is not known to the account",
     errors.PeerIdInvalidError: "is not known to the account",
 }
-_PASSING = (
+_TRANSIENT = (
     errors.ServerError,
     errors.TimedOutError,
     errors.RpcCallFailError,
     errors.RpcMcgetFailError,
     errors.InterdcCallErrorError,
     errors.InterdcCallRichErrorError,
-    # "Ask another data centre": Telethon follows what it can; the rest works once it has reconnected.
+    # "Ask another data centre": Telethon follows most of these; the others work after a reconnect.
     errors.InvalidDCError,
     errors.ConnectionNotInitedError,
     errors.MsgWaitFailedError,
@@ -47,7 +49,7 @@ _PASSING = (
     asyncio.IncompleteReadError,
     struct.error,
 )
-# Only what proves that the session is dead: other errors of these codes are about one channel or one method.
+# Only errors that prove that the session is dead: others with these codes are about one channel or one method.
 _LOST = {
     errors.AuthKeyDuplicatedError: "Telegram ended the session because it was used in two places at once",
     errors.AuthKeyNotFound: "Telegram does not know the session",
@@ -62,54 +64,45 @@ _LOST = {
 }
 
 
-class Unknown(Gone):
-    """The account does not know the channel under this hash: looking it up again may help."""
+class UnknownChannel(Gone):
+    """The access hash of the channel is not valid for the account: looking it up again may help."""
 
 
 def translate(error: Exception, *, account: str, method: str, target: str, now: datetime) -> Exception:
-    """What an error of Telethon means for the run; one of our own stays as it is."""
+    """Return the error to raise for an error of Telethon; errors of sources are returned unchanged."""
     if isinstance(error, SourceError):
         return error
-    # A frozen account answers with an error of the flood family, but no wait will help.
+    # The error of a frozen account is a flood error, but waiting does not help.
     if type(error) in _LOST:
-        return AccountLost(account, _LOST[type(error)], hint=relogin(account))
+        return AccountLost(account, _LOST[type(error)], hint=relogin_hint(account))
     if isinstance(error, errors.FloodError):
-        return told_to_wait(error, account=account, method=method, now=now)
+        return _slow_down(error, account=account, method=method, now=now)
     for kind, why in _GONE.items():
         if isinstance(error, kind):
             return _gone(error, target, why)
-    if isinstance(error, _PASSING):
-        return Transient(f"{method} on account {account}: {_words(error)}")
+    if isinstance(error, _TRANSIENT):
+        return Transient(f"{method} on account {account}: {_describe(error)}")
     kind = TargetDenied if isinstance(error, errors.RPCError) else Permanent
-    return kind(f"{method} on account {account} was refused: {_words(error)}")
+    return kind(f"{method} on account {account} was refused: {_describe(error)}")
 
 
-def told_to_wait(error: errors.FloodError, *, account: str, method: str, now: datetime) -> SlowDown:
-    """A flood wait: the server's seconds plus up to three."""
+def _slow_down(error: errors.FloodError, *, account: str, method: str, now: datetime) -> SlowDown:
     seconds = getattr(error, "seconds", None)
     wait = timedelta(seconds=_UNKNOWN_WAIT_SECONDS if seconds is None else max(1, int(seconds)))
-    wait += timedelta(seconds=random.uniform(0, JITTER_SECONDS))  # noqa: S311 - jitter, not a secret
+    wait += timedelta(seconds=random.uniform(0, _JITTER_SECONDS))  # noqa: S311 - jitter, not a secret
     until = now + wait
     clock = f"{until:%H:%M:%S}" if until.date() == now.date() else f"{until:%Y-%m-%d %H:%M:%S}"
     what = "FloodWait" if isinstance(error, errors.FloodWaitError) else type(error).__name__.removesuffix("Error")
     return SlowDown(wait, f"telegram:{account}:{method}", f"{what} on account {account} ({method}) until {clock}")
 
 
-def relogin(account: str) -> str:
-    """What to type when an account was lost."""
-    return f"Log in again: floodmark accounts add {account} --replace"
-
-
 def _gone(error: Exception, target: str, why: str) -> Gone:
-    kind = Unknown if isinstance(error, errors.ChannelInvalidError | errors.PeerIdInvalidError) else Gone
+    kind = UnknownChannel if isinstance(error, errors.ChannelInvalidError | errors.PeerIdInvalidError) else Gone
     name = target if target.startswith("@") else f"channel {target}"
-    return kind(
-        f"{name} {why}",
-        hint="Check it in Telegram; if it is gone, remove its job: floodmark rm",
-    )
+    return kind(f"{name} {why}", hint="Check it in Telegram; if it is gone, remove its job: floodmark rm")
 
 
-def _words(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     text = str(error).partition("(caused by")[0].strip()
     name = type(error).__name__
     return f"{name}: {text[:200]}" if text else name

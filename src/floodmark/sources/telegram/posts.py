@@ -1,7 +1,7 @@
-"""A message of Telegram as an item: plain data, its identity, and what counts as a change of it.
+"""Convert messages of Telegram to items: plain data, a key, and the fingerprint that decides what is a change.
 
-This is done for every message, so it reads attributes one by one and makes nothing that is not kept; what is empty
-is left out. Imports Telethon, which takes a while: import this only where a client is at hand.
+This runs for every message, so it reads attributes one by one and creates nothing that is not stored. Empty fields are
+left out. Imports Telethon, which takes a while.
 """
 
 import re
@@ -14,7 +14,7 @@ from telethon.tl import types
 from floodmark.model.batch import Item
 
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-# A kind of media, and what of it only its author can change.
+# The description of media, and the part of it that only the author can change.
 Described = tuple[dict[str, Any], str]
 _EMPTY = types.MessageEmpty
 _SERVICE = types.MessageService
@@ -22,24 +22,19 @@ _EMOJI = types.ReactionEmoji
 
 
 def items_of(messages: Iterable[Any], channel_id: int, username: str | None) -> list[Item]:
-    """The items of a page, in the order of the messages; those that are no longer there are left out."""
+    """Return the items of messages, in their order; deleted messages are left out."""
     return [item_of(m, channel_id, username) for m in messages if type(m) is not _EMPTY]
 
 
-def key_of(channel_id: int, message_id: int) -> str:
-    """The identity of a post, for ever."""
-    return f"{channel_id}:{message_id}"
-
-
 def item_of(message: Any, channel_id: int, username: str | None) -> Item:
-    """One message. What others do with it (views, reactions, replies) is data, but no change of it."""
+    """Return the item of a message. Views, reactions and replies are data, but no change of the message."""
     text = message.message or ""
     date = message.date
     data: dict[str, Any] = {
         "id": message.id,
         "channel_id": channel_id,
         "channel": username,
-        # Written by whoever stores it, as text in UTC.
+        # The sink writes it as text in UTC.
         "date": date,
         "text": text,
         "kind": "message",
@@ -63,31 +58,31 @@ def item_of(message: Any, channel_id: int, username: str | None) -> Item:
     if message.grouped_id is not None:
         data["grouped_id"] = str(message.grouped_id)
     if message.edit_date is not None:
-        _edit(message, data, fingerprint)
+        _add_edit(message, data, fingerprint)
     if type(message) is _SERVICE:
-        _service(message, data, fingerprint)
-    _rarer(message, data)
+        _add_action(message, data, fingerprint)
+    _add_rare_fields(message, data)
     return Item(f"{channel_id}:{message.id}", data, date, fingerprint)
 
 
-def _edit(message: Any, data: dict[str, Any], fingerprint: list[Any]) -> None:
+def _add_edit(message: Any, data: dict[str, Any], fingerprint: list[Any]) -> None:
     edited = _time(message.edit_date)
     if message.edit_hide:
-        # Telegram moves the date of an edit for reactions and the like, and shows it to nobody.
+        # Telegram changes the edit date for reactions and the like, and does not show it.
         data["hidden_edit_date"] = edited
     else:
         data["edit_date"] = edited
         fingerprint.append(edited)
 
 
-def _service(message: Any, data: dict[str, Any], fingerprint: list[Any]) -> None:
+def _add_action(message: Any, data: dict[str, Any], fingerprint: list[Any]) -> None:
     data["kind"] = "service"
     if message.action is not None:
         data["action"] = action = _plain(message.action, "MessageAction")
         fingerprint.append(action)
 
 
-def _rarer(message: Any, data: dict[str, Any]) -> None:
+def _add_rare_fields(message: Any, data: dict[str, Any]) -> None:
     if message.reply_to is not None:
         data["reply_to"] = _reply(message.reply_to)
     if message.fwd_from is not None:
@@ -116,7 +111,7 @@ def _snake(name: str) -> str:
     return _WORD.sub("_", name).lower()
 
 
-# -- entities: offsets and lengths count UTF-16 units, as they come
+# -- entities: offsets and lengths are in UTF-16 units, as in the protocol
 
 _KINDS = {
     kind: _snake(name.removeprefix("MessageEntity"))
@@ -135,16 +130,16 @@ _IDS: dict[type, str] = {
 }
 
 
-_WITH_MORE = {*_TEXTS, *_IDS, types.MessageEntityBlockquote, types.MessageEntityFormattedDate}
+_WITH_DETAILS = {*_TEXTS, *_IDS, types.MessageEntityBlockquote, types.MessageEntityFormattedDate}
 
 
 def _entity(entity: Any) -> dict[str, Any]:
     kind = type(entity)
     made = {"type": _KINDS.get(kind) or _snake(kind.__name__), "offset": entity.offset, "length": entity.length}
-    return made | _more(entity, kind) if kind in _WITH_MORE else made
+    return made | _entity_details(entity, kind) if kind in _WITH_DETAILS else made
 
 
-def _more(entity: Any, kind: type) -> dict[str, Any]:
+def _entity_details(entity: Any, kind: type) -> dict[str, Any]:
     if kind in _TEXTS:
         return {_TEXTS[kind]: getattr(entity, _TEXTS[kind])}
     if kind in _IDS:
@@ -154,7 +149,7 @@ def _more(entity: Any, kind: type) -> dict[str, Any]:
     return {} if entity.date is None else {"date": _time(entity.date)}
 
 
-# -- who and where from
+# -- peers, replies, forwards and reactions
 
 
 def _peer(peer: Any) -> dict[str, Any]:
@@ -214,23 +209,30 @@ def _reaction(result: Any) -> dict[str, Any]:
 
 
 def _media(media: Any) -> Described:
-    describe = _MEDIA.get(type(media))
-    if describe is None:
-        made = _plain(media, "MessageMedia")
-        return made, made["type"]
-    return describe(media)
+    kind = type(media)
+    if kind in _MEDIA:
+        return _MEDIA[kind](media)
+    if kind in _AUTHORED_MEDIA:
+        made = _AUTHORED_MEDIA[kind](media)
+        return made, str(made)
+    made = _plain(media, "MessageMedia")
+    return made, made["type"]
 
 
 def _photo(media: Any) -> Described:
-    made = {"type": "photo", **_photo_facts(media.photo)}
+    made = {"type": "photo", **_photo_details(media.photo)}
+    _add_file_flags(media, made)
+    return made, made.get("id", "photo")
+
+
+def _add_file_flags(media: Any, made: dict[str, Any]) -> None:
     if media.spoiler:
         made["spoiler"] = True
     if media.ttl_seconds is not None:
         made["ttl_seconds"] = media.ttl_seconds
-    return made, made.get("id", "photo")
 
 
-def _photo_facts(photo: Any) -> dict[str, Any]:
+def _photo_details(photo: Any) -> dict[str, Any]:
     if not isinstance(photo, types.Photo):
         return {}
     made: dict[str, Any] = {"id": str(photo.id)}
@@ -240,9 +242,9 @@ def _photo_facts(photo: Any) -> dict[str, Any]:
         if width > widest:
             widest = width
             made["width"], made["height"] = width, size.h
-            bytes_of = getattr(size, "size", None) or max(getattr(size, "sizes", None) or (0,))
-            if bytes_of:
-                made["size"] = bytes_of
+            byte_count = getattr(size, "size", None) or max(getattr(size, "sizes", None) or (0,))
+            if byte_count:
+                made["size"] = byte_count
     return made
 
 
@@ -257,66 +259,42 @@ def _document(media: Any) -> Described:
         "size": document.size,
     }
     for attribute in document.attributes:
-        _ATTRIBUTES.get(type(attribute), _no_facts)(attribute, made)
-    if media.spoiler:
-        made["spoiler"] = True
-    if media.ttl_seconds is not None:
-        made["ttl_seconds"] = media.ttl_seconds
+        describe = _ATTRIBUTES.get(type(attribute))
+        if describe is not None:
+            made |= describe(attribute, made["type"])
+    _add_file_flags(media, made)
     return made, made["id"]
 
 
-def _no_facts(_attribute: Any, _made: dict[str, Any]) -> None:
-    pass
+def _video(attribute: Any, kind: str) -> dict[str, Any]:
+    if kind != "animation":
+        kind = "round_video" if attribute.round_message else "video"
+    return {"type": kind, "duration": attribute.duration, "width": attribute.w, "height": attribute.h}
 
 
-def _video(attribute: Any, made: dict[str, Any]) -> None:
-    if made["type"] != "animation":
-        made["type"] = "round_video" if attribute.round_message else "video"
-    made["duration"], made["width"], made["height"] = attribute.duration, attribute.w, attribute.h
-
-
-def _audio(attribute: Any, made: dict[str, Any]) -> None:
-    made["type"] = "voice" if attribute.voice else "audio"
-    made["duration"] = attribute.duration
+def _audio(attribute: Any, _kind: str) -> dict[str, Any]:
+    made = {"type": "voice" if attribute.voice else "audio", "duration": attribute.duration}
     if attribute.title:
         made["title"] = attribute.title
     if attribute.performer:
         made["performer"] = attribute.performer
+    return made
 
 
-def _sticker(attribute: Any, made: dict[str, Any]) -> None:
-    made["type"], made["emoji"] = "sticker", attribute.alt
-
-
-def _custom_emoji(attribute: Any, made: dict[str, Any]) -> None:
-    made["type"], made["emoji"] = "custom_emoji", attribute.alt
-
-
-def _animation(_attribute: Any, made: dict[str, Any]) -> None:
-    made["type"] = "animation"
-
-
-def _image_size(attribute: Any, made: dict[str, Any]) -> None:
-    made["width"], made["height"] = attribute.w, attribute.h
-
-
-def _filename(attribute: Any, made: dict[str, Any]) -> None:
-    made["filename"] = attribute.file_name
-
-
-_ATTRIBUTES: dict[type, Callable[[Any, dict[str, Any]], None]] = {
+# From an attribute and the type of the document so far to fields of the document.
+_ATTRIBUTES: dict[type, Callable[[Any, str], dict[str, Any]]] = {
     types.DocumentAttributeVideo: _video,
     types.DocumentAttributeAudio: _audio,
-    types.DocumentAttributeSticker: _sticker,
-    types.DocumentAttributeCustomEmoji: _custom_emoji,
-    types.DocumentAttributeAnimated: _animation,
-    types.DocumentAttributeImageSize: _image_size,
-    types.DocumentAttributeFilename: _filename,
+    types.DocumentAttributeSticker: lambda attribute, _: {"type": "sticker", "emoji": attribute.alt},
+    types.DocumentAttributeCustomEmoji: lambda attribute, _: {"type": "custom_emoji", "emoji": attribute.alt},
+    types.DocumentAttributeAnimated: lambda *_: {"type": "animation"},
+    types.DocumentAttributeImageSize: lambda attribute, _: {"width": attribute.w, "height": attribute.h},
+    types.DocumentAttributeFilename: lambda attribute, _: {"filename": attribute.file_name},
 }
 
 
 def _webpage(media: Any) -> Described:
-    # No identity: a preview is made by Telegram some time after the post, and made anew now and then.
+    # No identity: Telegram creates the preview some time after the post, and renews it from time to time.
     page = media.webpage
     made: dict[str, Any] = {"type": "webpage"}
     for name in ("url", "site_name", "title", "description", "author"):
@@ -329,17 +307,17 @@ def _webpage(media: Any) -> Described:
 def _poll(media: Any) -> Described:
     poll, results = media.poll, media.results
     voters = {result.option: result.voters for result in results.results or ()}
-    answers = [{"text": _said(answer.text), "voters": voters.get(answer.option)} for answer in poll.answers]
-    made: dict[str, Any] = {"type": "poll", "id": str(poll.id), "question": _said(poll.question), "answers": answers}
+    answers = [{"text": _text(answer.text), "voters": voters.get(answer.option)} for answer in poll.answers]
+    made: dict[str, Any] = {"type": "poll", "id": str(poll.id), "question": _text(poll.question), "answers": answers}
     if results.total_voters is not None:
         made["total_voters"] = results.total_voters
     made |= {name: True for name in ("closed", "quiz", "multiple_choice") if getattr(poll, name)}
-    # Votes are not the author's.
+    # Votes are not part of the identity.
     return made, f"{poll.id}:{made['question']}:{[a['text'] for a in answers]}:{bool(poll.closed)}"
 
 
-def _said(text: Any) -> str:
-    """Texts that may carry entities are objects since some layer, plain before."""
+def _text(text: Any) -> str:
+    """Return the text of an object with entities; older layers have plain text."""
     return text if isinstance(text, str) else str(text.text)
 
 
@@ -347,38 +325,13 @@ def _point(geo: Any) -> dict[str, Any]:
     return {"lat": geo.lat, "long": geo.long} if isinstance(geo, types.GeoPoint) else {}
 
 
-def _geo(media: Any) -> Described:
-    made = {"type": "geo", **_point(media.geo)}
-    return made, str(made)
-
-
-def _geo_live(media: Any) -> Described:
-    # It moves by itself for as long as `period` says.
-    return {"type": "geo_live", **_point(media.geo), "period": media.period}, "geo_live"
-
-
-def _venue(media: Any) -> Described:
-    made = {"type": "venue", **_point(media.geo), "title": media.title, "address": media.address}
-    return made, str(made)
-
-
-def _contact(media: Any) -> Described:
+def _contact(media: Any) -> dict[str, Any]:
     made: dict[str, Any] = {"type": "contact", "phone": media.phone_number, "first_name": media.first_name}
     if media.last_name:
         made["last_name"] = media.last_name
     if media.user_id:
         made["user_id"] = str(media.user_id)
-    return made, str(made)
-
-
-def _dice(media: Any) -> Described:
-    made = {"type": "dice", "emoji": media.emoticon, "value": media.value}
-    return made, str(made)
-
-
-def _story(media: Any) -> Described:
-    made = {"type": "story", "story_id": media.id, **_peer(media.peer)}
-    return made, str(made)
+    return made
 
 
 def _game(media: Any) -> Described:
@@ -386,25 +339,13 @@ def _game(media: Any) -> Described:
     return {"type": "game", "id": str(game.id), "title": game.title, "description": game.description}, str(game.id)
 
 
-def _invoice(media: Any) -> Described:
-    made = {
-        "type": "invoice",
-        "title": media.title,
-        "description": media.description,
-        "currency": media.currency,
-        "amount": media.total_amount,
-    }
-    return made, str(made)
-
-
-def _todo(media: Any) -> Described:
-    tasks = [_said(task.title) for task in media.todo.list]
-    made = {"type": "to_do", "title": _said(media.todo.title), "tasks": tasks}
-    return made, str(made)
+def _geo_live(media: Any) -> Described:
+    # The position moves by itself for as long as `period` says.
+    return {"type": "geo_live", **_point(media.geo), "period": media.period}, "geo_live"
 
 
 def _paid(media: Any) -> Described:
-    # Whether what is in it can be seen depends on who looks.
+    # Whether its content is visible depends on the reader.
     return {"type": "paid_media", "stars": media.stars_amount, "count": len(media.extended_media)}, "paid_media"
 
 
@@ -413,45 +354,63 @@ _MEDIA: dict[type, Callable[[Any], Described]] = {
     types.MessageMediaDocument: _document,
     types.MessageMediaWebPage: _webpage,
     types.MessageMediaPoll: _poll,
-    types.MessageMediaGeo: _geo,
     types.MessageMediaGeoLive: _geo_live,
-    types.MessageMediaVenue: _venue,
-    types.MessageMediaContact: _contact,
-    types.MessageMediaDice: _dice,
-    types.MessageMediaStory: _story,
     types.MessageMediaGame: _game,
-    types.MessageMediaInvoice: _invoice,
-    types.MessageMediaToDo: _todo,
     types.MessageMediaPaidMedia: _paid,
+}
+# Media that only the author can change. The order of the fields is part of stored fingerprints: do not change it.
+_AUTHORED_MEDIA: dict[type, Callable[[Any], dict[str, Any]]] = {
+    types.MessageMediaContact: _contact,
+    types.MessageMediaGeo: lambda media: {"type": "geo", **_point(media.geo)},
+    types.MessageMediaVenue: lambda media: {
+        "type": "venue",
+        **_point(media.geo),
+        "title": media.title,
+        "address": media.address,
+    },
+    types.MessageMediaDice: lambda media: {"type": "dice", "emoji": media.emoticon, "value": media.value},
+    types.MessageMediaStory: lambda media: {"type": "story", "story_id": media.id, **_peer(media.peer)},
+    types.MessageMediaInvoice: lambda media: {
+        "type": "invoice",
+        "title": media.title,
+        "description": media.description,
+        "currency": media.currency,
+        "amount": media.total_amount,
+    },
+    types.MessageMediaToDo: lambda media: {
+        "type": "to_do",
+        "title": _text(media.todo.title),
+        "tasks": [_text(task.title) for task in media.todo.list],
+    },
 }
 
 
-# -- the rest: what Telegram invents next is kept as far as it is plain
+# -- other and future types: their plain fields
 
 
 def _plain(thing: Any, prefix: str) -> dict[str, Any]:
     made: dict[str, Any] = {"type": _snake(type(thing).__name__.removeprefix(prefix))}
     for name, value in vars(thing).items():
-        told = _told(name, value)
-        if told is not None:
-            # An action has a field `type` of its own now and then.
-            made[name if name != "type" else "of_type"] = told
+        converted = _convert(name, value)
+        if converted is not None:
+            # Some actions have a field `type` of their own.
+            made[name if name != "type" else "of_type"] = converted
     return made
 
 
-def _told(name: str, value: Any) -> Any:
+def _convert(name: str, value: Any) -> Any:
     if value is None or value is False or name.startswith("_"):
         return None
     if isinstance(value, list):
-        return [told for told in (_told(name, entry) for entry in value) if told is not None] or None
-    tell = _TELL.get(type(value))
-    if tell is None:
+        return [each for each in (_convert(name, entry) for entry in value) if each is not None] or None
+    convert = _CONVERSIONS.get(type(value))
+    if convert is None:
         return None
-    # Numbers of 64 bits are text, as everywhere; those of channels and messages are not.
-    return str(value) if type(value) is int and abs(value) >= 2**31 and name != "channel_id" else tell(value)
+    # 64-bit numbers are text, as everywhere, except ids of channels and messages.
+    return str(value) if type(value) is int and abs(value) >= 2**31 and name != "channel_id" else convert(value)
 
 
-_TELL: dict[type, Callable[[Any], Any]] = {
+_CONVERSIONS: dict[type, Callable[[Any], Any]] = {
     bool: bool,
     int: int,
     float: float,
@@ -460,5 +419,5 @@ _TELL: dict[type, Callable[[Any], Any]] = {
     types.PeerChannel: _peer,
     types.PeerUser: _peer,
     types.PeerChat: _peer,
-    types.TextWithEntities: _said,
+    types.TextWithEntities: _text,
 }

@@ -1,4 +1,4 @@
-"""One run over one channel: from a plan to batches. Imports Telethon."""
+"""One run over one channel: turns a plan into batches. Imports Telethon."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -10,32 +10,39 @@ from msgspec.structs import replace
 from floodmark.errors import SlowDown
 from floodmark.model.batch import Batch, Item
 from floodmark.rules.streams import default_stream
+from floodmark.sources.collected_items import CollectedKey
 from floodmark.sources.port import Context
-from floodmark.sources.recall import Held
 
-from .finding import Finder
-from .history import ChannelHistory, MessagePage, pages
-from .modes import ChannelMark, ReadingPlan, UnfinishedRun, watermark_of
-from .port import Ports
-from .revisiting import revisit
+from .channel_lookup import ChannelLookup
+from .history import ChannelHistory, MessagePage, read_pages
+from .plans import ChannelMark, ReadingPlan, UnfinishedRun, encode_mark
+from .revisits import revisit
+from .services import TelegramServices
 from .sessions import Session
 
-# A day is read to its end once this much of the next one has passed: clocks differ, and albums take a moment.
+# A day is complete once this much of the next one has passed: clocks differ, and albums take a moment.
 _DAY_IS_OVER_AFTER = timedelta(minutes=5)
 
 
 class ChannelReading:
-    """Reads what a plan says, and keeps account of it."""
+    """Reads a channel according to a plan, and tracks the position and the counts."""
 
     def __init__(
-        self, ports: Ports, session: Session, plan: ReadingPlan, mark: ChannelMark, context: Context, *, target: str
+        self,
+        services: TelegramServices,
+        session: Session,
+        plan: ReadingPlan,
+        mark: ChannelMark,
+        context: Context,
+        *,
+        target: str,
     ) -> None:
-        self._ports, self._session, self._plan, self._context = ports, session, plan, context
+        self._services, self._session, self._plan, self._context = services, session, plan, context
         self._target, self.mark = target, mark
         run = mark.run if plan.is_resumed else None
         self._run = run or UnfinishedRun(execution=context.execution_id, mode=plan.mode)
         if self._run.execution != context.execution_id:
-            # Another execution goes on with it: what that one has read, it has told.
+            # Another execution continues the run: the counts of the first one are in its own result.
             self._run = replace(self._run, execution=context.execution_id, parsed=0, requests=0)
         self._earlier = self._run.requests
         self._known_upto = mark.id
@@ -44,13 +51,8 @@ class ChannelReading:
         self._history: ChannelHistory | None = None
 
     @property
-    def channel_id(self) -> int | None:
-        """The number of the channel, once it is known."""
-        return self._history.channel.channel_id if self._history is not None else self.mark.channel
-
-    @property
     def result(self) -> dict[str, Any]:
-        """What the history of the execution shows."""
+        """Return the result of the execution."""
         newest = self.mark.date
         return {
             "mode": self._plan.mode,
@@ -64,16 +66,17 @@ class ChannelReading:
         return self._earlier + (self._history.requests if self._history is not None else 0)
 
     async def batches(self, *, revisit_from: datetime | None) -> AsyncGenerator[Batch, None]:
-        """New posts, oldest first; then, from a moment on, what became of earlier ones.
+        """Yield new posts, oldest first; then the current state of stored posts since `revisit_from`.
 
-        Whatever interrupts it, what was learnt by then is told first: a run that may make but one call still gets on.
+        After an error the position is yielded before the error is raised, so that a run which may make only one call
+        still makes progress.
         """
         if revisit_from is None:
             self._run = replace(self._run, phase="new")
         try:
             history = await self._find()
             if self._run.phase == "new":
-                async for batch in self._new(history, will_go_on=revisit_from is not None):
+                async for batch in self._read_new(history, will_go_on=revisit_from is not None):
                     yield batch
             if revisit_from is not None:
                 async for batch in self._revisit(history, revisit_from):
@@ -82,47 +85,47 @@ class ChannelReading:
             if self._is_ahead:
                 yield self._batch((), is_over=False)
             if isinstance(error, SlowDown):
-                raise SlowDown(error.after, error.key, f"{error.reason}{self._continues()}") from error
+                raise SlowDown(error.after, error.key, f"{error.reason}{self._describe_position()}") from error
             raise
 
     @property
     def _is_ahead(self) -> bool:
-        """Whether the run stands elsewhere than the last batch has told."""
+        """Whether the position of the run differs from that of the last batch."""
         run = self.mark.run
-        told = (self.mark.id, "new") if run is None else (run.at, run.phase)
-        return self._is_begun and told != (self._run.at, self._run.phase)
+        stored = (self.mark.id, "new") if run is None else (run.at, run.phase)
+        return self._is_begun and stored != (self._run.at, self._run.phase)
 
-    def _continues(self) -> str:
+    def _describe_position(self) -> str:
         if self._run.phase == "revisit":
             return ", continues to look for edits"
         return f", continues at message {self._run.at + 1}" if self._is_begun and self._run.at else ""
 
     async def _find(self) -> ChannelHistory:
-        finder = Finder(self._session, self._ports.channels, target=self._target, pinned=self.mark.channel)
-        channel = await finder.find()
-        self._history = ChannelHistory(self._session, finder, channel, target=self._target, ports=self._ports)
+        lookup = ChannelLookup(self._session, self._services.channels, target=self._target, pinned=self.mark.channel)
+        channel = await lookup.find()
+        self._history = ChannelHistory(self._session, lookup, channel, target=self._target, services=self._services)
         self.mark = replace(self.mark, channel=channel.channel_id)
         return self._history
 
-    async def _start(self, history: ChannelHistory) -> int:
-        """The id to begin behind: the oldest of what the plan names."""
+    async def _find_start(self, history: ChannelHistory) -> int:
+        """Return the id after which the run starts: the oldest of those in the plan."""
         plan, starts = self._plan, list[int]()
         if plan.after is not None:
             starts.append(plan.after)
         if plan.since is not None:
-            starts.append(await history.before(plan.since))
+            starts.append(await history.id_before(plan.since))
         if plan.newest is not None:
-            starts.append(await history.before_newest(plan.newest))
+            starts.append(await history.id_before_newest(plan.newest))
         return min(starts)
 
-    async def _new(self, history: ChannelHistory, *, will_go_on: bool) -> AsyncGenerator[Batch, None]:
-        start = await self._start(history)
+    async def _read_new(self, history: ChannelHistory, *, will_go_on: bool) -> AsyncGenerator[Batch, None]:
+        start = await self._find_start(history)
         self._run, self._is_begun = replace(self._run, at=start), True
         if self.mark.id is not None and self.mark.date is not None and start == self.mark.id:
             history.expect(self.mark.id, self.mark.date)
-        async with aclosing(pages(history, start)) as read:
-            async for page in read:
-                messages, items, is_past = self._within(page)
+        async with aclosing(read_pages(history, start)) as pages:
+            async for page in pages:
+                messages, items, is_past = self._cut_at_end(page)
                 is_last = page.is_last or is_past
                 self._advance(messages, is_past=is_past)
                 self._count(items)
@@ -130,21 +133,21 @@ class ChannelReading:
                 if is_last:
                     return
         if self.mark.id is None or self.mark.run is not None:
-            # Nothing to read, but from now on it is known where to begin; or an earlier run is at its end at last.
+            # Nothing to read, but the next run now knows where to start; or an interrupted run has ended.
             self.mark = replace(self.mark, id=start if self.mark.id is None else self.mark.id)
             if not will_go_on:
                 yield self._batch((), is_over=True)
 
     def _count(self, items: Sequence[Item]) -> None:
-        """What lies behind the watermark was read before; only the rest is news."""
+        """Count the items after the watermark; the others were read before."""
         known = self._known_upto or 0
         is_all_new = bool(items) and items[0].data["id"] > known
-        news = len(items) if is_all_new else sum(item.data["id"] > known for item in items)
-        self.parsed += news
-        self._run = replace(self._run, parsed=self._run.parsed + news)
+        count = len(items) if is_all_new else sum(item.data["id"] > known for item in items)
+        self.parsed += count
+        self._run = replace(self._run, parsed=self._run.parsed + count)
 
-    def _within(self, page: MessagePage) -> tuple[Sequence[Any], Sequence[Item], bool]:
-        """The messages and items before the end of the plan, and whether there were others."""
+    def _cut_at_end(self, page: MessagePage) -> tuple[Sequence[Any], Sequence[Item], bool]:
+        """Return the messages and items before the end of the plan, and whether there were later ones."""
         until, newest = self._plan.until, page.messages[-1].date
         if until is None or newest is None or newest < until:
             return page.messages, page.items, False
@@ -164,20 +167,16 @@ class ChannelReading:
         if is_past:
             self.mark = replace(self.mark, complete=True)
 
-    def _is_day_over(self) -> bool:
-        until = self._plan.until
-        return until is not None and self._ports.clock.now() >= until + _DAY_IS_OVER_AFTER
-
     async def _revisit(self, history: ChannelHistory, since: datetime) -> AsyncGenerator[Batch, None]:
         began = self._run.began if self._run.phase == "revisit" else None
         after = None
         if began is not None and self._run.key is not None and self._run.date is not None:
-            after = Held(key=self._run.key, occurred_at=self._run.date)
-        began = began or self._ports.clock.now()
+            after = CollectedKey(key=self._run.key, occurred_at=self._run.date)
+        began = began or self._services.clock.now()
         self._run = replace(self._run, phase="revisit", began=began)
         is_done = False
         async for page in revisit(
-            history, self._ports.memory, self.stream, since=since, after=after, upto=self._known_upto
+            history, self._services.collected, self.stream, since=since, after=after, upto=self._known_upto
         ):
             is_done = page.is_last
             self._run = replace(self._run, date=page.upto.occurred_at, key=page.upto.key)
@@ -190,19 +189,20 @@ class ChannelReading:
 
     @property
     def stream(self) -> str:
-        """Where the posts of the channel are, whatever it is called."""
+        """Return the stream of the posts, which does not depend on the name of the channel."""
         tenant = self._context.tenant_id or self._session.account.tenant_id
-        return default_stream("telegram", str(self.channel_id), tenant)
+        return default_stream("telegram", str(self.mark.channel), tenant)
 
     def _batch(self, items: Sequence[Item], *, is_over: bool) -> Batch:
-        if is_over and self._plan.until is not None and not self.mark.complete:
-            self.mark = replace(self.mark, complete=self._is_day_over())
+        until = self._plan.until
+        if is_over and until is not None and not self.mark.complete:
+            self.mark = replace(self.mark, complete=self._services.clock.now() >= until + _DAY_IS_OVER_AFTER)
         self._run = replace(self._run, requests=self._requests)
         self.mark = replace(self.mark, run=None if is_over else self._run)
         account = self._session.account
         return Batch(
             items,
-            watermark_of(self.mark),
+            encode_mark(self.mark),
             stream=self.stream,
             tenant_id=account.tenant_id,
             user_id=account.user_id,

@@ -1,12 +1,11 @@
-"""Telegram sessions of this process: one client for each account, open only while the account is leased to us.
+"""Telegram sessions of this process: one client per account, open only while this process holds the account's lease.
 
-A session that is used in two places at once is ended by Telegram for good. So the lease is taken before connecting,
-renewed at a third of its length, and if that fails the connection is closed before the lease runs out. Idle sessions
-stay connected for a while, because connecting costs calls.
+Telegram ends a session for good when it is used in two places at once. So the lease is acquired before connecting and
+renewed after a third of its length; if that fails, the connection is closed before the lease ends. Idle sessions stay
+connected for a while, because connecting costs calls.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable
 from contextlib import asynccontextmanager
@@ -19,112 +18,110 @@ import structlog
 from floodmark.errors import AccountLost, FloodmarkError, NotFound, Permanent, SlowDown, Transient
 from floodmark.observability.events import BreakersInUse
 from floodmark.outbound.caller import CallKey
-from floodmark.version import __version__
 
+from .account_choice import AccountLoad, WaitingLine
 from .accounts import TelegramAccount
-from .choosing import Desks, Line
-from .port import Ports
+from .hints import relogin_hint
+from .services import TelegramServices
 
-# Closing a connection takes a moment; it has to be over when the lease is.
+# Closing a connection takes a moment, and must end before the lease does: the share of the lease kept for it.
 _MARGIN = 1 / 6
 _CLOSING_SECONDS = 5.0
 _CONNECT = "connect"
 HISTORY = "messages.getHistory"
 
 _log = structlog.get_logger()
-# Telethon tells of every broken connection as an error; what came of it is said in our own words.
-_QUIET = logging.getLogger("telethon.sessions")
-_QUIET.addHandler(logging.NullHandler())
-_QUIET.propagate = False
 
 
 def scope_of(account: str) -> str:
-    """The scope of an account's limits and of its breaker."""
+    """Return the scope of an account's rate limits and circuit breaker."""
     return f"telegram:{account}"
 
 
 class Session:
-    """The open session of one account. Calls go through `Caller`; a dropped connection is made again by the next."""
+    """The open session of one account. Calls go through `Caller`; after a lost connection the next call reconnects."""
 
-    def __init__(self, account: TelegramAccount, ports: Ports, *, ttl: timedelta, leased_at: float) -> None:
-        self.account, self._ports, self._ttl = account, ports, ttl
+    def __init__(
+        self, account: TelegramAccount, services: TelegramServices, *, ttl: timedelta, leased_at: float
+    ) -> None:
+        self.account, self._services, self._ttl = account, services, ttl
         self._valid_until = leased_at + ttl.total_seconds()
-        self._client = _client(account)
+        self._client: Any = _client(account)
         self._connecting = asyncio.Lock()
         self._answers: set[asyncio.Future[Any]] = set()
         self._renewing: asyncio.Task[None] | None = None
         self.is_lost = False
 
     async def open(self) -> None:
-        """Connect, and from now on keep the lease."""
-        # Known from the start of the process, unless the account was added since.
-        self._ports.events.emit(BreakersInUse([scope_of(self.account.name)]))
-        self._renewing = _detached(self._renew(), name=f"session {self.account.name}")
-        await self._through(_CONNECT, "", self._connected)
+        """Connect, and keep the lease from now on."""
+        # The breaker is known since the start of the process, unless the account was added later.
+        self._services.events.emit(BreakersInUse([scope_of(self.account.name)]))
+        self._renewing = _start_detached(self._renew(), name=f"session {self.account.name}")
+        await self._make_call(_CONNECT, "", self._connect)
 
     async def call(self, method: str, request: Any, *, target: str, channel_id: int | None = None) -> Any:
-        """The answer to a request, within the limits of the account. Raises only what sources speak in.
+        """Return the answer to a request, within the rate limits of the account. Raises only errors of sources.
 
-        People read `target`, and metrics the number of the channel, which stays when its name changes.
+        Messages contain `target`; metrics contain the id of the channel, which stays when its name changes.
         """
 
         async def send() -> Any:
-            await self._connected()
-            return await self._answer(self._client(request), method, target)
+            await self._connect()
+            return await self._wait_for(self._client(request), method, target)
 
-        return await self._through(method, target if channel_id is None else str(channel_id), send)
+        return await self._make_call(method, target if channel_id is None else str(channel_id), send)
 
     async def close(self) -> None:
-        """Disconnect; whoever still waits for an answer is told that none will come."""
+        """Disconnect, and cancel the calls that still wait for an answer."""
         if self._renewing is not None and self._renewing is not asyncio.current_task():
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
         await self._disconnect()
-        _give_up(tuple(self._answers))
+        _cancel(tuple(self._answers))
 
-    async def _through(self, method: str, target: str, send: Any) -> Any:
+    async def _make_call(self, method: str, target: str, send: Any) -> Any:
         key = CallKey(scope=scope_of(self.account.name), method=method, target=target)
         try:
-            return await self._ports.calls.call(key, send)
+            return await self._services.calls.call(key, send)
         except AccountLost as lost:
             self.is_lost = True
             await self._park(lost)
             raise
 
     async def _park(self, lost: AccountLost) -> None:
-        name, accounts = self.account.name, self._ports.accounts
+        name, accounts = self.account.name, self._services.accounts
         is_parked = await accounts.park(name, lost.reason, seen=self.account)
-        if not is_parked and any(row.name == name for row in await accounts.names()):
-            # Someone has logged in again while this old session was open.
+        if not is_parked and any(row.name == name for row in await accounts.active()):
+            # A person has logged in again while this old session was open.
             raise SlowDown(timedelta(seconds=1), None, f"account {name} has a new session") from lost
 
-    async def _connected(self) -> None:
+    async def _connect(self) -> None:
         async with self._connecting:
             self._require_lease()
             if not self._client.is_connected():
-                # Connecting anew would otherwise leave the tasks of the last connection behind.
+                # Reconnecting would leave the tasks of the last connection running otherwise.
                 await self._disconnect()
-                await self._answer(_detached(self._client.connect(), name=_CONNECT), _CONNECT, "")
-                self._client.disconnected.add_done_callback(self._dropped)
+                await self._wait_for(_start_detached(self._client.connect(), name=_CONNECT), _CONNECT, "")
+                self._client.disconnected.add_done_callback(self._handle_disconnect)
 
-    def _dropped(self, ended: "asyncio.Future[Any]") -> None:
-        """The connection is gone. Telethon tells those whose request was sent; the others would wait for ever."""
+    def _handle_disconnect(self, ended: "asyncio.Future[Any]") -> None:
+        """Cancel all calls: Telethon notifies only those whose request was sent, the others would wait for ever."""
         if not ended.cancelled():
             ended.exception()
-        # A turn later: who was told has ended by then.
-        asyncio.get_running_loop().call_soon(_give_up, tuple(self._answers))
+        # One turn later, when the notified calls have ended.
+        asyncio.get_running_loop().call_soon(_cancel, tuple(self._answers))
 
     def _require_lease(self) -> None:
-        # A process that was frozen wakes up here first: not one byte may leave it after its lease.
+        # A process that was suspended comes here first: it must send nothing after its lease has ended.
         if self.is_lost or time.monotonic() >= self._valid_until - self._margin:
             raise SlowDown(
-                timedelta(seconds=1), None, f"the session of account {self.account.name} could not be kept: it is free"
+                timedelta(seconds=1), None, f"the session lease of account {self.account.name} could not be renewed"
             )
 
-    async def _answer(self, asked: Awaitable[Any], method: str, target: str) -> Any:
+    async def _wait_for(self, request: Awaitable[Any], method: str, target: str) -> Any:
         from .faults import translate  # noqa: PLC0415 - Telethon takes a while to import
 
-        answer = asyncio.ensure_future(asked)
+        answer = asyncio.ensure_future(request)
         self._answers.add(answer)
         try:
             return await answer
@@ -132,13 +129,11 @@ class Session:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # Telethon cancels what is pending when it disconnects. Nobody has cancelled us.
+            # Telethon cancels pending requests when it disconnects; this task itself was not cancelled.
             raise Transient(f"{method}: the connection was closed before the answer came") from None
         except Exception as error:
-            told = translate(
-                error, account=self.account.name, method=method, target=target, now=self._ports.clock.now()
-            )
-            raise told from error
+            name, now = self.account.name, self._services.clock.now()
+            raise translate(error, account=name, method=method, target=target, now=now) from error
         finally:
             self._answers.discard(answer)
 
@@ -147,21 +142,19 @@ class Session:
         return self._ttl.total_seconds() * _MARGIN
 
     async def _renew(self) -> None:
-        """Keep the lease until it cannot be kept; then be gone before it ends."""
-        name, holder = self.account.name, self._ports.holder
+        """Renew the lease until that fails; then close the session before the lease ends."""
+        name, holder, ttl = self.account.name, self._services.holder, self._ttl.total_seconds()
         while True:
-            await asyncio.sleep(self._ttl.total_seconds() / 3)
+            await asyncio.sleep(ttl / 3)
             began, is_ours, why = time.monotonic(), None, ""
             try:
                 async with asyncio.timeout(max(0.0, self._valid_until - self._margin - began)):
-                    is_ours = await self._ports.accounts.lease(name, holder=holder, ttl=self._ttl)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the session must not outlive its lease
+                    is_ours = await self._services.accounts.lease(name, holder=holder, ttl=self._ttl)
+            except Exception as error:  # noqa: BLE001 - logged below; the session must not outlive its lease
                 why = f"{type(error).__name__}: {error}"
             if is_ours:
-                self._valid_until = began + self._ttl.total_seconds()
-            elif (
-                is_ours is False or time.monotonic() + self._ttl.total_seconds() / 3 >= self._valid_until - self._margin
-            ):
+                self._valid_until = began + ttl
+            elif is_ours is False or time.monotonic() + ttl / 3 >= self._valid_until - self._margin:
                 self.is_lost = True
                 _log.warning("session closed", account=name, reason=why or "its lease was taken away")
                 await self.close()
@@ -171,167 +164,163 @@ class Session:
         try:
             async with asyncio.timeout(_CLOSING_SECONDS):
                 await self._client.disconnect()
-        except Exception as error:  # noqa: BLE001 - the connection is given up either way; why is told
+        except Exception as error:  # noqa: BLE001 - logged; the connection is given up either way
             _log.warning(
                 "session not closed cleanly", account=self.account.name, reason=f"{type(error).__name__}: {error}"
             )
         ended = self._client.disconnected
         if ended.done() and not ended.cancelled():
-            # Why it ended was told to whoever made the call; nobody else asks.
+            # Mark the exception as retrieved: the caller has got it already.
             ended.exception()
 
 
-class _Desk:
-    """Who uses the session of one account, and who waits for it."""
+class _AccountUse:
+    """The session of one account, the runs that use it, and those that wait for it."""
 
     def __init__(self) -> None:
         self.session: Session | None = None
-        self.users = 0
+        self.runs = 0
         self.lock = asyncio.Lock()
-        self.line = Line()
+        self.line = WaitingLine()
         self.timer: asyncio.TimerHandle | None = None
 
-    def stay(self) -> None:
-        """It is needed after all."""
+    def cancel_timer(self) -> None:
+        """Keep the idle session open."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
 
 class Sessions:
-    """Lends out the sessions of this process, to so many runs at once on each account."""
+    """Lends the sessions of this process to runs, to at most `max_runs` at once per account."""
 
-    def __init__(self, ports: Ports, *, ttl: timedelta, linger: timedelta, lanes: int) -> None:
-        self._ports, self._ttl, self._linger, self._lanes = ports, ttl, linger, lanes
-        self._desks: dict[str, _Desk] = {}
+    def __init__(self, services: TelegramServices, *, ttl: timedelta, linger: timedelta, max_runs: int) -> None:
+        self._services, self._ttl, self._linger, self._max_runs = services, ttl, linger, max_runs
+        self._uses: dict[str, _AccountUse] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def desks(self, names: Iterable[str]) -> Desks:
-        """How things stand with these accounts."""
-        calls = self._ports.calls
+    async def load(self, names: Iterable[str]) -> AccountLoad:
+        """Return the load of these accounts."""
+        calls = self._services.calls
         waiting = frozenset([name for name in names if await calls.wait_of(scope_of(name), HISTORY) is not None])
-        # Counted last: others have chosen while we asked.
-        users = {name: desk.users for name, desk in self._desks.items()}
-        return Desks(holder=self._ports.holder, users=users, lanes=self._lanes, waiting=waiting)
+        # Counted last: other runs may have chosen an account during the queries.
+        runs = {name: use.runs for name, use in self._uses.items()}
+        return AccountLoad(holder=self._services.holder, runs=runs, max_runs=self._max_runs, waiting=waiting)
 
     @asynccontextmanager
     async def borrow(self, name: str) -> AsyncIterator[Session]:
-        """The session of an account for one run. `SlowDown` if there is no room, or another process has it open."""
-        desk = self._desks.setdefault(name, _Desk())
-        if desk.users >= self._lanes:
-            raise self._wait(desk, f"account {name} is busy: {desk.users} channels are being read on it")
-        desk.users += 1
-        desk.stay()
+        """Yield the session of an account for one run. `SlowDown` if the account is busy, here or elsewhere."""
+        use = self._uses.setdefault(name, _AccountUse())
+        if use.runs >= self._max_runs:
+            raise self._wait(use, f"account {name} is busy: {use.runs} channels are being read on it")
+        use.runs += 1
+        use.cancel_timer()
         began = time.monotonic()
         try:
-            yield await self._session(name, desk)
+            yield await self._session(name, use)
         finally:
-            desk.users -= 1
-            desk.line.ran(time.monotonic() - began)
-            await self._leave(name, desk)
+            use.runs -= 1
+            use.line.record_run(time.monotonic() - began)
+            await self._leave(name, use)
 
     async def close(self) -> None:
-        """Close them all and give the leases back."""
-        for name, desk in self._desks.items():
-            desk.stay()
-            await self._close(name, desk, even_if_used=True)
+        """Close all sessions and release their leases."""
+        for name, use in self._uses.items():
+            use.cancel_timer()
+            await self._close(name, use, even_if_used=True)
         if self._closing:
             await asyncio.wait(self._closing)
 
-    async def _session(self, name: str, desk: _Desk) -> Session:
-        async with desk.lock:
-            if desk.session is not None and desk.session.is_lost:
-                await self._end(name, desk)
-            if desk.session is None:
-                desk.session = await self._open(name, desk)
-            return desk.session
+    async def _session(self, name: str, use: _AccountUse) -> Session:
+        async with use.lock:
+            if use.session is not None and use.session.is_lost:
+                await self._end(name, use)
+            if use.session is None:
+                use.session = await self._open(name, use)
+            return use.session
 
-    async def _open(self, name: str, desk: _Desk) -> Session:
-        await self._refuse_if_told_to_wait(name)
-        leased_at, holder = time.monotonic(), self._ports.holder
-        if not await self._ports.accounts.lease(name, holder=holder, ttl=self._ttl):
-            other = await self._other(name)
-            raise self._wait(desk, f"the session of account {name} is open in {other or 'another process'}")
+    async def _open(self, name: str, use: _AccountUse) -> Session:
+        await self._require_no_wait(name)
+        leased_at, holder = time.monotonic(), self._services.holder
+        if not await self._services.accounts.lease(name, holder=holder, ttl=self._ttl):
+            try:
+                other = (await self._services.accounts.show(name)).holder
+            except NotFound as error:
+                raise _no_such(name, error) from error
+            raise self._wait(use, f"the session of account {name} is open in {other or 'another process'}")
         session = None
         try:
-            session = Session(await self._usable(name), self._ports, ttl=self._ttl, leased_at=leased_at)
+            session = Session(await self._usable(name), self._services, ttl=self._ttl, leased_at=leased_at)
             await session.open()
         except BaseException:
             if session is not None:
                 await session.close()
-            await self._ports.accounts.release(name, holder=holder)
+            await self._services.accounts.release(name, holder=holder)
             raise
         return session
 
-    async def _other(self, name: str) -> str | None:
-        """Who has it open."""
-        try:
-            return (await self._ports.accounts.show(name)).holder
-        except NotFound as error:
-            raise _no_such(name, error) from error
-
-    async def _refuse_if_told_to_wait(self, name: str) -> None:
-        """Connecting is a call too: not while the account has to wait anyway."""
+    async def _require_no_wait(self, name: str) -> None:
+        """Raise the `SlowDown` of an account that must wait: connecting is a call too."""
         scope = scope_of(name)
-        await self._ports.calls.load(scope)
+        await self._services.calls.load(scope)
         for method in (_CONNECT, HISTORY):
-            told = await self._ports.calls.wait_of(scope, method)
-            if told is not None:
-                raise told
+            wait = await self._services.calls.wait_of(scope, method)
+            if wait is not None:
+                raise wait
 
     async def _usable(self, name: str) -> TelegramAccount:
         try:
-            account = await self._ports.accounts.get(name)
+            account = await self._services.accounts.get(name)
         except NotFound as error:
             raise _no_such(name, error) from error
         except FloodmarkError as error:
-            # This process has not the key: others may have.
+            # This process cannot decrypt the session; others may be able to.
             raise Permanent(str(error), hint=error.hint) from error
         if account.state != "active":
-            raise AccountLost(name, account.reason or "it is parked", hint=f"floodmark accounts add {name} --replace")
+            raise AccountLost(name, account.reason or "it is parked", hint=relogin_hint(name))
         return account
 
-    def _wait(self, desk: _Desk, reason: str) -> SlowDown:
-        after = desk.line.join(time.monotonic(), self._lanes)
+    def _wait(self, use: _AccountUse, reason: str) -> SlowDown:
+        after = use.line.join(time.monotonic(), self._max_runs)
         _log.debug("a run waits for its account", reason=reason, seconds=round(after.total_seconds(), 1))
         return SlowDown(after, None, reason)
 
-    async def _leave(self, name: str, desk: _Desk) -> None:
-        if desk.users or desk.session is None:
+    async def _leave(self, name: str, use: _AccountUse) -> None:
+        if use.runs or use.session is None:
             return
-        if desk.session.is_lost or not self._linger:
-            await self._close(name, desk)
+        if use.session.is_lost or not self._linger:
+            await self._close(name, use)
         else:
-            desk.stay()
+            use.cancel_timer()
             loop = asyncio.get_running_loop()
-            desk.timer = loop.call_later(self._linger.total_seconds(), self._close_soon, name, desk)
+            use.timer = loop.call_later(self._linger.total_seconds(), self._close_soon, name, use)
 
-    def _close_soon(self, name: str, desk: _Desk) -> None:
-        task = asyncio.create_task(self._close(name, desk), name=f"close session {name}")
+    def _close_soon(self, name: str, use: _AccountUse) -> None:
+        task = asyncio.create_task(self._close(name, use), name=f"close session {name}")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _close(self, name: str, desk: _Desk, *, even_if_used: bool = False) -> None:
-        async with desk.lock:
-            if desk.session is not None and (even_if_used or not desk.users):
-                await self._end(name, desk)
+    async def _close(self, name: str, use: _AccountUse, *, even_if_used: bool = False) -> None:
+        async with use.lock:
+            if use.session is not None and (even_if_used or not use.runs):
+                await self._end(name, use)
 
-    async def _end(self, name: str, desk: _Desk) -> None:
-        session, desk.session = desk.session, None
+    async def _end(self, name: str, use: _AccountUse) -> None:
+        session, use.session = use.session, None
         assert session is not None
         await session.close()
         try:
-            await self._ports.accounts.release(name, holder=self._ports.holder)
-        except Exception as error:  # noqa: BLE001 - the database is away; the lease ends by itself
+            await self._services.accounts.release(name, holder=self._services.holder)
+        except Exception as error:  # noqa: BLE001 - logged; the lease ends by itself
             _log.warning("lease not given back", account=name, reason=f"{type(error).__name__}: {error}")
 
 
-def _detached(work: Coroutine[Any, Any, Any], *, name: str) -> "asyncio.Task[Any]":
-    """A task that, with all it starts, belongs to the session and not to the execution that happened to open it."""
+def _start_detached(work: Coroutine[Any, Any, Any], *, name: str) -> "asyncio.Task[Any]":
+    """Start a task whose logs and traces belong to the session, not to the execution that opened it."""
     return asyncio.create_task(work, name=name, context=Context())
 
 
-def _give_up(answers: "Iterable[asyncio.Future[Any]]") -> None:
+def _cancel(answers: "Iterable[asyncio.Future[Any]]") -> None:
     for answer in answers:
         answer.cancel()
 
@@ -341,21 +330,8 @@ def _no_such(name: str, error: NotFound) -> AccountLost:
 
 
 def _client(account: TelegramAccount) -> Any:
-    """Telethon's client, without any of its own waiting and trying again: that is decided elsewhere, and seen."""
-    from telethon import TelegramClient  # noqa: PLC0415 - takes a while to import
-    from telethon.sessions import StringSession  # noqa: PLC0415
+    from telethon.sessions import StringSession  # noqa: PLC0415 - takes a while to import
 
-    return TelegramClient(
-        StringSession(account.session),
-        account.api_id,
-        account.api_hash,
-        app_version=__version__,
-        base_logger=_QUIET,
-        auto_reconnect=False,
-        connection_retries=1,
-        retry_delay=0,
-        request_retries=0,
-        flood_sleep_threshold=0,
-        raise_last_call_error=True,
-        receive_updates=False,
-    )
+    from .client import make_client  # noqa: PLC0415
+
+    return make_client(StringSession(account.session), account.api_id, account.api_hash)

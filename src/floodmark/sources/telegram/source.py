@@ -1,9 +1,9 @@
-"""The source `telegram`: channels, read by the accounts that are stored. Light to import: Telethon comes with a run."""
+"""The source `telegram` reads channels with the stored accounts. A run imports Telethon, the module does not."""
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -20,20 +20,19 @@ from floodmark.rules.starting import FORCED
 from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
 
+from .account_choice import choose_account
 from .accounts import NO_ACCOUNT
-from .choosing import choose
-from .modes import ChannelMark, Mode, ReadingPlan, ReadingRules, is_revisit_due, mark_of, plan
-from .port import Ports
+from .hints import HOW_TO_ADD, relogin_hint
+from .plans import Mode, ReadingPlan, ReadingRules, is_revisit_due, parse_mark, plan_reading
+from .services import TelegramServices
 from .sessions import Session, Sessions, scope_of
-from .targets import NAMES, canonical, completed, parse_params
+from .targets import NAMES, complete_job, normalise_target, parse_params
 
 if TYPE_CHECKING:
     from .reading import ChannelReading
 
-HOW_TO_ADD = "Add one: floodmark accounts add NAME --phone +..."
-
 _log = structlog.get_logger()
-# So many accounts are named in a message.
+# The number of accounts that a message names.
 _NAMED = 5
 
 
@@ -43,38 +42,38 @@ class TelegramSource:
     kind = "telegram"
     one_job_per_target = True
 
-    def __init__(self, settings: Settings, ports: Ports | None = None) -> None:
+    def __init__(self, settings: Settings, services: TelegramServices | None = None) -> None:
         self._settings = settings
         self._rules = ReadingRules(
             override=settings.parser_mode_override,
             max_age=timedelta(hours=settings.lpa_max_age_hours),
             is_incremental=settings.feature_incremental_parsing_enabled,
         )
-        self._ports: Ports | None = None
+        self._services: TelegramServices | None = None
         self._sessions: Sessions | None = None
-        if ports is not None:
-            self._use(ports)
+        if services is not None:
+            self._use(services)
 
     def use_services(self, services: Services) -> None:
         """Read channels with the accounts in the database of the process."""
-        self._use(Ports.of(services))
+        self._use(TelegramServices.of(services))
 
-    def _use(self, ports: Ports) -> None:
+    def _use(self, services: TelegramServices) -> None:
         settings = self._settings
-        self._ports = ports
+        self._services = services
         self._sessions = Sessions(
-            ports,
+            services,
             ttl=settings.telegram_session_ttl,
             linger=settings.telegram_session_linger,
-            lanes=settings.parser_max_concurrency,
+            max_runs=settings.parser_max_concurrency,
         )
 
     async def __aenter__(self) -> "TelegramSource":
-        if self._ports is None:
+        if self._services is None:
             return self
-        active = await self._ports.accounts.names()
-        self._ports.events.emit(BreakersInUse([scope_of(row.name) for row in active]))
-        missing = await what_is_missing(self._ports)
+        active = await self._services.accounts.active()
+        self._services.events.emit(BreakersInUse([scope_of(row.name) for row in active]))
+        missing = await explain_missing_account(self._services)
         if missing is not None:
             _log.warning("telegram has no account", reason=missing, hint=HOW_TO_ADD)
         return self
@@ -86,32 +85,34 @@ class TelegramSource:
             await self._sessions.close()
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
-        """Raise `InvalidInput` unless `target` can be a channel and `params` make sense."""
-        canonical(target)
+        """Raise `InvalidInput` unless `target` can be a channel and `params` are valid."""
+        normalise_target(target)
         parse_params(params)
 
     def param_names(self, target: str) -> frozenset[str]:
-        """What can be said about how a channel is read."""
+        """Return the names of the params."""
         return NAMES
 
     def complete(self, spec: JobSpec) -> JobSpec:
-        """A job with its channel in its one form; without a schedule it runs as often as the settings say."""
-        return completed(spec, every=timedelta(seconds=self._settings.parser_scheduler_interval_sec))
+        """Return the job with its channel in canonical form, and with the interval of the settings if it has none."""
+        return complete_job(spec, every=timedelta(seconds=self._settings.parser_scheduler_interval_sec))
 
     def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
-        """Posts of a channel, oldest first, a page at a time."""
-        if self._ports is None or self._sessions is None:
+        """Yield the posts of a channel, oldest first, page by page."""
+        if self._services is None or self._sessions is None:
             raise InvalidInput("this process can only check channels", hint="Start floodmark up, or a worker")
-        collection = _Collection(self._ports, self._sessions, self._rules, target=target, since=since, context=context)
+        collection = _Collection(
+            self._services, self._sessions, self._rules, target=target, since=since, context=context
+        )
         return collection.batches()
 
 
 class _Collection:
-    """One run: chooses mode and account, reads, and tells how it went."""
+    """One run: chooses mode and account, reads the channel, and reports the result."""
 
     def __init__(
         self,
-        ports: Ports,
+        services: TelegramServices,
         sessions: Sessions,
         rules: ReadingRules,
         *,
@@ -119,108 +120,106 @@ class _Collection:
         since: Watermark | None,
         context: Context,
     ) -> None:
-        self._ports, self._sessions, self._rules = ports, sessions, rules
+        self._services, self._sessions, self._rules = services, sessions, rules
         self._target, self._context = target, context
-        self._mark = mark_of(since)
+        self._mark = parse_mark(since)
         try:
-            self._name, self._params = canonical(target.name), parse_params(target.params)
+            self._name, self._params = normalise_target(target.name), parse_params(target.params)
         except InvalidInput as error:
             raise Permanent(str(error), hint=error.hint) from error
         self._began = time.monotonic()
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
-        """All that there is to read."""
+        """Yield the batches of the run."""
         if self._params.day is not None and self._mark.complete:
             self._context.result.update(mode="historical", parsed_count=0, requests=0)
             return
         chosen = await self._plan()
         reading: ChannelReading | None = None
         try:
-            account = await self._account()
+            account = await self._choose_account()
             async with self._sessions.borrow(account.name) as session:
-                self._ports.events.emit(ModeChosen(self._target.stream, chosen.mode, chosen.forced))
+                self._services.events.emit(ModeChosen(self._target.stream, chosen.mode, chosen.forced))
                 reading = self._reading(session, chosen)
                 async with aclosing(reading.batches(revisit_from=self._revisit_from())) as batches:
                     async for batch in batches:
                         yield batch
         except SlowDown:
             if reading is not None:
-                self._ended(chosen.mode, "waiting", reading)
+                self._report_end(chosen.mode, "waiting", reading)
             raise
         except AccountLost as lost:
-            self._ended(chosen.mode, "failed", reading)
-            await self._raise_unless_another(lost)
+            self._report_end(chosen.mode, "failed", reading)
+            if self._target.account is not None or not await self._active_accounts():
+                raise
+            raise SlowDown(timedelta(seconds=1), None, f"{lost}, continues with another account") from lost
         except Exception:
-            self._ended(chosen.mode, "failed", reading)
+            self._report_end(chosen.mode, "failed", reading)
             raise
         else:
             self._context.result.update(reading.result)
-            self._ended(chosen.mode, "done" if reading.parsed else "empty", reading)
+            self._report_end(chosen.mode, "done" if reading.parsed else "empty", reading)
 
     async def _plan(self) -> ReadingPlan:
-        checked = await self._ports.memory.checked_at(self._target.stream)
-        return plan(self._mark, self._params, self._rules, last_checked_at=checked, now=self._ports.clock.now())
+        checked, now = await self._services.collected.last_checked_at(self._target.stream), self._services.clock.now()
+        return plan_reading(self._mark, self._params, self._rules, last_checked_at=checked, now=now)
 
-    def _revisit_from(self) -> Any:
-        now, run = self._ports.clock.now(), self._mark.run
-        if self._params.revisit is None:
+    def _revisit_from(self) -> datetime | None:
+        now, run = self._services.clock.now(), self._mark.run
+        if self._params.revisit is None or self._mark.id is None:
             return None
-        is_under_way = run is not None and run.phase == "revisit"
-        is_asked_for = self._context.trigger == FORCED
-        if self._mark.id is None or not (
-            is_under_way or is_revisit_due(self._mark, self._params, is_asked_for=is_asked_for, now=now)
-        ):
-            return None
-        return now - self._params.revisit
+        is_unfinished = run is not None and run.phase == "revisit"
+        is_forced = self._context.trigger == FORCED
+        if is_unfinished or is_revisit_due(self._mark, self._params, is_forced=is_forced, now=now):
+            return now - self._params.revisit
+        return None
 
     def _reading(self, session: Session, chosen: ReadingPlan) -> "ChannelReading":
         from .reading import ChannelReading  # noqa: PLC0415 - Telethon takes a while to import
 
         mark = self._mark
         if self._params.revisit is not None and mark.id is None and mark.run is None:
-            # What is read for the first time is as it is now.
-            mark = replace(mark, revisited_at=self._ports.clock.now())
-        return ChannelReading(self._ports, session, chosen, mark, self._context, target=self._name)
+            # Posts that are read for the first time are in their current state.
+            mark = replace(mark, revisited_at=self._services.clock.now())
+        return ChannelReading(self._services, session, chosen, mark, self._context, target=self._name)
 
-    async def _account(self) -> AccountRow:
-        """Who reads it: whom the job names, else the one that knows the channel, else the one with the least to do."""
-        accounts, named = self._ports.accounts, self._target.account
+    async def _choose_account(self) -> AccountRow:
+        """Return the account of the job, else one that knows the channel, else the least busy one."""
+        accounts, named = self._services.accounts, self._target.account
         if named is not None:
             try:
                 row = await accounts.show(named)
             except NotFound as error:
                 raise AccountLost(named, "there is no such account", hint=error.hint) from error
             if row.state != "active":
-                raise AccountLost(named, row.reason or "it is parked", hint=_again(named))
+                raise AccountLost(named, row.reason or "it is parked", hint=relogin_hint(named))
             return row
-        rows = await accounts.names(self._context.tenant_id)
+        rows = await self._active_accounts()
         if not rows:
             raise await self._no_account()
         if len(rows) == 1:
             return rows[0]
         number = self._mark.channel or (None if self._name.startswith("@") else int(self._name))
-        known = await self._ports.channels.acquaintances(channel_id=number, username=self._name.removeprefix("@"))
-        return choose(rows, known, await self._sessions.desks([row.name for row in rows]))
+        known = await self._services.channels.knowledge(channel_id=number, username=self._name.removeprefix("@"))
+        return choose_account(rows, known, await self._sessions.load([row.name for row in rows]))
+
+    async def _active_accounts(self) -> Sequence[AccountRow]:
+        return await self._services.accounts.active(self._context.tenant_id)
 
     async def _no_account(self) -> AccountLost:
-        parked = await self._ports.accounts.parked(self._context.tenant_id)
+        parked = await self._services.accounts.parked(self._context.tenant_id)
         if not parked:
             return AccountLost(NO_ACCOUNT, "no Telegram account is set up", hint=HOW_TO_ADD)
         named = ", ".join(f"{row.name} ({row.reason or 'parked'})" for row in parked[:_NAMED])
         more = f" and {len(parked) - _NAMED} more" if len(parked) > _NAMED else ""
-        return AccountLost(NO_ACCOUNT, f"every Telegram account is parked: {named}{more}", hint=_again(parked[0].name))
+        hint = relogin_hint(parked[0].name)
+        return AccountLost(NO_ACCOUNT, f"every Telegram account is parked: {named}{more}", hint=hint)
 
-    async def _raise_unless_another(self, lost: AccountLost) -> None:
-        """A job that names no account goes on with another, if there is one."""
-        if self._target.account is None and await self._ports.accounts.names(self._context.tenant_id):
-            raise SlowDown(timedelta(seconds=1), None, f"{lost}, goes on with another account") from lost
-        raise lost
-
-    def _ended(self, mode: Mode, status: str, reading: "ChannelReading | None") -> None:
-        mark: ChannelMark = self._mark if reading is None else reading.mark
-        # A single day says nothing about how far the channel is collected.
+    def _report_end(self, mode: Mode, status: str, reading: "ChannelReading | None") -> None:
+        mark = self._mark if reading is None else reading.mark
+        # A job of a single day does not show how far the channel is collected.
         channel_id = mark.channel if self._params.day is None else None
-        self._ports.events.emit(
+        self._services.events.emit(
             RunEnded(
                 stream=self._target.stream,
                 channel_id=channel_id,
@@ -232,15 +231,11 @@ class _Collection:
         )
 
 
-def _again(name: str) -> str:
-    return f"Log in again: floodmark accounts add {name} --replace"
-
-
-async def what_is_missing(ports: Ports) -> str | None:
-    """Why Telegram jobs cannot run, in one sentence; None if they can, or if there are none."""
-    if await ports.accounts.names():
+async def explain_missing_account(services: TelegramServices) -> str | None:
+    """Return why Telegram jobs cannot run, in one sentence; None if they can, or if there are none."""
+    if await services.accounts.active():
         return None
-    count = await ports.memory.count_jobs("telegram")
+    count = await services.collected.count_jobs("telegram")
     if not count:
         return None
     jobs = "1 Telegram job" if count == 1 else f"{count} Telegram jobs"

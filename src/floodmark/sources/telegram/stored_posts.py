@@ -1,7 +1,7 @@
-"""Posts as they are projected into files: which there are, by chat and UTC day, and which have changed since.
+"""Read stored posts by chat and UTC day, for files and exports.
 
-Tables: `items` by its index (stream, occurred_at), `outbox` by position, `telegram_channels` for names. Nothing here
-reads more than a page at once, however long a day or a history is.
+Tables: `items` by its index (stream, occurred_at), `telegram_channels` for names. All queries read page by page, so
+memory does not grow with the length of a day or a history.
 """
 
 from array import array
@@ -26,21 +26,21 @@ _DAY = timedelta(days=1)
 
 
 class ChatDay(Struct, frozen=True, order=True):
-    """One UTC day of one chat, under the stream that holds its posts."""
+    """One UTC day of one chat; `stream` contains its posts."""
 
     stream: str
     day: date
 
     @property
     def chat(self) -> Chat:
-        """The chat."""
+        """Return the chat of the stream."""
         found = chat_of(self.stream)
         assert found is not None
         return found
 
 
 class ChatNames(Struct, frozen=True):
-    """What a chat is called, as far as it is known."""
+    """The username and title of a chat, if they are known."""
 
     username: str | None = None
     title: str | None = None
@@ -56,59 +56,59 @@ class StoredPost(Struct, frozen=True):
 
 
 class PostReader(Protocol):
-    """Reads posts by chat and day: from the store, or from a server that has one."""
+    """Reads posts by chat and day, from the store or from a server."""
 
     def streams(self, after: str = "") -> AsyncIterator[str]:
-        """The streams that hold posts, in order of name."""
+        """Yield the streams that contain posts, in order of name."""
         ...
 
     def days(self, stream: str, since: date | None = None, until: date | None = None) -> AsyncIterator[ChatDay]:
-        """The days of a stream on which there are posts, both ends included."""
+        """Yield the days of a stream with posts, from `since` to `until`, both included."""
         ...
 
     async def numbers(self, of: ChatDay) -> "array[int]":
-        """The numbers of a day's posts, in order."""
+        """Return the message ids of a day's posts, in order."""
         ...
 
     def pages(self, chat: Chat, numbers: "array[int]") -> AsyncIterator[list[StoredPost]]:
-        """The posts with these numbers, which are of the day whose `numbers` were last asked for, in that order."""
+        """Yield the posts with these message ids, in that order; they must be those of the last call of `numbers`."""
         ...
 
     async def names(self, chat: Chat) -> ChatNames:
-        """What a chat is called."""
+        """Return the names of a chat."""
         ...
 
 
 class Posts:
-    """Reads posts by chat and day."""
+    """Reads posts from the store; see `PostReader`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def streams(self, after: str = "") -> AsyncIterator[str]:
-        """The streams that hold posts, in order of name."""
+        """Yield the streams that contain posts, in order of name."""
         async for stream in self.every_stream(after):
             if chat_of(stream) is not None:
                 yield stream
 
     async def every_stream(self, after: str = "") -> AsyncIterator[str]:
-        """The streams that hold anything, in order of name."""
-        # From one to the next through the index: to ask for all that differ would read every item.
+        """Yield all streams with items, in order of name."""
+        # From one to the next through the index: SELECT DISTINCT would read every item.
         while (found := await self._least(items.c.stream, items.c.stream > after)) is not None:
             after = found
             yield after
 
-    async def shown(self, stream: str) -> StreamShown:
-        """What a stream holds."""
+    async def describe(self, stream: str) -> StreamShown:
+        """Return a stream with its chat, if it contains posts of one."""
         chat = chat_of(stream)
         if chat is None:
             return StreamShown(stream=stream, chat=None)
         names = await self.names(chat)
-        told = ChatShown(id=chat.id, tenant_id=chat.tenant_id, username=names.username, title=names.title)
-        return StreamShown(stream=stream, chat=told)
+        shown = ChatShown(id=chat.id, tenant_id=chat.tenant_id, username=names.username, title=names.title)
+        return StreamShown(stream=stream, chat=shown)
 
     async def days(self, stream: str, since: date | None = None, until: date | None = None) -> AsyncIterator[ChatDay]:
-        """The days of a stream on which there are posts, both ends included."""
+        """Yield the days of a stream with posts, from `since` to `until`, both included."""
         beginning = _midnight(since) if since is not None else datetime.min.replace(tzinfo=UTC)
         while True:
             later = and_(items.c.stream == stream, items.c.occurred_at >= beginning)
@@ -119,7 +119,7 @@ class Posts:
             beginning = _midnight(found.date()) + _DAY
 
     async def numbers(self, of: ChatDay) -> "array[int]":
-        """The numbers of a day's posts, in order: eight bytes for each, however large the posts are."""
+        """Return the message ids of a day's posts, in order; each takes eight bytes."""
         query = select(items.c.key).where(_within(of)).execution_options(yield_per=_PAGE)
         chat, found = of.chat, array("q")
         async with self._database.reading_long() as connection, connection.stream(query) as rows:
@@ -129,12 +129,12 @@ class Posts:
         return array("q", sorted(found))
 
     async def pages(self, chat: Chat, numbers: "array[int]") -> AsyncIterator[list[StoredPost]]:
-        """The posts with these numbers, in that order."""
+        """Yield the posts with these message ids, in that order."""
         for start in range(0, len(numbers), _PAGE):
             yield await self._page(chat, numbers[start : start + _PAGE])
 
     async def names(self, chat: Chat) -> ChatNames:
-        """What a chat is called; the account that looked last knows best."""
+        """Return the names of a chat that an account has stored last."""
         table = telegram_channels.c
         query = select(table.username, table.title).where(table.channel_id == chat.id)
         async with self._database.reading() as connection:

@@ -26,7 +26,7 @@ accounts = Table(
     CheckConstraint("state IN ('active', 'parked')", name="state"),
 )
 
-# Looking a name up is what gets accounts flooded: what an account knows of a channel is kept.
+# The channels that accounts know: looking up names is what causes flood waits.
 telegram_channels = Table(
     "telegram_channels",
     metadata,

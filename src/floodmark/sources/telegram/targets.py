@@ -1,8 +1,8 @@
-"""What people call a channel, brought into one form: `@name` in lower case, or its bare number."""
+"""The canonical form of a channel, `@name` in lower case or its plain id, and the params of its job."""
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
@@ -20,56 +20,56 @@ _LINK = re.compile(
     r"(?:https?://)?(?:www\.)?(?:t|telegram)\.(?:me|dog)/(?P<path>[^?#]*)(?:[?#].*)?", re.IGNORECASE | re.ASCII
 )
 _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
-# How other tools write the number of a channel: -100 in front.
+# Other tools write the id of a channel with -100 in front.
 _MARKED = re.compile(r"-100([0-9]{1,18})", re.ASCII)
-# Paths of t.me that are not the name of anyone.
-_NOBODY = {"joinchat", "addstickers", "addemoji", "addtheme", "addlist", "setlanguage", "share", "proxy", "socks"}
-_NOBODY |= {"login", "confirmphone", "invoice", "boost", "giftcode", "contact", "bg", "iv", "m"}
+# Paths of t.me that are no names.
+_RESERVED = {"joinchat", "addstickers", "addemoji", "addtheme", "addlist", "setlanguage", "share", "proxy", "socks"}
+_RESERVED |= {"login", "confirmphone", "invoice", "boost", "giftcode", "contact", "bg", "iv", "m"}
 _FORMS = "name it as @name, https://t.me/name, or by its number: 1234567890"
 
 DEFAULT_HISTORY = 1000
 
 
 class TelegramParams(Struct, frozen=True, kw_only=True):
-    """What a job may say about how its channel is collected."""
+    """The params of a job that collects a channel."""
 
     history: int | None = DEFAULT_HISTORY
-    """How many of the newest posts the first run reads; None: all of them."""
+    """Number of newest posts that the first run reads; None: all."""
     since: datetime | None = None
-    """The first run begins here instead."""
+    """The first run starts at this time instead."""
     revisit: timedelta | None = None
-    """Posts of the last so much time are read again, to notice edits and deletions."""
+    """Posts of this last period are read again, to find edits and deletions."""
     revisit_every: timedelta | None = None
     day: date | None = None
-    """Only the posts of this day, in UTC."""
+    """Only the posts of this UTC day are read."""
 
 
 NAMES = frozenset(TelegramParams.__struct_fields__)
 
 
-def canonical(text: str) -> str:
-    """The one name under which a channel is a target; `InvalidInput` for what cannot be one."""
-    said = text.strip()
-    link = _LINK.fullmatch(said)
+def normalise_target(text: str) -> str:
+    """Return the canonical form of a channel; `InvalidInput` if the text does not name one."""
+    given = text.strip()
+    link = _LINK.fullmatch(given)
     if link is not None:
-        return _from_path(link["path"], said)
-    if marked := _MARKED.fullmatch(said):
-        return _number(marked[1], said)
-    if _NUMBER.fullmatch(said):
-        return _number(said, said)
-    if said.startswith(("+", "tg:")):
-        raise _refused(said, "is not a channel, but a person, an invitation or an action")
-    return _name(said.removeprefix("@"), said)
+        return _parse_path(link["path"], given)
+    if marked := _MARKED.fullmatch(given):
+        return _parse_number(marked[1], given)
+    if _NUMBER.fullmatch(given):
+        return _parse_number(given, given)
+    if given.startswith(("+", "tg:")):
+        raise _invalid(given, "is not a channel, but a person, an invitation or an action")
+    return _parse_name(given.removeprefix("@"), given)
 
 
-def completed(spec: JobSpec, *, every: timedelta) -> JobSpec:
-    """A job to be made, with its channel in its one form; without a time of its own it runs that often.
+def complete_job(spec: JobSpec, *, every: timedelta) -> JobSpec:
+    """Return a new job with its channel in canonical form; without a schedule it runs at the interval `every`.
 
-    Tenants do not share a watermark: what one has collected the other has not.
+    Tenants do not share a watermark: each one collects the channel for itself.
     """
-    target = canonical(spec.target)
+    target = normalise_target(spec.target)
     params, when = parse_params(spec.params), spec.when
-    # A single day is read once, when someone asks for it.
+    # A single day is read once, on request.
     if when.schedule_type is ScheduleType.EVENT and params.day is None:
         when = When(schedule_type=ScheduleType.INTERVAL, interval_seconds=every.total_seconds(), timezone=when.timezone)
     stream = spec.stream
@@ -79,76 +79,70 @@ def completed(spec: JobSpec, *, every: timedelta) -> JobSpec:
 
 
 def parse_params(params: Mapping[str, Any]) -> TelegramParams:
-    """The params of a job, checked; names that a channel does not know are ignored."""
-    history = _history(params.get("history", DEFAULT_HISTORY))
+    """Return the validated params of a job; unknown names are ignored."""
+    history = _parse_history(params.get("history", DEFAULT_HISTORY))
     since = params.get("since")
     if since is not None and "history" in params:
-        raise InvalidInput("history and since contradict each other", hint="say how many posts, or from when on")
+        raise InvalidInput("history and since contradict each other", hint="set only one of them")
     return TelegramParams(
         history=history,
-        since=None if since is None else parse_moment(since, "since"),
-        revisit=_length(params, "revisit"),
-        revisit_every=_length(params, "revisit_every"),
-        day=None if params.get("day") is None else _day(params["day"]),
+        since=None if since is None else _parse_moment(since),
+        revisit=_parse_duration(params, "revisit"),
+        revisit_every=_parse_duration(params, "revisit_every"),
+        day=None if params.get("day") is None else _parse_day(params["day"]),
     )
 
 
-def parse_moment(value: Any, what: str) -> datetime:
-    """A date, or a date and time; without a zone it is UTC."""
+def _parse_moment(value: Any) -> datetime:
+    """Return a time from a date or a date and time; without a time zone it is UTC."""
     try:
         found = datetime.fromisoformat(str(value))
     except ValueError:
         raise InvalidInput(
-            f"{what} {str(value)[:40]!r} is not a date", hint="write it like 2026-01-31 or 2026-01-31T08:00:00+01:00"
+            f"since {str(value)[:40]!r} is not a date", hint="write it like 2026-01-31 or 2026-01-31T08:00:00+01:00"
         ) from None
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
-def bounds_of(day: date) -> tuple[datetime, datetime]:
-    """When a day begins, and when the next one does."""
-    begin = datetime.combine(day, time(), UTC)
-    return begin, begin + timedelta(days=1)
-
-
-def _from_path(path: str, said: str) -> str:
+def _parse_path(path: str, given: str) -> str:
     parts = [part for part in path.split("/") if part]
     if parts and parts[0].lower() == "s":
         parts = parts[1:]
     if not parts:
-        raise _refused(said, "names no channel")
+        raise _invalid(given, "names no channel")
     first = parts[0]
     if first.startswith("+") or first.lower() == "joinchat":
         raise InvalidInput(
-            f"{said[:80]!r} is an invitation: join with the account first, then add the channel by its number",
+            f"{given[:80]!r} is an invitation: join with the account first, then add the channel by its number",
             hint="copy a link to one of its posts, as in https://t.me/c/1234567890/1, and add that",
         )
     if first.lower() == "c":
         if len(parts) > 1 and _NUMBER.fullmatch(parts[1]):
-            return _number(parts[1], said)
-        raise _refused(said, "names no channel")
-    if first.lower() in _NOBODY:
-        raise _refused(said, "is not a channel")
-    return _name(first, said)
+            return _parse_number(parts[1], given)
+        raise _invalid(given, "names no channel")
+    if first.lower() in _RESERVED:
+        raise _invalid(given, "is not a channel")
+    return _parse_name(first, given)
 
 
-def _name(name: str, said: str) -> str:
+def _parse_name(name: str, given: str) -> str:
     if not _NAME.fullmatch(name):
-        raise _refused(said, "is not the name of a channel")
+        raise _invalid(given, "is not the name of a channel")
     return f"@{name.lower()}"
 
 
-def _number(digits: str, said: str) -> str:
+def _parse_number(digits: str, given: str) -> str:
     number = int(digits)
     if not number:
-        raise _refused(said, "is not the number of a channel")
+        raise _invalid(given, "is not the number of a channel")
     return str(number)
 
 
-def _refused(said: str, why: str) -> InvalidInput:
-    return InvalidInput(f"{said[:80]!r} {why}", hint=_FORMS)
+def _invalid(given: str, why: str) -> InvalidInput:
+    return InvalidInput(f"{given[:80]!r} {why}", hint=_FORMS)
 
 
-def _history(value: Any) -> int | None:
+def _parse_history(value: Any) -> int | None:
     if value == "all":
         return None
     digits = str(value)
@@ -159,17 +153,17 @@ def _history(value: Any) -> int | None:
     return int(digits)
 
 
-def _length(params: Mapping[str, Any], what: str) -> timedelta | None:
-    value = params.get(what)
+def _parse_duration(params: Mapping[str, Any], name: str) -> timedelta | None:
+    value = params.get(name)
     if value is None:
         return None
     try:
         return parse_every(str(value))
     except InvalidInput as error:
-        raise InvalidInput(f"{what}: {error}", hint=error.hint) from None
+        raise InvalidInput(f"{name}: {error}", hint=error.hint) from None
 
 
-def _day(value: Any) -> date:
+def _parse_day(value: Any) -> date:
     try:
         return date.fromisoformat(str(value))
     except ValueError:

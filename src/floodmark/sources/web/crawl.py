@@ -26,8 +26,8 @@ from floodmark.model.durations import format_duration
 from floodmark.model.notes import drop_notes
 from floodmark.observability.events import PagesVisited
 from floodmark.outbound.client import HttpAnswer
+from floodmark.sources.collected_items import CollectedItems
 from floodmark.sources.port import Context, Target
-from floodmark.sources.recall import Recall
 
 from .difference import difference
 from .marks import CrawlMark
@@ -74,7 +74,7 @@ class Crawl:
         rules: RobotsRules | None,
     ) -> None:
         self._services, self._context, self._stream = services, context, target.stream
-        self._pages, self._recall = Pages(services.database), Recall(services.database)
+        self._pages, self._collected = Pages(services.database), CollectedItems(services.database)
         self._params, self._scope, self._mark, self._rules = params, scope, mark, rules
         self._concurrency = params.concurrency or services.settings.web_domain_concurrency
         self._asked_delay = services.settings.web_domain_delay if params.delay is None else params.delay
@@ -400,7 +400,7 @@ class Crawl:
         gone = [visit for visit in seen if _is_gone(visit)]
         changed = [visit for visit in seen if visit.kind is Kind.READ and not visit.is_new]
         keys = [visit.page.url for visit in (*gone, *changed)]
-        before = await self._recall.data(self._stream, keys) if keys else {}
+        before = await self._collected.data(self._stream, keys) if keys else {}
         items: list[Item] = []
         for visit in seen:
             self._count(visit)

@@ -1,6 +1,6 @@
-"""How a channel is read this time, and from where: decided from what is known, without asking anyone."""
+"""Plan how a run reads a channel and where it starts. Pure."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -9,27 +9,27 @@ from msgspec import Meta, Struct
 from floodmark.errors import Permanent
 from floodmark.model.batch import Watermark
 
-from .targets import TelegramParams, bounds_of
+from .targets import TelegramParams
 
 Mode = Literal["historical", "incremental"]
 Override = Literal["auto", "historical", "incremental"]
 Phase = Literal["new", "revisit"]
 Moment = Annotated[datetime, Meta(tz=True)]
 
-# What is read when incremental collection is switched off.
+# The posts that are read when incremental collection is switched off.
 _FALLBACK_WINDOW = timedelta(hours=24)
 
 
 class UnfinishedRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run that has not come to its end: where it stands."""
+    """The position of an unfinished run."""
 
     execution: str
     mode: Mode
     at: int = 0
-    """Everything up to this id has been read in this run."""
+    """All messages up to this id have been read in this run."""
     phase: Phase = "new"
     date: Moment | None = None
-    """Of the last post that was read again, in a revisit."""
+    """The time of the last post that was read again, in a revisit."""
     key: str | None = None
     began: Moment | None = None
     parsed: int = 0
@@ -37,19 +37,19 @@ class UnfinishedRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ChannelMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The watermark of a channel. `run` is there while a run is unfinished."""
+    """The watermark of a channel. `run` is set while a run is unfinished."""
 
     id: int | None = None
     channel: int | None = None
     date: Moment | None = None
     revisited_at: Moment | None = None
     complete: bool = False
-    """For a single day: it is over and has been read to its end."""
+    """For a job of a single day: the day is over and all its posts have been read."""
     run: UnfinishedRun | None = None
 
 
 class ReadingRules(Struct, frozen=True, kw_only=True):
-    """What the settings say."""
+    """The settings that decide how channels are read."""
 
     override: Override = "auto"
     max_age: timedelta = timedelta(hours=24)
@@ -57,7 +57,7 @@ class ReadingRules(Struct, frozen=True, kw_only=True):
 
 
 class ReadingPlan(Struct, frozen=True, kw_only=True):
-    """What to read: behind `after`, or from `since`, or the `newest` so many; the oldest of those that are given."""
+    """Where a run starts: after the id `after`, at the time `since`, or at the `newest` posts; the oldest counts."""
 
     mode: Mode
     forced: str | None = None
@@ -65,13 +65,13 @@ class ReadingPlan(Struct, frozen=True, kw_only=True):
     since: datetime | None = None
     newest: int | None = None
     until: datetime | None = None
-    """Nothing from this moment on."""
+    """Only posts before this time are read."""
     is_resumed: bool = False
     phase: Phase = "new"
 
 
-def mark_of(watermark: Watermark | None) -> ChannelMark:
-    """A watermark as it was stored, or as a person typed it."""
+def parse_mark(watermark: Watermark | None) -> ChannelMark:
+    """Return a stored watermark, or one that a person has set; `Permanent` if it is not one of a channel."""
     if watermark is None:
         return ChannelMark()
     try:
@@ -79,28 +79,28 @@ def mark_of(watermark: Watermark | None) -> ChannelMark:
     except msgspec.ValidationError as error:
         raise Permanent(
             f"the watermark is not one of a channel: {error}",
-            hint="Set it as in: floodmark watermark set JOB '{\"id\": 4812}', or reset it",
+            hint="Set it, for example: floodmark watermark set JOB '{\"id\": 4812}', or reset it",
         ) from None
 
 
-def watermark_of(mark: ChannelMark) -> Watermark:
-    """The same the other way round."""
+def encode_mark(mark: ChannelMark) -> Watermark:
+    """Return the watermark to store."""
     encoded: dict[str, Any] = msgspec.to_builtins(mark)
     return encoded
 
 
-def plan(
+def plan_reading(
     mark: ChannelMark, params: TelegramParams, rules: ReadingRules, *, last_checked_at: datetime | None, now: datetime
 ) -> ReadingPlan:
-    """How this run reads. It never begins behind what was collected, so that no gap remains."""
+    """Return the plan of a run. It never starts after the last collected post, so that no gap remains."""
     if params.day is not None:
-        return _plan_of_day(mark, params)
-    mode, forced = _mode(mark, rules, last_checked_at=last_checked_at, now=now)
+        return _plan_day(mark, params.day)
+    mode, forced = _choose_mode(mark, rules, last_checked_at=last_checked_at, now=now)
     if mark.run is not None and mark.run.mode == mode:
-        # It goes on where it was interrupted; what it has read is not read again.
+        # Continue where the run was interrupted; posts that it has read are not read again.
         return ReadingPlan(mode=mode, after=mark.run.at, is_resumed=True, phase=mark.run.phase)
     if mark.id is None:
-        return _first(mode, forced, params, rules, now)
+        return _plan_first_run(mode, forced, params, rules, now)
     if mode == "incremental":
         return ReadingPlan(mode=mode, forced=forced, after=mark.id)
     start = now - (rules.max_age if rules.is_incremental else _FALLBACK_WINDOW)
@@ -109,7 +109,7 @@ def plan(
     return ReadingPlan(mode=mode, forced=forced, after=mark.id, since=start)
 
 
-def _mode(
+def _choose_mode(
     mark: ChannelMark, rules: ReadingRules, *, last_checked_at: datetime | None, now: datetime
 ) -> tuple[Mode, str | None]:
     if not rules.is_incremental:
@@ -125,7 +125,9 @@ def _mode(
     return "incremental", None
 
 
-def _first(mode: Mode, forced: str | None, params: TelegramParams, rules: ReadingRules, now: datetime) -> ReadingPlan:
+def _plan_first_run(
+    mode: Mode, forced: str | None, params: TelegramParams, rules: ReadingRules, now: datetime
+) -> ReadingPlan:
     if not rules.is_incremental:
         return ReadingPlan(mode=mode, forced=forced, since=now - _FALLBACK_WINDOW)
     if params.since is not None:
@@ -135,22 +137,22 @@ def _first(mode: Mode, forced: str | None, params: TelegramParams, rules: Readin
     return ReadingPlan(mode=mode, forced=forced, after=0)
 
 
-def _plan_of_day(mark: ChannelMark, params: TelegramParams) -> ReadingPlan:
-    assert params.day is not None
-    begin, end = bounds_of(params.day)
+def _plan_day(mark: ChannelMark, day: date) -> ReadingPlan:
+    begin = datetime.combine(day, time(), UTC)
+    end = begin + timedelta(days=1)
     if mark.run is not None:
-        # Also if it has read nothing yet: where the day begins is known.
+        # Even if it has read nothing yet: it has found where the day starts.
         return ReadingPlan(mode="historical", after=mark.run.at, until=end, is_resumed=True)
     if mark.id is not None:
         return ReadingPlan(mode="historical", after=mark.id, until=end)
     return ReadingPlan(mode="historical", since=begin, until=end)
 
 
-def is_revisit_due(mark: ChannelMark, params: TelegramParams, *, is_asked_for: bool, now: datetime) -> bool:
-    """Whether recent posts are read again in this run: at once when a person asks, else now and then."""
+def is_revisit_due(mark: ChannelMark, params: TelegramParams, *, is_forced: bool, now: datetime) -> bool:
+    """Return whether this run reads recent posts again: always when a person asks, else once per interval."""
     if params.revisit is None or params.day is not None:
         return False
-    if is_asked_for or mark.revisited_at is None:
+    if is_forced or mark.revisited_at is None:
         return True
     every = params.revisit_every or params.revisit / 96
     return now - mark.revisited_at.astimezone(UTC) >= every

@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from floodmark.errors import Permanent
-from floodmark.sources.telegram.modes import (
+from floodmark.sources.telegram.plans import (
     ChannelMark,
     ReadingPlan,
     ReadingRules,
     UnfinishedRun,
+    encode_mark,
     is_revisit_due,
-    mark_of,
-    plan,
-    watermark_of,
+    parse_mark,
+    plan_reading,
 )
 from floodmark.sources.telegram.targets import TelegramParams, parse_params
 
@@ -30,7 +30,7 @@ def planned(
     rules: ReadingRules = ReadingRules(),  # noqa: B008 - frozen
     checked: timedelta | None = timedelta(minutes=5),
 ) -> ReadingPlan:
-    return plan(mark, params, rules, last_checked_at=None if checked is None else NOW - checked, now=NOW)
+    return plan_reading(mark, params, rules, last_checked_at=None if checked is None else NOW - checked, now=NOW)
 
 
 @pytest.mark.spec("T2")
@@ -132,26 +132,26 @@ def test_a_watermark_comes_back_as_it_was() -> None:
     mark = ChannelMark(
         id=1, channel=2, date=NOW, run=UnfinishedRun(execution="e", mode="incremental", at=1, phase="revisit")
     )
-    stored = msgspec.json.decode(msgspec.json.encode(watermark_of(mark)))
-    assert mark_of(stored) == mark
-    assert mark_of(None) == ChannelMark()
-    assert mark_of({"id": 4812}) == ChannelMark(id=4812)
+    stored = msgspec.json.decode(msgspec.json.encode(encode_mark(mark)))
+    assert parse_mark(stored) == mark
+    assert parse_mark(None) == ChannelMark()
+    assert parse_mark({"id": 4812}) == ChannelMark(id=4812)
 
 
 @pytest.mark.parametrize("typed", [{"id": "x"}, {"id": 1, "date": "2026-01-01T00:00:00"}, {"run": 5}])
 def test_a_watermark_that_makes_no_sense_is_told(typed: dict[str, object]) -> None:
     with pytest.raises(Permanent) as refused:
-        mark_of(typed)
+        parse_mark(typed)
     assert "floodmark watermark set" in refused.value.hint
 
 
 def test_posts_are_revisited_now_and_then_and_whenever_a_person_asks() -> None:
     params = parse_params({"revisit": "48h"})
     never, just = ChannelMark(id=1), ChannelMark(id=1, revisited_at=NOW - timedelta(minutes=29))
-    assert is_revisit_due(never, params, is_asked_for=False, now=NOW)
-    assert not is_revisit_due(just, params, is_asked_for=False, now=NOW)
-    assert is_revisit_due(just, params, is_asked_for=True, now=NOW)
-    assert is_revisit_due(just, params, is_asked_for=False, now=NOW + timedelta(minutes=1))
+    assert is_revisit_due(never, params, is_forced=False, now=NOW)
+    assert not is_revisit_due(just, params, is_forced=False, now=NOW)
+    assert is_revisit_due(just, params, is_forced=True, now=NOW)
+    assert is_revisit_due(just, params, is_forced=False, now=NOW + timedelta(minutes=1))
     often = parse_params({"revisit": "48h", "revisit_every": "1m"})
-    assert is_revisit_due(just, often, is_asked_for=False, now=NOW)
-    assert not is_revisit_due(never, TelegramParams(), is_asked_for=True, now=NOW)
+    assert is_revisit_due(just, often, is_forced=False, now=NOW)
+    assert not is_revisit_due(never, TelegramParams(), is_forced=True, now=NOW)

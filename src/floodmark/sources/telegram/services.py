@@ -1,0 +1,40 @@
+"""The services and tables that the Telegram source uses."""
+
+from msgspec import Struct
+
+from floodmark.extensions.services import Services
+from floodmark.model.clock import Clock
+from floodmark.observability.events import Events
+from floodmark.outbound.caller import Caller
+from floodmark.security.vault import Vault
+from floodmark.sources.collected_items import CollectedItems
+
+from .accounts import Accounts
+from .channels import Channels
+
+
+class TelegramServices(Struct, frozen=True, kw_only=True):
+    """The services and tables that the Telegram source uses."""
+
+    accounts: Accounts
+    channels: Channels
+    collected: CollectedItems
+    calls: Caller
+    clock: Clock
+    events: Events
+    holder: str
+    """The name of this process, which holds the leases of its sessions."""
+
+    @classmethod
+    def of(cls, services: Services) -> "TelegramServices":
+        """Return them for the services of a process."""
+        database, clock = services.database, services.clock
+        return cls(
+            accounts=Accounts(database, clock, Vault.of(services.settings), services.events),
+            channels=Channels(database, clock),
+            collected=CollectedItems(database),
+            calls=services.caller,
+            clock=clock,
+            events=services.events,
+            holder=services.process,
+        )
