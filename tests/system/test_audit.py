@@ -166,12 +166,12 @@ async def test_parts_of_a_transaction_see_each_other_and_others_see_none_of_it(o
 
 async def test_a_part_that_failed_takes_the_rest_with_it(operations: LocalOperations) -> None:
     async def half() -> None:
-        async with operations.changing():
+        async with operations.transaction():
             await write(operations, "b")
             raise FailpointError("in the middle")
 
     async def carelessly() -> None:
-        async with operations.changing():
+        async with operations.transaction():
             await write(operations, "a")
             with pytest.raises(FailpointError):
                 await half()
@@ -185,13 +185,13 @@ async def test_a_part_that_failed_takes_the_rest_with_it(operations: LocalOperat
 
 async def test_an_entry_without_its_change_is_refused(operations: LocalOperations) -> None:
     with pytest.raises(AssertionError, match="outside of the transaction"):
-        await operations.note("job.paused", "job:news")
+        await operations.record("job.paused", "job:news")
 
 
 async def test_nobody_is_told_of_a_change_before_it_is_committed(operations: LocalOperations) -> None:
     """On SQLite a hot step would wait for the transaction that waits for it, on PostgreSQL it would tell too early."""
     is_postgres = isinstance(operations.resources.database, PostgresDatabase)
-    async with operations.changing():
+    async with operations.transaction():
         with pytest.raises(AssertionError, match="do it when that is committed"):
             await (operations.resources.signals.notify(Topic.JOBS) if is_postgres else take(operations.resources))
 

@@ -268,6 +268,13 @@ def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 # For routes and for whoever starts the server
 
 
+def resources_of(request: Request) -> Resources:
+    """Return the open resources of the process that serves a request."""
+    found = request.app.state.resources
+    assert isinstance(found, Resources)
+    return found
+
+
 def access_of(app: FastAPI) -> Access:
     """The access of the process that serves this application."""
     found = getattr(app.state, "access", None)

@@ -24,9 +24,7 @@ from .document import TAGS, document
 from .edge import Edge
 from .live import Live
 from .routes.health import health
-from .routes.jobs import jobs
 from .routes.live import live
-from .routes.moving import moving
 from .routes.webhooks import flushing, webhooks
 from .traced import Traced
 from .turnstile import ALONE, Admission, Turns
@@ -37,7 +35,7 @@ _ENDLESS = (f"{PREFIX}/live",)
 # What supervisors, load balancers and Prometheus ask for.
 PROBED = ("/health", "/health/ready", "/health/live", "/health/details", "/metrics")
 # Under PREFIX, in the order in which the document lists them.
-_ROUTERS: tuple[APIRouter, ...] = (jobs, webhooks, routes_of(Operations), moving, live)
+_ROUTERS: tuple[APIRouter, ...] = (routes_of(Operations), webhooks, live)
 
 
 def create_app(

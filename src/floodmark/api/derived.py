@@ -27,8 +27,9 @@ from floodmark.operations.health import worker_shape
 from floodmark.operations.local import handlers_of
 from floodmark.store.port import Event
 
-from .access import access_of, is_private, require
-from .deps import resources_of
+from .access import access_of, is_private, require, resources_of
+from .preconditions import call_if_match
+from .repeating import IdempotencyKey, once
 from .routing import Route, answer
 from .schemas import answer_model, body_model, model_for
 
@@ -37,15 +38,15 @@ _FASTAPI: dict[type[declaration.Place], Any] = {
     declaration.Query: Query,
     declaration.Header: Header,
 }
-# Less than a request may take, so that it ends with what the other server said.
+# Less than the time limit of a request, so that the response has the error of the other server.
 _DEADLINE = timedelta(seconds=20)
 _REFUSED = 400
-# What was found on pages of others is shown, never run, even on our own address.
+# Scripts of collected pages must not run, even on our own address.
 _FILE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; img-src data:; style-src 'unsafe-inline'; sandbox",
     "X-Content-Type-Options": "nosniff",
 }
-# What changes who may ask: this process is to know at once.
+# Operations that change access: this process applies them at once.
 _CHANGES_ACCESS = ("add_token", "revoke_token")
 
 
@@ -53,8 +54,7 @@ def routes_of(declarations: type) -> APIRouter:
     """Return the routes of the operations that a class declares."""
     found = APIRouter(route_class=Route)
     for operation in operations_of(declarations):
-        if operation.is_derived:
-            _add(found, operation)
+        _add(found, operation)
     return found
 
 
@@ -82,35 +82,46 @@ def _add(found: APIRouter, operation: Operation[Any, Any]) -> None:
 
 
 def _endpoint(operation: Operation[Any, Any]) -> Any:
-    async def endpoint(request: Request, actor: Actor, body: Any = None, **received: Any) -> Response:
+    whole = [param.name for param in operation.params_in(declaration.Whole)]
+
+    async def endpoint(
+        request: Request, actor: Actor, body: Any = None, idempotency_key: str | None = None, **received: Any
+    ) -> Response:
         if operation.is_private and not is_private(request):
             raise InvalidInput(
                 "a session is not accepted over plain http: others could read it on the way",
                 hint="use https (the proxy in front of the server has to send X-Forwarded-Proto), "
                 "or add it on the server",
             )
-        if isinstance(body, BaseModel):
-            received |= body.model_dump(exclude_unset=True)
+        given = body.model_dump(exclude_unset=True) if isinstance(body, BaseModel) else {}
+        received |= {whole[0]: given} if whole else given
         role = request.scope["floodmark.role"]
         local = handlers_of(operation)(resources_of(request), actor, role=role, deadline=_DEADLINE)
-        result = await getattr(local, operation.name)(**operation.arguments(received))
-        if operation.name in _CHANGES_ACCESS:
-            access_of(request.app).forget()
-        if operation.media:
-            return _file(operation, result, received)
-        return _answered(operation, result)
+        arguments = operation.arguments_of(received)
 
-    parameters = [_parameter("request", Request), _parameter("actor", Annotated[Actor, Depends(_who(operation))])]
-    parameters += [_query(param) for param in operation.params if type(param.place) in _FASTAPI]
-    fields = list(operation.within(declaration.Body))
-    if fields:
-        parameters.append(_body(operation, fields))
-    endpoint.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # what FastAPI reads
+        async def carry_out(**promised: Any) -> Response:
+            result = await call_if_match(local, operation, {**arguments, **promised})
+            if operation.name in _CHANGES_ACCESS:
+                access_of(request.app).forget()
+            return _file(operation, result, received) if operation.media else _answer(operation, result)
+
+        if not operation.is_repeatable:
+            return await carry_out()
+        content = [f"{operation.method} {operation.path}", given]
+        return await once(local, request.app.state, idempotency_key, content, carry_out)
+
+    endpoint.__signature__ = inspect.Signature(_parameters(operation))  # type: ignore[attr-defined] # what FastAPI reads
     return endpoint
 
 
-def _who(operation: Operation[Any, Any]) -> Any:
-    return require(operation.role)
+def _parameters(operation: Operation[Any, Any]) -> list[inspect.Parameter]:
+    found = [_parameter("request", Request), _parameter("actor", Annotated[Actor, Depends(require(operation.role))])]
+    found += [_query(param) for param in operation.params if type(param.place) in _FASTAPI]
+    if operation.is_repeatable:
+        found.append(_parameter("idempotency_key", IdempotencyKey, None))
+    if operation.body is not None:
+        found.append(_body(operation))
+    return found
 
 
 def _parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
@@ -118,20 +129,19 @@ def _parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> 
 
 
 def _query(param: Param) -> inspect.Parameter:
-    made = _FASTAPI[type(param.place)](**param.place.said)
+    made = _FASTAPI[type(param.place)](**param.place.schema)
     kind = Annotated.__class_getitem__((model_for(param.type), made))  # type: ignore[attr-defined]
     return _parameter(param.name, kind, inspect.Parameter.empty if param.default is UNSET else param.default)
 
 
-def _body(operation: Operation[Any, Any], fields: list[Param]) -> inspect.Parameter:
-    model = body_model(operation, fields)
-    is_required = operation.is_body_required
+def _body(operation: Operation[Any, Any]) -> inspect.Parameter:
+    model, is_required = body_model(operation), operation.is_body_required
     if is_required is None:
-        is_required = any(param.default is UNSET for param in fields)
+        is_required = any(param.default is UNSET for param in operation.params_in(declaration.Body, declaration.Whole))
     return _parameter("body", model) if is_required else _parameter("body", Annotated[model | None, Body()], None)
 
 
-def _answered(operation: Operation[Any, Any], result: Any) -> Response:
+def _answer(operation: Operation[Any, Any], result: Any) -> Response:
     status = operation.status if operation.status_of is None else operation.status_of(result)
     headers = None if operation.headers is None else operation.headers(result)
     value = shape(result) if operation.envelope is None else _enveloped(operation.envelope, result)
@@ -139,7 +149,7 @@ def _answered(operation: Operation[Any, Any], result: Any) -> Response:
 
 
 def _file(operation: Operation[Any, Any], content: bytes, received: Mapping[str, Any]) -> Response:
-    """A file; of which kind it is, its name says if there is a choice."""
+    """Return a file; its media type follows from its name."""
     kind = guess_type(received.get("file", ""))[0]
     tag = f'"{sha256(content).hexdigest()}"'
     media_type = kind if kind in operation.media else operation.media[0]
@@ -155,7 +165,7 @@ def _enveloped(envelope: Envelope, result: Any) -> dict[str, Any]:
 
 @singledispatch
 def shape(value: Any) -> Any:
-    """Return a result as it is written as JSON."""
+    """Return the JSON form of a result."""
     return value
 
 

@@ -1,8 +1,4 @@
-"""What requests hold and answers look like, for whoever reads the OpenAPI document.
-
-Answers are written by `shapes.py`; their models here only tell of them, and are made from the structs themselves
-where there is one, so that they cannot say anything else.
-"""
+"""Models of requests and responses that do not follow from a declaration: jobs, whose fields are one table."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -117,3 +113,27 @@ def _job_answer() -> Any:
 
 
 JobOut = _job_answer()
+
+
+class ImportedJobIn(Given):
+    """A job of another scheduler."""
+
+    job: JobIn = Field(description="A job with a name and without depends_on.")  # type: ignore[valid-type] # made above
+    anchor: str | None = Field(
+        default=None,
+        max_length=40,
+        description="The first instant of an interval; now, if left out.",
+        examples=["2026-01-31T08:00:00Z"],
+        json_schema_extra={"format": "date-time"},
+    )
+    pause_reason: Text | None = Field(default=None, description="Import the job as paused, for this reason.")
+
+
+class ImportIn(Given):
+    """Jobs of another scheduler."""
+
+    jobs: list[ImportedJobIn] = Field(min_length=1, max_length=500)
+    take_over: bool = Field(
+        default=False, description="Schedule them here at once; else the old scheduler keeps them, for comparison."
+    )
+    dry_run: bool = Field(default=False, description="Report what would be done, and change nothing.")

@@ -1,4 +1,4 @@
-"""Requests that can be repeated without harm: the same `Idempotency-Key` gets the same answer."""
+"""Requests that can be repeated safely: the same `Idempotency-Key` gets the same response."""
 
 import asyncio
 import hashlib
@@ -19,7 +19,7 @@ from .problems import HttpError
 IdempotencyKey = Annotated[
     str | None,
     Header(
-        description="Any text of yours. The same request with the same key is carried out once and answered alike "
+        description="Any text. The same request with the same key is carried out once and gets the same response "
         "for 24 hours; another request with that key is refused.",
         min_length=1,
         max_length=200,
@@ -32,23 +32,24 @@ _LOOK_SECONDS = 0.1
 _PRUNED_EVERY = timedelta(minutes=10)
 _KEPT_HEADERS = ("etag", "location")
 
-# Makes the answer; what it makes gets this id. `True`: someone may have begun, so look whether it is there.
-Make = Callable[[str | None, bool], Awaitable[Response]]
+# Carries out the request. With a key it gets `job_id`, the id for what it creates, and `may_exist`: an earlier request
+# with this key may have created it.
+Make = Callable[..., Awaitable[Response]]
 
 
-async def once(operations: Handlers, state: Any, key: str | None, request: Any, make: Make) -> Response:
-    """Carry a request out, or tell what became of it when it was sent before. `request` is all that it says."""
+async def once(handlers: Handlers, state: Any, key: str | None, content: Any, make: Make) -> Response:
+    """Carry out a request, or repeat its response if it was sent before. `content` is everything the request says."""
     if key is None:
-        return await make(None, False)
-    keys = IdempotencyKeys(operations.resources.database, operations.resources.clock)
-    await _prune(keys, operations, state)
-    name = f"{operations.actor.who} {key}"
-    said = msgspec.json.encode(request, order="deterministic")
-    claim = await _claimed(keys, name, hashlib.sha256(said).hexdigest())
+        return await make()
+    keys = IdempotencyKeys(handlers.resources.database, handlers.resources.clock)
+    await _prune(keys, handlers, state)
+    name = f"{handlers.actor.who} {key}"
+    fingerprint = hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
+    claim = await _claim(keys, name, fingerprint)
     if claim.answer is not None:
-        return _repeated(claim.answer)
+        return _repeat(claim.answer)
     try:
-        response = await make(claim.promised, claim.is_taken_over)
+        response = await make(job_id=claim.promised, may_exist=claim.is_taken_over)
     except FloodmarkError:
         await keys.give_up(name)
         raise
@@ -61,15 +62,15 @@ async def once(operations: Handlers, state: Any, key: str | None, request: Any, 
     return response
 
 
-async def _claimed(keys: IdempotencyKeys, name: str, fingerprint: str) -> Claim:
-    """A claim that is ours, or answered. One that another request is working on is waited for."""
+async def _claim(keys: IdempotencyKeys, name: str, fingerprint: str) -> Claim:
+    """Return a claim that is ours or answered; wait for one that another request is working on."""
     for _ in range(int(_PATIENCE_SECONDS / _LOOK_SECONDS)):
         claim = await keys.claim(name, fingerprint)
         if claim.fingerprint != fingerprint:
             raise HttpError(
                 422,
                 "this Idempotency-Key was used for another request",
-                hint="use a new key for each thing you want done, and the same one only to repeat it",
+                hint="use a new key for each request, and the same key only to repeat one",
                 kind="key-reused",
             )
         if claim.is_mine or claim.answer is not None:
@@ -77,20 +78,20 @@ async def _claimed(keys: IdempotencyKeys, name: str, fingerprint: str) -> Claim:
         await asyncio.sleep(_LOOK_SECONDS)
     raise HttpError(
         409,
-        "the first request with this Idempotency-Key is still being carried out",
+        "the first request with this Idempotency-Key is still running",
         hint="send it again in a moment",
         headers={"Retry-After": "1"},
     )
 
 
-def _repeated(answer: dict[str, Any]) -> Response:
+def _repeat(answer: dict[str, Any]) -> Response:
     headers = {**answer["headers"], "Idempotency-Replayed": "true"}
     return Response(answer["body"], answer["status"], headers=headers, media_type="application/json")
 
 
-async def _prune(keys: IdempotencyKeys, operations: Handlers, state: Any) -> None:
-    """Now and then, by whoever uses keys: without them there is nothing to forget."""
-    now = operations.resources.clock.now()
+async def _prune(keys: IdempotencyKeys, handlers: Handlers, state: Any) -> None:
+    """Delete old keys now and then; only requests with a key do so."""
+    now = handlers.resources.clock.now()
     last = getattr(state, "keys_pruned_at", None)
     if last is None or now - last > _PRUNED_EVERY:
         state.keys_pruned_at = now

@@ -1,6 +1,6 @@
 """Pydantic models of the types in declarations: for checking requests, and for the OpenAPI document."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from inspect import cleandoc
 from types import UnionType
@@ -12,7 +12,7 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, create_mo
 from floodmark.model.fleet import Overview, QueueDepth, WorkerInfo
 from floodmark.model.page import Page
 from floodmark.model.tokens import Minted, TokenRow
-from floodmark.operations.declaration import Envelope, Operation, Param
+from floodmark.operations.declaration import Body, Envelope, Operation, Param
 from floodmark.sources.cookies.difference import CookieSummary, PhaseDifference
 from floodmark.store.port import Event
 
@@ -68,14 +68,17 @@ def answer_model(operation: Operation[Any, Any]) -> Any:
     return model_for(operation.model or operation.returns)
 
 
-def body_model(operation: Operation[Any, Any], params: Sequence[Param]) -> Any:
-    """Return the model of the body of a request."""
+def body_model(operation: Operation[Any, Any]) -> Any:
+    """Return the model of the body of a request: the one of that name in `models`, or one of its parameters."""
     assert operation.body is not None
-    name, doc, *extra = operation.body
+    name, doc, extra = (*operation.body, None, None)[:3]
+    if hasattr(models, name):
+        return getattr(models, name)
+    params = operation.params_in(Body)
     fields: dict[str, Any] = {param.name: (model_for(param.type), _field(param)) for param in params}
     made = create_model(name, __base__=Given, __doc__=doc, **fields)
-    if extra:
-        made.model_config = {**made.model_config, "json_schema_extra": extra[0]}
+    if extra is not None:
+        made.model_config = {**made.model_config, "json_schema_extra": extra}
         made.model_rebuild(force=True)
     return made
 
@@ -141,8 +144,8 @@ def _meta_field(meta: Meta) -> Any:
 
 
 def _field(param: Param) -> Any:
-    said = param.place.said
-    return Field(**said) if param.default is UNSET else Field(default=param.default, **said)
+    schema = param.place.schema
+    return Field(**schema) if param.default is UNSET else Field(default=param.default, **schema)
 
 
 @cache

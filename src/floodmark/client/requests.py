@@ -30,7 +30,7 @@ class OutgoingRequest(msgspec.Struct, frozen=True):
 
 def request_of(operation: Operation[Any, Any], arguments: Mapping[str, Any]) -> OutgoingRequest:
     """Return the request that carries out an operation."""
-    sent = {param.name: (param.place, param.sent(arguments)) for param in operation.params}
+    sent = {param.name: (param.place, param.value_to_send(arguments)) for param in operation.params}
     given = {name: (place, value) for name, (place, value) in sent.items() if value is not None}
     path = operation.path
     for name, (place, value) in given.items():
@@ -38,7 +38,9 @@ def request_of(operation: Operation[Any, Any], arguments: Mapping[str, Any]) -> 
             path = path.replace(f"{{{name}}}", _segment(value))
     whole = [value for place, value in given.values() if isinstance(place, Whole)]
     body = {name: value for name, (place, value) in given.items() if isinstance(place, Body)}
-    headers = {name: str(value) for name, (place, value) in given.items() if isinstance(place, Header)}
+    headers = {
+        name.replace("_", "-"): str(value) for name, (place, value) in given.items() if isinstance(place, Header)
+    }
     if operation.is_repeatable:
         # With a key it can be sent again without harm, should the answer get lost.
         headers["Idempotency-Key"] = uuid4().hex

@@ -77,6 +77,7 @@ class MovedJobs(Jobs):
         return Imports(
             made=tuple(row["name"] for row in made),
             already=tuple(row["name"] for row in rows if row["name"] in there),
+            dry_run=dry_run,
         )
 
     async def _chosen(self, connection: AsyncConnection, which: Which, goal: int) -> list[Job]:

@@ -50,10 +50,11 @@ class NewJob(Struct, frozen=True, kw_only=True):
 
 
 class Imports(Struct, frozen=True, kw_only=True):
-    """The names of jobs that were made, or would be, and of those that were there already."""
+    """Jobs that were imported, or would be."""
 
-    made: tuple[str, ...]
-    already: tuple[str, ...]
+    made: Annotated[tuple[str, ...], Meta(description="The names of the new jobs.")]
+    already: Annotated[tuple[str, ...], Meta(description="The names of existing jobs, which stay as they are.")]
+    dry_run: bool = False
 
 
 class Recorded(Struct, frozen=True, kw_only=True):

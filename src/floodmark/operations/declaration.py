@@ -5,18 +5,19 @@
         async def set_limit(self, key: Key, seconds: Seconds, reason: Reason) -> LimitRow:
             '''Set a limit. ...'''
 
-From it follow the route and its entry in the OpenAPI document (`floodmark.api.routes`), the method of the asynchronous
-and of the blocking client (`floodmark.client`), and the method that the command line calls. A class that inherits the
-declaration and overrides the method is its handler (`floodmark.operations.handlers`); mypy compares the two.
+From the declaration follow the route and its entry in the OpenAPI document (`floodmark.api.derived`), the method of the
+asynchronous and of the blocking client (`floodmark.client`), and the method that the command line calls. A class that
+inherits the declaration and overrides the method is its handler (`floodmark.operations.handlers`); mypy compares them.
 
-The docstring's first line is the summary, the rest the description. An argument's annotation says where it travels:
-`Annotated[str, Path(...)]`, `Query`, `Body` or `Header`.
+The first sentence of the docstring is the summary, the rest the description. The annotation of an argument says where
+it travels: `Annotated[str, Path(...)]`, `Query`, `Body` or `Header`.
 """
 
 import inspect
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import (
     Annotated,
     Any,
@@ -44,14 +45,14 @@ R_co = TypeVar("R_co", covariant=True)
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Identity = Callable[[Any], Any]
-# The most rows that a server sends at once.
+# The largest page that a server sends.
 MOST_ROWS = 200
 
 
 class Place:
     """Where an argument travels, under which `name` and `type`, and how to convert it (`send`, `read`).
 
-    `said` goes into the OpenAPI document: description, examples and bounds, under the names that pydantic has for them.
+    `schema` goes into the OpenAPI document: description, examples and bounds, under the names that pydantic uses.
     """
 
     def __init__(
@@ -62,9 +63,10 @@ class Place:
         send: Identity | None = None,
         read: Identity | None = None,
         required: bool = False,
-        **said: Any,
+        **schema: Any,
     ) -> None:
-        self.name, self.type, self.send, self.read, self.required, self.said = name, type, send, read, required, said
+        self.name, self.type, self.send, self.read = name, type, send, read
+        self.required, self.schema = required, schema
 
 
 class Path(Place):
@@ -76,7 +78,7 @@ class Query(Place):
 
 
 class Header(Place):
-    """A header."""
+    """A header, named with `_` instead of `-`."""
 
 
 class Body(Place):
@@ -84,7 +86,7 @@ class Body(Place):
 
 
 class Whole(Place):
-    """The whole body; `type` names its model in `floodmark.api.models`."""
+    """The whole body."""
 
 
 class Fields:
@@ -104,20 +106,20 @@ class Param(Struct, frozen=True):
     type: Any
     default: Any = UNSET
 
-    def sent(self, arguments: Mapping[str, Any]) -> Any:
-        """The value as it travels; None is left out."""
+    def value_to_send(self, arguments: Mapping[str, Any]) -> Any:
+        """Return the value as it travels; None is left out of a request."""
         value = arguments[self.argument]
         if self.part is not None:
             value = getattr(value, self.part)
         return value if value is None or self.place.send is None else self.place.send(value)
 
-    def received(self, value: Any) -> Any:
-        """The value as the handler gets it."""
+    def read_value(self, value: Any) -> Any:
+        """Return the value as the handler gets it."""
         return value if value is None or self.place.read is None else self.place.read(value)
 
 
 class Envelope(Struct, frozen=True):
-    """An answer that is an object with the result in `field`, and with what follows from it `beside` that."""
+    """A response that is an object with the result in `field`; the values `beside` it are computed from the result."""
 
     name: str
     doc: str
@@ -126,7 +128,7 @@ class Envelope(Struct, frozen=True):
     beside: Mapping[str, tuple[Any, Callable[[Any], Any], str | None]] = {}
 
 
-# A list that fits into one answer.
+# A list that fits into one response.
 WHOLE_LIST = Envelope("Page", "Part of a list.", "items")
 
 
@@ -169,7 +171,7 @@ class Derived(Generic[P, R_co]):
         if instance is None:
             return self
         if not isinstance(instance, BlockingCaller):
-            return self._bound(instance)
+            return self._bind(instance)
 
         @wraps(self._method)
         def wait(*args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -178,52 +180,44 @@ class Derived(Generic[P, R_co]):
 
         return wait
 
-    def _bound(self, instance: AsyncCaller) -> Callable[P, Coroutine[Any, Any, R_co]]:
+    def _bind(self, instance: AsyncCaller) -> Callable[P, Coroutine[Any, Any, R_co]]:
         return self._method.__get__(instance)  # type: ignore[no-any-return]
 
 
 class Operation(Derived[P, R_co]):
-    """An operation as it was declared."""
+    """An operation as it was declared. The attributes up to `answers` are the options of a declaration."""
 
-    def __init__(
-        self,
-        declared: Callable[Concatenate[Any, P], Coroutine[Any, Any, R_co]],
-        *,
-        method: Method,
-        path: str,
-        role: Role | None,
-        **options: Any,
-    ) -> None:
+    method: Method
+    path: str
+    role: Role | None
+    tag: str
+    operation_id: str
+    status: int = 200
+    status_of: Callable[[Any], int] | None = None
+    headers: Callable[[Any], dict[str, str]] | None = None
+    envelope: Envelope | None = None
+    # The type of the response in the OpenAPI document, where the result has none.
+    model: Any = None
+    # The name of the model of the body, its docstring and its schema; one of `floodmark.api.models`, or made.
+    body: Sequence[Any] | None = None
+    body_of: Callable[[Mapping[str, Any]], Any] | None = None
+    is_body_required: bool | None = None
+    is_content: bool = False
+    is_private: bool = False
+    # The request has an Idempotency-Key; the handler takes `job_id` and `may_exist`.
+    is_repeatable: bool = False
+    media: Sequence[str] = ()
+    answers: Mapping[int, str] = {}
+
+    def __init__(self, declared: Callable[Concatenate[Any, P], Coroutine[Any, Any, R_co]], **options: Any) -> None:
         super().__init__(declared)
-        self.method, self.path, self.role, self.module = method, path, role, declared.__module__
-        self.tag: str = options.pop("tag")
-        self.operation_id: str = options.pop("operation_id", self.name)
-        self.status: int = options.pop("status", 200)
-        self.envelope: Envelope | None = options.pop("envelope", None)
-        self.model: Any = options.pop("model", None)
-        self.headers: Callable[[Any], dict[str, str]] | None = options.pop("headers", None)
-        self.status_of: Callable[[Any], int] | None = options.pop("status_of", None)
-        self.body: tuple[str, str] | tuple[str, str, dict[str, Any]] | None = options.pop("body", None)
-        self.is_body_required: bool | None = options.pop("is_body_required", None)
-        self.is_content: bool = options.pop("is_content", False)
-        self.is_private: bool = options.pop("is_private", False)
-        self.body_of: Callable[[Mapping[str, Any]], Any] | None = options.pop("body_of", None)
-        # Not derived: the route is written by hand (`floodmark.api.routes`), for preconditions or repetition.
-        self.is_derived: bool = options.pop("is_derived", True)
-        self.is_repeatable: bool = options.pop("is_repeatable", False)
-        self.media: Sequence[str] = options.pop("media", ())
-        self.answers: Mapping[int, str] = options.pop("answers", {})
-        assert not options, options
-
-    @property
-    def summary(self) -> str:
-        """The first line of the docstring."""
-        return (self.__doc__ or "").partition("\n")[0].removesuffix(".")
-
-    @property
-    def description(self) -> str:
-        """The rest of the docstring."""
-        return inspect.cleandoc((self.__doc__ or "").partition("\n")[2]).strip()
+        self.module, self.operation_id = declared.__module__, self.name
+        for name, value in options.items():
+            assert name in Operation.__annotations__, name
+            setattr(self, name, value)
+        summary, *rest = re.split(r"\.\s+", inspect.cleandoc(self.__doc__ or ""), maxsplit=1)
+        self.summary = summary.removesuffix(".")
+        self.description = rest[0] if rest else summary
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -246,18 +240,18 @@ class Operation(Derived[P, R_co]):
     def _hints(self) -> dict[str, Any]:
         return get_type_hints(self._method, include_extras=True)
 
-    def within(self, *places: type[Place]) -> Iterator[Param]:
-        """The values that travel in these places."""
-        return (param for param in self.params if isinstance(param.place, places))
+    def params_in(self, *places: type[Place]) -> list[Param]:
+        """Return the values that travel in these places."""
+        return [param for param in self.params if isinstance(param.place, places)]
 
-    def arguments(self, received: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of the method, from the values of a request."""
+    def arguments_of(self, received: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of the method, from the values of a request."""
         found: dict[str, Any] = {}
         for param in self.params:
             if received.get(param.name) is None and (param.default is not UNSET or param.name not in received):
                 # Left out: the default of the handler counts.
                 continue
-            value = param.received(received[param.name])
+            value = param.read_value(received[param.name])
             if param.part is None:
                 found[param.argument] = value
             else:
@@ -268,7 +262,7 @@ class Operation(Derived[P, R_co]):
                 found[one.name] = struct(**found.get(one.name, {}))
         return found
 
-    def _bound(self, instance: AsyncCaller) -> Callable[P, Coroutine[Any, Any, R_co]]:
+    def _bind(self, instance: AsyncCaller) -> Callable[P, Coroutine[Any, Any, R_co]]:
         @wraps(self._method)
         async def call(*args: P.args, **kwargs: P.kwargs) -> R_co:
             given = self.signature.bind(*args, **kwargs)
@@ -311,47 +305,27 @@ class Each(Generic[P, T]):
             kwargs["cursor"] = page.next
 
 
-def get(path: str, *, role: Role | None = "read", **options: Any) -> "Declare":
-    """Declare an operation that only reads."""
-    return Declare("GET", path, role, options)
+class Declare:
+    """The decorator of a declaration; the options are attributes of `Operation`."""
 
-
-def post(path: str, *, role: Role | None = "operate", **options: Any) -> "Declare":
-    """Declare an operation that does something."""
-    return Declare("POST", path, role, options)
-
-
-def put(path: str, *, role: Role | None = "operate", **options: Any) -> "Declare":
-    """Declare an operation that sets something."""
-    return Declare("PUT", path, role, options)
-
-
-def patch(path: str, *, role: Role | None = "admin", **options: Any) -> "Declare":
-    """Declare an operation that changes part of something."""
-    return Declare("PATCH", path, role, options)
-
-
-def delete(path: str, *, role: Role | None = "admin", **options: Any) -> "Declare":
-    """Declare an operation that removes something."""
-    return Declare("DELETE", path, role, options)
-
-
-class Declare(Struct, frozen=True):
-    """The decorator of a declaration."""
-
-    method: Method
-    path: str
-    role: Role | None
-    options: dict[str, Any]
+    def __init__(self, method: Method, path: str, *, role: Role | None, tag: str, **options: Any) -> None:
+        self._options = {"method": method, "path": path, "role": role, "tag": tag, **options}
 
     def __call__(  # noqa: D102 - as the class says
         self, declared: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
     ) -> Operation[P, T]:
-        return Operation(declared, method=self.method, path=self.path, role=self.role, **self.options)
+        return Operation(declared, **self._options)
+
+
+get = partial(Declare, "GET", role="read")
+post = partial(Declare, "POST", role="operate")
+put = partial(Declare, "PUT", role="operate")
+patch = partial(Declare, "PATCH", role="admin")
+delete = partial(Declare, "DELETE", role="admin")
 
 
 def operations_of(declarations: type) -> list[Operation[Any, Any]]:
-    """The operations that a class declares or inherits, in the order of its declarations."""
+    """Return the operations that a class declares or inherits, in the order of its declarations."""
     found = {
         name: value for one in declarations.__mro__ for name, value in vars(one).items() if isinstance(value, Operation)
     }
@@ -377,8 +351,11 @@ def _params(one: inspect.Parameter) -> Iterator[Param]:
 
 
 def _param(argument: str, part: str | None, kind: Any, place: Place, default: Any) -> Param:
-    if place.send is None and _is_duration(kind):
-        place = type(place)(place.name, type=float, send=_seconds, read=_duration, **place.said)
+    if place.send is None and kind in (timedelta, timedelta | None):
+        # Durations travel as seconds.
+        seconds = float if kind is timedelta else float | None
+        convert: Any = {"send": timedelta.total_seconds, "read": lambda value: timedelta(seconds=value)}
+        place = type(place)(place.name, type=seconds, **convert, **place.schema)
     if place.required:
         default = UNSET
     elif default is not UNSET and default is not None and place.send is not None:
@@ -388,22 +365,10 @@ def _param(argument: str, part: str | None, kind: Any, place: Place, default: An
 
 
 def _split(annotation: Any) -> tuple[Any, Any]:
-    """A type, and the place that its annotation names."""
+    """Return a type, and the place that its annotation names."""
     if get_origin(annotation) is not Annotated:
         return annotation, None
     kind, *rest = get_args(annotation)
     place = next((one for one in rest if isinstance(one, Place | Fields)), None)
     others = [one for one in rest if one is not place]
     return (Annotated.__class_getitem__((kind, *others)) if others else kind), place
-
-
-def _is_duration(kind: Any) -> bool:
-    return kind is timedelta
-
-
-def _seconds(value: timedelta) -> float:
-    return value.total_seconds()
-
-
-def _duration(value: float) -> timedelta:
-    return timedelta(seconds=value)

@@ -128,11 +128,16 @@ class HandoverOperations:
         Give jobs of an older scheduler to this one (scheduler_version 1 to 2), or back; all of them or none.
         """
 
-    @post("/import-jobs", role="admin", tag=_TAG, is_derived=False, body_of=_body_of_import)
+    @post("/import-jobs", role="admin", tag=_TAG, body=("ImportIn",), body_of=_body_of_import)
     async def import_jobs(
-        self, new: Sequence[NewJob], *, take_over: bool = False, dry_run: bool = False, usual: bool = False
+        self,
+        new: Annotated[Sequence[NewJob], Body("jobs")],
+        *,
+        take_over: Annotated[bool, Body()] = False,
+        dry_run: Annotated[bool, Body()] = False,
+        usual: bool = False,
     ) -> Imports:
-        """Import up to 500 jobs of another scheduler, all of them or none; existing jobs stay as they are.
+        """Import jobs of another scheduler. All of them are created (up to 500) or none; existing jobs do not change.
 
-        With `usual` they get the policy that the settings of the installation have for new jobs.
+        With `usual` they get the policy that the settings of the installation define for new jobs.
         """

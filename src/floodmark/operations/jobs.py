@@ -32,6 +32,12 @@ from .declaration import (
 from .words import Cursor, Limit, Name, Text
 
 _TAG = "Jobs"
+_CANCELLED = Envelope(
+    "CancelledOut",
+    "What was cancelled.",
+    "cancelled",
+    "The number of executions that end, at once or when their worker notices.",
+)
 JobState = Literal["active", "paused", "disabled"]
 _Truth = Literal["true", "false"]
 
@@ -46,7 +52,15 @@ def etag_of(version: int) -> str:
     return f'"{version}"'
 
 
-Version = Annotated[int | None, Header("If-Match", send=etag_of)]
+Version = Annotated[
+    int | None,
+    Header(
+        "if_match",
+        type=str | None,
+        send=etag_of,
+        description='The ETag of the job as you know it: `"7"`. Refused with 412 if the job has changed since.',
+    ),
+]
 
 
 def _truth(description: str) -> Query:
@@ -59,12 +73,12 @@ def _truth(description: str) -> Query:
 
 
 class JobFilter(Struct, frozen=True, kw_only=True):
-    """Which jobs. `text` is looked for in name, target and url; `stale` is as in `rules.staleness`."""
+    """A choice of jobs. `text` is searched in name, target and url; `stale` is defined in `rules.staleness`."""
 
     state: Annotated[JobState | None, Query(description="`active`: enabled and not paused.")] = None
-    enabled: Annotated[bool | None, _truth("Whether their schedule is on.")] = None
+    enabled: Annotated[bool | None, _truth("Whether their schedule is enabled.")] = None
     paused: Annotated[bool | None, _truth("Whether they are paused.")] = None
-    stale: Annotated[bool | None, _truth("Whether they were not read to their end for much longer than usual.")] = None
+    stale: Annotated[bool | None, _truth("Whether their last complete run is much older than usual.")] = None
     priority: Annotated[
         Priority | None,
         Query(
@@ -85,32 +99,32 @@ ANY_JOB = JobFilter()
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """An execution that was asked for."""
+    """A requested execution."""
 
     execution_id: str
     scheduled_for: datetime
-    reason: Annotated[str | None, Meta(description="Why it does not start at once, if it does not.")] = None
+    reason: Annotated[str | None, Meta(description="Why it does not start at once; null if it does.")] = None
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """A run to come."""
+    """An upcoming run."""
 
     at: datetime
     local: Annotated[
-        str, Meta(description="The same on the clock the job runs by.", examples=["2026-03-29T03:00:00+02:00"])
+        str, Meta(description="The same time in the time zone of the job.", examples=["2026-03-29T03:00:00+02:00"])
     ]
-    clock_change: Annotated[str | None, Meta(description="What that clock did since the run before.")] = None
+    clock_change: Annotated[str | None, Meta(description="The clock change since the previous run.")] = None
 
 
 class Runs(Struct, frozen=True, kw_only=True):
-    """Runs to come."""
+    """Upcoming runs."""
 
     timezone: str
     runs: list[Run]
 
 
 def columns_to_send(new: Mapping[str, Any] | JobSpec, unsaid: Collection[str] = ()) -> dict[str, Any]:
-    """Return the columns of a job as JSON has them, without those in `unsaid`: the settings decide these."""
+    """Return the columns of a job as JSON values, without those in `unsaid`, which the settings decide."""
     if isinstance(new, JobSpec):
         left_out = {"scheduler_version", *unsaid, *([] if new.name is not None else ["name"])}
         columns = {**columns_of(new), "depends_on": new.depends_on}
@@ -135,11 +149,21 @@ Columns = Annotated[Mapping[str, Any], Whole(send=columns_to_send)]
 class JobOperations:
     """What is collected, when, and under which policy."""
 
-    @post("/jobs", role="admin", tag=_TAG, status=201, is_derived=False, is_repeatable=True)
+    @post(
+        "/jobs",
+        role="admin",
+        tag=_TAG,
+        status=201,
+        status_of=lambda job: 201 if job.version == 1 else 200,
+        headers=lambda job: {**_etag(job), "Location": f"/api/v2/jobs/{job.job_id}"},
+        body=("JobIn",),
+        is_repeatable=True,
+        answers={200: "It replaced a job (JOB_REPLACE_EXISTING_INSTANCE)."},
+    )
     async def add_job(self, columns: Annotated[Mapping[str, Any] | JobSpec, Whole(send=columns_to_send)]) -> Job:
-        """Make a job.
+        """Make a job. `source` and `target` say what to collect, the schedule columns say when.
 
-        What is left out is as the settings have it.
+        Columns that are left out get the values of the settings. Runs are planned at once.
         `{"source": "telegram", "target": "@example_news", "interval_seconds": 300}`
         """
 
@@ -147,34 +171,31 @@ class JobOperations:
     async def jobs(
         self, which: Annotated[JobFilter, Fields()] = ANY_JOB, *, cursor: Cursor = None, limit: Limit = 50
     ) -> Page[Job]:
-        """List jobs.
-
-        In order of name. All filters that are given have to fit.
-        """
+        """List jobs. They are sorted by name and match all given filters."""
 
     each_job = Each(jobs)
 
     @get("/jobs/{job_id}", tag=_TAG, operation_id="show_job", headers=_etag)
     async def job(self, name: JobId) -> Job:
-        """Show a job.
+        """Show a job. Its `ETag` is its version."""
 
-        One job. Its `ETag` is its version.
-        """
-
-    @put("/jobs/{job_id}", role="admin", tag=_TAG, is_derived=False)
+    @put("/jobs/{job_id}", role="admin", tag=_TAG, headers=_etag, body=("JobIn",))
     async def replace_job(self, name: JobId, columns: Columns, *, version: Version = None) -> Job:
-        """Replace a job, if it is still at `version`; else `Conflict`.
+        """Replace a job. Columns that are left out get their default, except the name.
 
-        What is left out gets its default.
+        With `version`, `Conflict` if the job is no longer at it.
         """
 
-    @patch("/jobs/{job_id}", tag=_TAG, is_derived=False)
+    @patch("/jobs/{job_id}", tag=_TAG, headers=_etag, body=("JobPatch",))
     async def change_job(self, name: JobId, columns: Columns, *, version: Version = None) -> Job:
-        """Set some columns of a job, if it is still at `version`; else `Conflict`."""
+        """Change a job. Only the given columns are set. With `version`, `Conflict` if the job is no longer at it."""
 
-    @delete("/jobs/{job_id}", tag=_TAG, is_derived=False)
+    @delete("/jobs/{job_id}", tag=_TAG)
     async def remove_job(self, name: JobId, *, version: Version = None) -> Job:
-        """Delete a job, if it is still at `version`; return what it was. Its history and its items stay."""
+        """Remove a job. Return what it was; its unfinished executions are cancelled, its history and items stay.
+
+        With `version`, `Conflict` if the job is no longer at it.
+        """
 
     @post("/jobs/{job_id}/pause", tag=_TAG, headers=_etag, body=("PauseIn", "Why a job is paused."))
     async def pause_job(
@@ -183,38 +204,23 @@ class JobOperations:
         reason: Annotated[
             Text | None,
             Body(
-                description="Shown wherever someone asks why it does not run.",
+                description="Shown in answers to why the job does not run.",
                 examples=["the site is being rebuilt"],
                 json_schema_extra=_leave_out_default,
             ),
         ] = None,
     ) -> Job:
-        """Pause a job.
-
-        Let nothing of it start until it is resumed, except what is forced.
-        """
+        """Pause a job. Nothing of it starts until it is resumed, except forced runs."""
 
     @post("/jobs/{job_id}/resume", tag=_TAG, headers=_etag)
     async def resume_job(self, name: JobId) -> Job:
-        """Resume a job.
+        """Resume a job. Runs that were missed during the pause are not made up for."""
 
-        Undo a pause. Runs that were missed meanwhile are not made up for.
-        """
-
-    @post(
-        "/jobs/{job_id}/cancel",
-        tag=_TAG,
-        envelope=Envelope(
-            "CancelledOut",
-            "What was cancelled.",
-            "cancelled",
-            "How many executions end: at once, or as soon as their worker hears of it.",
-        ),
-    )
+    @post("/jobs/{job_id}/cancel", tag=_TAG, envelope=_CANCELLED)
     async def cancel_job(self, name: JobId) -> int:
-        """Cancel what a job is doing.
+        """Cancel what a job is doing. Its unfinished executions end, at once or when their worker notices.
 
-        End its unfinished executions: at once, or as soon as their worker hears of it. Its schedule goes on.
+        Its schedule goes on.
         """
 
     @post(
@@ -223,7 +229,7 @@ class JobOperations:
         operation_id="force_run",
         status=202,
         headers=lambda asked: {"Location": f"/api/v2/executions/{asked.execution_id}"},
-        body=("RunIn", "How a job is run this once."),
+        body=("RunIn", "Options of one run."),
     )
     async def run_job(
         self,
@@ -239,41 +245,31 @@ class JobOperations:
             ),
         ] = None,
     ) -> Asked:
-        """Run a job now.
-
-        Ask for an execution now, whatever the schedule says, also of a paused job.
-        """
+        """Run a job now. This ignores the schedule, and also runs a paused job."""
 
     @get("/jobs/{job_id}/explain", tag=_TAG, operation_id="explain_job")
     async def explain(self, name: JobId) -> Explanation:
-        """Explain why a job is not running.
-
-        In one sentence, why it is not running and until when, or what it is doing.
-        """
+        """Explain why a job is not running. One sentence says why and until when, or what the job is doing."""
 
     @get("/jobs/{job_id}/next", tag=_TAG, operation_id="next_of_job")
     async def upcoming_runs(self, name: JobId, count: Count = 5) -> Runs:
-        """Show when a job will run.
-
-        Its next runs, as if it were neither paused nor disabled. Changes of the clocks are marked.
-        """
+        """Show when a job will run. Runs are shown as if it were enabled and not paused, with clock changes."""
 
     @Derived
     async def next_runs(self, name: str, count: int = 5) -> list[datetime]:
-        """Return when a job will run, as if it were neither paused nor disabled."""
+        """Return when a job will run, as if it were enabled and not paused."""
         return [run.at for run in (await self.upcoming_runs(name, count)).runs]
 
     @get("/next", tag=_TAG, operation_id="next_of_expression")
     async def upcoming_of(
         self,
         cron: Annotated[Text, Query(description="Five fields.", examples=["*/15 8-18 * * MON-FRI"])],
-        timezone: Annotated[Name, Query(description="The clock it runs by.", examples=["Europe/Berlin"])] = "UTC",
+        timezone: Annotated[
+            Name, Query(description="The time zone of the schedule.", examples=["Europe/Berlin"])
+        ] = "UTC",
         count: Count = 5,
     ) -> Runs:
-        """Show when an expression would run.
-
-        The next runs of a cron expression, while it is being typed.
-        """
+        """Show when an expression would run. This previews a cron expression, for example while it is being typed."""
 
     @Derived
     async def next_of(self, cron: str, timezone: str = "UTC", count: int = 5) -> list[datetime]:

@@ -2,14 +2,14 @@
 
 from typing import Annotated, Any
 
-from fastapi import Header, Query, Request
+from fastapi import Depends, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from floodmark.api.access import access_of
-from floodmark.api.deps import Reading
+from floodmark.api.access import access_of, require
 from floodmark.api.live import KINDS, Kind, Live
 from floodmark.api.problems import HttpError
 from floodmark.api.routing import router
+from floodmark.model.audit import Actor
 
 live = router("/live", tag="Live")
 
@@ -30,7 +30,7 @@ _EXAMPLE = 'event: item\nid: 4812\ndata: {"event_id": "telegram:1/77/1", "positi
 )
 async def follow(
     request: Request,
-    operations: Reading,
+    _: Annotated[Actor, Depends(require("read"))],
     *,
     only: Annotated[list[Kind] | None, Query(description="Only these kinds of events; can be repeated.")] = None,
     last_event_id: Annotated[

@@ -11,8 +11,7 @@ from fastapi import Path as InPath
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from floodmark.api.access import access_of
-from floodmark.api.deps import resources_of
+from floodmark.api.access import access_of, resources_of
 from floodmark.api.problems import HttpError
 from floodmark.api.routing import answer, router
 from floodmark.coordination.service import Service, run_services

@@ -67,18 +67,17 @@ class AccountHandlers(AccountOperations, Handlers):
         row = await self._accounts.show(name)
         if not activate or row.state == "active":
             return Tested(account=row, person=person)
-        async with self.changing():
+        async with self.transaction(Topic.JOBS):
             added = await self._accounts.activate(name)
             was, now = {"state": row.state}, {"state": "active"}
-            await self.note("account.activated", f"account:{name}", before=was, after=now)
-        await self.resources.signals.notify(Topic.JOBS)
+            await self.record("account.activated", f"account:{name}", before=was, after=now)
         return Tested(account=added.account, person=person, activated=True, resumed=added.resumed)
 
     async def remove_account(self, name: str, *, force: bool = False) -> AccountRow:
-        async with self.changing():
+        async with self.transaction():
             row = await self._accounts.show(name)
             await self._accounts.remove(name, force=force)
-            await self.note("account.removed", f"account:{name}", before=_describe_account(row))
+            await self.record("account.removed", f"account:{name}", before=_describe_account(row))
         return row
 
     async def _add(self, new: NewAccount, known: Known) -> tuple[Added, Person | None]:
@@ -88,7 +87,7 @@ class AccountHandlers(AccountOperations, Handlers):
         is_loopback = login.is_loopback(login.server_of(session))
         app = application_of(new, self.resources.settings, known, is_loopback=is_loopback)
         person = await self._checked(new.name, session, app) if new.is_checked else None
-        async with self.changing():
+        async with self.transaction(Topic.JOBS):
             added = await self._accounts.add(
                 new.name,
                 api_id=app.api_id,
@@ -101,8 +100,7 @@ class AccountHandlers(AccountOperations, Handlers):
                 replace=new.replace,
             )
             action = "account.replaced" if added.replaced else "account.added"
-            await self.note(action, f"account:{new.name}", after=_describe_account(added.account))
-        await self.resources.signals.notify(Topic.JOBS)
+            await self.record(action, f"account:{new.name}", after=_describe_account(added.account))
         return added, person
 
     @cached_property

@@ -1,19 +1,17 @@
 """What every handler works with."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from floodmark.coordination.signals.port import Topic
 from floodmark.errors import FloodmarkError, NotFound
 from floodmark.model.audit import Actor
 from floodmark.model.spec import JobSpec
 from floodmark.model.tokens import Role
 from floodmark.operations.declaration import AsyncCaller
 from floodmark.sources.python import UnknownCollector
-from floodmark.store.audit import AuditLog
-from floodmark.store.jobs import Jobs
-from floodmark.store.watermarks import Watermarks
 from floodmark.wiring.resources import Resources
 
 T = TypeVar("T")
@@ -29,21 +27,19 @@ class Handlers(AsyncCaller):
         self, resources: Resources, actor: Actor, *, role: Role = "admin", deadline: timedelta | None = None
     ) -> None:
         self.resources, self.actor, self.role, self.deadline = resources, actor, role, deadline
+        self.store = resources.repositories
 
-    def changing(self) -> AbstractAsyncContextManager[object]:
-        """Commit the changes and the audit entries of the block together, or none. Notify others after the block."""
-        return self.resources.database.writing()
+    @asynccontextmanager
+    async def transaction(self, topic: Topic | None = None) -> AsyncIterator[None]:
+        """Commit the changes and the audit entries of the block together, or none; then notify followers of `topic`."""
+        async with self.resources.database.writing():
+            yield
+        if topic is not None:
+            await self.resources.signals.notify(topic)
 
-    async def note(
-        self,
-        action: str,
-        what: str,
-        *,
-        before: Mapping[str, Any] | None = None,
-        after: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Write a change into the audit, within the `changing` block that makes it."""
-        await self.audit_log.record(self.actor, action, what, before=before, after=after)
+    async def record(self, action: str, what: str, **values: Mapping[str, Any] | None) -> None:
+        """Write a change to the audit log, with the values `before` and `after`, in the `transaction` that makes it."""
+        await self.store.audit.record(self.actor, action, what, **values)
 
     async def find_leader(self) -> str | None:
         """Return the name of the process that schedules, if there is one."""
@@ -54,17 +50,17 @@ class Handlers(AsyncCaller):
         if text is None:
             return None
         try:
-            return (await self.job_store.get(text)).job_id
+            return (await self.store.jobs.get(text)).job_id
         except NotFound:
             return text
 
     async def find_items_stream(self, text: str) -> str:
         """Return the stream that holds the items of a stream or job: a channel's is named by its number."""
-        if await self.watermark_store.holds_items(text):
+        if await self.store.watermarks.holds_items(text):
             return text
         name = await self.find_stream(text)
         try:
-            state = await self.watermark_store.show(name)
+            state = await self.store.watermarks.show(name)
         except NotFound:
             # A job that has not run yet.
             return name
@@ -72,14 +68,14 @@ class Handlers(AsyncCaller):
 
     async def find_stream(self, text: str) -> str:
         """Return a stream by its name, or by the name of a job that collects it, or will."""
-        if await self.watermark_store.is_known(text):
+        if await self.store.watermarks.is_known(text):
             return text
         with suppress(FloodmarkError):
-            return (await self.job_store.get(text)).stream
+            return (await self.store.jobs.get(text)).stream
         # The error names streams, not jobs: a stream was asked for.
-        return (await self.watermark_store.show(text)).stream
+        return (await self.store.watermarks.show(text)).stream
 
-    async def complete(self, spec: JobSpec) -> JobSpec:
+    async def complete_spec(self, spec: JobSpec) -> JobSpec:
         """Return a new job in the form its source wants, or raise `InvalidInput`."""
         return await self.validate(spec.target, lambda: self.resources.validation.complete(spec), spec)
 
@@ -88,21 +84,6 @@ class Handlers(AsyncCaller):
         try:
             return check()
         except UnknownCollector:
-            if not await self.job_store.is_declared(target):
+            if not await self.store.jobs.is_declared(target):
                 raise
             return otherwise
-
-    @property
-    def job_store(self) -> Jobs:
-        """The jobs."""
-        return self.resources.repositories.jobs
-
-    @property
-    def watermark_store(self) -> Watermarks:
-        """The watermarks."""
-        return self.resources.repositories.watermarks
-
-    @property
-    def audit_log(self) -> AuditLog:
-        """The audit."""
-        return self.resources.repositories.audit

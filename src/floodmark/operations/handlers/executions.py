@@ -10,8 +10,6 @@ from floodmark.model.dead_letters import DeadLetterGroup
 from floodmark.model.execution import Execution, State
 from floodmark.model.page import Page, key_of, last_key, page_of
 from floodmark.operations.executions import DeadLetterOperations, ExecutionOperations, Letters, LogEntry, Logs
-from floodmark.store.dead_letters import DeadLetters
-from floodmark.store.history import ExecutionHistory
 
 from .base import Handlers
 
@@ -30,24 +28,24 @@ class ExecutionHandlers(ExecutionOperations, Handlers):
         limit: int = 50,
     ) -> Page[Execution]:
         before = last_key("executions", cursor, str)
-        rows = await self._history.page(await self.find_job_id(job), states or None, before, limit + 1)
+        rows = await self.store.executions.page(await self.find_job_id(job), states or None, before, limit + 1)
         return page_of(rows, limit, "executions", lambda row: [row.execution_id])
 
     async def recent_executions(self, hours: float = 24, limit: int = 100) -> list[Execution]:
-        return await self._history.get_recent_executions(hours, limit)
+        return await self.store.executions.get_recent_executions(hours, limit)
 
     async def cleanup_old_executions(self, days: float = 90) -> int:
-        deleted = await self._history.cleanup_old_executions(days)
-        async with self.changing():
-            await self.note("executions.cleaned", "executions", after={"days": days, "deleted": deleted})
+        deleted = await self.store.executions.cleanup_old_executions(days)
+        async with self.transaction():
+            await self.record("executions.cleaned", "executions", after={"days": days, "deleted": deleted})
         return deleted
 
     async def execution(self, execution_id: str) -> Execution:
-        return await self._history.get_execution(execution_id)
+        return await self.store.executions.get_execution(execution_id)
 
     async def execution_logs(self, execution_id: str) -> Logs:
-        execution = await self._history.get_execution(execution_id)
-        entries = await self.audit_log.page(what=f"execution:{execution.execution_id}", limit=_ENTRIES_SHOWN)
+        execution = await self.store.executions.get_execution(execution_id)
+        entries = await self.store.audit.page(what=f"execution:{execution.execution_id}", limit=_ENTRIES_SHOWN)
         events = [*_moments(execution), *(LogEntry(row.at, row.action, f"by {row.who}") for row in entries)]
         details = execution.error_details
         return Logs(
@@ -60,16 +58,15 @@ class ExecutionHandlers(ExecutionOperations, Handlers):
         )
 
     async def cancel_execution(self, execution_id: str) -> Execution:
-        async with self.changing():
-            before = await self._history.get_execution(execution_id)
-            after = await self.job_store.cancel_execution(before)
+        async with self.transaction(Topic.CANCEL):
+            before = await self.store.executions.get_execution(execution_id)
+            after = await self.store.jobs.cancel_execution(before)
             was, now = {"state": before.state}, {"state": after.state}
-            await self.note("execution.cancelled", f"execution:{after.execution_id}", before=was, after=now)
-        await self.resources.signals.notify(Topic.CANCEL)
+            await self.record("execution.cancelled", f"execution:{after.execution_id}", before=was, after=now)
         return after
 
     async def retry_execution(self, execution_id: str) -> Execution:
-        before = await self._history.get_execution(execution_id)
+        before = await self.store.executions.get_execution(execution_id)
         if before.state is not State.DEAD:
             raise Conflict(
                 f"execution {before.execution_id} is {before.state}: "
@@ -77,15 +74,11 @@ class ExecutionHandlers(ExecutionOperations, Handlers):
                 hint=f"run its job again: POST /api/v2/jobs/{before.job_id}/force-run",
             )
         await retry_dead_letters(self, Letters(ids=(before.execution_id,)))
-        return await self._history.get_execution(before.execution_id)
+        return await self.store.executions.get_execution(before.execution_id)
 
     async def statistics(self, days: float = 7, job: str | None = None) -> dict[str, Any]:
-        job_id = None if job is None else (await self.job_store.get(job)).job_id
-        return await self._history.get_execution_statistics(days, job_id)
-
-    @property
-    def _history(self) -> ExecutionHistory:
-        return self.resources.repositories.executions
+        job_id = None if job is None else (await self.store.jobs.get(job)).job_id
+        return await self.store.executions.get_execution_statistics(days, job_id)
 
 
 class DeadLetterHandlers(DeadLetterOperations, Handlers):
@@ -93,36 +86,34 @@ class DeadLetterHandlers(DeadLetterOperations, Handlers):
 
     async def letters(self, *, job: str | None = None, cursor: str | None = None, limit: int = 50) -> Page[Execution]:
         before = key_of("letters", cursor, datetime, str)
-        rows = await self._letters.page(await self.find_job_id(job), before, limit + 1)
+        rows = await self.store.dead_letters.page(await self.find_job_id(job), before, limit + 1)
         return page_of(rows, limit, "letters", lambda row: [row.completed_at, row.execution_id])
 
     async def letter_groups(self, job: str | None = None) -> list[DeadLetterGroup]:
-        return await self._letters.groups(await self.find_job_id(job))
+        return await self.store.dead_letters.groups(await self.find_job_id(job))
 
     async def retry_letters(self, which: Letters) -> int:
         return await retry_dead_letters(self, which)
 
     async def drop_letters(self, which: Letters) -> int:
         which.require_choice()
-        async with self.changing():
-            count = await self._letters.drop(which.ids, group=which.group, job=await self.find_job_id(which.job))
-            await self.note("letters.dropped", _name_letters(which), after={"count": count})
+        async with self.transaction():
+            count = await self.store.dead_letters.drop(
+                which.ids, group=which.group, job=await self.find_job_id(which.job)
+            )
+            await self.record("letters.dropped", _name_letters(which), after={"count": count})
         return count
-
-    @property
-    def _letters(self) -> DeadLetters:
-        return self.resources.repositories.dead_letters
 
 
 async def retry_dead_letters(handlers: Handlers, which: Letters) -> int:
     """Queue dead letters again; return how many."""
     which.require_choice()
-    letters = handlers.resources.repositories.dead_letters
-    async with handlers.changing():
+    letters = handlers.store.dead_letters
+    async with handlers.transaction():
         job, patience = await handlers.find_job_id(which.job), handlers.resources.settings.queue_patience
         queued = await letters.retry(which.ids, group=which.group, job=job, patience=patience)
         retried = [one.execution_id for one in queued]
-        await handlers.note("letters.retried", _name_letters(which), after={"executions": retried})
+        await handlers.record("letters.retried", _name_letters(which), after={"executions": retried})
     # Again: the worker that gave it up may not have taken its old entry away yet.
     await handlers.resources.queue.put(queued, again=True)
     return len(queued)

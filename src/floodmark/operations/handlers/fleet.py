@@ -15,7 +15,6 @@ from floodmark.operations.doctor import doctor_of
 from floodmark.operations.fleet import FleetOperations, InstallationOperations
 from floodmark.operations.health import health_details, scheduler_status
 from floodmark.operations.overview import MOST_SHOWN, Glance
-from floodmark.store.fleet import FleetRepository
 
 from .base import Handlers
 
@@ -28,13 +27,13 @@ class FleetHandlers(FleetOperations, Handlers):
 
     async def fleet(self) -> FleetInfo:
         return FleetInfo(
-            draining=await self._fleet.is_draining(),
+            draining=await self.store.fleet.is_draining(),
             leader=await self.find_leader(),
-            workers=await self._fleet.workers(),
+            workers=await self.store.fleet.workers(),
         )
 
     async def fleet_metrics(self) -> FleetMetrics:
-        fleet, repositories = await self.fleet(), self.resources.repositories
+        fleet, repositories = await self.fleet(), self.store
         workers = [info for info in fleet.workers if info.alive and info.role == "worker"]
         return FleetMetrics(
             queue_depth=QueueDepth(**await self._depth()),
@@ -48,32 +47,30 @@ class FleetHandlers(FleetOperations, Handlers):
         )
 
     async def drain(self) -> bool:
-        async with self.changing():
-            await self._fleet.drain()
-            await self.note("workers.drained", "workers", after={"draining": True})
-        await self.resources.signals.notify(Topic.WORKERS)
+        async with self.transaction(Topic.WORKERS):
+            await self.store.fleet.drain()
+            await self.record("workers.drained", "workers", after={"draining": True})
         return True
 
     async def undrain(self) -> bool:
-        async with self.changing():
-            await self._fleet.resume()
-            await self.note("workers.resumed", "workers", after={"draining": False})
-        await self.resources.signals.notify(Topic.WORKERS)
+        async with self.transaction(Topic.WORKERS):
+            await self.store.fleet.resume()
+            await self.record("workers.resumed", "workers", after={"draining": False})
         return False
 
     async def overview(self) -> Overview:
-        repositories = self.resources.repositories
-        glance = Glance(self.resources.database, self.resources.clock, self._fleet, repositories.staleness)
+        repositories = self.store
+        glance = Glance(self.resources.database, self.resources.clock, self.store.fleet, repositories.staleness)
         executions, depth = await glance.executions(), await self._depth()
         freshness, measured_at = await glance.freshness()
-        tick, now = await self._fleet.last_tick_and_now()
+        tick, now = await self.store.fleet.last_tick_and_now()
         breakers = await repositories.breakers.page(limit=MOST_SHOWN)
         return Overview(
             **asdict(executions),
             leader=await self.find_leader(),
             scheduler=scheduler_status(tick, now),
-            draining=await self._fleet.is_draining(),
-            workers=await self._fleet.workers(),
+            draining=await self.store.fleet.is_draining(),
+            workers=await self.store.fleet.workers(),
             queue=depth,
             limits=await repositories.limits.page(limit=MOST_SHOWN),
             breakers=[row for row in breakers if row.state != "closed"],
@@ -85,10 +82,6 @@ class FleetHandlers(FleetOperations, Handlers):
         depth = await self.resources.queue.depth()
         return {priority.name.lower(): depth.get(priority, 0) for priority in Priority}
 
-    @property
-    def _fleet(self) -> FleetRepository:
-        return self.resources.repositories.fleet
-
 
 class InstallationHandlers(InstallationOperations, Handlers):
     """The installation and its audit."""
@@ -97,5 +90,5 @@ class InstallationHandlers(InstallationOperations, Handlers):
         return await doctor_of(self.resources).check()
 
     async def audit(self, *, what: str | None = None, cursor: str | None = None, limit: int = 50) -> Page[AuditRow]:
-        rows = await self.audit_log.page(what=what, before=last_key("audit", cursor, int), limit=limit + 1)
+        rows = await self.store.audit.page(what=what, before=last_key("audit", cursor, int), limit=limit + 1)
         return page_of(rows, limit, "audit", lambda row: [row.seq])

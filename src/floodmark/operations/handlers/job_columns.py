@@ -1,4 +1,4 @@
-"""From the columns of a request to a job that can be made."""
+"""Turns the columns of a request into a new job, or into changes of one."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,8 +11,8 @@ from floodmark.rules.streams import stream_name
 from floodmark.settings import Settings
 from floodmark.store.jobs import Jobs
 
-# Which column says how a job says when.
-_TELLING = {
+# The schedule type that follows from a column.
+_TYPES = {
     "cron_expression": ScheduleType.CRON,
     "interval_seconds": ScheduleType.INTERVAL,
     "frequency": ScheduleType.CALENDAR,
@@ -20,7 +20,7 @@ _TELLING = {
 
 
 def spec_of(given: Mapping[str, Any], settings: Settings) -> JobSpec:
-    """Return the job that these columns describe, the rest as the settings have it."""
+    """Return the job that these columns describe, completed by the settings."""
     source, target = _where(given)
     usual = {"timeout_seconds": settings.scheduler_job_timeout, "retry_max": settings.parser_retry_max}
     columns = {**usual, **given, "source": source, "target": target}
@@ -32,14 +32,14 @@ def when_of_columns(given: Mapping[str, Any]) -> When:
     columns = {name: FIELDS[name].value_from(given[name]) for name in When.__struct_fields__ if name in given}
     if "schedule_type" in columns:
         return When(**columns)
-    said = [kind for name, kind in _TELLING.items() if given.get(name) is not None]
+    said = [kind for name, kind in _TYPES.items() if given.get(name) is not None]
     if len(said) > 1:
-        raise InvalidInput(f"it cannot be told whether it is {' or '.join(said)}", hint="say which with schedule_type")
+        raise InvalidInput(f"the schedule type is ambiguous: {' or '.join(said)}", hint="say which with schedule_type")
     return When(**columns, schedule_type=said[0] if said else ScheduleType.EVENT)
 
 
 def _where(given: Mapping[str, Any]) -> tuple[str, str]:
-    """A job of an older scheduler has nothing but a URL: that is what `web` collects."""
+    """Return source and target. A job of an older scheduler has only a URL, which `web` collects."""
     source, target, url = given.get("source"), given.get("target"), given.get("url")
     if source is None and target is None and url is not None:
         return "web", url
@@ -60,15 +60,15 @@ async def refuse_second(spec: JobSpec, jobs: Jobs) -> None:
 
 
 def changes_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a partial change sets. A job that gets another way to say when keeps nothing of the old one."""
+    """Return the columns that a partial change sets. A new schedule type clears the columns of the old one."""
     changes = dict(given)
-    said = [kind for name, kind in _TELLING.items() if given.get(name) is not None]
+    said = [kind for name, kind in _TYPES.items() if given.get(name) is not None]
     if "schedule_type" not in changes and len(said) == 1:
         changes["schedule_type"] = said[0]
     kind = changes.get("schedule_type")
     if kind is not None:
-        for name, telling in _TELLING.items():
-            if telling != kind:
+        for name, of_column in _TYPES.items():
+            if of_column != kind:
                 changes.setdefault(name, None)
         if kind != ScheduleType.CALENDAR:
             changes.setdefault("time_config", None)

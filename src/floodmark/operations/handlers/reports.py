@@ -71,7 +71,7 @@ class ReportHandlers(ReportOperations, Handlers):
         raise NotFound(f"there is no scan of {domain[:100]} yet", hint=await self._what_to_do(domain))
 
     async def _what_to_do(self, domain: str) -> str:
-        jobs = await self.job_store.find(source="cookies", text=domain, limit=1)
+        jobs = await self.store.jobs.find(source="cookies", text=domain, limit=1)
         if jobs:
             return f"its job has not finished one: floodmark run {jobs[0].name} --wait"
         return f"let it be scanned: floodmark add cookies {domain[:100]}"

@@ -10,7 +10,6 @@ from floodmark.model.page import Page, key_of, last_key, page_of, take
 from floodmark.model.streams import ItemHistory, StoredItem, StreamShown, StreamState
 from floodmark.operations.streams import FARTHEST, EventPage, StreamDescription, StreamOperations, WatermarkMoved
 from floodmark.sources.telegram.stored_posts import Posts
-from floodmark.store.events import EventLog
 
 from .base import Handlers
 
@@ -21,16 +20,16 @@ class StreamHandlers(StreamOperations, Handlers):
     """Watermarks, items and events in the store."""
 
     async def watermarks(self, *, cursor: str | None = None, limit: int = 50) -> Page[StreamState]:
-        rows = await self.watermark_store.page(last_key("watermarks", cursor, str), limit + 1)
+        rows = await self.store.watermarks.page(last_key("watermarks", cursor, str), limit + 1)
         return page_of(rows, limit, "watermarks", lambda row: [row.stream])
 
     async def watermark(self, stream: str) -> StreamState:
-        return await self.watermark_store.show(await self.find_stream(stream))
+        return await self.store.watermarks.show(await self.find_stream(stream))
 
     async def watermark_history(self, stream: str, *, cursor: str | None = None, limit: int = 50) -> Page[AuditRow]:
         name, _ = await self._found(stream)
         before = last_key("watermark-history", cursor, int)
-        rows = await self.audit_log.page(what=f"stream:{name}", before=before, limit=limit + 1)
+        rows = await self.store.audit.page(what=f"stream:{name}", before=before, limit=limit + 1)
         return page_of(rows, limit, "watermark-history", lambda row: [row.seq])
 
     async def move_watermark(self, stream: str, value: Mapping[str, Any], *, dry_run: bool = False) -> WatermarkMoved:
@@ -52,7 +51,7 @@ class StreamHandlers(StreamOperations, Handlers):
     async def describe_stream(self, stream: str) -> StreamDescription:
         name = await self.find_items_stream(stream)
         shown = await Posts(self.resources.database).describe(name)
-        return StreamDescription(stream=name, items=await self._log.count(name), chat=shown.chat)
+        return StreamDescription(stream=name, items=await self.store.events.count(name), chat=shown.chat)
 
     async def items(
         self,
@@ -65,29 +64,29 @@ class StreamHandlers(StreamOperations, Handlers):
     ) -> Page[StoredItem]:
         name = await self.find_items_stream(stream)
         if since is None and until is None:
-            rows = await self._log.items(name, last_key("items", cursor, str), limit + 1)
+            rows = await self.store.events.items(name, last_key("items", cursor, str), limit + 1)
             return page_of(rows, limit, "items", lambda row: [row.key])
         after = _in_utc(key_of("items-by-time", cursor, datetime, str))
-        rows = await self._log.items_between(name, _begin(since), _end(until), after=after, limit=limit + 1)
+        rows = await self.store.events.items_between(name, _begin(since), _end(until), after=after, limit=limit + 1)
         return page_of(rows, limit, "items-by-time", lambda row: [row.occurred_at, row.key])
 
     async def newest_items(
         self, stream: str, *, since: datetime | None = None, cursor: str | None = None, limit: int = 50
     ) -> Page[StoredItem]:
         name, before = await self.find_items_stream(stream), last_key("newest-items", cursor, str)
-        rows = await self._log.newest(name, since=since, before_key=before, limit=limit + 1)
+        rows = await self.store.events.newest(name, since=since, before_key=before, limit=limit + 1)
         return page_of(rows, limit, "newest-items", lambda row: [row.key])
 
     async def item(self, stream: str, key: str) -> ItemHistory:
-        return await self._log.item(await self.find_items_stream(stream), key)
+        return await self.store.events.item(await self.find_items_stream(stream), key)
 
     async def events(
         self, *, after: int = 0, stream: str | None = None, cursor: str | None = None, limit: int = 100
     ) -> EventPage:
         key = last_key("events", cursor, int)
-        last = await self._log.last_position()
+        last = await self.store.events.last_position()
         name = None if stream is None else await self.find_items_stream(stream)
-        rows = await self._log.after(after if key is None else max(0, min(key, FARTHEST)), limit + 1, name)
+        rows = await self.store.events.after(after if key is None else max(0, min(key, FARTHEST)), limit + 1, name)
         page = page_of(rows, limit, "events", lambda event: [event.position])
         last = max(last, rows[-1].position if rows else 0)
         return EventPage(items=page.items, next=page.next, last_position=last)
@@ -96,35 +95,31 @@ class StreamHandlers(StreamOperations, Handlers):
         """Return the name of a stream, and how far it is collected, if it ever was."""
         name = await self.find_stream(text)
         try:
-            return name, await self.watermark_store.show(name)
+            return name, await self.store.watermarks.show(name)
         except NotFound:
             # A job that has not run yet has a stream all the same.
             return name, None
 
     async def _set(self, stream: str, value: Mapping[str, Any]) -> StreamState:
-        async with self.changing():
+        async with self.transaction():
             before = await self._value(stream)
-            after = await self.watermark_store.set(stream, value)
+            after = await self.store.watermarks.set(stream, value)
             was, now = {"value": before}, {"value": after.value}
-            await self.note("watermark.set", f"stream:{stream}", before=was, after=now)
+            await self.record("watermark.set", f"stream:{stream}", before=was, after=now)
         return after
 
     async def _reset(self, stream: str) -> StreamState:
-        async with self.changing():
+        async with self.transaction():
             before = await self._value(stream)
-            after = await self.watermark_store.reset(stream)
-            await self.note("watermark.reset", f"stream:{stream}", before={"value": before}, after={"value": None})
+            after = await self.store.watermarks.reset(stream)
+            await self.record("watermark.reset", f"stream:{stream}", before={"value": before}, after={"value": None})
         return after
 
     async def _value(self, stream: str) -> Any:
         try:
-            return (await self.watermark_store.show(stream)).value
+            return (await self.store.watermarks.show(stream)).value
         except NotFound:
             return None
-
-    @property
-    def _log(self) -> EventLog:
-        return self.resources.repositories.events
 
 
 def _begin(day: date | None) -> datetime | None:

@@ -22,22 +22,22 @@ class TokenHandlers(TokenOperations, Handlers):
         return page_of(rows, limit, "tokens", lambda row: [row.name])
 
     async def add_token(self, name: str, role: Role, expires_in: timedelta | None = None) -> Minted:
-        async with self.changing():
+        async with self.transaction():
             minted = await self._tokens.add(name, role, expires_in)
             row = minted.row
             after = {"token_id": row.token_id, "role": row.role, "expires_at": row.expires_at}
-            await self.note("token.added", f"token:{name}", after=after)
+            await self.record("token.added", f"token:{name}", after=after)
         return minted
 
     async def token(self, name: str) -> TokenRow:
         return await self._tokens.show(name)
 
     async def revoke_token(self, name: str) -> TokenRow:
-        async with self.changing():
+        async with self.transaction():
             before = await self._tokens.revoke(name)
             after = await self._tokens.show(name)
             was, now = {"state": before.state}, {"state": after.state}
-            await self.note("token.revoked", f"token:{name}", before=was, after=now)
+            await self.record("token.revoked", f"token:{name}", before=was, after=now)
         return after
 
     @cached_property

@@ -1,8 +1,7 @@
-"""Triggers from outside. The audit holds none of their secrets."""
+"""Handlers of external triggers. The audit log contains none of their secrets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
@@ -25,13 +24,10 @@ from floodmark.model.external_triggers import (
 from floodmark.model.page import Page, last_key, page_of
 from floodmark.operations.triggers import AddedTrigger, TriggerOperations, TriggerPage
 from floodmark.security.vault import Vault
-from floodmark.store.fleet import FleetRepository
 
 from .base import Handlers
 
 _FACTS = {"channel": CHANNELS, "stream": STREAMS}
-_NO_PARAMS: Mapping[str, str] = {}
-_AT_ONCE = timedelta()
 _MOST_SHOWN = 500
 
 
@@ -42,7 +38,9 @@ class TriggerHandlers(TriggerOperations, Handlers):
         hearings = await self._hearings()
         rows = await self._triggers.page(limit=_MOST_SHOWN)
         holders = [hearing.holder for hearing in hearings.values() if hearing is not None]
-        unmatched, unreadable = [await self._facts.get_fact(name) or {"count": 0} for name in (UNMATCHED, UNREADABLE)]
+        unmatched, unreadable = [
+            await self.store.fleet.get_fact(name) or {"count": 0} for name in (UNMATCHED, UNREADABLE)
+        ]
         return TriggersStatus(
             listener=holders[0] if holders else None,
             triggers=tuple(self._status(row, hearings) for row in rows),
@@ -55,69 +53,31 @@ class TriggerHandlers(TriggerOperations, Handlers):
         return await self._page_with_jobs("webhook", cursor, limit)
 
     async def add_webhook(
-        self,
-        pattern: str,
-        *,
-        jobs: Sequence[str] = (),
-        params: Mapping[str, str] = _NO_PARAMS,
-        debounce: timedelta = _AT_ONCE,
-        enabled: bool = True,
-        replace: bool = False,
-        secret: str | None = None,
-        signed: bool = False,
+        self, pattern: str, *, secret: str | None = None, signed: bool = False, **options: Any
     ) -> AddedTrigger:
         made = a_secret() if signed and secret is None else None
-        new = NewTrigger(
-            kind="webhook",
-            pattern=pattern,
-            jobs=jobs,
-            params=params,
-            secret=made or secret,
-            debounce=debounce,
-            enabled=enabled,
-        )
-        return await self._added(new, replace=replace, shown=made)
+        return await self._add("webhook", pattern, secret=made or secret, shown=made, **options)
 
     async def remove_webhook(self, trigger: str) -> TriggerStatus:
-        return await self._removed(trigger, "webhook")
+        return await self._remove(trigger, "webhook")
 
     async def channels(self, *, cursor: str | None = None, limit: int = 50) -> TriggerPage:
         return await self._page_with_jobs("channel", cursor, limit)
 
-    async def add_channel(
-        self,
-        pattern: str,
-        *,
-        jobs: Sequence[str] = (),
-        params: Mapping[str, str] = _NO_PARAMS,
-        debounce: timedelta = _AT_ONCE,
-        enabled: bool = True,
-        replace: bool = False,
-    ) -> AddedTrigger:
-        new = NewTrigger(kind="channel", pattern=pattern, jobs=jobs, params=params, debounce=debounce, enabled=enabled)
-        return await self._added(new, replace=replace)
+    async def add_channel(self, pattern: str, **options: Any) -> AddedTrigger:
+        return await self._add("channel", pattern, **options)
 
     async def remove_channel(self, trigger: str) -> TriggerStatus:
-        return await self._removed(trigger, "channel")
+        return await self._remove(trigger, "channel")
 
     async def stream_triggers(self, *, cursor: str | None = None, limit: int = 50) -> Page[TriggerStatus]:
         return await self._page("stream", cursor, limit)
 
-    async def add_stream_trigger(
-        self,
-        pattern: str,
-        *,
-        jobs: Sequence[str] = (),
-        params: Mapping[str, str] = _NO_PARAMS,
-        debounce: timedelta = _AT_ONCE,
-        enabled: bool = True,
-        replace: bool = False,
-    ) -> AddedTrigger:
-        new = NewTrigger(kind="stream", pattern=pattern, jobs=jobs, params=params, debounce=debounce, enabled=enabled)
-        return await self._added(new, replace=replace)
+    async def add_stream_trigger(self, pattern: str, **options: Any) -> AddedTrigger:
+        return await self._add("stream", pattern, **options)
 
     async def remove_stream_trigger(self, trigger: str) -> TriggerStatus:
-        return await self._removed(trigger, "stream")
+        return await self._remove(trigger, "stream")
 
     async def _page(self, kind: Kind, cursor: str | None, limit: int) -> Page[TriggerStatus]:
         listing = f"triggers.{kind}"
@@ -128,45 +88,43 @@ class TriggerHandlers(TriggerOperations, Handlers):
         page, of_jobs = await self._page(kind, cursor, limit), await self._of_jobs(await self._hearings())
         return TriggerPage(items=page.items, next=page.next, of_jobs=[row for row in of_jobs if row.kind == kind])
 
-    async def _added(self, new: NewTrigger, *, replace: bool, shown: str | None = None) -> AddedTrigger:
-        """Add a trigger. Every process follows it within a second."""
+    async def _add(
+        self, kind: Kind, pattern: str, *, replace: bool = False, shown: str | None = None, **options: Any
+    ) -> AddedTrigger:
+        """Add a trigger; every process follows it within a second. `shown`: the secret that was made for it."""
+        new = NewTrigger(kind=kind, pattern=pattern, **options)
         if new.kind != "webhook" and new.pattern in own_names(self.resources.settings.scheduler_queue_prefix):
             raise InvalidInput(
                 f"{new.pattern} is where Floodmark itself writes: its own runs would fire the trigger, without end",
                 hint="to run a job after another, use depends_on; or forward the events you want to another stream",
             )
-        async with self.changing():
+        async with self.transaction():
             row = await self._triggers.add(new, replace=replace)
-            await self.note("trigger.added", _name_trigger(row), after=_describe_trigger(row))
+            await self.record("trigger.added", _name_trigger(row), after=_describe_trigger(row))
         await self._begin(row)
         await self.resources.signals.notify(Topic.JOBS)
         [status] = await self._statuses([row])
         return AddedTrigger(**msgspec.structs.asdict(status), secret=shown)
 
-    async def _removed(self, text: str, kind: Kind) -> TriggerStatus:
-        async with self.changing():
+    async def _remove(self, text: str, kind: Kind) -> TriggerStatus:
+        async with self.transaction(Topic.JOBS):
             [row] = await self._statuses([await self._triggers.get(text, kind)])
             await self._triggers.remove(row.trigger_id)
-            await self.note("trigger.removed", _name_trigger(row), before=_describe_trigger(row))
-        await self.resources.signals.notify(Topic.JOBS)
+            await self.record("trigger.removed", _name_trigger(row), before=_describe_trigger(row))
         return row
 
     @cached_property
     def _triggers(self) -> Triggers:
         return Triggers(self.resources.database, self.resources.clock, Vault.of(self.resources.settings))
 
-    @property
-    def _facts(self) -> FleetRepository:
-        return self.resources.repositories.fleet
-
     async def _statuses(self, rows: Sequence[TriggerRow]) -> list[TriggerStatus]:
         hearings = await self._hearings()
         return [self._status(row, hearings) for row in rows]
 
     async def _begin(self, row: TriggerRow) -> None:
-        """A stream counts from this moment on, not from when the leader notices."""
+        """Let a stream count from now on, not from when the leader notices it."""
         if row.kind == "stream" and self.resources.redis is not None:
-            # The leader tries again, and tells what is wrong with it.
+            # The leader tries again and reports errors.
             with suppress(*redis_errors()):
                 group = group_of(self.resources.settings.scheduler_queue_prefix)
                 await make_group(self.resources.redis, row.pattern, group)
@@ -174,7 +132,7 @@ class TriggerHandlers(TriggerOperations, Handlers):
     async def _hearings(self) -> dict[str, Hearing | None]:
         now, found = self.resources.clock.now(), {}
         for kind, fact in _FACTS.items():
-            hearing = await heard(self._facts, fact)
+            hearing = await heard(self.store.fleet, fact)
             found[kind] = hearing if hearing is not None and hearing.is_recent(now) else None
         return found
 
