@@ -19,7 +19,7 @@ from .model.job import CatchUp, Overlap, Policy, Priority
 from .model.spec import JobSpec
 from .observability.events import Events
 from .operations.health import health_of, readiness_of
-from .outbound.push import is_pushed, is_scraped, pushing, require_gateway
+from .outbound.push import is_pushed, is_scraped, push_metrics, require_gateway
 from .process import eventloop
 from .process.forced_exit import Watchdog
 from .process.lazy import LazyModule
@@ -237,7 +237,7 @@ class Floodmark:
         try:
             async with (
                 self.open(waits=True) as resources,
-                pushing(self.settings, resources.name, lambda: render(resources.registry), resources.events),
+                push_metrics(self.settings, resources.name, lambda: render(resources.registry), resources.events),
                 self.opened_sources(resources) as sources,
                 _stopped_by_signals(stop, seconds, lambda: watchdog.arm(self.settings.shutdown_grace)),
             ):

@@ -108,7 +108,7 @@ async def test_requests_to_a_domain_keep_their_distance(site: Site, resources: R
 async def test_so_many_domains_are_remembered(
     site: Site, resources: Resources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("floodmark.outbound.polite._MOST_DOMAINS", 2)
+    monkeypatch.setattr("floodmark.outbound.polite._MAX_DOMAINS", 2)
     http = polite(resources)
     for number in range(5):
         with pytest.raises(AddressRefused):

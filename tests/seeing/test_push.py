@@ -125,7 +125,7 @@ def test_pushing_needs_to_know_where_to(tmp_path: Path, monkeypatch: pytest.Monk
     cli = CommandLine(tmp_path)
     answer = cli("--set", "METRICS_MODE=push", "up", "--seconds", "1")
     assert answer.code != 0
-    assert "nobody said where to push to" in answer.err
+    assert "PUSHGATEWAY_URL is not set" in answer.err
     assert "PUSHGATEWAY_URL=" in answer.err
-    with pytest.raises(InvalidInput, match="no good host"):
+    with pytest.raises(InvalidInput, match="no valid host"):
         require_gateway(Settings(metrics_mode="push", pushgateway_url="http://a b:9091"))

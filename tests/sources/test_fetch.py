@@ -563,7 +563,7 @@ class TestCommand:
         self, reader: CommandLine, upstream: LoopbackTelegram, tmp_path: Path
     ) -> None:
         fetch = ("fetch", "@harbour", "--date", "2026-06-01", "--out", "out")
-        refused = reader.refused("--set", "METRICS_MODE=push", *fetch, says="nobody said where to push to")
+        refused = reader.refused("--set", "METRICS_MODE=push", *fetch, says="PUSHGATEWAY_URL is not set")
         assert "PUSHGATEWAY_URL=" in refused.err
         assert not (tmp_path / "out").exists()
         with started(Pushgateway.start) as gateway:

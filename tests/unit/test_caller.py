@@ -143,7 +143,7 @@ async def test_what_does_not_pass_is_not_tried_again_and_is_no_failure(process: 
 @pytest.mark.spec("F1")
 async def test_a_call_that_is_not_answered_ends_at_its_deadline(database: Database, clock: SetClock) -> None:
     process = Process(database, clock, replace(ONCE, call_timeout=timedelta(milliseconds=10)))
-    with pytest.raises(Transient, match=r"messages\.getHistory was not answered: nothing came for 0\.01 s"):
+    with pytest.raises(Transient, match=r"messages\.getHistory failed: no response within 0\.01 s"):
         await process.caller.call(KEY, asyncio.Event().wait)
     [row] = await process.breakers.page()
     assert (row.failures, row.reason) == (1, "TimeoutError")
@@ -288,7 +288,7 @@ async def test_who_would_wait_long_for_a_turn_comes_back_later(process: Process,
     wait = await process.refused()
     assert wait.key is None
     assert wait.after > timedelta(seconds=2)
-    assert "slowed down to a call every 10 s" in wait.reason
+    assert "limited to one call every 10 s" in wait.reason
     clock.advance(wait.after)
     assert await process.call() == "fine"
 
@@ -505,8 +505,8 @@ async def test_calls_that_go_well_do_not_ask_the_database_more_than_once_a_secon
 
 @pytest.mark.spec("G6")
 async def test_what_is_remembered_is_bounded(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caller_module, "_MOST_SCOPES", 5)
-    monkeypatch.setattr(caller_module, "_MOST_METHODS", 5)
+    monkeypatch.setattr(caller_module, "_MAX_SCOPES", 5)
+    monkeypatch.setattr(caller_module, "_MAX_METHODS", 5)
     await process.refused(FLOOD)
     for number in range(20):
         await process.call(key=CallKey(scope=f"web:{number}", method="GET"))

@@ -20,7 +20,7 @@ from floodmark.observability.logs import configure
 from floodmark.observability.metrics import render
 from floodmark.operations.declared import AsyncOperations
 from floodmark.operations.local import LocalOperations
-from floodmark.outbound.push import is_pushed, pushing_short_run, require_gateway
+from floodmark.outbound.push import is_pushed, push_short_run, require_gateway
 from floodmark.process.eventloop import ended_by_signals
 from floodmark.runtime.fetch import Fetch, FetchedChat, RemoteFetch, Wanted
 from floodmark.runtime.fetch import Progress as Stand
@@ -87,7 +87,7 @@ async def _fetched_here(
     async with open_resources(app.settings, events=app.events, validation=app.validation) as resources:
         wanted = await _with_account(LocalOperations(resources, actor), wanted)
         async with (
-            pushing_short_run(app.settings, lambda: render(resources.registry), resources.events),
+            push_short_run(app.settings, lambda: render(resources.registry), resources.events),
             app.opened_sources(resources) as sources,
         ):
             with _Board(desk, wanted).shown() as board:

@@ -1,8 +1,8 @@
-"""Every request to the outside: guarded against private addresses, bounded in every way, and polite.
+"""Outgoing requests: no private addresses, limits on time and size, and a polite rate per domain.
 
-    polite.py  ->  client.py  ->  aiohttp_client.py  ->  connector.py  ->  guard.py
-    when may it    one request    bounded, and           names become      may this address
-    be made?       and redirects  unpacked               sockets           be dialled? (pure)
+    polite.py        ->  client.py   ->  aiohttp_client.py  ->  connector.py  ->  guard.py
+    rate limits,         redirects       one request,           DNS and           is this address
+    circuit breakers                     decompression          sockets           allowed? (pure)
 
-`proxy.py` lets a browser dial by the same rules.
+`proxy.py` applies the same rules to a browser's connections.
 """

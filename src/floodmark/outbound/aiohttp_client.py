@@ -1,4 +1,4 @@
-"""Requests over aiohttp: one session and one connector, and every answer read within its limits."""
+"""HTTP requests over aiohttp: one session and one connector; every response is read within its limits."""
 
 import asyncio
 import os
@@ -12,34 +12,34 @@ from yarl import URL
 from floodmark.errors import Permanent, SourceError, Transient
 
 from .client import HttpAnswer, ResponseLimits, TooLarge, TooSlow
-from .connector import Lookup, Names, RefusedSocketError, asked_for, guarded_connector, system_lookup
-from .decompression import Unpacked, unpacker
+from .connector import Lookup, Names, RefusedSocketError, make_connector, requested_host, system_lookup
+from .decompression import PlainBody, open_body
 from .guard import Guard
 
-# A line of a header; all of them together are bounded by `Limits.header_bytes`.
+# Of one header line; `ResponseLimits.header_bytes` limits all of them together.
 _LONGEST_LINE = 16 * 1024
-_MOST_HEADERS = 128
+_MAX_HEADERS = 128
 _SHOWN = 200
 
 
 class Sender:
-    """Sends one request at a time for each caller, over connections that are shared."""
+    """Sends requests over a shared pool of connections."""
 
     def __init__(
         self, guard: Guard, *, user_agent: str, resolve: Mapping[str, Sequence[str]], lookup: Lookup | None
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._session = aiohttp.ClientSession(
-            connector=guarded_connector(guard, Names(guard, resolve, lookup or system_lookup)),
+            connector=make_connector(guard, Names(guard, resolve, lookup or system_lookup)),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": user_agent, "Accept-Encoding": "gzip, deflate", "Accept": "*/*"},
-            # Ours instead: it knows how much has come.
+            # `send` has its own timeouts, which depend on the bytes received.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             auto_decompress=False,
             trust_env=False,
             max_line_size=_LONGEST_LINE,
             max_field_size=_LONGEST_LINE,
-            max_headers=_MOST_HEADERS,
+            max_headers=_MAX_HEADERS,
         )
 
     async def close(self) -> None:
@@ -47,7 +47,7 @@ class Sender:
         await self._session.close()
 
     def now(self) -> float:
-        """The time of the loop, which `until` is measured by."""
+        """Return the event loop's time, which `until` refers to."""
         return self._loop.time()
 
     async def send(
@@ -60,17 +60,17 @@ class Sender:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> HttpAnswer:
-        """Send to a URL that was checked, and read the answer until `until` at the latest."""
+        """Send a request to a URL that the guard has checked, and read the response until `until` at the latest."""
         began = self._loop.time()
-        asked_for.set(url.raw_host or "")
+        requested_host.set(url.raw_host or "")
         try:
             async with (
-                asyncio.timeout_at(min(until, began + limits.head.total_seconds())) as patience,
+                asyncio.timeout_at(min(until, began + limits.head.total_seconds())) as timeout,
                 self._session.request(method, url, data=body, headers=headers, allow_redirects=False) as response,
             ):
                 _check_head(response, limits)
                 is_empty = response.content.at_eof()
-                body, received = (b"", 0) if is_empty else await self._read(response, until, patience, limits)
+                body, received = (b"", 0) if is_empty else await self._read(response, until, timeout, limits)
                 return HttpAnswer(
                     status=response.status,
                     url=str(response.url),
@@ -81,43 +81,43 @@ class Sender:
                 )
         except TimeoutError:
             took = self._loop.time() - began
-            raise TooSlow(f"{url.host} took longer than {took:.3g} s to answer, or answered too slowly") from None
+            raise TooSlow(f"{url.host} took longer than {took:.3g} s to respond, or responded too slowly") from None
         except aiohttp.ClientError as error:
-            raise _said(error, url) from error
+            raise _translate_error(error, url) from error
         except OSError as error:
-            raise Transient(f"{url.host}: {_short(error)}") from error
+            raise Transient(f"{url.host}: {_describe(error)}") from error
         except ValueError as error:
-            raise Permanent(f"{url.host} cannot be asked: {_short(error)}") from error
+            raise Permanent(f"{url.host} cannot be requested: {_describe(error)}") from error
 
     async def _read(
-        self, response: aiohttp.ClientResponse, until: float, patience: asyncio.Timeout, limits: ResponseLimits
+        self, response: aiohttp.ClientResponse, until: float, timeout: asyncio.Timeout, limits: ResponseLimits
     ) -> tuple[bytes, int]:
-        """The body, and how many bytes came over the wire."""
-        unpacked, received, content = _unpacked(response, limits), 0, response.content
-        pace = self._loop.time() + limits.grace.total_seconds()
+        """Return the decompressed body and the number of bytes received."""
+        body, received, content = _open_body(response, limits), 0, response.content
+        deadline = self._loop.time() + limits.grace.total_seconds()
         while not content.at_eof():
             if not content.is_eof():
-                # Most bodies are there with their headers: those need no clock.
-                patience.reschedule(min(until, pace + received / limits.slowest))
+                # Most bodies arrive together with their headers: those need no timeout.
+                timeout.reschedule(min(until, deadline + received / limits.slowest))
             part = await content.readany()
             received += len(part)
             if received > limits.body_bytes:
                 raise _too_large(response, limits.body_bytes)
             if part:
-                await _add(unpacked, part)
-            if unpacked.is_too_large:
-                raise _too_large(response, limits.unpacked_bytes, "unpacked")
-        if received and not unpacked.is_whole:
-            raise Transient(f"the answer of {response.url.host} ends in the middle")
-        return unpacked.body, received
+                await _add(body, part)
+            if body.is_too_large:
+                raise _too_large(response, limits.unpacked_bytes, " when decompressed")
+        if received and not body.is_complete:
+            raise Transient(f"the response of {response.url.host} is incomplete")
+        return body.content, received
 
 
-async def _add(unpacked: Unpacked, part: bytes) -> None:
-    unpacked.add(part)
-    while unpacked.has_more:
-        # A small part can become very large: others have their turn meanwhile.
+async def _add(body: PlainBody, part: bytes) -> None:
+    body.add(part)
+    while body.has_more:
+        # A small part can decompress to a very large one: let other tasks run in between.
         await asyncio.sleep(0)
-        unpacked.go_on()
+        body.step()
 
 
 def _check_head(response: aiohttp.ClientResponse, limits: ResponseLimits) -> None:
@@ -128,20 +128,20 @@ def _check_head(response: aiohttp.ClientResponse, limits: ResponseLimits) -> Non
         raise _too_large(response, limits.body_bytes)
 
 
-def _unpacked(response: aiohttp.ClientResponse, limits: ResponseLimits) -> Unpacked:
+def _open_body(response: aiohttp.ClientResponse, limits: ResponseLimits) -> PlainBody:
     encoding = response.headers.get("Content-Encoding", "").strip().lower()
     try:
-        return unpacker(encoding, limits.unpacked_bytes)
+        return open_body(encoding, limits.unpacked_bytes)
     except KeyError:
         raise Permanent(
-            f"the answer of {response.url.host} is packed as {encoding[:_SHOWN]!r}, which was not asked for"
+            f"the response of {response.url.host} has the unsupported Content-Encoding {encoding[:_SHOWN]!r}"
         ) from None
 
 
-def _too_large(response: aiohttp.ClientResponse, most: int, how: str = "") -> TooLarge:
+def _too_large(response: aiohttp.ClientResponse, limit: int, when: str = "") -> TooLarge:
     return TooLarge(
-        f"the answer of {response.url.host} is larger than {_size(most)}{how and ' '}{how}",
-        hint="if it is worth it, raise HTTP_MAX_BODY_BYTES",
+        f"the response of {response.url.host} is larger than {_size(limit)}{when}",
+        hint="to allow larger responses, raise HTTP_MAX_BODY_BYTES",
     )
 
 
@@ -149,34 +149,33 @@ def _size(count: int) -> str:
     return f"{count / 1024 / 1024:.3g} MB" if count >= 1024 * 1024 else f"{count / 1024:.3g} KB"
 
 
-def _said(error: aiohttp.ClientError, url: URL) -> SourceError:  # noqa: PLR0911 - a table
-    """What an error of aiohttp means to us."""
+def _translate_error(error: aiohttp.ClientError, url: URL) -> SourceError:  # noqa: PLR0911 - a table
     match error:
         case aiohttp.ClientConnectorCertificateError():
-            return Permanent(f"the certificate of {url.host} is not good: {_short(error.certificate_error)}")
+            return Permanent(f"the certificate of {url.host} is not valid: {_describe(error.certificate_error)}")
         case aiohttp.ClientConnectorError(os_error=RefusedSocketError(refused=refused)):
             return refused
         case aiohttp.ClientConnectorDNSError():
             return Transient(
-                f"the name {url.host} is not known ({_short(error.os_error)})", hint="is it written correctly?"
+                f"the host name {url.host} is unknown ({_describe(error.os_error)})", hint="check its spelling"
             )
         case aiohttp.ClientConnectorSSLError():
             return Transient(
-                f"{url.host}:{url.port} does not speak TLS with us ({_short(error.os_error)})",
-                hint=f"if it is a plain server, write http://{url.authority}/",
+                f"the TLS handshake with {url.host}:{url.port} failed ({_describe(error.os_error)})",
+                hint=f"if the server has no TLS, write http://{url.authority}/",
             )
         case aiohttp.ClientConnectorError():
-            why = os.strerror(error.errno) if error.errno else _short(error.os_error)
-            return Transient(f"nobody answers at {url.host}:{url.port} ({why})")
+            why = os.strerror(error.errno) if error.errno else _describe(error.os_error)
+            return Transient(f"cannot connect to {url.host}:{url.port} ({why})")
         case aiohttp.ClientResponseError() if _has_long_line(error):
             return TooLarge(f"the headers of {url.host} are too large: a line is longer than {_size(_LONGEST_LINE)}")
         case aiohttp.ClientResponseError():
-            return Permanent(f"the answer of {url.host} is no good HTTP: {_short(error.message)}")
+            return Permanent(f"the response of {url.host} is not valid HTTP: {_describe(error.message)}")
         case aiohttp.InvalidURL():
-            return Permanent(f"{url.host} cannot be asked: {_short(error)}")
+            return Permanent(f"{url.host} cannot be requested: {_describe(error)}")
         case _:
-            # Reset, closed without a word, or before its end.
-            return Transient(f"the connection to {url.host} was broken off ({_short(error)})")
+            # Reset, closed without a response, or before its end.
+            return Transient(f"the connection to {url.host} was lost ({_describe(error)})")
 
 
 def _has_long_line(error: BaseException | None) -> bool:
@@ -185,9 +184,9 @@ def _has_long_line(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _short(error: object) -> str:
+def _describe(error: object) -> str:
     text = str(error) or type(error).__name__
-    # Of what OpenSSL says, the part that is meant for people.
+    # OpenSSL's full text is long; these parts are readable.
     if isinstance(error, ssl.SSLCertVerificationError):
         text = error.verify_message or text
     elif isinstance(error, ssl.SSLError):

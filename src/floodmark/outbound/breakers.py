@@ -1,5 +1,5 @@
-"""The breakers of the whole fleet. Table: `breakers`, written by whoever meets a failure or probes; never by a call
-that goes well through a closed one. The pruner forgets those that nothing has happened to for a day.
+"""Circuit breakers, shared by all processes. Table: `breakers`, written by failing calls and by probes, never by a
+successful call through a closed breaker. The pruner deletes breakers that have not changed for a day.
 """
 
 from datetime import datetime
@@ -26,13 +26,13 @@ MOST_SHOWN = 500
 
 
 class Breakers:
-    """Reads breakers, and moves them: one process after the other, so that only one of them gets to probe."""
+    """Reads and changes breakers. Changes are serialized between processes, so that only one of them probes."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database, self._clock = database, clock
 
     async def read(self, key: str) -> tuple[Breaker, datetime]:
-        """The breaker, a closed one if there is none, and what time it is for the database."""
+        """Return the breaker (a closed one if none is stored) and the time of the database."""
         query = select(breakers, present(self._database, self._clock).label("now")).where(breakers.c.key == key)
         async with self._database.reading() as connection:
             row = (await connection.execute(query)).mappings().first()
@@ -41,10 +41,10 @@ class Breakers:
             return _breaker(row), row["now"]
 
     async def change(self, key: str, move: Move) -> BreakerMove:
-        """Move a breaker by a pure function of it and the time."""
+        """Change a breaker by a pure function of the breaker and the time."""
         async with self._database.writing() as connection:
             await connection.execute(insert_into(self._database, breakers).values(key=key).on_conflict_do_nothing())
-            # PostgreSQL locks the row; SQLite has locked everything since the transaction began.
+            # PostgreSQL locks the row; in SQLite the transaction locks the whole database.
             query = select(breakers).where(breakers.c.key == key).with_for_update()
             before = _breaker((await connection.execute(query)).mappings().one())
             now = await present_moment(self._database, self._clock, connection)
@@ -70,7 +70,7 @@ class Breakers:
         )
 
     async def page(self, *, limit: int = 100) -> list[BreakerRow]:
-        """Those that are not simply closed first, then by their keys."""
+        """Return breakers ordered by key, those that are not closed first."""
         query = select(*(breakers.c[name] for name in BreakerRow.__struct_fields__)).order_by(
             breakers.c.state == BreakerState.CLOSED.value, breakers.c.key
         )
@@ -79,19 +79,24 @@ class Breakers:
             return [BreakerRow(**row) for row in rows.mappings()]
 
     async def show(self, key: str) -> BreakerRow:
-        """One of them."""
+        """Return the breaker of `key`; `NotFound` if there is none."""
         query = select(*(breakers.c[name] for name in BreakerRow.__struct_fields__)).where(breakers.c.key == key)
         async with self._database.reading() as connection:
             row = (await connection.execute(query)).mappings().first()
         if row is None:
-            others = [other.key for other in await self.page(limit=5)]
-            raise NotFound(f"there is no breaker {key!r}", hint=_there_are(others))
+            found = [other.key for other in await self.page(limit=5)]
+            hint = (
+                f"Existing breakers: {', '.join(found)}"
+                if found
+                else "No breakers are stored: nothing has failed recently"
+            )
+            raise NotFound(f"there is no breaker {key!r}", hint=hint)
         return BreakerRow(**row)
 
     async def reset(self, key: str) -> BreakerRow:
-        """Close one, whatever state it is in; running processes notice within a second. What it was before.
+        """Close a breaker, wake the executions that wait for it, and return what it was.
 
-        What waits for it goes on.
+        Running processes notice within a second.
         """
         before, now = await self.show(key), present(self._database, self._clock)
         async with self._database.writing() as connection:
@@ -110,7 +115,3 @@ def _breaker(row: Any) -> Breaker:
         trips=row["trips"],
         reason=row["reason"],
     )
-
-
-def _there_are(keys: list[str]) -> str:
-    return f"There are: {', '.join(keys)}" if keys else "There are none: nothing has failed recently"

@@ -1,7 +1,7 @@
-"""One call to the outside, from beginning to end: may it be made now, when, how often, and what follows from it.
+"""One outgoing call with rate limit, pace, circuit breaker, timeout and retries.
 
-What is known here is what the store said at most a second ago, and at once whatever this process was told itself.
-A call that goes well through a closed breaker therefore costs no trip to the store of its own.
+Limits and breakers are cached for a second; this process's own changes apply at once. A successful call through a
+closed breaker therefore needs no query of its own.
 """
 
 import asyncio
@@ -25,18 +25,19 @@ from floodmark.rules.pace import Pace
 from .port import BreakerMove, BreakerStore, CallTracing, HeldLimit, LimitStore, Move
 from .retrying import PASSING, Retrying, RetryPolicy, Sleep, name_of
 
-# What another process was told is known here after this long.
+# Changes by other processes are seen after this long.
 _FRESH, _NO_TIME = timedelta(seconds=1), timedelta()
-# Somebody who is cancelled, or was just told to wait, is not kept longer than this by a store that does not answer.
-_LAST_WORDS_SECONDS = 5.0
-_MOST_SCOPES, _MOST_METHODS = 1000, 200
+# A call that was cancelled or rate-limited waits no longer than this for the store.
+_STORE_SECONDS = 5.0
+_MAX_SCOPES, _MAX_METHODS = 1000, 200
 _UNPACED = Pace()
 
 T = TypeVar("T")
+E = TypeVar("E")
 
 
 class CallKey(Struct, frozen=True, kw_only=True, gc=False):
-    """What is called. `scope` is the key of its breaker, as in `telegram:reader1`; `target` is for logs and metrics."""
+    """Names a call. `scope` is the key of its breaker, such as `telegram:reader1`; `target` is for logs and metrics."""
 
     scope: str
     method: str
@@ -44,14 +45,14 @@ class CallKey(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def limit(self) -> str:
-        """The key of its limit."""
+        """The key of its rate limit."""
         return f"{self.scope}:{self.method}"
 
 
 class CallPolicy(Struct, frozen=True, kw_only=True):
-    """How calls are made. `others`, `timeouts` and `retries`: what differs for one source, by its name.
+    """Settings of calls. `others`, `timeouts` and `retries` override `breaker`, `call_timeout` and `retry` by source.
 
-    The time-out is None for a source whose calls end by themselves.
+    A timeout of None is for a source that has its own.
     """
 
     call_timeout: timedelta = timedelta(seconds=30)
@@ -63,21 +64,21 @@ class CallPolicy(Struct, frozen=True, kw_only=True):
     is_adaptive: bool = True
 
     def thresholds(self, scope: str) -> Thresholds:
-        """When the breaker of this scope opens."""
+        """Return the thresholds of a scope's breaker."""
         return self.others.get(source_of(scope), self.breaker)
 
     def timeout(self, scope: str) -> timedelta | None:
-        """How long a call of this scope may take; None: it knows itself when to end."""
+        """Return how long a call of this scope may take; None for no limit."""
         return self.timeouts.get(source_of(scope), self.call_timeout)
 
 
 def source_of(scope: str) -> str:
-    """The source a scope belongs to: `telegram` of `telegram:reader1`."""
+    """Return the source of a scope: `telegram` for `telegram:reader1`."""
     return scope.partition(":")[0]
 
 
 class _HeldLimit(Struct):
-    """A limit, by our own clock. `is_saved`: the store has it, so it is gone when the store says so."""
+    """A limit, by our own clock. `is_saved`: it is in the store, so it ends when the store no longer has it."""
 
     until: datetime
     reason: str
@@ -86,29 +87,29 @@ class _HeldLimit(Struct):
 
 
 class _Scope(Struct):
-    """What is known of one scope."""
+    """The cached state of one scope."""
 
     name: str
     thresholds: Thresholds
-    patience: float | None
-    """How many seconds a call may take; None: it ends by itself."""
+    timeout: float | None
+    """Seconds that a call may take; None for no limit."""
     retrying: Retrying
     limits: dict[str, _HeldLimit] = field(default_factory=dict)
     paces: dict[str, Pace] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
-    """The rates that are stored: one that differs from what we know was stored by someone else."""
+    """The stored rates as last seen; a different one was stored by another process."""
     breaker: Breaker = Breaker()
     moves: int = 0
-    """How often this process has moved the breaker."""
+    """How often this process has changed the breaker."""
     ahead: timedelta = timedelta()
-    """How far the clock of the store is ahead of ours."""
+    """The store's clock minus ours."""
     read_at: datetime | None = None
     in_use: int = 0
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Caller:
-    """Makes calls. One for each process; everything it knows can be read from the store again."""
+    """Makes calls. Use one per process; its cached state can be read from the store again."""
 
     def __init__(
         self,
@@ -128,48 +129,48 @@ class Caller:
         self._scopes: OrderedDict[str, _Scope] = OrderedDict()
 
     async def call(self, key: CallKey, send: Callable[[], Awaitable[T]]) -> T:
-        """Make a call, if it may be made now, and again if it meets a passing fault.
+        """Make a call if it is allowed now, and retry it after a transient error.
 
-        Raises `SlowDown` without calling while a limit holds, the breaker is open or its turn is not soon. What it
-        raises is stored already wherever that is possible, and then has no key.
+        Raises `SlowDown` without calling while a limit applies, the breaker is open or the next turn is far away. A
+        `SlowDown` without a key needs no more storing.
         """
         scope, target = self._scope(key.scope), key.target or key.scope
         scope.in_use += 1
         try:
-            making = scope.retrying.call(
+            call = scope.retrying.call(
                 lambda: self._attempt(scope, key, send), target=target, method=key.method, scope=key.scope
             )
             if self._tracing is None:
-                return await making
-            return await self._tracing.request(key.scope, key.method, target, making)
+                return await call
+            return await self._tracing.request(key.scope, key.method, target, call)
         finally:
             scope.in_use -= 1
 
     async def load(self, scope: str) -> None:
-        """Read the stored limits, paces and breaker of a scope, as when a session is opened."""
-        with self._using(scope) as known:
+        """Read the stored limits, paces and breaker of a scope."""
+        with self._use(scope) as known:
             async with known.reading:
                 await self._read(known)
 
     async def wait_of(self, scope: str, method: str) -> SlowDown | None:
-        """What holds right now, without calling."""
-        with self._using(scope) as known:
+        """Return the limit or open breaker that applies now, without calling."""
+        with self._use(scope) as known:
             await self._refresh(known)
             return self._refusal(known, CallKey(scope=scope, method=method), self._clock.now())
 
     async def step(self) -> None:
-        """Look again at those breakers that are not closed, so that what is shown of them is true when nobody calls."""
+        """Read breakers that are not closed again, so that their metrics are right while no calls are made."""
         for name in [s.name for s in self._scopes.values() if s.breaker.state is not BreakerState.CLOSED]:
-            with self._using(name) as scope:
+            with self._use(name) as scope:
                 await self._refresh(scope)
 
     async def _attempt(self, scope: _Scope, key: CallKey, send: Callable[[], Awaitable[T]]) -> T:
-        # Most calls find nothing to wait for, and there are thousands a second: those wait for nothing here either.
+        # Hot path, thousands of calls per second: without a limit nothing here awaits.
         began = self._clock.now()
         if not _is_fresh(scope, began):
             await self._refresh(scope)
             began = self._clock.now()
-        self._refuse(scope, key, began)
+        _raise_refusal(self._refusal(scope, key, began))
         rest, ticket = self._take_turn(scope, key, began), None
         if rest > 0:
             await self._sleep(rest)
@@ -178,66 +179,55 @@ class Caller:
             ticket = await self._admit(scope)
             began = self._clock.now()
         try:
-            # Someone may have been told to wait while we asked for our turn.
-            self._refuse_if_held(scope, key, began)
-            answer = await (send() if scope.patience is None else self._answer(scope.patience, key, send))
-        except SlowDown as told:
-            if told.key is None:
+            # Another call may have been rate-limited while this one waited for its turn.
+            _raise_refusal(self._limit_refusal(scope, key, began))
+            answer = await (send() if scope.timeout is None else self._send_in_time(scope.timeout, key, send))
+        except SlowDown as wait:
+            if wait.key is None:
                 await self._release(scope, ticket)
                 raise
-            raise await self._told(scope, key, told, ticket, began) from told
+            raise await self._apply_limit(scope, key, wait, ticket, began) from wait
         except PASSING as error:
             await self._fail(scope, name_of(error), ticket)
             raise
         except SourceError:
-            # An answer we did not want is still an answer.
-            await self._report(scope, ticket)
+            # An error of the call is still a response: the other side works.
+            await self._succeed(scope, ticket)
             raise
         except BaseException:
             await self._release(scope, ticket)
             raise
         if ticket is not None or scope.breaker.failed_at:
-            await self._report(scope, ticket)
+            await self._succeed(scope, ticket)
         if self._policy.is_adaptive and (pace := scope.paces.get(key.limit)) is not None and pace.rate is not None:
             scope.paces[key.limit] = paces.went_well(pace, self._clock.now(), began=began)
         return answer
 
-    async def _answer(self, patience: float, key: CallKey, send: Callable[[], Awaitable[T]]) -> T:
+    async def _send_in_time(self, timeout: float, key: CallKey, send: Callable[[], Awaitable[T]]) -> T:
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 return await send()
         except TimeoutError as error:
-            # By itself it says nothing, and this is what the history shows.
-            why = str(error) or f"nothing came for {patience:g} s"
-            raise Transient(f"{key.method} was not answered: {why}") from error
+            why = str(error) or f"no response within {timeout:g} s"
+            raise Transient(f"{key.method} failed: {why}") from error
 
-    # May it be made now?
-
-    def _refuse(self, scope: _Scope, key: CallKey, now: datetime) -> None:
-        refusal = self._refusal(scope, key, now)
-        if refusal is not None:
-            raise refusal
-
-    def _refuse_if_held(self, scope: _Scope, key: CallKey, now: datetime) -> None:
-        refusal = self._held(scope, key, now)
-        if refusal is not None:
-            raise refusal
+    # Before the call: limit, breaker, pace
 
     def _refusal(self, scope: _Scope, key: CallKey, now: datetime) -> SlowDown | None:
         is_closed = scope.breaker.state is BreakerState.CLOSED
-        return self._held(scope, key, now) or (None if is_closed else self._broken(scope, now))
+        return self._limit_refusal(scope, key, now) or (None if is_closed else self._breaker_refusal(scope, now))
 
-    def _held(self, scope: _Scope, key: CallKey, now: datetime) -> SlowDown | None:
+    def _limit_refusal(self, scope: _Scope, key: CallKey, now: datetime) -> SlowDown | None:
         if not scope.limits:
             return None
         for name in (key.limit, key.scope):
             held = scope.limits.get(name)
             if held is not None and held.until > now:
-                # No key: the limit is known, and must not be drawn out by those who ask.
+                # No key: the limit is stored already, and a refused call must not extend it.
                 return SlowDown(held.until - now, None, held.reason)
         return None
 
-    def _broken(self, scope: _Scope, now: datetime) -> SlowDown | None:
+    def _breaker_refusal(self, scope: _Scope, now: datetime) -> SlowDown | None:
         until = breakers.refused_until(scope.breaker, now + scope.ahead)
         if until is None:
             return None
@@ -246,7 +236,7 @@ class Caller:
         return SlowDown(until - now - scope.ahead, None, f"{breakers.refusal_of(scope.name)}{what}{because}")
 
     def _take_turn(self, scope: _Scope, key: CallKey, now: datetime) -> float:
-        """How many seconds to wait for our turn, which is taken by asking."""
+        """Reserve the next turn and return the seconds until then."""
         if not self._policy.is_adaptive:
             return 0.0
         pace = scope.paces.get(key.limit, _UNPACED)
@@ -254,42 +244,42 @@ class Caller:
         if rest > paces.PATIENCE_SECONDS:
             assert pace.rate is not None
             raise SlowDown(
-                timedelta(seconds=rest), None, f"{key.limit} is slowed down to a call every {1 / pace.rate:.2g} s"
+                timedelta(seconds=rest), None, f"{key.limit} is limited to one call every {1 / pace.rate:.2g} s"
             )
-        self._remember(scope, key.limit, paces.called(pace, now))
+        self._set_pace(scope, key.limit, paces.called(pace, now))
         return rest
 
-    def _remember(self, scope: _Scope, key: str, pace: Pace) -> None:
+    def _set_pace(self, scope: _Scope, key: str, pace: Pace) -> None:
         scope.paces[key] = pace
-        if len(scope.paces) > _MOST_METHODS:
-            # The one that was called first, unless it is held back; those can be read again.
+        if len(scope.paces) > _MAX_METHODS:
+            # Prefer the oldest one without a rate.
             del scope.paces[next((name for name, p in scope.paces.items() if p.rate is None), next(iter(scope.paces)))]
 
     async def _admit(self, scope: _Scope) -> datetime | None:
-        """A ticket, if this is a probe; None if the breaker is closed after all."""
+        """Return a ticket if this call is a probe, None if the breaker is closed; raise `SlowDown` if it is refused."""
         thresholds = scope.thresholds
         moved = await self._move(scope, lambda breaker, now: breakers.admitted(breaker, now, thresholds))
         if moved.after.state is BreakerState.CLOSED:
             return None
         if moved.after.probe_until != moved.before.probe_until:
             return moved.after.probe_until
-        refusal = self._broken(scope, self._clock.now())
+        refusal = self._breaker_refusal(scope, self._clock.now())
         raise refusal or SlowDown(timedelta(seconds=1), None, f"{breakers.refusal_of(scope.name)}being probed")
 
-    # What follows from it?
+    # After the call: store the result
 
-    async def _told(
-        self, scope: _Scope, key: CallKey, told: SlowDown, ticket: datetime | None, began: datetime
+    async def _apply_limit(
+        self, scope: _Scope, key: CallKey, wait: SlowDown, ticket: datetime | None, began: datetime
     ) -> SlowDown:
-        """The limit holds from here on: first in this process, then for the fleet."""
-        now, name, rate = self._clock.now(), told.key or key.limit, None
-        until = now + told.after
+        """Apply a limit, first in this process and then in the store."""
+        now, name, rate = self._clock.now(), wait.key or key.limit, None
+        until = now + wait.after
         held = scope.limits.get(name)
         if held is None or held.until < until:
-            scope.limits[name] = held = _HeldLimit(until=until, reason=told.reason)
+            scope.limits[name] = held = _HeldLimit(until=until, reason=wait.reason)
         if self._policy.is_adaptive:
             pace = paces.told(scope.paces.get(key.limit, Pace()), now, began=began)
-            self._remember(scope, key.limit, pace)
+            self._set_pace(scope, key.limit, pace)
             rate = pace.rate if name == key.limit else None
         self._events.emit(
             RateLimited(
@@ -297,22 +287,22 @@ class Caller:
                 scope=key.scope,
                 method=key.method,
                 target=key.target,
-                seconds=told.after.total_seconds(),
-                reason=type(told.__cause__ or told).__name__,
+                seconds=wait.after.total_seconds(),
+                reason=type(wait.__cause__ or wait).__name__,
             )
         )
-        is_stored = await self._save(scope, name, held, told.after, rate)
-        await self._report(scope, ticket)
-        return SlowDown(told.after, None if is_stored else told.key, told.reason)
+        is_stored = await self._save(scope, name, held, wait.after, rate)
+        await self._succeed(scope, ticket)
+        return SlowDown(wait.after, None if is_stored else wait.key, wait.reason)
 
     async def _save(
         self, scope: _Scope, name: str, held: _HeldLimit, after: timedelta, rate: float | None = None
     ) -> bool:
         held.is_being_saved = True
         try:
-            async with asyncio.timeout(_LAST_WORDS_SECONDS):
+            async with asyncio.timeout(_STORE_SECONDS):
                 until = await self._limits.set(name, after, held.reason, rate)
-        except Exception as error:  # noqa: BLE001 - it holds here all the same, and is stored at the next occasion
+        except Exception as error:  # noqa: BLE001 - reported; the limit applies here and is saved with the next read
             self._events.emit(StepFailed(step="limits", error=f"{type(error).__name__}: {error}"))
             return False
         finally:
@@ -325,40 +315,40 @@ class Caller:
 
     async def _fail(self, scope: _Scope, reason: str, ticket: datetime | None) -> None:
         thresholds = scope.thresholds
-        await self._note(scope, lambda b, now: breakers.failed(b, now, thresholds, reason=reason, ticket=ticket))
+        await self._try_move(scope, lambda b, now: breakers.failed(b, now, thresholds, reason=reason, ticket=ticket))
 
-    async def _report(self, scope: _Scope, ticket: datetime | None) -> None:
-        """It was answered. Nothing is written, unless that changes something."""
+    async def _succeed(self, scope: _Scope, ticket: datetime | None) -> None:
+        """Record a response in the breaker; write nothing if that would not change it."""
         thresholds = scope.thresholds
         if ticket is not None or (thresholds.window is None and scope.breaker.failed_at):
-            await self._note(scope, lambda b, _: breakers.succeeded(b, thresholds, ticket=ticket))
+            await self._try_move(scope, lambda b, _: breakers.succeeded(b, thresholds, ticket=ticket))
 
     async def _release(self, scope: _Scope, ticket: datetime | None) -> None:
         if ticket is not None:
-            await self._note(scope, lambda b, _: breakers.released(b, ticket=ticket))
+            await self._try_move(scope, lambda b, _: breakers.released(b, ticket=ticket))
 
-    async def _note(self, scope: _Scope, move: Move) -> None:
-        """Move the breaker; should the store not answer, at least here."""
+    async def _try_move(self, scope: _Scope, move: Move) -> None:
+        """Change the breaker in the store, or only in this process if the store does not respond."""
         try:
-            async with asyncio.timeout(_LAST_WORDS_SECONDS):
+            async with asyncio.timeout(_STORE_SECONDS):
                 await self._move(scope, move)
-        except Exception as error:  # noqa: BLE001 - how the call went matters more; it is reported
+        except Exception as error:  # noqa: BLE001 - reported; the result of the call matters more
             self._events.emit(StepFailed(step="breakers", error=f"{type(error).__name__}: {error}"))
             now = self._clock.now() + scope.ahead
-            self._see(scope, move(scope.breaker, now), now)
+            self._set_breaker(scope, move(scope.breaker, now), now)
 
     async def _move(self, scope: _Scope, move: Move) -> BreakerMove:
         moved = await self._breakers.change(scope.name, move)
         scope.moves += 1
-        # What others did came first, in case we have not read it yet.
-        self._see(scope, moved.before, moved.now, elsewhere=True)
-        self._see(scope, moved.after, moved.now)
+        # First what other processes have changed since the last read.
+        self._set_breaker(scope, moved.before, moved.now, elsewhere=True)
+        self._set_breaker(scope, moved.after, moved.now)
         return moved
 
-    # What is known
+    # The cached state
 
     async def _refresh(self, scope: _Scope) -> None:
-        """Read again what is older than a second; those who come meanwhile wait for the same reading."""
+        """Read the state again if it is older than a second; concurrent calls share one read."""
         if _is_fresh(scope, self._clock.now()):
             return
         async with scope.reading:
@@ -370,34 +360,34 @@ class Caller:
             rest = held.until - self._clock.now()
             if not held.is_saved and not held.is_being_saved and rest > timedelta():
                 await self._save(scope, name, held, rest)
-        await self._store_recovery(scope)
-        # What happens while we read is newer than what we read.
+        await self._save_recovered_rates(scope)
+        # Changes that this process makes during the read are newer than its result.
         saved = {name: held for name, held in scope.limits.items() if held.is_saved}
         rates, moves = dict(scope.rates), scope.moves
         stored = await self._limits.holding(scope.name)
         breaker, store_now = await self._breakers.read(scope.name)
-        self._see_limits(scope, stored, saved)
+        self._merge_limits(scope, stored, saved)
         if self._policy.is_adaptive:
-            self._see_rates(scope, {limit.key: limit.rate for limit in stored if limit.rate is not None}, rates)
+            self._merge_rates(scope, {limit.key: limit.rate for limit in stored if limit.rate is not None}, rates)
         if scope.moves == moves:
-            self._see(scope, breaker, store_now, elsewhere=True)
+            self._set_breaker(scope, breaker, store_now, elsewhere=True)
         scope.read_at = self._clock.now()
 
-    async def _store_recovery(self, scope: _Scope) -> None:
-        """Let the next process begin with the pace that this one has regained."""
+    async def _save_recovered_rates(self, scope: _Scope) -> None:
+        """Store the rates that have risen, so that the next process starts with them."""
         for name, before in list(scope.rates.items()):
             pace = scope.paces.get(name)
             if pace is None or not paces.has_recovered(pace, before):
                 continue
             if not await self._limits.recover(name, pace.rate, before=before):
-                # Another process was told something meanwhile: that is read next.
+                # Another process has stored a new rate: it is read next.
                 continue
             if pace.rate is None:
                 del scope.rates[name]
             else:
                 scope.rates[name] = pace.rate
 
-    def _see_limits(self, scope: _Scope, stored: Sequence[HeldLimit], saved: Mapping[str, _HeldLimit]) -> None:
+    def _merge_limits(self, scope: _Scope, stored: Sequence[HeldLimit], saved: Mapping[str, _HeldLimit]) -> None:
         now = self._clock.now()
         newer = {name: held for name, held in scope.limits.items() if saved.get(name) is not held and held.until > now}
         scope.limits = {
@@ -409,8 +399,8 @@ class Caller:
             if name not in scope.limits or scope.limits[name].until < held.until:
                 scope.limits[name] = held
 
-    def _see_rates(self, scope: _Scope, stored: Mapping[str, float], known: Mapping[str, float]) -> None:
-        """Take over what another process was slowed down to, or that someone has lifted the limit."""
+    def _merge_rates(self, scope: _Scope, stored: Mapping[str, float], known: Mapping[str, float]) -> None:
+        """Take over rates that other processes have stored, and drop those of cleared limits."""
         for name in {*stored, *known}:
             rate = stored.get(name)
             if rate == known.get(name) or scope.rates.get(name) != known.get(name):
@@ -420,17 +410,17 @@ class Caller:
                 scope.paces.pop(name, None)
             else:
                 scope.rates[name] = rate
-                self._remember(scope, name, replace(scope.paces.get(name, Pace()), rate=rate, next_at=None))
+                self._set_pace(scope, name, replace(scope.paces.get(name, Pace()), rate=rate, next_at=None))
 
-    def _see(self, scope: _Scope, breaker: Breaker, store_now: datetime, *, elsewhere: bool = False) -> None:
+    def _set_breaker(self, scope: _Scope, breaker: Breaker, store_now: datetime, *, elsewhere: bool = False) -> None:
         before, scope.breaker = scope.breaker.state, breaker
         scope.ahead = store_now - self._clock.now()
         if breaker.state is not before:
             self._events.emit(BreakerMoved(scope.name, breaker.state.value, breaker.reason, elsewhere))
 
     @contextmanager
-    def _using(self, name: str) -> Iterator[_Scope]:
-        """What is known of a scope; while it is in use it is not forgotten."""
+    def _use(self, name: str) -> Iterator[_Scope]:
+        """Yield the state of a scope and keep it cached meanwhile."""
         scope = self._scope(name)
         scope.in_use += 1
         try:
@@ -441,29 +431,36 @@ class Caller:
     def _scope(self, name: str) -> _Scope:
         scope = self._scopes.get(name)
         if scope is None:
-            self._forget()
-            patience = self._policy.timeout(name)
+            forget_idle(self._scopes, _MAX_SCOPES, _is_idle)
+            timeout = self._policy.timeout(name)
             scope = self._scopes[name] = _Scope(
                 name=name,
                 thresholds=self._policy.thresholds(name),
-                patience=None if patience is None else patience.total_seconds(),
+                timeout=None if timeout is None else timeout.total_seconds(),
                 retrying=self._retrying_of.get(source_of(name), self._retrying),
             )
         self._scopes.move_to_end(name)
         return scope
 
-    def _forget(self) -> None:
-        while len(self._scopes) >= _MOST_SCOPES:
-            idle = next((s.name for s in self._scopes.values() if s.in_use == 0 and _can_be_read_again(s)), None)
-            if idle is None:
-                return
-            del self._scopes[idle]
+
+def forget_idle(entries: dict[str, E], limit: int, is_idle: Callable[[E], bool]) -> None:
+    """Delete the oldest idle entries until there is room for one more below `limit`."""
+    while len(entries) >= limit:
+        idle = next((name for name, entry in entries.items() if is_idle(entry)), None)
+        if idle is None:
+            return
+        del entries[idle]
 
 
-def _can_be_read_again(scope: _Scope) -> bool:
-    return all(held.is_saved for held in scope.limits.values())
+def _is_idle(scope: _Scope) -> bool:
+    return scope.in_use == 0 and all(held.is_saved for held in scope.limits.values())
+
+
+def _raise_refusal(refusal: SlowDown | None) -> None:
+    if refusal is not None:
+        raise refusal
 
 
 def _is_fresh(scope: _Scope, now: datetime) -> bool:
-    # Neither too old nor, by a clock that was put back, from the future.
+    # A read time in the future means that the clock was set back.
     return scope.read_at is not None and _NO_TIME <= now - scope.read_at < _FRESH

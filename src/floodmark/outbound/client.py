@@ -1,7 +1,7 @@
-"""One request and its answer, bounded in every way: time, speed, redirects, headers, size on the wire and unpacked.
+"""HTTP requests with limits on time, speed, redirects, headers, and size before and after decompression.
 
-Whoever answers is not trusted, and may be chosen by someone who is not either. Nothing is kept from one request to
-the next but open connections: no cookies, no proxy from the environment.
+Neither the server nor the person who chose its URL is trusted. Requests share nothing but open connections: no
+cookies, no proxy from the environment.
 """
 
 import shlex
@@ -19,72 +19,72 @@ from floodmark.security.masking import mask_text
 from .guard import AddressRefused, Guard
 
 if TYPE_CHECKING:
-    # Heavy, and most processes send nothing.
+    # Slow to import, and most processes send nothing.
     from multidict import CIMultiDictProxy
     from yarl import URL
 
     from .aiohttp_client import Sender
 
 REDIRECTED = frozenset({301, 302, 303, 307, 308})
-_FOR_GOOD = frozenset({301, 308})
-# Sent to whoever was asked, never to whom they redirect.
+_PERMANENT = frozenset({301, 308})
+# Sent only to the origin of the first request, never to a redirect's target.
 _PRIVATE_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 Follow = Callable[["URL", "URL"], None]
-"""Looks at a redirect, from where to where, before it is followed; what it raises ends the request."""
+"""Checks a redirect, given its source and target, before it is followed; an error it raises ends the request."""
 
 
 class TooLarge(Permanent):
-    """The answer is larger than it may be: its headers, its body, or what its body unpacks to."""
+    """The headers, the body or the decompressed body exceed their limit."""
 
 
 class TooSlow(Transient):
-    """The answer did not come in time."""
+    """The response did not arrive in time."""
 
 
 class ResponseLimits(Struct, frozen=True, kw_only=True):
-    """How much of whoever answers is borne."""
+    """Limits of one response."""
 
     redirects: int = 5
     header_bytes: int = 32 * 1024
-    """Of all headers together."""
+    """Total size of all headers."""
     body_bytes: int = 10 * 1024 * 1024
-    """As it is sent."""
+    """Size as sent, before decompression."""
     unpacked_bytes: int = 20 * 1024 * 1024
     total: timedelta = timedelta(seconds=60)
-    """From beginning to end, redirects included."""
+    """Longest time for the whole request, redirects included."""
     head: timedelta = timedelta(seconds=60)
-    """Until the headers of an answer are there."""
+    """Longest time until the headers have arrived."""
     grace: timedelta = timedelta(seconds=10)
-    """A body may take so long, whatever its size; then it has to keep the pace."""
+    """Time that any body may take; after it `slowest` applies."""
     slowest: int = 1024
-    """Bytes a second."""
+    """Lowest accepted speed of a body, in bytes per second."""
 
 
 class HttpAnswer(Struct, frozen=True, kw_only=True):
-    """What came back, from the end of the redirects."""
+    """The response at the end of the redirects."""
 
     status: int
     url: str
     headers: "CIMultiDictProxy[str]"
-    """By name in any spelling; `getall` tells those that come several times."""
+    """Case-insensitive; `getall` returns all values of a repeated header."""
     body: bytes
-    """Unpacked."""
+    """Decompressed."""
     redirects: tuple[str, ...] = ()
-    """The addresses that led on, oldest first."""
+    """The URLs that redirected, oldest first."""
     wire_bytes: int = 0
     seconds: float = 0.0
     is_permanent_redirect: bool = False
-    """Whether it was redirected, and every step said: for good."""
+    """Whether there were redirects, all of them permanent (301 or 308)."""
 
     @property
     def media_type(self) -> str:
-        """As in `text/html`; empty if it is not said."""
+        """The media type, such as `text/html`; empty if the server does not send one."""
         return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
     @property
     def charset(self) -> str | None:
-        """What the headers say of it, in small letters. It need not be true, nor known to Python."""
+        """The charset that the headers declare, in lower case. It may be wrong or unknown to Python."""
         for parameter in self.headers.get("Content-Type", "").split(";")[1:]:
             name, _, value = parameter.partition("=")
             if name.strip().lower() == "charset":
@@ -93,10 +93,10 @@ class HttpAnswer(Struct, frozen=True, kw_only=True):
 
 
 class Http:
-    """Sends requests. One for each process; `async with`, or `close` in the end.
+    """Sends requests. Use one per process, with `async with` or `close`.
 
-    `AddressRefused`: the guard says no. `TooLarge`, `TooSlow`: beyond the limits. `Transient`: nobody is there, or the
-    connection was lost. `Permanent`: a bad redirect or certificate, or no HTTP at all. Every status is an answer.
+    Raises `AddressRefused` when the guard refuses, `TooLarge` and `TooSlow` beyond the limits, `Transient` when the
+    connection fails, `Permanent` for a bad redirect or certificate or invalid HTTP. It returns responses of any status.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Http:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections. Requests under way fail."""
+        """Close all connections. Running requests fail."""
         self._is_closed = True
         if self._sender is not None:
             sender, self._sender = self._sender, None
@@ -135,14 +135,14 @@ class Http:
         limits: ResponseLimits | None = None,
         follow: bool | Follow = True,
     ) -> HttpAnswer:
-        """GET, and follow redirects: all, none, or those that `follow` lets pass."""
+        """Send a GET and follow redirects: all, none, or those for which `follow` raises nothing."""
         limits = limits or self.limits
-        until = self._opened().now() + limits.total.total_seconds()
+        until = self._open_sender().now() + limits.total.total_seconds()
 
-        async def one(where: "URL", headers: Mapping[str, str] | None) -> HttpAnswer:
+        async def get_one(where: "URL", headers: Mapping[str, str] | None) -> HttpAnswer:
             return await self.get_checked(where, headers=headers, limits=limits, until=until)
 
-        return await followed(self.check, one, url, headers=headers, most=limits.redirects, follow=follow)
+        return await follow_redirects(self.check, get_one, url, headers=headers, limit=limits.redirects, follow=follow)
 
     async def get_checked(
         self,
@@ -152,10 +152,10 @@ class Http:
         limits: ResponseLimits | None = None,
         until: float | None = None,
     ) -> HttpAnswer:
-        """One GET to what `check` has let pass; a redirect is an answer. `until` is by the clock of the loop."""
-        limits, sender = limits or self.limits, self._opened()
+        """Send one GET to a URL that `check` returned; follow no redirect. `until` is a time of the event loop."""
+        limits, sender = limits or self.limits, self._open_sender()
         until = sender.now() + limits.total.total_seconds() if until is None else until
-        return await self._counted(sender.send("GET", url, headers=headers, limits=limits, until=until))
+        return await self._count(sender.send("GET", url, headers=headers, limits=limits, until=until))
 
     async def post(
         self,
@@ -165,47 +165,32 @@ class Http:
         headers: Mapping[str, str] | None = None,
         limits: ResponseLimits | None = None,
     ) -> HttpAnswer:
-        """POST. A redirect is an answer and is not followed: nobody may send our message elsewhere."""
-        return await self._send("POST", url, body, headers, limits)
+        """Send a POST. Redirects are not followed, so that no server can redirect the message elsewhere."""
+        return await self.send("POST", url, body=body, headers=headers, limits=limits)
 
-    async def put(
+    async def send(
         self,
+        method: str,
         url: "str | URL",
         *,
-        body: bytes,
+        body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         limits: ResponseLimits | None = None,
     ) -> HttpAnswer:
-        """PUT; as `post`."""
-        return await self._send("PUT", url, body, headers, limits)
-
-    async def delete(
-        self, url: "str | URL", *, headers: Mapping[str, str] | None = None, limits: ResponseLimits | None = None
-    ) -> HttpAnswer:
-        """DELETE; as `post`."""
-        return await self._send("DELETE", url, None, headers, limits)
+        """Send a request of any method, without following redirects."""
+        limits, sender = limits or self.limits, self._open_sender()
+        until, where = sender.now() + limits.total.total_seconds(), self.check(url)
+        return await self._count(sender.send(method, where, body=body, headers=headers, limits=limits, until=until))
 
     def check(self, url: "str | URL") -> "URL":
-        """As the guard reads it; what it refuses is counted."""
+        """Return the URL as the guard parses it; count refused ones."""
         try:
             return self.guard.check_url(url)
         except AddressRefused:
             self._events.emit(HttpRequested("refused"))
             raise
 
-    async def _send(
-        self,
-        method: str,
-        url: "str | URL",
-        body: bytes | None,
-        headers: Mapping[str, str] | None,
-        limits: ResponseLimits | None,
-    ) -> HttpAnswer:
-        limits, sender = limits or self.limits, self._opened()
-        until, where = sender.now() + limits.total.total_seconds(), self.check(url)
-        return await self._counted(sender.send(method, where, body=body, headers=headers, limits=limits, until=until))
-
-    async def _counted(self, sending: Awaitable[HttpAnswer]) -> HttpAnswer:
+    async def _count(self, sending: Awaitable[HttpAnswer]) -> HttpAnswer:
         try:
             answer = await sending
         except SourceError as error:
@@ -214,68 +199,63 @@ class Http:
         self._events.emit(HttpRequested(f"{answer.status // 100}xx"))
         return answer
 
-    def _opened(self) -> "Sender":
+    def _open_sender(self) -> "Sender":
         if self._is_closed:
-            raise Transient("this process is leaving, and asks for nothing more")
+            raise Transient("this process is shutting down and sends no more requests")
         if self._sender is None:
-            from .aiohttp_client import Sender  # noqa: PLC0415 - heavy
+            from .aiohttp_client import Sender  # noqa: PLC0415 - slow to import
 
             self._sender = Sender(self.guard, user_agent=self._user_agent, resolve=self.resolve, lookup=self.lookup)
         return self._sender
 
 
-async def followed(
+async def follow_redirects(
     check: "Callable[[str | URL], URL]",
-    one: "Callable[[URL, Mapping[str, str] | None], Awaitable[HttpAnswer]]",
+    get_one: "Callable[[URL, Mapping[str, str] | None], Awaitable[HttpAnswer]]",
     url: "str | URL",
     *,
     headers: Mapping[str, str] | None,
-    most: int,
+    limit: int,
     follow: bool | Follow,
 ) -> HttpAnswer:
-    """The answer at the end of the redirects; `one` makes each request to what `check` has let pass."""
+    """Return the response at the end of the redirects. `get_one` requests each URL after `check` has accepted it."""
     where = check(url).with_fragment(None)
     passed: list[str] = []
-    for_good = True
+    is_permanent = True
     while True:
-        answer = await one(where, headers)
-        to = redirect_of(answer, where) if follow is not False and answer.status in REDIRECTED else None
+        answer = await get_one(where, headers)
+        to = _redirect_target(answer, where) if follow is not False and answer.status in REDIRECTED else None
         if to is None:
             break
         passed.append(answer.url)
-        for_good = for_good and answer.status in _FOR_GOOD
+        is_permanent = is_permanent and answer.status in _PERMANENT
         if str(to) in passed:
-            raise Permanent(f"{where.host} redirects in a circle", hint=_look_at(passed[0]))
-        if len(passed) > most:
-            raise Permanent(f"{where.host} redirects more than {most} times", hint=_look_at(passed[0]))
+            raise Permanent(f"{where.host} redirects in a loop", hint=_curl_hint(passed[0]))
+        if len(passed) > limit:
+            raise Permanent(f"{where.host} redirects more than {limit} times", hint=_curl_hint(passed[0]))
         check(to)
         if callable(follow):
             follow(where, to)
-        if headers and not _may_know(where, to):
+        if headers and not _may_get_private_headers(where, to):
             headers = {name: value for name, value in headers.items() if name.lower() not in _PRIVATE_HEADERS}
         where = to
     if not passed:
         return answer
-    return replace(answer, redirects=tuple(passed), is_permanent_redirect=for_good)
+    return replace(answer, redirects=tuple(passed), is_permanent_redirect=is_permanent)
 
 
-def _look_at(url: str) -> str:
-    # Addresses hold secrets, and what is asked for may not be meant for a shell.
-    return f"look at it: curl -sIL {shlex.quote(mask_text(url))}"
+def _curl_hint(url: str) -> str:
+    # URLs may hold secrets and characters that a shell interprets.
+    return f"see the redirects: curl -sIL {shlex.quote(mask_text(url))}"
 
 
-def _may_know(where: "URL", to: "URL") -> bool:
-    """Whether the server that is redirected to may be told what was meant for this one."""
-    is_safer = (where.host, where.scheme, where.port) == (to.host, "http", 80) and (to.scheme, to.port) == (
-        "https",
-        443,
-    )
-    return is_safer or to.origin() == where.origin()
+def _may_get_private_headers(where: "URL", to: "URL") -> bool:
+    is_upgrade = (where.scheme, where.port, to.scheme, to.port) == ("http", 80, "https", 443) and where.host == to.host
+    return is_upgrade or to.origin() == where.origin()
 
 
-def redirect_of(answer: HttpAnswer, where: "URL") -> "URL | None":
-    """Where an answer leads on to; None if it does not."""
-    from yarl import URL  # noqa: PLC0415 - heavy
+def _redirect_target(answer: HttpAnswer, where: "URL") -> "URL | None":
+    from yarl import URL  # noqa: PLC0415 - slow to import
 
     location = answer.headers.get("Location", "").strip()
     if answer.status not in REDIRECTED or not location:
@@ -283,4 +263,4 @@ def redirect_of(answer: HttpAnswer, where: "URL") -> "URL | None":
     try:
         return where.join(URL(location)).with_fragment(None)
     except ValueError as error:
-        raise Permanent(f"{where.host} redirects to what is no address: {error}") from None
+        raise Permanent(f"{where.host} redirects to an invalid URL: {error}") from None

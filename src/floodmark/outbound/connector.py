@@ -1,7 +1,7 @@
-"""Names become addresses, and addresses become sockets: the one place where anything is dialled.
+"""Resolves host names and opens sockets for aiohttp.
 
-The guard is asked for every socket, with the address that the socket is for. What DNS said before, and what it will
-say next, has no effect. aiohttp keeps a connection for the host it was opened for, so no other host is given it.
+The guard checks the address of every socket when it is created, so a DNS answer that changes later has no effect.
+aiohttp reuses a connection only for the host it was opened for.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from floodmark.model.hosts import plain_name
 from .guard import AddressRefused, Guard
 
 Lookup = Callable[[str], Awaitable[Sequence[str]]]
-"""All addresses of a name; OSError if there are none."""
+"""Returns all addresses of a name; OSError if there are none."""
 
-asked_for: ContextVar[str] = ContextVar("asked_for")
-"""The host of the URL that a socket is made for: aiohttp tells `socket_factory` the address alone."""
+requested_host: ContextVar[str] = ContextVar("requested_host")
+"""The host of the URL that a socket is created for: aiohttp passes only the address to `socket_factory`."""
 
 
 class RefusedSocketError(OSError):
-    """The guard's answer on its way through aiohttp, which treats any other error as its own fault."""
+    """Carries the guard's refusal through aiohttp, which handles an OSError as a failed connection."""
 
     def __init__(self, refused: AddressRefused) -> None:
         super().__init__(str(refused))
@@ -33,7 +33,7 @@ class RefusedSocketError(OSError):
 
 
 class Names(AbstractResolver):
-    """Looks names up: first in `resolve` (HTTP_RESOLVE), then in DNS. Tells only addresses that the guard lets pass."""
+    """Resolves names: first in `resolve` (HTTP_RESOLVE), then in DNS. Returns only addresses that the guard allows."""
 
     def __init__(self, guard: Guard, resolve: Mapping[str, Sequence[str]], lookup: Lookup) -> None:
         self._guard, self._resolve, self._lookup = guard, resolve, lookup
@@ -43,17 +43,17 @@ class Names(AbstractResolver):
         name = plain_name(host)
         self._guard.check_host(name)
         found = self._resolve.get(name) or await self._lookup(host)
-        lets = [address for address in found if self._guard.lets(name, address)]
-        if not lets:
+        allowed = [address for address in found if self._guard.allows(name, address)]
+        if not allowed:
             for address in found:
                 self._guard.check_address(name, address)
             raise OSError(f"{name} has no address")
-        return lets
+        return allowed
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """As aiohttp asks for it."""
+        """Return the addresses in the form that aiohttp expects."""
         try:
             addresses = await self.addresses(host)
         except AddressRefused as refused:
@@ -71,31 +71,31 @@ class Names(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: a resolver has nothing to close."""
 
 
 async def system_lookup(name: str) -> Sequence[str]:
-    """What this machine says: its hosts file, then DNS."""
+    """Return the addresses that this machine resolves a name to: from its hosts file, then DNS."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     return list(dict.fromkeys(_numeric(info[4]) for info in found))
 
 
 def _numeric(address: tuple[Any, ...]) -> str:
-    # A link-local address is none without its interface; the guard refuses both.
+    # A link-local address is incomplete without its interface; the guard refuses both.
     has_scope = len(address) == 4 and address[3]
     return f"{address[0]}%{address[3]}" if has_scope and "%" not in address[0] else str(address[0])
 
 
-def guarded_connector(guard: Guard, names: Names) -> aiohttp.TCPConnector:
-    """What aiohttp opens connections with."""
+def make_connector(guard: Guard, names: Names) -> aiohttp.TCPConnector:
+    """Return a connector that opens sockets only to addresses that the guard allows."""
 
-    def make(info: tuple[Any, ...]) -> socket.socket:
+    def make_socket(info: tuple[Any, ...]) -> socket.socket:
         family, kind, proto, _, address = info
         try:
-            guard.check_address(asked_for.get(), address[0])
+            guard.check_address(requested_host.get(), address[0])
         except AddressRefused as refused:
             raise RefusedSocketError(refused) from None
         return socket.socket(family, kind, proto)
 
-    return aiohttp.TCPConnector(resolver=names, socket_factory=make, ttl_dns_cache=60)
+    return aiohttp.TCPConnector(resolver=names, socket_factory=make_socket, ttl_dns_cache=60)

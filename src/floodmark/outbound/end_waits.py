@@ -1,7 +1,7 @@
-"""Ends the wait of executions when a person has lifted what they wait for. Table: `executions`.
+"""Wakes waiting executions when a person has cleared a limit or reset a breaker. Table: `executions`.
 
-They remember how long and why, not under which key. One that is woken although something else still holds it meets
-that at once, without a call, and waits again.
+An execution stores the reason for its wait, not the key of the limit. One that is woken while another limit still
+applies is refused by it without a call and waits again.
 """
 
 from datetime import datetime
@@ -14,7 +14,7 @@ from floodmark.store.tables import job_executions
 
 
 async def end_waits(connection: AsyncConnection, which: ColumnElement[bool], now: ColumnElement[datetime]) -> None:
-    """Let those of the executions that wait for a time wait no longer; the leader queues them with its next look."""
+    """End the wait of the executions that match `which`; the leader queues them in its next step."""
     cell = job_executions.c
     waiting = update(job_executions).where(cell.state == State.WAITING, cell.hold.is_(None), cell.not_before > now)
     await connection.execute(waiting.where(which).values(not_before=now))

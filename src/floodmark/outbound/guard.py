@@ -1,8 +1,8 @@
-"""What may be dialled: public addresses, and what HTTP_ALLOW_HOSTS names. Pure: nothing is resolved here.
+"""Which hosts and addresses requests may go to: public ones, and those in HTTP_ALLOW_HOSTS. Pure: resolves nothing.
 
-A URL is looked at before anything is done with it, and the address again when its socket is made. Only the second is
-the guard; the first says earlier and better what is wrong. What is public is listed, rather than what is not: a block
-of addresses that somebody will reserve one day is refused today.
+A URL is checked before a request, for an early and clear error. The address is checked again when its socket is
+created; that second check is the one that protects. IPv6 addresses are refused unless they are listed as public, so
+that ranges reserved in the future are refused today.
 """
 
 import re
@@ -16,7 +16,7 @@ from floodmark.model.hosts import AllowedHosts, allowed_hosts, ends_in_number, i
 from floodmark.security.masking import mask_text
 
 if TYPE_CHECKING:
-    # Both packages are heavy, and every process has a guard.
+    # Slow to import, and every process has a guard.
     from yarl import URL
 
 LONGEST_URL = 8_000
@@ -42,14 +42,14 @@ _RESERVED_4 = tuple(
         "198.51.100.0/24",
         "203.0.113.0/24",
         "224.0.0.0/3",
-        # Public by its number, but every virtual machine of one large provider reaches its host's services there.
+        # Azure's host services: a public address, but reachable only from inside a virtual machine.
         "168.63.129.16/32",
     )
 )
 _PUBLIC_6 = IPv6Network("2000::/3")
 _RESERVED_6 = tuple(
     IPv6Network(text)
-    # Of special purpose (Teredo among them), for documentation, 6to4, for documentation again.
+    # Special purposes (such as Teredo), documentation, 6to4, documentation.
     for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
 )
 _MAPPED, _NAT64 = IPv6Network("::ffff:0:0/96"), IPv6Network("64:ff9b::/96")
@@ -57,68 +57,65 @@ _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 class AddressRefused(Permanent):
-    """The guard does not let us go there. Nothing was sent."""
+    """The guard does not allow this host or address. Nothing was sent."""
 
 
 class Guard:
-    """Says no to what is not public, unless it was named."""
+    """Refuses hosts and addresses that are neither public nor allowed by name."""
 
     def __init__(self, allow: AllowedHosts | Iterable[str] = ()) -> None:
         self._allow = allow if isinstance(allow, AllowedHosts) else allowed_hosts(",".join(allow))
-        # Most requests go to a host that was asked before.
-        self._good_hosts = lru_cache(maxsize=1024)(self._check_host)
+        # Most requests go to a host that was checked before.
+        self.check_host = lru_cache(maxsize=1024)(self._check_host)
 
     def check_address(self, host: str, address: str) -> None:
-        """Refuse to dial `address`, which is where `host` leads, if it is not public and was not named."""
-        if not self.lets(host, address):
+        """Raise `AddressRefused` if `host` must not be reached at `address`."""
+        if not self.allows(host, address):
             named = plain_name(host)
             where = f"{named} leads to {address}, which" if named != address else address
-            raise AddressRefused(f"{where} is not a public address", hint=_allow_it(named))
+            raise AddressRefused(f"{where} is not a public address", hint=_allow_hint(named))
 
-    def lets(self, host: str, address: str) -> bool:
-        """Whether `address` may be dialled for `host`."""
+    def allows(self, host: str, address: str) -> bool:
+        """Return whether `host` may be reached at `address`."""
         if self._allow.has_name(plain_name(host)):
             return True
         found = _address(address)
         return found is not None and (is_public(address) or any(found in net for net in self._allow.networks))
 
     def check_url(self, url: "str | URL") -> "URL":
-        """The URL, read as it will be dialled. Refuses other schemes, a user, and hosts that are odd or private."""
+        """Return the parsed URL; refuse other schemes, user names, malformed and private hosts."""
         if isinstance(url, str):
-            url = _parsed(url)
+            url = _parse(url)
         if url.scheme not in ("http", "https"):
-            raise _refused(url, f"its scheme is {_shown(url.scheme) or 'missing'}, not http or https")
+            raise _refusal(url, f"its scheme is {_printable(url.scheme) or 'missing'}, not http or https")
         if url.raw_user is not None or url.raw_password is not None:
-            raise _refused(url, "it has a user name in front of its host")
+            raise _refusal(url, "it has a user name in front of its host")
         if not url.raw_host:
-            raise _refused(url, "it has no host")
+            raise _refusal(url, "it has no host")
         if url.port == 0:
-            raise _refused(url, "its port is 0")
+            raise _refusal(url, "its port is 0")
         self.check_host(url.raw_host)
         return url
 
-    def check_host(self, host: str) -> None:
-        """Refuse a host for how it is written, or for what it is when it is an address itself."""
-        self._good_hosts(host)
-
     def _check_host(self, host: str) -> None:
+        """Raise `AddressRefused` for a malformed name, a private name, and an address that is not allowed."""
         name = plain_name(host)
         if ":" in host or (ends_in_number(name) and _address(name) is not None):
-            # Without a dot at the end, which would make an address look like a name.
+            # `name` has no trailing dot, which would make an address look like a name.
             self.check_address(name, name)
             return
         if not is_name(name) or name.startswith("*"):
-            what = "is an address in an unusual spelling" if ends_in_number(name) else "is not a host name"
+            what = "is an address in a non-standard notation" if ends_in_number(name) else "is not a host name"
             raise AddressRefused(
-                f"{_shown(name)!r} {what}", hint="write it as in https://example.com/ or https://192.0.2.1/"
+                f"{_printable(name)!r} {what}", hint="write it as in https://example.com/ or https://192.0.2.1/"
             )
         if (name in _HERE or name in _METADATA or name.endswith(".localhost")) and not self._allow.has_name(name):
-            raise AddressRefused(f"{name} is not a public host", hint=_allow_it(name))
+            raise AddressRefused(f"{name} is not a public host", hint=_allow_hint(name))
 
 
 @lru_cache(maxsize=4096)
 def is_public(address: str) -> bool:
-    """Whether an address is anyone's on the internet. One that holds another address is judged by that as well."""
+    """Return whether an address is public; an IPv4 address inside an IPv6 address must be public as well."""
     found = _address(address)
     if isinstance(found, IPv4Address):
         return not any(found in net for net in _RESERVED_4)
@@ -139,29 +136,29 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
         return None
 
 
-def _parsed(text: str) -> "URL":
+def _parse(text: str) -> "URL":
     from yarl import URL  # noqa: PLC0415 - heavy
 
     if len(text) > LONGEST_URL:
-        raise AddressRefused(f"{_shown(text)} ... is longer than {LONGEST_URL:,} characters", hint="shorten it")
-    # Readers differ in what they make of these, and the guard must not read another host than the one dialled.
+        raise AddressRefused(f"{_printable(text)} ... is longer than {LONGEST_URL:,} characters", hint="shorten it")
+    # Parsers read these differently, and the guard must check the host that is connected to.
     if _MISREAD.search(text) is not None:
-        raise _refused(text, "it has spaces, control characters or backslashes")
+        raise _refusal(text, "it has spaces, control characters or backslashes")
     try:
         return URL(text)
     except ValueError as error:
-        raise _refused(text, str(error)) from None
+        raise _refusal(text, str(error)) from None
 
 
-def _refused(url: "str | URL", why: str) -> AddressRefused:
+def _refusal(url: "str | URL", why: str) -> AddressRefused:
     return AddressRefused(
-        f"{_shown(str(url))} cannot be fetched: {why}", hint="write it as in https://example.com/page"
+        f"{_printable(str(url))} cannot be fetched: {why}", hint="write it as in https://example.com/page"
     )
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in mask_text(text)[:_SHOWN])
 
 
-def _allow_it(host: str) -> str:
+def _allow_hint(host: str) -> str:
     return f"if you trust it, allow it by name: HTTP_ALLOW_HOSTS={host}"

@@ -1,5 +1,5 @@
-"""The limits that hold for the whole fleet. Table: `limits`, written at once by a call that is told to wait, and when
-an execution that was told to wait is settled; forgotten a day after they are over.
+"""Rate limits, shared by all processes. Table: `limits`, written when a call is rate-limited and when a snoozed
+execution is settled; the pruner deletes a limit a day after it has ended.
 """
 
 from collections.abc import Sequence
@@ -20,27 +20,27 @@ from .port import HeldLimit
 from .tables import limits
 
 MOST_SHOWN = 500
-# Servers tell all sorts of things; a limit that holds for longer than this is a mistake of theirs or ours.
+# A longer limit is a mistake of the server or ours.
 _LONGEST = timedelta(days=30)
-# A wait of a second says little about tomorrow, one of an hour does.
+# The slower pace lasts 30 times as long as the wait did, within these bounds.
 _PACED_FOR, _PACED_AT_LEAST, _PACED_AT_MOST = 30, timedelta(minutes=10), timedelta(days=1)
-# Clocks of machines that say the same moment differ by less.
-_ALIKE = timedelta(seconds=5)
+# Clocks of different machines differ by less.
+_CLOCK_TOLERANCE = timedelta(seconds=5)
 
 
-def _paced_until(until: datetime, told_at: datetime) -> datetime:
-    """Until when a limit slows calls down after it is over: the longer the wait was, the longer."""
-    return until + min(max(_PACED_FOR * (until - told_at), _PACED_AT_LEAST), _PACED_AT_MOST)
+def _paced_until(until: datetime, set_at: datetime) -> datetime:
+    """Return until when a limit slows calls down after it has ended: the longer the wait was, the longer."""
+    return until + min(max(_PACED_FOR * (until - set_at), _PACED_AT_LEAST), _PACED_AT_MOST)
 
 
 class Limits:
-    """Sets, shows and lifts limits. All by the clock of the database."""
+    """Sets, lists and clears rate limits. All times are of the database's clock."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database, self._clock = database, clock
 
     async def set(self, key: str, after: timedelta, reason: str, rate: float | None = None) -> datetime:
-        """Let everything under `key` wait; until when it does. A limit is never shortened by another."""
+        """Limit all calls under `key` and return the end of the limit. Never shortens an existing limit."""
         until = present(self._database, self._clock, min(max(after, timedelta()), _LONGEST))
         now = present(self._database, self._clock)
         insert = insert_into(self._database, limits).values(
@@ -62,13 +62,13 @@ class Limits:
             return held
 
     async def recover(self, key: str, rate: float | None, *, before: float) -> bool:
-        """Store a pace that has been regained, unless it is no longer what it was `before`."""
+        """Store a recovered rate and return True, unless the stored rate is no longer `before`."""
         query = update(limits).where(limits.c.key == key, limits.c.rate == before).values(rate=rate)
         async with self._database.writing() as connection:
             return bool((await connection.execute(query)).rowcount)
 
     async def holding(self, scope: str) -> Sequence[HeldLimit]:
-        """The limits on `scope` and on what lies under it that hold, and those past ones that tell a rate."""
+        """Return the current limits on `scope` and its methods, and past ones that still have a rate."""
         query = select(limits.c.key, limits.c.until, limits.c.reason, limits.c.rate, limits.c.updated_at)
         under = limits.c.key.startswith(f"{scope}:", autoescape=True)
         query = query.where(or_(limits.c.key == scope, under)).order_by(limits.c.until.desc()).limit(MOST_SHOWN)
@@ -77,16 +77,16 @@ class Limits:
             now = await present_moment(self._database, self._clock, connection) if rows else self._clock.now()
         found = [
             HeldLimit(
-                key=key, rest=until - now, reason=reason, rate=rate if now < _paced_until(until, told_at) else None
+                key=key, rest=until - now, reason=reason, rate=rate if now < _paced_until(until, set_at) else None
             )
-            for key, until, reason, rate, told_at in rows
-            # SQLite compares without regard to case.
+            for key, until, reason, rate, set_at in rows
+            # SQLite's LIKE ignores case.
             if key == scope or key.startswith(f"{scope}:")
         ]
         return [limit for limit in found if limit.rest > timedelta() or limit.rate is not None]
 
     async def page(self, *, with_past: bool = False, limit: int = 100) -> list[LimitRow]:
-        """Those that hold now, the longest first; with the past ones too, if asked for."""
+        """Return the current limits, the longest first; with `with_past` those that have ended as well."""
         query = select(*(limits.c[name] for name in LimitRow.__struct_fields__)).order_by(limits.c.until.desc())
         if not with_past:
             query = query.where(limits.c.until > present(self._database, self._clock))
@@ -95,24 +95,27 @@ class Limits:
             return [LimitRow(**row) for row in rows.mappings()]
 
     async def show(self, key: str) -> LimitRow:
-        """One of them, past ones included."""
+        """Return the current or past limit of `key`; `NotFound` if there is none."""
         query = select(*(limits.c[name] for name in LimitRow.__struct_fields__)).where(limits.c.key == key)
         async with self._database.reading() as connection:
             row = (await connection.execute(query)).mappings().first()
         if row is None:
             found = [other.key for other in await self.page(with_past=True, limit=5)]
-            there = f"There are: {', '.join(found)}" if found else "There are none"
-            raise NotFound(f"there is no limit {key!r}", hint=there)
+            hint = f"Existing limits: {', '.join(found)}" if found else "No limits are stored"
+            raise NotFound(f"there is no limit {key!r}", hint=hint)
         return LimitRow(**row)
 
     async def clear(self, key: str) -> LimitRow:
-        """Lift one, and forget the pace it was slowed down to; running processes notice within a second.
+        """Delete a limit and its rate, wake the executions that wait for it, and return what it was.
 
-        What waits for it goes on. Returns what it was.
+        Running processes notice within a second.
         """
         before, now = await self.show(key), present(self._database, self._clock)
-        # Whoever met it later has the same reason, and waits until the same moment.
-        same = (job_executions.c.reason == before.reason, job_executions.c.not_before <= before.until + _ALIKE)
+        # Every execution that waits for this limit has its reason and waits until its end.
+        same = (
+            job_executions.c.reason == before.reason,
+            job_executions.c.not_before <= before.until + _CLOCK_TOLERANCE,
+        )
         async with self._database.writing() as connection:
             await connection.execute(delete(limits).where(limits.c.key == key))
             await end_waits(connection, and_(*same), now)

@@ -1,7 +1,7 @@
-"""A listening socket that loses no connection when it closes.
+"""A listening socket that leaks no connection when it closes.
 
-asyncio's own server does (Python 3.11): closed between accepting a socket and making its transport, it leaves both
-open until they are collected as garbage. A server that closes while a browser or a test still connects needs better.
+asyncio's own server leaks in Python 3.11: when it is closed after a socket was accepted and before its transport was
+created, both stay open until they are garbage-collected.
 """
 
 import asyncio
@@ -9,14 +9,14 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-# Without free file descriptors every attempt to accept fails: wait this long before the next one.
-_REST_SECONDS = 0.5
+# Without free file descriptors every accept fails: wait this long before the next attempt.
+_RETRY_SECONDS = 0.5
 
 
 class Listener:
-    """Accepts connections on loopback and runs `serve(socket)` for each as a task of the running loop.
+    """Accepts connections on loopback and runs `serve(socket)` as a task for each.
 
-    `serve` owns the socket from its first step on and closes it, also when it is cancelled.
+    `serve` owns the socket and closes it, also when it is cancelled.
     """
 
     def __init__(
@@ -26,10 +26,10 @@ class Listener:
         self._listening: socket.socket | None = None
         self.port = 0
         self.tasks: set[asyncio.Task[None]] = set()
-        """One for each connection that is being served."""
+        """One task per open connection."""
 
     def open(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Listen from now on; OSError if the port is not available."""
+        """Start listening; OSError if the port is not available."""
         self._loop = asyncio.get_running_loop()
         self._listening = socket.create_server((host, port), backlog=512)
         self._listening.setblocking(False)
@@ -38,27 +38,27 @@ class Listener:
 
     @property
     def is_open(self) -> bool:
-        """Whether new connections are accepted."""
+        """Return whether new connections are accepted."""
         return self._listening is not None
 
     def close(self) -> None:
-        """Refuse new connections; those that are open stay."""
+        """Accept no more connections; open ones stay open."""
         if self._listening is not None:
             self._loop.remove_reader(self._listening)
             self._listening.close()
             self._listening = None
 
     async def end(self) -> None:
-        """Refuse new connections, cancel the open ones and wait until they have ended."""
+        """Accept no more connections, cancel the open ones and wait until they have ended."""
         self.close()
         # A task that is cancelled before its first step would never close its socket, nor would a TLS connection that
         # has not begun its handshake.
-        await _turns()
+        await _let_loop_run()
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        # Transports close their sockets a turn after they were told to.
-        await _turns()
+        # Transports close their sockets one turn after `close`.
+        await _let_loop_run()
 
     def _watch(self) -> None:
         if self._listening is not None:
@@ -72,7 +72,7 @@ class Listener:
             return
         except OSError:
             self._loop.remove_reader(self._listening)
-            self._loop.call_later(_REST_SECONDS, self._watch)
+            self._loop.call_later(_RETRY_SECONDS, self._watch)
             return
         accepted.setblocking(False)
         task = self._loop.create_task(self._serve(accepted), name=self._name)
@@ -80,7 +80,7 @@ class Listener:
         task.add_done_callback(self.tasks.discard)
 
 
-async def _turns() -> None:
-    """Let the event loop do what it has scheduled, and what follows from that."""
+async def _let_loop_run() -> None:
+    """Let the event loop run the scheduled callbacks, and those that they schedule."""
     for _ in range(3):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What calls need of the store: limits and breakers that hold for the whole fleet and survive restarts."""
+"""Ports of outgoing calls: rate limits and circuit breakers, which are shared by all processes and survive restarts."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 class HeldLimit(Struct, frozen=True, kw_only=True, gc=False):
-    """Everything under `key` waits for another `rest` (none is left if it is not above 0).
+    """A stored limit. `rest`: remaining time, not an instant, because clocks differ; at most 0 once it has ended.
 
-    `rate`: calls a second that it was slowed down to. A length of time, because clocks differ.
+    `rate`: the calls per second that are allowed afterwards.
     """
 
     key: str
@@ -25,7 +25,7 @@ class HeldLimit(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class BreakerMove(Struct, frozen=True, kw_only=True):
-    """A breaker before and after it was moved, and when that was, by the clock of the store."""
+    """A breaker before and after a change, and the time of the change by the clock of the store."""
 
     before: Breaker
     after: Breaker
@@ -33,36 +33,36 @@ class BreakerMove(Struct, frozen=True, kw_only=True):
 
 
 class LimitStore(Protocol):
-    """Who has to wait."""
+    """Stores rate limits."""
 
     async def set(self, key: str, after: timedelta, reason: str, rate: float | None = None) -> datetime:
-        """Let everything under `key` wait, at once and for everyone; until when. Never shortens a limit."""
+        """Limit all calls under `key` in all processes and return the end of the limit. Never shortens a limit."""
         ...
 
     async def recover(self, key: str, rate: float | None, *, before: float) -> bool:
-        """Store the calls a second that are regained, None for no pace; False if it is not `before` any more."""
+        """Store a recovered rate, None for no limit; return False if the stored rate is no longer `before`."""
         ...
 
     async def holding(self, scope: str) -> Sequence[HeldLimit]:
-        """The limits on `scope` and on what lies under it that hold, and those past ones that tell a rate."""
+        """Return the current limits on `scope` and its methods, and past ones that still have a rate."""
         ...
 
 
 class BreakerStore(Protocol):
-    """Who is not called for a while."""
+    """Stores circuit breakers."""
 
     async def read(self, key: str) -> tuple[Breaker, datetime]:
-        """The breaker, a closed one if there is none, and what time it is for the store."""
+        """Return the breaker (a closed one if none is stored) and the time of the store."""
         ...
 
     async def change(self, key: str, move: Move) -> BreakerMove:
-        """Move a breaker by a pure function of it and the time, one process after the other."""
+        """Change a breaker by a pure function of the breaker and the time; changes are serialized between processes."""
         ...
 
 
 class CallTracing(Protocol):
-    """Who wants to know how long calls take, one by one."""
+    """Traces single calls."""
 
     async def request(self, scope: str, method: str, target: str, making: Awaitable[T]) -> T:
-        """Make a call, and time it."""
+        """Await `making` inside a trace span and return its result."""
         ...

@@ -1,8 +1,8 @@
-"""Metrics to a Pushgateway, where Prometheus cannot reach the processes. Beside the work, never in its way.
+"""Pushes metrics to a Pushgateway, for processes that Prometheus cannot reach. A failed push never blocks the work.
 
-`job="floodmark"`, `instance=<name of the process>` is the group of a process that stays. It is replaced by every push,
-and deleted when the process leaves in good order. `job="floodmark-fetch"`, `instance=<HOSTNAME>` is the group of short
-runs: it is pushed once more at the end and stays, and the next run on that host replaces it.
+A long-running process has the group `job="floodmark"`, `instance=<name of the process>`. Every push replaces it, and an
+orderly shutdown deletes it. Short runs share the group `job="floodmark-fetch"`, `instance=<HOSTNAME>`: it is pushed
+once more at the end and stays until the next run on that host replaces it.
 """
 
 import asyncio
@@ -24,47 +24,51 @@ from .client import Http, ResponseLimits
 from .guard import Guard
 
 JOB, SHORT_JOB = "floodmark", "floodmark-fetch"
-# What a Pushgateway of any age reads.
+# Every version of the Pushgateway accepts this format.
 _MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LIMITS = ResponseLimits(body_bytes=64 * 1024, unpacked_bytes=64 * 1024, total=timedelta(seconds=10))
 _FIRST_PAUSE = timedelta(seconds=1)
-# For a push that is under way when we leave, and for deleting the group.
-_LAST_WORDS_SECONDS = 3.0
+# For the last push and for deleting the group at shutdown.
+_SHUTDOWN_SECONDS = 3.0
 _SHOWN = 200
 
 
 class Gateway:
-    """Where the metrics of one process go."""
+    """The group of one process at a Pushgateway."""
 
     def __init__(self, url: str, instance: str, http: Http, *, job: str = JOB) -> None:
-        told = urlsplit(url)
-        self.host = told.hostname or ""
-        place = f"{told.scheme}://{told.netloc.rpartition('@')[2]}{told.path.rstrip('/')}"
-        self._url, self._http = f"{place}/metrics/job/{job}/{_grouped('instance', instance)}", http
-        self._headers = {"Content-Type": _MEDIA_TYPE} | _authorization(told.username, told.password)
+        parts = urlsplit(url)
+        self.host = parts.hostname or ""
+        base = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        self._url, self._http = f"{base}/metrics/job/{job}/{_format_label('instance', instance)}", http
+        self._headers = {"Content-Type": _MEDIA_TYPE} | _authorization(parts.username, parts.password)
 
     async def put(self, text: bytes) -> None:
-        """Replace the group. `SourceError` says why it could not be done."""
-        answer = await self._http.put(self._url, body=text, headers=self._headers, limits=_LIMITS)
-        _require_ok(answer.status, answer.body, self.host)
+        """Replace the group; `SourceError` if that fails."""
+        await self._send("PUT", text)
 
     async def delete(self) -> None:
-        """Delete the group."""
-        answer = await self._http.delete(self._url, headers=self._headers, limits=_LIMITS)
-        _require_ok(answer.status, answer.body, self.host)
+        """Delete the group; `SourceError` if that fails."""
+        await self._send("DELETE")
+
+    async def _send(self, method: str, body: bytes | None = None) -> None:
+        answer = await self._http.send(method, self._url, body=body, headers=self._headers, limits=_LIMITS)
+        if answer.status // 100 != 2:
+            text = " ".join(answer.body.decode(errors="replace").split())[:_SHOWN]
+            raise SourceError(f"{self.host} answers with status {answer.status}{text and ': '}{text}")
 
 
 class Pusher:
-    """Pushes what `render` writes. A failure costs nothing but the push: it is told, and tried again."""
+    """Pushes the output of `render`. A failed push is reported and retried."""
 
     def __init__(self, gateway: Gateway, render: Callable[[], bytes], events: Events) -> None:
         self._gateway, self._render, self._events = gateway, render, events
         self._failures = 0
 
     async def step(self) -> timedelta | None:
-        """One push; after a failure the next one is asked for soon, and later each time."""
+        """Push once; after a failure return the time until the next attempt, which doubles each time."""
         try:
-            # In a thread: thousands of series take milliseconds, in which leases would not be renewed.
+            # In a thread: rendering thousands of series would delay lease renewals.
             await self._gateway.put(await asyncio.to_thread(self._render))
         except SourceError as error:
             self._events.emit(MetricsPushed(time.time(), str(error)))
@@ -75,45 +79,45 @@ class Pusher:
         return None
 
     async def leave(self) -> None:
-        """Delete what was pushed, so that nobody takes it for the present."""
+        """Delete the group, so that no stale values remain."""
         try:
-            async with asyncio.timeout(_LAST_WORDS_SECONDS):
+            async with asyncio.timeout(_SHUTDOWN_SECONDS):
                 await self._gateway.delete()
         except (SourceError, TimeoutError) as error:
             why = str(error) or "it took too long"
             self._events.emit(MetricsPushed(time.time(), f"the group was not deleted: {why}"))
 
     async def push_last(self) -> None:
-        """Push once more, for a group that stays; not for long if the gateway is away."""
+        """Push once more, for a group that stays; give up after a few seconds."""
         try:
-            async with asyncio.timeout(_LAST_WORDS_SECONDS):
+            async with asyncio.timeout(_SHUTDOWN_SECONDS):
                 await self.step()
         except TimeoutError:
             self._events.emit(MetricsPushed(time.time(), "the last values were not pushed: it took too long"))
 
 
 @asynccontextmanager
-async def pushing(
+async def push_metrics(
     settings: Settings, instance: str, render: Callable[[], bytes], events: Events
 ) -> AsyncIterator[None]:
-    """Push as METRICS_MODE says, until the block ends; then delete what was pushed."""
-    async with _pushing(settings, (JOB, instance), render, events, Pusher.leave):
+    """Push metrics, if METRICS_MODE says so, until the block ends; then delete the group."""
+    async with _push(settings, (JOB, instance), render, events, Pusher.leave):
         yield
 
 
 @asynccontextmanager
-async def pushing_short_run(settings: Settings, render: Callable[[], bytes], events: Events) -> AsyncIterator[None]:
-    """Push as METRICS_MODE says, until the block ends and once more then.
+async def push_short_run(settings: Settings, render: Callable[[], bytes], events: Events) -> AsyncIterator[None]:
+    """Push metrics, if METRICS_MODE says so, until the block ends and once more then.
 
-    The group stays, so that Prometheus can scrape the last values of a run that was shorter than its interval. It is
-    named after the host and not after the process: groups that stay must not become more with every run.
+    The group stays, so that Prometheus can scrape the last values of a run that was shorter than its interval. Its
+    name contains the host, not the process, so that runs do not add more and more groups.
     """
-    async with _pushing(settings, (SHORT_JOB, settings.hostname), render, events, Pusher.push_last):
+    async with _push(settings, (SHORT_JOB, settings.hostname), render, events, Pusher.push_last):
         yield
 
 
 @asynccontextmanager
-async def _pushing(
+async def _push(
     settings: Settings,
     group: tuple[str, str],
     render: Callable[[], bytes],
@@ -134,41 +138,41 @@ async def _pushing(
 
 
 def is_pushed(settings: Settings) -> bool:
-    """Whether metrics are pushed at all."""
+    """Return whether metrics are pushed."""
     return settings.metrics_mode in ("push", "both")
 
 
 def is_scraped(settings: Settings) -> bool:
-    """Whether there is a /metrics."""
+    """Return whether /metrics is served."""
     return settings.metrics_mode in ("scrape", "both")
 
 
 def require_gateway(settings: Settings) -> str:
-    """The address to push to, or `InvalidInput`."""
+    """Return the Pushgateway's URL; `InvalidInput` if it is missing or invalid."""
     if settings.pushgateway_url is None:
         raise InvalidInput(
-            f"METRICS_MODE is {settings.metrics_mode}, but nobody said where to push to",
+            f"METRICS_MODE is {settings.metrics_mode}, but PUSHGATEWAY_URL is not set",
             hint="Set PUSHGATEWAY_URL=http://pushgateway:9091, or METRICS_MODE=scrape",
         )
     try:
         allowed_hosts(urlsplit(settings.pushgateway_url).hostname or "")
     except ValueError as error:
         raise InvalidInput(
-            f"PUSHGATEWAY_URL has no good host: {error}", hint="Write it as in http://pushgateway:9091"
+            f"PUSHGATEWAY_URL has no valid host: {error}", hint="Write it as in http://pushgateway:9091"
         ) from None
     return settings.pushgateway_url
 
 
 def _http(settings: Settings, url: str) -> Http:
-    """The operator chose this host, so it may be private; no other may, and it is not asked through a redirect."""
+    # The operator chose this host, so it may be private; no other host may be.
     host = urlsplit(url).hostname or ""
     return Http(
         Guard(allowed_hosts(host)), user_agent=f"floodmark/{__version__}", resolve=resolved_hosts(settings.http_resolve)
     )
 
 
-def _grouped(label: str, value: str) -> str:
-    """A label of the group as part of the path. What has a slash in it has to be wrapped up."""
+def _format_label(label: str, value: str) -> str:
+    # The Pushgateway needs a value with a slash in base64.
     if "/" in value:
         return f"{label}@base64/{urlsafe_b64encode(value.encode()).decode()}"
     return f"{label}/{quote(value, safe='')}"
@@ -179,9 +183,3 @@ def _authorization(user: str | None, password: str | None) -> dict[str, str]:
         return {}
     pair = f"{unquote(user)}:{unquote(password or '')}"
     return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
-
-
-def _require_ok(status: int, body: bytes, host: str) -> None:
-    if status // 100 != 2:
-        said = " ".join(body.decode(errors="replace").split())[:_SHOWN]
-        raise SourceError(f"{host} answers with status {status}{said and ': '}{said}")

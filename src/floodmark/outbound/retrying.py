@@ -23,7 +23,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True, gc=False):
-    """At most `attempts` within `elapsed`. Pauses are random: up to `base`, then doubled up to `longest`."""
+    """At most `attempts` within `elapsed`. Pauses are random; their maximum doubles from `base` to `longest`."""
 
     attempts: int = 5
     elapsed: timedelta = timedelta(seconds=120)

@@ -13,7 +13,7 @@ limits = Table(
     Column("reason", Text, nullable=False),
     Column("hits", Integer, nullable=False, server_default="1"),
     Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
-    # Calls a second that the key is slowed down to, after it was told to wait.
+    # Calls per second that are allowed after the limit has ended.
     Column("rate", Float),
 )
 
@@ -24,10 +24,10 @@ breakers = Table(
     Column("state", Text, nullable=False, server_default="closed"),
     Column("failures", Integer, nullable=False, server_default="0"),
     Column("window_began", UtcTime),
-    # The moments of those failures, at most as many as open it.
+    # Times of those failures, at most as many as it takes to open the breaker.
     Column("failed_at", Json),
     Column("open_until", UtcTime),
-    # Until then a probe is under way; one that never reports back is forgotten.
+    # Until then a probe is running; later it counts as lost.
     Column("probe_until", UtcTime),
     Column("trips", Integer, nullable=False, server_default="0"),
     Column("reason", Text),

@@ -23,7 +23,7 @@ from floodmark.coordination.signals.port import Topic
 from floodmark.errors import InvalidInput
 from floodmark.observability.metrics import render_sum
 from floodmark.operations.health import health_of, readiness_of
-from floodmark.outbound.push import is_pushed, is_scraped, pushing, require_gateway
+from floodmark.outbound.push import is_pushed, is_scraped, push_metrics, require_gateway
 from floodmark.process.eventloop import stopped_by_signals
 from floodmark.process.forced_exit import MARGIN, Watchdog
 from floodmark.rules.backoff import backoff
@@ -91,7 +91,7 @@ class Supervisor:
         # As for a single process: a port that someone has set is that one or none.
         is_any = port is None and self._settings.origin("worker_port") == "default"
         async with (
-            pushing(self._settings, resources.name, metrics, resources.events),
+            push_metrics(self._settings, resources.name, metrics, resources.events),
             HttpServer(page, self._settings.host, chosen, fallback=is_any) as server,
         ):
             with stopped_by_signals(self._stop, seconds, stopping=lambda: self._watchdog.arm(self._grace)):
