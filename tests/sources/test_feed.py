@@ -87,7 +87,7 @@ async def test_what_is_no_feed_is_told(site: Site, sqlite_copy: str) -> None:
     site.trouble("/feed", status(429, retry_after="600"))
     async with working(site, sqlite_copy) as desk:
         ended = await desk.run(await desk.job(f"{site.url}/page", source="feed"))
-        assert f"{site.url}/page is no feed" in str(ended.error_message)
+        assert f"{site.url}/page is not a feed" in str(ended.error_message)
         gone = await desk.job(f"{site.url}/gone", source="feed")
         assert (await desk.run(gone)).state == "dead"
         assert (await desk.operations.job(gone.name)).paused
@@ -118,7 +118,7 @@ async def test_no_entry_is_lost_however_the_feed_names_them(
             job = await desk.job(f"{site.url}{path}", source="feed")
             first = await desk.run(job)
             assert first.items_new == first.result["entries"] == feed.count("<item>")
-            assert "told apart" in first.result["notes"][0]
+            assert "distinguished by" in first.result["notes"][0]
             # When only one of them is left it is still the same.
             site.xml(path, rest)
             second = await desk.run(job)
@@ -138,7 +138,7 @@ async def test_what_is_wrong_with_a_feed_is_told_and_costs_one_entry(site: Site,
         assert ended.items_new == 5
         broken, empty = ended.result["notes"]
         assert broken.startswith("the feed is not well-formed (")
-        assert empty == "entries left out because they hold nothing: 1"
+        assert empty == "entries left out because they are empty: 1"
         assert "note of the last run: the feed is not well-formed" in (await desk.operations.explain(job.name)).sentence
 
 
@@ -149,7 +149,7 @@ async def test_a_feed_that_has_moved_for_good_is_asked_where_it_is(site: Site, s
     async with working(site, sqlite_copy) as desk:
         job = await desk.job(f"{site.url}/feed", source="feed")
         first = await desk.run(job)
-        assert first.result["notes"][0].startswith(f"the feed has moved for good to {site.url}/moved,")
+        assert first.result["notes"][0].startswith(f"the feed has moved permanently to {site.url}/moved,")
         site.forget()
         assert (await desk.run(job)).result == {"summary": "nothing new"}
         assert site.paths() == ["/moved"]

@@ -54,7 +54,7 @@ async def test_an_address_is_tried_before_it_is_added(site: Site, cli: CommandLi
     site.forget()
     assert "does not allow it: nothing was fetched" in await tried("/private")
     assert site.paths() == ["/robots.txt"]
-    assert "not there (status 404)" in await tried("/private", "--ignore-robots")
+    assert "not found (status 404)" in await tried("/private", "--ignore-robots")
     told = await asyncio.to_thread(cli.good, "try", f"{site.url}/", "--json")
     assert told.json["items"][0]["text"] == "Harbour\nShips come and go."
     await asyncio.to_thread(cli.refused, "try", "http://10.0.0.1/", says="is not a public address", code=1)
@@ -71,7 +71,7 @@ def test_sites_and_feeds_are_added_in_their_one_form(cli: CommandLine) -> None:
     assert (feed["source"], feed["target"]) == ("feed", "https://example.com/feed.xml")
 
     cli.refused("add", "web", "https://example.com/news/", says="web-example-com-news collects")
-    cli.refused("add", "web", "javascript:alert(1)", says="is not the address of a page")
+    cli.refused("add", "web", "javascript:alert(1)", says="is not the URL of a page")
     cli.refused("add", "web", "https://a.example", "--include", "news", says="matches no path")
     cli.refused("add", "web", "https://a.example", "--robots", "perhaps", says="is not known")
     cli.refused("add", "web", "https://a.example", "--max-depth", "1000", says="is not a number from 0 to 100")

@@ -110,8 +110,8 @@ async def test_links_are_followed_however_they_are_written(site: Site, sqlite_co
         }
         notes = await desk.notes(job)
         assert notes["/data"] == "not HTML: application/octet-stream"
-        assert notes["/noindex"] == "asks not to be indexed (noindex)"
-        assert notes["/copy"] == f"its canonical address is {site.url}/f"
+        assert notes["/noindex"] == "not to be indexed (noindex)"
+        assert notes["/copy"] == f"its canonical URL is {site.url}/f"
         assert set(Counter(site.paths()).values()) == {1}
         assert "/never" not in site.paths()
         assert "https://elsewhere.example/x".replace("https", "http") in (await desk.items(job))["/"]["data"]["links"]
@@ -174,7 +174,7 @@ async def test_oddities_end_in_a_note_and_traps_have_an_end(site: Site, sqlite_c
         assert notes["/moved"] == f"redirects to {site.url}/there"
         assert notes["/pool"] == f"redirects on to {site.url}/loop"
         assert notes["/twin"] == f"the same as {site.url}/"
-        assert notes["/soft"].startswith("says that it is not there")
+        assert notes["/soft"].startswith("says that it was not found")
         assert notes["/outside"] == "redirects to http://elsewhere.example/"
         assert notes["/broken"] == "127.0.0.1 answers with status 500"
         assert notes["/forbidden"] == "answers with status 403"
@@ -224,7 +224,7 @@ async def test_each_host_of_a_site_is_asked_for_its_own_rules(site: Site, sqlite
         again = await desk.run(job)
         assert again.result["visited"] == 1
         assert set(again.result["troubles"].values()) == {
-            "robots.txt cannot be had: www.a.test answers with status 500"
+            "robots.txt cannot be fetched: www.a.test answers with status 500"
         }
 
 
@@ -286,10 +286,10 @@ async def test_patterns_and_numbers_bound_a_crawl(site: Site, sqlite_copy: str) 
         job = await desk.job(include=["/news/*"], exclude=["**/print"], max_pages=6, sitemaps=False)
         first = await desk.run(job)
         assert first.result["stopped"] == "at max_pages=6"
-        assert first.result["notes"] == ["stopped at max_pages=6: the next crawls go on with the rest"]
+        assert first.result["notes"] == ["stopped at max_pages=6: the next crawls continue with the rest"]
         assert len(await desk.collected(job)) == 5
         assert not {"/about", "/news/print"} & set(site.paths())
-        assert (await desk.notes(job))["/"] == "no pattern wants it; read for its links"
+        assert (await desk.notes(job))["/"] == "matches no pattern; read only for its links"
         # Half of the pages are new, the others are looked at again: neither is forgotten.
         second = await desk.run(job)
         assert (second.result["visited"], second.result["new"]) == (6, 3)
@@ -313,7 +313,7 @@ async def test_what_robots_txt_asks_for_is_done(site: Site, sqlite_copy: str) ->
         site.robots("User-agent: *\nCrawl-delay: 600")
         site.forget()
         execution = await desk.reaches(await desk.ask(job), "waiting")
-        assert execution.reason == f"127.0.0.1:{site.port} wants 10 min between two pages"
+        assert execution.reason == f"127.0.0.1:{site.port} asks for 10 min between two pages"
         assert site.paths() == ["/robots.txt", "/"]
         assert (await desk.watermark(job))["visited"] == 1
 
@@ -339,7 +339,7 @@ async def test_a_site_that_asks_to_wait_is_left_alone_and_then_gone_on_with(site
         # Those of the first slice too.
         assert ended.result["troubles"] == {
             f"{site.url}/3": "127.0.0.1 answers with status 500",
-            f"{site.url}/9": "told us to wait 3 times",
+            f"{site.url}/9": "rate-limited 3 times",
         }
         assert ended.result["notes"] == ["pages that could not be read: 2 (see troubles)"]
         assert ended.started_at is not None
@@ -377,7 +377,7 @@ async def test_a_site_of_which_nothing_can_be_read_has_failed(site: Site, sqlite
     async with working(site, sqlite_copy, scheduler_cb_threshold=50) as desk:
         ended = await desk.run(await desk.job())
         assert ended.state == "dead"
-        assert str(ended.error_message).startswith(f"{site.url}/: not there (status 404). Look at what comes with: ")
+        assert str(ended.error_message).startswith(f"{site.url}/: not found (status 404). See the response with: ")
         ended = await desk.run(await desk.job(f"{site.url}/away"))
         assert f"{site.url}/away: redirects to https://elsewhere.example/" in str(ended.error_message)
     site.always("/robots.txt", status(500))
@@ -401,7 +401,7 @@ async def test_a_long_crawl_makes_room_for_others(
     async with working(site, sqlite_copy) as desk:
         execution = await desk.ask(await desk.job(concurrency=1, sitemaps=False))
         waiting = await desk.reaches(execution, "waiting")
-        assert waiting.reason == "a long crawl makes room for others, and goes on"
+        assert waiting.reason == "a long crawl lets other jobs run and resumes soon"
         ended = await desk.reaches(execution, "done")
         assert (ended.attempt, ended.result["summary"]) == (1, "visited 2, new 2")
 
@@ -451,7 +451,7 @@ async def test_pages_and_lists_without_content_are_named_in_the_outcome(site: Si
         assert f"{site.url}/frames: is a frameset: its text is in the pages of its frames" in notes
         assert any(note.startswith(f"{site.url}/broken.xml: this sitemap cannot be read: ") for note in notes)
         assert any(note.startswith(f"{site.url}/bare.xml: this sitemap is not well-formed") for note in notes)
-        assert f"{site.url}/none.xml: this sitemap not there (status 404)" in notes
+        assert f"{site.url}/none.xml: this sitemap not found (status 404)" in notes
         # Unchanged, and no more to read than before.
         assert f"2 pages, such as {site.url}/app: {script}" in (await desk.run(job)).result["notes"]
         alone = await desk.run(await desk.job(f"{site.url}/app/2", sitemaps=False))

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.sources.web.charsets import decoded
+from floodmark.sources.web.charsets import decode_text
 from floodmark.sources.web.difference import difference
-from floodmark.sources.web.extract import document_of, text_in
+from floodmark.sources.web.extract import extract_text, parse_document
 from floodmark.sources.web.nesting import TooNested
 
 PAGE = """<!doctype html><html lang="en-GB"><head><title> The   title </title>
@@ -23,7 +23,7 @@ PAGE = """<!doctype html><html lang="en-GB"><head><title> The   title </title>
 
 
 def test_the_main_text_is_what_the_page_is_about() -> None:
-    found = document_of(PAGE)
+    found = parse_document(PAGE)
 
     assert found.title == "The title"
     assert found.text == "Heading\nFirst bold & plain paragraph.\nOne\nTwo\nLast.\nLine\nTwoHereMail"
@@ -37,17 +37,17 @@ _REPEATED = "<p>" + "".join(f"<b id={n}>" for n in range(1500)) + "<p>x" * 1500
 def test_a_page_that_would_choke_the_parser_is_not_parsed(html: str) -> None:
     """The last one is of 21 KB and would become a tree of 800 MB."""
     with pytest.raises(TooNested, match="nested too deeply"):
-        document_of(html)
-    assert text_in(html) == ""
+        parse_document(html)
+    assert extract_text(html) == ""
 
 
 def test_a_long_page_is_not_deep() -> None:
     entry = "<div><ul><li><a href=/x><b>Bold</b></a><br><img src=x></ul></div>"
-    assert document_of(f"<p>{entry * 2000}<p>The end").text.endswith("The end")
+    assert parse_document(f"<p>{entry * 2000}<p>The end").text.endswith("The end")
 
 
 def test_the_facts_of_a_page_are_found() -> None:
-    found = document_of(PAGE)
+    found = parse_document(PAGE)
 
     assert found.facts == {
         "author": "Ann Author",
@@ -62,23 +62,23 @@ def test_the_facts_of_a_page_are_found() -> None:
 
 def test_linked_data_tells_when_and_by_whom() -> None:
     said = '{"@graph": [{"@type": "Article", "datePublished": "2026-06-01", "author": [{"name": "Bo"}]}]}'
-    found = document_of(f'<script type="application/ld+json">{said}</script><p>Text')
+    found = parse_document(f'<script type="application/ld+json">{said}</script><p>Text')
 
     assert found.facts == {"published": "2026-06-01T00:00:00+00:00", "author": "Bo"}
-    assert document_of('<script type="application/ld+json">{broken</script>').facts == {}
+    assert parse_document('<script type="application/ld+json">{broken</script>').facts == {}
 
 
 def test_without_marks_the_block_with_most_paragraphs_is_the_text() -> None:
     text = "A sentence that is long enough to be one. " * 5
     rest = "<div><p>Read more</p></div>"
-    found = document_of(f"<body>{rest}<div><p>{text}</p><p>{text}</p><p>{text}</p></div>{rest}</body>")
+    found = parse_document(f"<body>{rest}<div><p>{text}</p><p>{text}</p><p>{text}</p></div>{rest}</body>")
 
     assert "Read more" not in found.text
     assert found.text.count("\n") == 2
 
 
 def test_a_list_of_articles_is_one_text() -> None:
-    assert document_of("<article>One</article><article>Two</article>").text == "One\nTwo"
+    assert parse_document("<article>One</article><article>Two</article>").text == "One\nTwo"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_list_of_articles_is_one_text() -> None:
     ],
 )
 def test_what_a_page_asks_of_robots(html: str, rules: str, indexed: bool, followed: bool) -> None:
-    found = document_of(f"<head>{html}</head>", rules=rules)
+    found = parse_document(f"<head>{html}</head>", rules=rules)
 
     assert (found.is_indexed, found.is_followed) == (indexed, followed)
 
@@ -110,20 +110,20 @@ def test_what_a_page_asks_of_robots(html: str, rules: str, indexed: bool, follow
     ],
 )
 def test_a_page_that_says_it_is_not_there(html: str, is_miss: bool) -> None:
-    assert document_of(html).is_soft_miss == is_miss
+    assert parse_document(html).is_soft_miss == is_miss
 
 
 @given(st.text(max_size=60))
 def test_any_text_can_be_taken_apart(text: str) -> None:
-    document_of(text)
-    text_in(f"<p>{text}</p>")
+    parse_document(text)
+    extract_text(f"<p>{text}</p>")
 
 
 @given(st.text(alphabet=st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20))
 def test_text_comes_out_as_it_was_written(word: str) -> None:
     escaped = word.replace("&", "&amp;").replace("<", "&lt;")
-    assert document_of(f"<main><p title='>{len(word)}\"'>{escaped}</p></main>").text == word
-    assert text_in(f"<p>{escaped}</p>") == word
+    assert parse_document(f"<main><p title='>{len(word)}\"'>{escaped}</p></main>").text == word
+    assert extract_text(f"<p>{escaped}</p>") == word
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_text_comes_out_as_it_was_written(word: str) -> None:
     ],
 )
 def test_a_wrong_charset_is_noticed(body: bytes, told: str | None, text: str) -> None:
-    assert decoded(body, told) == text
+    assert decode_text(body, told) == text
 
 
 def test_the_difference_shows_what_went_and_what_came() -> None:

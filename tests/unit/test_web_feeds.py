@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from floodmark.sources.feed.keys import Keys
-from floodmark.sources.feed.source import items_of
+from floodmark.sources.feed.source import make_items
 from floodmark.sources.web.feeds import Feed, FeedEntry, parse_feed
-from floodmark.sources.web.trees import NotXml
+from floodmark.sources.web.xml_trees import NotXml
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 TEN = [f"<item><guid>{n}</guid><title>Title {n}</title><description>Words {n}</description></item>" for n in range(10)]
@@ -27,7 +27,7 @@ def titles(content: str | bytes, charset: str | None = None) -> list[str]:
 
 def data_of(content: str) -> dict[str, Any]:
     url = "https://example.com/feed"
-    [item] = items_of(parse_feed(content.encode(), None, url), url, NOW)
+    [item] = make_items(parse_feed(content.encode(), None, url), url, NOW)
     assert isinstance(item.data, dict)
     return item.data
 
@@ -154,28 +154,28 @@ def test_entries_under_one_id_are_told_apart_by_what_they_say() -> None:
     """The same key on the next poll: in whatever order, when others are gone, and when only the text has changed."""
     days = [entry(title=f"Day {n}", summary="Words", published=datetime(2026, 6, n, tzinfo=UTC)) for n in (1, 2, 3)]
     keys = Keys()
-    first = keys.tell_apart(days)
+    first = keys.assign_keys(days)
     assert len(first) == 3
     assert "same" not in first
     later = Keys(keys.levels)
-    assert set(later.tell_apart(days[::-1])) == set(first)
-    [alone] = later.tell_apart([entry(title="Day 2", summary="Corrected", published=days[1].published)])
+    assert set(later.assign_keys(days[::-1])) == set(first)
+    [alone] = later.assign_keys([entry(title="Day 2", summary="Corrected", published=days[1].published)])
     assert first[alone].title == "Day 2"
 
     # Nothing but text: that is what sets them apart. What is the same in everything is one entry.
     texts = [entry(content=f"Text {n}") for n in range(5)]
-    assert len(Keys().tell_apart([*texts, texts[0]])) == 5
+    assert len(Keys().assign_keys([*texts, texts[0]])) == 5
     # Those of ordinary feeds stay what they are.
     plain = [FeedEntry(id=f"id-{n}", title="Same", link="/same") for n in range(3)]
     ordinary = Keys()
-    assert list(ordinary.tell_apart(plain)) == ["id-0", "id-1", "id-2"]
+    assert list(ordinary.assign_keys(plain)) == ["id-0", "id-1", "id-2"]
     assert ordinary.levels == {}
 
 
 def test_an_id_that_comes_again_in_the_next_slice_is_told_apart() -> None:
     keys = Keys()
-    assert list(keys.tell_apart([entry(title="One")], is_last=False)) == ["same"]
-    [second] = keys.tell_apart([entry(title="Two")])
+    assert list(keys.assign_keys([entry(title="One")], is_last=False)) == ["same"]
+    [second] = keys.assign_keys([entry(title="Two")])
     assert second.startswith("same#")
 
 

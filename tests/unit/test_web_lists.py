@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from floodmark.sources.feed.source import items_of
+from floodmark.sources.feed.source import make_items
 from floodmark.sources.web.feeds import parse_feed
 from floodmark.sources.web.robots import Robots
 from floodmark.sources.web.sitemaps import parse_sitemap
-from floodmark.sources.web.trees import NotXml
+from floodmark.sources.web.xml_trees import NotXml
 
 ROBOTS = """
 User-agent: *
@@ -124,9 +124,9 @@ def test_atom_is_read_as_it_is_found() -> None:
 
 
 def test_entries_come_oldest_first_with_their_links_in_full() -> None:
-    items = items_of(parse_feed(RSS.encode()), "https://example.com/feed", datetime(2026, 6, 3, tzinfo=UTC))
+    items = make_items(parse_feed(RSS.encode()), "https://example.com/feed", datetime(2026, 6, 3, tzinfo=UTC))
 
     assert [item.data["title"] for item in items] == ["Nameless", "First one", "Second one"]
     assert items[-1].data["link"] == "https://example.com/two"
-    later = items_of(parse_feed(RSS.encode()), "https://example.com/feed", datetime(2027, 1, 1, tzinfo=UTC))
+    later = make_items(parse_feed(RSS.encode()), "https://example.com/feed", datetime(2027, 1, 1, tzinfo=UTC))
     assert [item.fingerprint for item in later] == [item.fingerprint for item in items]

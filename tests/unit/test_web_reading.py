@@ -9,8 +9,8 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from floodmark.model.batch import SitePage
 from floodmark.outbound.client import HttpAnswer
-from floodmark.sources.web.charsets import decoded
-from floodmark.sources.web.reading import SITEMAP, Kind, VisitedPage, is_file, read
+from floodmark.sources.web.charsets import decode_text
+from floodmark.sources.web.responses import SITEMAP, Kind, VisitedPage, is_file, read_response
 from floodmark.sources.web.urls import Scope
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -22,7 +22,7 @@ KEPT = replace(PAGE, crawl=1, status=200, content_hash="old", etag='"1"')
 def answered(page: SitePage, body: str = "", status: Any = 200, **headers: str) -> VisitedPage:
     said = CIMultiDict({"Content-Type": "text/html", **{name.replace("_", "-"): v for name, v in headers.items()}})
     answer = HttpAnswer(status=status, url=page.url, headers=CIMultiDictProxy(said), body=body.encode())
-    return read(page, answer, crawl=2, scope=SCOPE, now=NOW)
+    return read_response(page, answer, crawl=2, scope=SCOPE, now=NOW)
 
 
 def test_an_unchanged_page_is_visited_and_says_nothing() -> None:
@@ -56,9 +56,9 @@ def test_a_page_that_moved_for_good_is_missing_and_leads_to_where_it_is() -> Non
 @pytest.mark.parametrize(
     ("body", "headers", "note"),
     [
-        ("<main>Text", {"X_Robots_Tag": "noindex"}, "asks not to be indexed (noindex)"),
-        ('<link rel="canonical" href="/b"><main>Text', {}, "its canonical address is https://example.com/b"),
-        ("", {}, "holds no text"),
+        ("<main>Text", {"X_Robots_Tag": "noindex"}, "not to be indexed (noindex)"),
+        ('<link rel="canonical" href="/b"><main>Text', {}, "its canonical URL is https://example.com/b"),
+        ("", {}, "has no text"),
         ("{}", {"Content_Type": "application/json"}, "not HTML: application/json"),
         ("<svg/>", {"Content_Type": "image/svg+xml"}, "not HTML: image/svg+xml"),
     ],
@@ -96,7 +96,7 @@ def test_links_are_counted_once_it_is_known_where_they_lead(monkeypatch: pytest.
     assert seen.data is not None
     assert (len(seen.data["links"]), seen.data["more_links"], seen.notable) == (1000, 200, [])
 
-    monkeypatch.setattr("floodmark.sources.web.reading.MOST_LINKS", 500)
+    monkeypatch.setattr("floodmark.sources.web.responses.MOST_LINKS", 500)
     seen = answered(PAGE, body)
     assert len(seen.follow) == 500
     assert seen.notable == ["has more than 500 links: the others are not followed"]
@@ -138,14 +138,14 @@ def test_a_page_that_a_script_has_to_fill_is_no_item(body: str) -> None:
 def test_a_charset_that_nobody_names_is_found_out(encoding: str, text: str) -> None:
     body = f"<!doctype html><html><head><title>{text}</title></head><body><p>{text}</p></body></html>".encode(encoding)
 
-    assert text in decoded(body)
+    assert text in decode_text(body)
 
 
 def test_a_bad_byte_costs_one_letter() -> None:
     good = "<p>Сегодня в городе открылась новая библиотека</p>"
     for encoding in ("utf-8", "euc-jp"):
         body = good.encode(encoding) + b"\xff" + good.encode(encoding)
-        assert decoded(body, encoding) == f"{good}\ufffd{good}"
+        assert decode_text(body, encoding) == f"{good}\ufffd{good}"
     # What the header says is not believed against the bytes.
-    assert decoded(good.encode(), "iso-8859-1") == good
-    assert decoded("Größe".encode("latin-1"), "utf-8") == "Größe"
+    assert decode_text(good.encode(), "iso-8859-1") == good
+    assert decode_text("Größe".encode("latin-1"), "utf-8") == "Größe"

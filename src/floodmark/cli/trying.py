@@ -13,7 +13,7 @@ from .times import relative
 
 if TYPE_CHECKING:
     from floodmark.settings import Settings
-    from floodmark.sources.web.trying import Tried
+    from floodmark.sources.web.preview import UrlPreview
 
 _TEXT_SHOWN, _ENTRIES_SHOWN, _LINKS_SHOWN = 1200, 10, 5
 
@@ -30,10 +30,10 @@ def try_url(
 
     floodmark try https://example.com/news
     """
-    from floodmark.sources.web.urls import start_of  # noqa: PLC0415 - for this command alone
+    from floodmark.sources.web.urls import parse_start_url  # noqa: PLC0415 - for this command alone
 
     desk = Desk.of(context)
-    start = start_of(url)
+    start = parse_start_url(url)
     settings = desk.settings()
     with desk.busy(f"Asking {safe(start)}"):
         found = asyncio.run(_look(settings, start, obeys_robots=not ignore_robots))
@@ -42,16 +42,16 @@ def try_url(
     return _show(desk, found)
 
 
-async def _look(settings: "Settings", url: str, *, obeys_robots: bool) -> "Tried":
-    from floodmark.sources.web.trying import tried  # noqa: PLC0415 - heavy
+async def _look(settings: "Settings", url: str, *, obeys_robots: bool) -> "UrlPreview":
+    from floodmark.sources.web.preview import preview_url  # noqa: PLC0415 - heavy
     from floodmark.wiring.resources import http_of  # noqa: PLC0415 - heavy
 
     agent = settings.http_user_agent or "floodmark"
     async with http_of(settings) as http:
-        return await tried(http, url, agent=agent, now=datetime.now(UTC), obeys_robots=obeys_robots)
+        return await preview_url(http, url, agent=agent, now=datetime.now(UTC), obeys_robots=obeys_robots)
 
 
-def _show(desk: Desk, found: "Tried") -> None:
+def _show(desk: Desk, found: "UrlPreview") -> None:
     is_page = found.kind != "feed" and bool(found.items)
     desk.out.print(facts([*_came(found), *(_told(found.items[0], found.follow) if is_page else ())]))
     if is_page:
@@ -61,7 +61,7 @@ def _show(desk: Desk, found: "Tried") -> None:
     _advise(desk, found)
 
 
-def _came(found: "Tried") -> list[tuple[str, object]]:
+def _came(found: "UrlPreview") -> list[tuple[str, object]]:
     size = f"{found.wire_bytes:,} bytes in {found.seconds:.1f} s"
     return [
         ("address", found.url),
@@ -75,7 +75,7 @@ def _came(found: "Tried") -> list[tuple[str, object]]:
     ]
 
 
-def _robots(found: "Tried") -> str:
+def _robots(found: "UrlPreview") -> str:
     if not found.is_allowed:
         return "does not allow it: nothing was fetched"
     return f"allows it, wants {found.delay_seconds:g} s between two pages" if found.delay_seconds else "allows it"
@@ -98,7 +98,7 @@ def _show_text(desk: Desk, text: str) -> None:
         desk.note(f"[dim]... {counted(len(text) - _TEXT_SHOWN, 'more character')}[/]")
 
 
-def _show_entries(desk: Desk, found: "Tried") -> None:
+def _show_entries(desk: Desk, found: "UrlPreview") -> None:
     now = datetime.now(UTC)
     newest = found.items[::-1][:_ENTRIES_SHOWN]
     rows = [
@@ -115,7 +115,7 @@ def _show_entries(desk: Desk, found: "Tried") -> None:
         desk.note(f"[dim]... {len(found.items) - len(newest)} more[/]")
 
 
-def _advise(desk: Desk, found: "Tried") -> None:
+def _advise(desk: Desk, found: "UrlPreview") -> None:
     if found.kind == "feed" and found.items:
         desk.note(f"\n[dim]Collect its entries: floodmark add feed {plain(found.url)} --every 15m[/]")
     elif found.items:

@@ -72,9 +72,9 @@ async def in_one_form(operations: "AsyncOperations", settings: "Settings", spec:
     """A job for an address in its one form; a second one for it has to be asked for by name."""
     # Opened for these sources alone: the others need none of it.
     from floodmark.operations.jobs import JobFilter  # noqa: PLC0415
-    from floodmark.sources.web.targets import completed  # noqa: PLC0415
+    from floodmark.sources.web.targets import complete_spec  # noqa: PLC0415
 
-    spec = completed(spec)
+    spec = complete_spec(spec)
     stream = stream_name(spec.stream, spec.source, spec.target)
     async for other in operations.each_job(JobFilter(source=spec.source, text=spec.target)):
         if other.stream == stream and spec.name is None:

@@ -1,4 +1,4 @@
-"""The source `feed`: the entries of an RSS, Atom or JSON feed. One request a run; short if nothing is new."""
+"""The source `feed`: the entries of an RSS, Atom or JSON feed, with one conditional request per run."""
 
 import asyncio
 import hashlib
@@ -12,168 +12,152 @@ import msgspec
 from floodmark.errors import Gone, InvalidInput, Permanent, SlowDown, SourceError
 from floodmark.extensions.services import Services
 from floodmark.model.batch import Batch, Item, Watermark
-from floodmark.model.hosts import allowed_hosts
-from floodmark.model.spec import JobSpec
 from floodmark.outbound.client import HttpAnswer
-from floodmark.outbound.guard import Guard
-from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
-from floodmark.sources.web.targets import completed
-from floodmark.sources.web.urls import canonical, join_address, start_of
+from floodmark.sources.web.targets import UrlSource
+from floodmark.sources.web.urls import join_address, normalize_url, parse_start_url
 
 if TYPE_CHECKING:
-    from floodmark.sources.web.feeds import Enclosure, Feed, FeedEntry
+    from floodmark.sources.web.feeds import Feed, FeedEntry
 
-# Entries that are kept at once.
+# Entries of one batch.
 _BATCH = 100
-# A larger feed is taken apart beside the loop.
+# A larger feed is parsed in a thread.
 _LARGE = 256 * 1024
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 
-class FeedSource:
-    """Collects feeds. Without services it can only check jobs."""
+class FeedSource(UrlSource):
+    """Collects the entries of feeds."""
 
     kind = "feed"
 
-    def __init__(self, settings: Settings) -> None:
-        self._guard = Guard(allowed_hosts(settings.http_allow_hosts))
-        self._services: Services | None = None
-
-    def use_services(self, services: Services) -> None:
-        """Read feeds with the polite HTTP client of the process."""
-        self._services = services
-
     def check(self, target: str, params: Mapping[str, Any]) -> None:
-        """Raise `InvalidInput` unless `target` can be the address of a feed."""
-        start_of(target)
+        """Raise `InvalidInput` unless `target` is a URL."""
+        parse_start_url(target)
 
     def param_names(self, target: str) -> frozenset[str]:
-        """A feed has no params."""
+        """Return no names: a feed has no parameters."""
         return frozenset()
 
-    def complete(self, spec: JobSpec) -> JobSpec:
-        """A job with its address in its one form, which is public or allowed by name."""
-        return completed(spec, self._guard)
-
     def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
-        """Entries, oldest first. The store knows which of them are new or changed."""
-        if self._services is None:
-            raise InvalidInput("this process can only check feeds", hint="Start floodmark up, or a worker")
+        """Yield entries, oldest first. The store decides which of them are new or changed."""
+        services = self._require_services()
         try:
-            url = start_of(target.name)
+            url = parse_start_url(target.name)
         except InvalidInput as error:
             raise Permanent(str(error), hint=error.hint) from error
-        return self._batches(self._services, url, since or {}, context)
+        return self._batches(services, url, since or {}, context)
 
     async def _batches(
         self, services: Services, url: str, since: Watermark, context: Context
     ) -> AsyncGenerator[Batch, None]:
         moved = _moved_to(since, url)
         try:
-            answer, first = await _ask(services, moved or url, since, url)
+            answer, first = await _fetch(services, moved or url, since, url)
         except SlowDown:
             raise
         except SourceError as error:
             if moved is None:
                 raise
-            # The new address may have been a mistake, or has gone: the one that the job names counts again.
-            context.note(f"the feed is not at {moved} any more ({error}): {url} is asked again")
-            moved, since = None, {name: since[name] for name in ("levels",) if name in since}
-            answer, first = await _ask(services, url, since, url)
-        place = _new_place(answer, url, moved, context)
+            # The new URL may have been a mistake or has disappeared: use the job's own URL again.
+            context.note(f"the feed is no longer at {moved} ({error}): back to {url}")
+            moved, since = None, _keep_levels(since)
+            answer, first = await _fetch(services, url, since, url)
+        place = _find_move(answer, url, moved, context)
         if first is None:
             context.result["summary"] = "nothing new"
-            # A 304 need not repeat the tag: what is known stays.
-            kept = {name: since[name] for name in ("levels",) if name in since}
-            mark = since if answer.status == 304 else kept | _mark(answer)
+            # A 304 may omit the ETag: keep the known one.
+            mark = since if answer.status == 304 else _keep_levels(since) | _make_mark(answer)
             if (mark := mark | place) != since:
                 yield Batch([], mark)
             return
         now = services.clock.now()
-        async for batch in self._slices(answer, first, since, _mark(answer) | place, context, now=now):
+        async for batch in self._slices(answer, first, since, _make_mark(answer) | place, context, now=now):
             yield batch
 
     async def _slices(
         self, answer: HttpAnswer, feed: "Feed", since: Watermark, mark: Watermark, context: Context, *, now: datetime
     ) -> AsyncGenerator[Batch, None]:
-        """All entries of a feed, so many at a time: memory is bounded, their number is not."""
-        from .keys import Keys  # noqa: PLC0415 - brings what takes pages apart, which is heavy
+        """Yield all entries of a feed in slices, so that any number fits into memory."""
+        from .keys import Keys  # noqa: PLC0415 - slow to import
 
         keys, seen, count, apart = Keys(_levels(since)), 0, 0, 0
         while True:
             seen += len(feed.entries) + feed.empty
             is_last = seen >= feed.total
-            entries = keys.tell_apart(feed.entries, is_last=is_last)
-            items = items_of(feed, answer.url, now, entries)
+            entries = keys.assign_keys(feed.entries, is_last=is_last)
+            items = make_items(feed, answer.url, now, entries)
             count, apart = count + len(items), apart + sum(key != entry.id for key, entry in entries.items())
-            _note_losses(feed, context)
+            _report_losses(feed, context)
             levels = {"levels": keys.levels} if keys.levels else {}
             for start in range(0, len(items), _BATCH):
-                # The mark is true only when everything is kept; keys are the same from the first batch on.
+                # The mark moves only with the last batch; key levels are stored from the first one on.
                 is_end = is_last and start + _BATCH >= len(items)
                 so_far = {**since, **levels} if levels else None
                 yield Batch(items[start : start + _BATCH], mark | levels if is_end else so_far)
             if is_last:
                 break
-            feed = await _read(answer, skip=seen)
+            feed = await _parse(answer, skip=seen)
         context.result.update(summary=f"entries {count}", entries=count, title=feed.title)
         if apart:
-            context.note(f"{apart:,} entries share an id with others and are told apart by link, title, date and text")
+            context.note(
+                f"{apart:,} entries share an id with others and are distinguished by link, title, date and text"
+            )
         if not items:
             yield Batch([], mark | levels)
 
 
-async def _ask(services: Services, url: str, since: Watermark, named: str) -> tuple[HttpAnswer, "Feed | None"]:
-    """What is at an address: the first slice of the feed, None if nothing is new."""
+async def _fetch(services: Services, url: str, since: Watermark, named: str) -> tuple[HttpAnswer, "Feed | None"]:
+    """Return the response and the first slice of the feed, None if nothing is new."""
     answer = await services.http.get(url, headers=_conditions(since))
     if answer.status == 304:
         return answer, None
     if answer.status == 410:
-        raise Gone(f"{url} is gone for good (status 410)", hint="Remove the job, or give it another address")
+        raise Gone(f"{url} is gone for good (status 410)", hint="Remove the job, or change its URL")
     if answer.status != 200:
-        raise Permanent(f"{url} answers with status {answer.status}", hint=f"See it yourself: floodmark try {named}")
-    if _mark(answer)["hash"] == since.get("hash"):
+        raise Permanent(
+            f"{url} answers with status {answer.status}", hint=f"See the response with: floodmark try {named}"
+        )
+    if _make_mark(answer)["hash"] == since.get("hash"):
         return answer, None
-    return answer, await _read(answer, url=url)
+    return answer, await _parse(answer, url=url)
 
 
-async def _read(answer: HttpAnswer, *, skip: int = 0, url: str | None = None) -> "Feed":
+async def _parse(answer: HttpAnswer, *, skip: int = 0, url: str | None = None) -> "Feed":
     if len(answer.body) > _LARGE:
-        return await asyncio.to_thread(read_feed, answer, url or answer.url, skip=skip)
-    return read_feed(answer, url or answer.url, skip=skip)
+        return await asyncio.to_thread(_parse_slice, answer, url or answer.url, skip=skip)
+    return _parse_slice(answer, url or answer.url, skip=skip)
 
 
-def read_feed(answer: HttpAnswer, url: str, *, skip: int = 0) -> "Feed":
-    """The feed in this answer, from the entry after `skip` on, or `Permanent`."""
-    # They bring what takes pages apart, which is heavy.
-    from floodmark.sources.web import feeds  # noqa: PLC0415
-    from floodmark.sources.web.trees import NotXml  # noqa: PLC0415
+def _parse_slice(answer: HttpAnswer, url: str, *, skip: int = 0) -> "Feed":
+    from floodmark.sources.web import feeds  # noqa: PLC0415 - slow to import
+    from floodmark.sources.web.xml_trees import NotXml  # noqa: PLC0415
 
     try:
         return feeds.parse_feed(answer.body, answer.charset, answer.url, skip=skip, most=feeds.MOST_ENTRIES)
     except NotXml as error:
         raise Permanent(
-            f"{url} is no feed: {error}",
-            hint=f"Look at what comes with: floodmark try {url}; for pages, floodmark add web",
+            f"{url} is not a feed: {error}",
+            hint=f"See the response with: floodmark try {url}; for pages use floodmark add web",
         ) from error
 
 
-def items_of(feed: "Feed", url: str, now: datetime, entries: "Mapping[str, FeedEntry] | None" = None) -> list[Item]:
-    """What is collected of a feed, oldest first; `entries` by their keys, if those are known already."""
+def make_items(feed: "Feed", url: str, now: datetime, entries: "Mapping[str, FeedEntry] | None" = None) -> list[Item]:
+    """Return the items of a feed, oldest first. `entries`: by key, if keys are already assigned."""
     if entries is None:
-        from .keys import Keys  # noqa: PLC0415 - heavy
+        from .keys import Keys  # noqa: PLC0415 - slow to import
 
-        entries = Keys().tell_apart(feed.entries)
-    # Feeds have the newest first: of those without a date the last is the oldest.
-    items = [_item(key, entry, feed, url, now) for key, entry in reversed(list(entries.items()))]
+        entries = Keys().assign_keys(feed.entries)
+    # Feeds start with the newest entry: without dates the last one is the oldest.
+    items = [_make_item(key, entry, feed, url, now) for key, entry in reversed(list(entries.items()))]
     items.sort(key=lambda item: item.occurred_at or _LONG_AGO)
     return items
 
 
-def _item(key: str, entry: "FeedEntry", feed: "Feed", url: str, now: datetime) -> Item:
-    link = canonical(entry.link, url) if entry.link else None
-    told = {
+def _make_item(key: str, entry: "FeedEntry", feed: "Feed", url: str, now: datetime) -> Item:
+    link = normalize_url(entry.link, url) if entry.link else None
+    fields = {
         "id": entry.id,
         "link": _with_fragment(link, entry.link) if link else entry.link,
         "title": entry.title,
@@ -181,73 +165,74 @@ def _item(key: str, entry: "FeedEntry", feed: "Feed", url: str, now: datetime) -
         "content": entry.content,
         "author": entry.author,
         "tags": list(entry.tags),
-        "enclosures": [_enclosure(enclosure, url) for enclosure in entry.enclosures],
+        "enclosures": [
+            msgspec.to_builtins(enclosure) | {"url": join_address(url, enclosure.url)} for enclosure in entry.enclosures
+        ],
         "language": feed.language,
         "feed": feed.title,
     }
-    said = "\n".join([entry.title, entry.summary, entry.content, link or ""])
+    text = "\n".join([entry.title, entry.summary, entry.content, link or ""])
     data = {
-        **{name: value for name, value in told.items() if value},
+        **{name: value for name, value in fields.items() if value},
         "published": None if entry.published is None else entry.published.isoformat(),
         "updated": None if entry.updated is None else entry.updated.isoformat(),
         "fetched_at": now.isoformat(),
     }
     moment = entry.published or entry.updated
-    return Item(key, data, moment, hashlib.blake2b(said.encode(errors="replace"), digest_size=16).hexdigest())
-
-
-def _enclosure(enclosure: "Enclosure", url: str) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(enclosure)
-    return {**told, "url": join_address(url, enclosure.url)}
+    return Item(key, data, moment, hashlib.blake2b(text.encode(errors="replace"), digest_size=16).hexdigest())
 
 
 def _with_fragment(link: str, written: str | None) -> str:
-    """An entry may be a part of a page, such as one day of a calendar."""
+    """Return the link with its fragment: an entry may be a part of a page, such as one day of a calendar."""
     fragment = (written or "").partition("#")[2].strip()
     return f"{link}#{fragment}" if fragment else link
 
 
-def _note_losses(feed: "Feed", context: Context) -> None:
-    """What a reader of the outcome should know: nothing is left out silently."""
+def _report_losses(feed: "Feed", context: Context) -> None:
+    """Note everything that is left out of the items."""
     if feed.fault is not None:
-        context.note(f"the feed is not well-formed ({feed.fault}): it is read as far as it goes")
+        context.note(f"the feed is not well-formed ({feed.fault}) and is read as far as possible")
     if feed.empty:
-        context.note(f"entries left out because they hold nothing: {feed.empty:,}")
+        context.note(f"entries left out because they are empty: {feed.empty:,}")
     cut = sum(entry.is_cut for entry in feed.entries)
     if cut:
-        context.note(f"entries whose text is too long or too deeply nested, and is cut: {cut:,}")
+        context.note(f"entries whose text is cut because it is too long or too deeply nested: {cut:,}")
 
 
 def _levels(since: Watermark) -> dict[str, int]:
-    said = since.get("levels")
-    return {name: level for name, level in said.items() if level in (1, 2)} if isinstance(said, dict) else {}
+    levels = since.get("levels")
+    return {name: level for name, level in levels.items() if level in (1, 2)} if isinstance(levels, dict) else {}
+
+
+def _keep_levels(since: Watermark) -> Watermark:
+    return {"levels": since["levels"]} if "levels" in since else {}
 
 
 def _moved_to(since: Watermark, url: str) -> str | None:
-    """Where the feed has moved for good, if the job still names the address it moved from."""
+    """Return the new URL after a permanent redirect, if the job still has the URL that redirected."""
     place = since.get("moved")
     if not isinstance(place, dict) or place.get("from") != url or not isinstance(place.get("to"), str):
         return None
     return str(place["to"])
 
 
-def _new_place(answer: HttpAnswer, url: str, moved: str | None, context: Context) -> Watermark:
-    """What is remembered of a permanent redirect; a step from https to http is not believed."""
-    asked = moved or url
-    to = canonical(answer.url) if answer.is_permanent_redirect else moved
-    if to is None or to == url or (urlsplit(asked).scheme, urlsplit(to).scheme) == ("https", "http"):
+def _find_move(answer: HttpAnswer, url: str, moved: str | None, context: Context) -> Watermark:
+    """Return the watermark of a permanent redirect; one from https to http is ignored."""
+    requested = moved or url
+    to = normalize_url(answer.url) if answer.is_permanent_redirect else moved
+    if to is None or to == url or (urlsplit(requested).scheme, urlsplit(to).scheme) == ("https", "http"):
         return {}
     if to != moved:
-        context.note(f"the feed has moved for good to {to}, which is asked from now on; the job still names {url}")
+        context.note(f"the feed has moved permanently to {to}, which is used from now on; the job still has {url}")
     return {"moved": {"from": url, "to": to}}
 
 
 def _conditions(since: Watermark) -> dict[str, str] | None:
-    said = {"If-None-Match": since.get("etag"), "If-Modified-Since": since.get("last_modified")}
-    return {name: value for name, value in said.items() if isinstance(value, str) and value} or None
+    headers = {"If-None-Match": since.get("etag"), "If-Modified-Since": since.get("last_modified")}
+    return {name: value for name, value in headers.items() if isinstance(value, str) and value} or None
 
 
-def _mark(answer: HttpAnswer) -> Watermark:
+def _make_mark(answer: HttpAnswer) -> Watermark:
     found = {
         "etag": answer.headers.get("ETag"),
         "last_modified": answer.headers.get("Last-Modified"),

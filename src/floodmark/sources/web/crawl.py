@@ -1,13 +1,11 @@
 """One crawl of a site, or the rest of one.
 
-    queue  ->  walkers    ->  seen  ->  batch
-    pages of   ask for one    what      kept in one transaction: items, what is known of the visited pages,
-    the        after the      came      pages that were found, and how far the crawl is
-    frontier   other
+    queue        ->  fetchers        ->  seen     ->  batch
+    pages of the     fetch one page      visited      stored in one transaction: items, visited pages,
+    frontier         after another       pages        new pages and the watermark
 
-The frontier is in the store. A page is taken from it, and is visited once what came of it is kept: a crawl that is
-killed goes on with the pages that are left, and asks for none a second time that was kept. The walkers go on while a
-batch is kept, as far as the queue goes.
+The frontier is in the store. A page leaves it when the batch with its visit is stored: a crawl that is killed resumes
+with the remaining pages and fetches no stored page again. Fetchers keep running while a batch is stored.
 """
 
 import asyncio
@@ -30,37 +28,48 @@ from floodmark.sources.collected_items import CollectedItems
 from floodmark.sources.port import Context, Target
 
 from .difference import difference
-from .marks import CrawlMark
 from .pages import Pages
 from .params import PATIENCE, WebParams
-from .reading import LED_TO, SITEMAP, Kind, VisitedPage, failed, is_between, is_file, is_index, read, skipped
+from .responses import (
+    LED_TO,
+    SITEMAP,
+    Kind,
+    VisitedPage,
+    is_file,
+    is_index,
+    is_intermediate,
+    make_failed,
+    make_skipped,
+    read_response,
+)
 from .robots import FORBIDDEN
-from .rules import RobotsRules
+from .robots_by_origin import RobotsRules
 from .urls import Scope, host_of, origin_of
+from .watermark import CrawlMark
 
-# Pages of the frontier that are read at once. When fewer than these are left it is time to read on.
-CHUNK, _FEW = 1000, 100
-# What is kept at once: so many pages with their text, or so many in all.
-BATCH, _MOST_SEEN = 40, 200
-# What was seen is kept after this long at the latest: that much a kill can cost.
-_KEEP_AFTER_SECONDS = 2.0
-# How often we look whether the worker is leaving, when no page comes.
-_LOOK_SECONDS = 0.5
-# A crawl that takes longer than this gives its slot to others, and goes on when it is its turn again.
+# Pages read from the frontier at once, and the queue length below which more are read.
+_CHUNK, _LOW_QUEUE = 1000, 100
+# The size of a batch: pages with text, and pages in all.
+_BATCH, _MAX_SEEN = 40, 200
+# Visited pages are stored after this long at the latest: a kill can cost that much work.
+_STORE_AFTER_SECONDS = 2.0
+# How often a stop of the worker is noticed while no page arrives.
+_POLL_SECONDS = 0.5
+# A longer crawl gives its slot to other jobs and resumes later.
 TURN_SECONDS = 600.0
-# So often a page may be the reason why the whole crawl is told to wait.
-_MOST_STRIKES = 3
-_MOST_INDEXES, _MOST_STRUCK, _MOST_REMEMBERED = 200, 1000, 500_000
-# Short texts are alike by chance: "Log in", an empty list.
+# How often one page may cause a rate limit of the whole crawl.
+_MAX_STRIKES = 3
+_MAX_INDEXES, _MAX_STRUCK, _MAX_REMEMBERED = 200, 1000, 500_000
+# Shorter texts are often the same on different pages: "Log in", an empty list.
 _SAME_TEXT = 200
-# The body of a larger page is taken apart beside the loop.
+# A larger page is parsed in a thread.
 _LARGE = 256 * 1024
-# Pages that vanished are believed the second time: the first may be a mishap of the site.
+# A page counts as gone when it is missing for the second time: the first may be a temporary fault.
 _GONE_AFTER = 2
 
 
 class Crawl:
-    """Visits pages and yields what came of it. `rules` are those of the site; None: they are not asked for."""
+    """Visits the pages of a site. `rules` are those of its robots.txt; None to ignore it."""
 
     def __init__(
         self,
@@ -77,77 +86,77 @@ class Crawl:
         self._pages, self._collected = Pages(services.database), CollectedItems(services.database)
         self._params, self._scope, self._mark, self._rules = params, scope, mark, rules
         self._concurrency = params.concurrency or services.settings.web_domain_concurrency
-        self._asked_delay = services.settings.web_domain_delay if params.delay is None else params.delay
+        self._own_delay = services.settings.web_domain_delay if params.delay is None else params.delay
         self._queue: deque[SitePage] = deque()
-        # Taken from the frontier and not yet kept, so that they are not taken again.
+        # Read from the frontier and not yet stored, so that they are not read again.
         self._taken: dict[str, SitePage] = {}
-        self._walkers: set[asyncio.Task[None]] = set()
+        self._fetchers: set[asyncio.Task[None]] = set()
         self._seen: list[VisitedPage] = []
         self._texts = 0
         self._found: list[SitePage] = []
         self._remembered: set[str] = set()
-        # Where redirects have led in this run, and pages that are of interest only if one does.
+        # Targets of redirects in this run, and pages that are visited only if they are such a target.
         self._led_to: set[str] = set()
-        self._aside: dict[str, SitePage] = {}
-        # Pages that were answered with "wait" before: asked for last, so that they do not hold up the others.
+        self._intermediate: dict[str, SitePage] = {}
+        # Pages that were rate-limited before: visited last, so that they do not delay the others.
         self._later: list[SitePage] = []
         self._wake = asyncio.Event()
-        self._put_off: SlowDown | None = None
-        self._fault: BaseException | None = None
-        # Whether there may be more in the frontier than was taken.
+        self._wait: SlowDown | None = None
+        self._error: BaseException | None = None
+        # Whether the frontier may have more pages than were read.
         self._has_more = True
-        # How many more addresses are remembered, and how many more pages may be asked for.
+        # How many more URLs may be stored, pages visited, and pages visited for the first time.
         self._room, self._budget, self._fresh_share = 0, params.max_pages, params.max_pages
-        # What became of pages since this was last told.
+        # Results of pages since the last event.
         self._results: Counter[str] = Counter()
         self._visits = 0
         self._start_trouble: str | None = None
-        self._began = self._kept_at = time.monotonic()
+        self._began = self._stored_at = time.monotonic()
 
     @property
     def delay(self) -> timedelta:
-        """Between two requests."""
-        return self._asked_delay if self._rules is None else max(self._asked_delay, self._rules.delay)
+        """The delay between two requests."""
+        return self._own_delay if self._rules is None else max(self._own_delay, self._rules.delay)
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
-        """All that there is to visit, then the crawl is complete; or what could be visited before it was put off."""
-        await self._begin()
+        """Yield batches until the crawl is complete; raise `SlowDown` if it has to wait."""
+        await self._start()
         try:
             while True:
                 await self._refill()
-                self._send_walkers()
-                if not self._walkers and (not self._seen or self._put_off is not None):
+                self._start_fetchers()
+                if not self._fetchers and (not self._seen or self._wait is not None):
                     break
                 if not self._is_due():
-                    await self._look_around()
-                if self._fault is not None:
-                    raise self._fault
+                    await self._wait_for_work()
+                if self._error is not None:
+                    raise self._error
                 if self._is_due():
-                    batch = await self._batch()
+                    batch = await self._make_batch()
                     yield batch
-                    self._forget_kept(batch)
+                    self._forget_stored(batch)
         finally:
-            await self._leave()
-        if self._put_off is None and not self._context.stopping.is_set():
+            await self._cancel_fetchers()
+        if self._wait is None and not self._context.stopping.is_set():
             self._mark.complete, self._mark.strikes = True, {}
-        yield await self._batch()
-        self._tell()
-        if self._put_off is not None:
-            raise self._put_off
-        self._complain()
+        yield await self._make_batch()
+        self._write_result()
+        if self._wait is not None:
+            raise self._wait
+        self._check_start()
 
-    # What is next
+    # Which page is next
 
-    async def _begin(self) -> None:
-        """The pages to begin with come first in every crawl: what is new is linked from there."""
-        extent = await self._pages.extent(self._stream)
-        self._mark = self._mark.begun(extent.newest, self._terms())
+    async def _start(self) -> None:
+        """Queue the start page and sitemaps first: new pages are linked from there."""
+        extent = await self._pages.count(self._stream)
+        self._mark = self._mark.start_or_resume(extent.newest, self._terms())
         self._fresh_share = self._params.max_pages - min(extent.visited, self._params.max_pages // 2)
         seeds = {self._scope.start: SitePage(url=self._scope.start)}
         if self._params.sitemaps:
             for address in self._sitemaps(origin_of(self._scope.start)):
                 seeds.setdefault(address, SitePage(url=address, note=SITEMAP))
-        known = await self._pages.known(self._stream, list(seeds))
+        known = await self._pages.find(self._stream, list(seeds))
         for url, page in seeds.items():
             self._remembered.add(url)
             waiting = known.get(url, page)
@@ -157,7 +166,7 @@ class Crawl:
         self._budget = self._params.max_pages - self._mark.visited
 
     def _terms(self) -> str:
-        """What decides which pages are found. Links on a page that answers 304 are not seen, so this is remembered."""
+        """Return a hash of what selects pages. If it changes, unchanged pages (304) are read again for their links."""
         params, rules = self._params, self._rules
         robots = None if rules is None else rules.of(origin_of(self._scope.start))
         said = (self._scope.start, params.include, params.exclude, params.max_depth, params.sitemaps, params.feeds)
@@ -170,143 +179,142 @@ class Crawl:
         return found or [f"{origin}/sitemap.xml"]
 
     async def _refill(self) -> None:
-        """Read on in the frontier before the queue is empty."""
+        """Read more of the frontier before the queue is empty."""
         await self._read_frontier()
-        if not self._queue and not self._has_more and self._put_off is None:
+        if not self._queue and not self._has_more and self._wait is None:
             self._queue.extend(self._later)
             self._later.clear()
 
     async def _read_frontier(self) -> None:
-        if len(self._queue) > _FEW or not self._has_more or self._put_off is not None or self._is_over():
+        if len(self._queue) > _LOW_QUEUE or not self._has_more or self._wait is not None or self._is_over():
             return
-        # What a site makes up without end must not keep us from what we know.
+        # A site that generates URLs endlessly must not prevent visits to known pages.
         fresh = self._fresh_share - self._mark.fresh - sum(page.crawl == 0 for page in self._taken.values())
-        if fresh > 0 or not await self._read_on(CHUNK, visited=True):
-            self._has_more = await self._read_on(min(CHUNK, fresh) if fresh > 0 else CHUNK)
+        if fresh > 0 or not await self._queue_pages(_CHUNK, visited=True):
+            self._has_more = await self._queue_pages(min(_CHUNK, fresh) if fresh > 0 else _CHUNK)
         if self._room < self._params.most_known // 4:
-            # What was found may have been known before this run: counted again when it matters.
-            extent = await self._pages.extent(self._stream)
+            # Some of the found URLs were known before: count again when it matters.
+            extent = await self._pages.count(self._stream)
             self._room = self._params.most_known - extent.known - len(self._found)
 
-    async def _read_on(self, count: int, *, visited: bool = False) -> bool:
-        """Put up to so many pages in the queue; whether there were as many, or any that were `visited` before."""
+    async def _queue_pages(self, count: int, *, visited: bool = False) -> bool:
+        """Queue up to `count` pages and return whether there may be more; with `visited`, whether there were any."""
         before = len(self._queue)
         while True:
             limit = count + len(self._taken)
-            waiting = await self._pages.waiting(self._stream, self._mark.crawl, limit=limit, visited=visited)
+            waiting = await self._pages.read_frontier(self._stream, self._mark.crawl, limit=limit, visited=visited)
             for page in [page for page in waiting if page.url not in self._taken][:count]:
                 self._take(page)
-            # All that was read may have been put aside.
+            # Otherwise all pages read were set aside: read further.
             if len(waiting) < limit or self._queue:
                 return len(self._queue) > before if visited else len(waiting) == limit
 
     def _take(self, page: SitePage) -> None:
         self._taken[page.url] = page
         self._remembered.add(page.url)
-        if is_between(page) and page.url not in self._led_to:
-            # A site that makes up an address with every redirect would have us ask for all it ever made up.
-            self._aside[page.url] = page
+        if is_intermediate(page) and page.url not in self._led_to:
+            # A site may generate a new URL with every redirect; the old ones are not worth a visit.
+            self._intermediate[page.url] = page
         elif page.url in self._mark.strikes:
             self._later.append(page)
         else:
             self._queue.append(page)
 
     def _is_over(self) -> bool:
-        return self._budget <= 0 or self._context.stopping.is_set() or self._rest() is not None
+        return self._budget <= 0 or self._context.stopping.is_set() or self._pause() is not None
 
-    def _rest(self) -> SlowDown | None:
-        """Why it is time to make room for others, if it is."""
+    def _pause(self) -> SlowDown | None:
+        """Return why the crawl should give its slot to others now, if it should."""
         if (delay := self.delay) > PATIENCE and self._visits:
             host = host_of(self._scope.start)
-            return SlowDown(delay, None, f"{host} wants {format_duration(delay)} between two pages")
+            return SlowDown(delay, None, f"{host} asks for {format_duration(delay)} between two pages")
         if time.monotonic() - self._began > TURN_SECONDS and self._visits:
-            return SlowDown(timedelta(seconds=1), None, "a long crawl makes room for others, and goes on")
+            return SlowDown(timedelta(seconds=1), None, "a long crawl lets other jobs run and resumes soon")
         return None
 
-    def _send_walkers(self) -> None:
-        wanted = 0 if self._put_off is not None else min(len(self._queue), self._concurrency - len(self._walkers))
-        for _ in range(wanted):
-            task = asyncio.create_task(self._walk())
-            self._walkers.add(task)
-            task.add_done_callback(self._came_back)
+    def _start_fetchers(self) -> None:
+        count = 0 if self._wait is not None else min(len(self._queue), self._concurrency - len(self._fetchers))
+        for _ in range(count):
+            task = asyncio.create_task(self._fetch_pages())
+            self._fetchers.add(task)
+            task.add_done_callback(self._end_fetcher)
 
-    async def _walk(self) -> None:
-        """One page after the other, as long as there are any."""
+    async def _fetch_pages(self) -> None:
         while (page := self._next()) is not None:
             try:
-                seen = await self._unwanted(page) or await self._visit(page)
-            except SlowDown as told:
-                if self._put_off is None:
-                    self._put_off = told
+                seen = await self._skip(page) or await self._visit(page)
+            except SlowDown as wait:
+                if self._wait is None:
+                    self._wait = wait
                     self._queue.clear()
-                    # That the host is to be left alone says nothing about a page that was not asked for.
-                    if told.is_answer:
+                    # A wait that was known before the request is not caused by this page.
+                    if wait.is_answer:
                         self._strike(page.url)
                 return
             self._seen.append(seen)
             self._texts += seen.data is not None
-            self._note_found(seen)
-            if self._is_due() or (self._has_more and len(self._queue) <= _FEW):
+            self._add_links(seen)
+            if self._is_due() or (self._has_more and len(self._queue) <= _LOW_QUEUE):
                 self._wake.set()
 
-    def _came_back(self, walker: "asyncio.Task[None]") -> None:
-        self._walkers.discard(walker)
-        if not walker.cancelled():
-            self._fault = self._fault or walker.exception()
+    def _end_fetcher(self, fetcher: "asyncio.Task[None]") -> None:
+        self._fetchers.discard(fetcher)
+        if not fetcher.cancelled():
+            self._error = self._error or fetcher.exception()
         self._wake.set()
 
     def _next(self) -> SitePage | None:
-        """The next page to visit; None if that is enough for now."""
-        if self._put_off is None and self._is_over():
-            self._put_off = self._rest() if self._budget > 0 else None
+        """Return the next page to visit; None to stop for now."""
+        if self._wait is None and self._is_over():
+            self._wait = self._pause() if self._budget > 0 else None
             self._queue.clear()
-        # What was seen is kept first: a store that is slow must not fill our memory.
-        is_full = len(self._seen) >= 2 * _MOST_SEEN or self._texts >= 2 * BATCH
-        return None if self._put_off is not None or is_full or not self._queue else self._queue.popleft()
+        # With a slow store, visited pages must not fill the memory.
+        is_full = len(self._seen) >= 2 * _MAX_SEEN or self._texts >= 2 * _BATCH
+        return None if self._wait is not None or is_full or not self._queue else self._queue.popleft()
 
-    async def _unwanted(self, page: SitePage) -> VisitedPage | None:
-        """What is said of a page that is in the frontier and is not asked for all the same; None if it is."""
-        seen = self._why_not(page)
+    async def _skip(self, page: SitePage) -> VisitedPage | None:
+        """Return the result of a page that must not be fetched; None if it is to be fetched."""
+        seen = self._skip_by_params(page)
         if seen is not None:
             return seen
         cost = 0 if is_index(page) else 1
         self._visits, self._budget = self._visits + 1, self._budget - cost
-        seen = None if self._rules is None else await self._forbidden(page, self._rules)
+        seen = None if self._rules is None else await self._skip_by_robots(page, self._rules)
         if seen is not None:
             self._visits, self._budget = self._visits - 1, self._budget + cost
         return seen
 
-    def _why_not(self, page: SitePage) -> VisitedPage | None:
+    def _skip_by_params(self, page: SitePage) -> VisitedPage | None:
         crawl = self._mark.crawl
         if is_index(page):
-            if self._mark.indexes < _MOST_INDEXES:
+            if self._mark.indexes < _MAX_INDEXES:
                 return None
-            seen = skipped(page, crawl, "one list of pages too many")
-            seen.notable = [f"is one of more than {_MOST_INDEXES} sitemaps and feeds, and is not read"]
+            seen = make_skipped(page, crawl, "too many sitemaps and feeds")
+            seen.notable = [f"not read: the site has more than {_MAX_INDEXES} sitemaps and feeds"]
             return seen
-        if page.url != self._scope.start and not self._scope.holds(page.url):
-            return skipped(page, crawl, "no pattern wants it")
+        if page.url != self._scope.start and not self._scope.contains(page.url):
+            return make_skipped(page, crawl, "matches no pattern")
         if page.depth > self._params.max_depth:
-            return skipped(page, crawl, f"more than {self._params.max_depth} links away")
-        if self._mark.strikes.get(page.url, 0) >= _MOST_STRIKES:
-            return failed(page, crawl, f"told us to wait {_MOST_STRIKES} times", is_asked=False)
+            return make_skipped(page, crawl, f"more than {self._params.max_depth} links away")
+        if self._mark.strikes.get(page.url, 0) >= _MAX_STRIKES:
+            return make_failed(page, crawl, f"rate-limited {_MAX_STRIKES} times", is_asked=False)
         return None
 
-    async def _forbidden(self, page: SitePage, rules: RobotsRules) -> VisitedPage | None:
+    async def _skip_by_robots(self, page: SitePage, rules: RobotsRules) -> VisitedPage | None:
         origin = origin_of(page.url)
         robots = rules.of(origin)
         if robots is None:
             try:
-                robots = await rules.ask(origin)
+                robots = await rules.fetch(origin)
             except SlowDown:
                 raise
             except SourceError as error:
-                return failed(page, self._mark.crawl, f"robots.txt cannot be had: {error}", is_asked=False)
+                return make_failed(page, self._mark.crawl, f"robots.txt cannot be fetched: {error}", is_asked=False)
             for address in self._sitemaps(origin) if self._params.sitemaps else ():
-                self._find(address, 0, SITEMAP)
-        return None if robots.allows(page.url) else skipped(page, self._mark.crawl, FORBIDDEN)
+                self._add_page(address, 0, SITEMAP)
+        return None if robots.allows(page.url) else make_skipped(page, self._mark.crawl, FORBIDDEN)
 
-    # Asking
+    # Fetching
 
     async def _visit(self, page: SitePage) -> VisitedPage:
         delay = self.delay
@@ -321,20 +329,21 @@ class Crawl:
         except SlowDown:
             raise
         except SourceError as error:
-            return failed(page, self._mark.crawl, str(error))
+            return make_failed(page, self._mark.crawl, str(error))
         if len(answer.body) > _LARGE:
             return await asyncio.to_thread(self._read, page, answer)
         return self._read(page, answer)
 
     def _read(self, page: SitePage, answer: HttpAnswer) -> VisitedPage:
         try:
-            return read(page, answer, crawl=self._mark.crawl, scope=self._scope, now=self._services.clock.now())
-        except Exception as error:  # noqa: BLE001 - whatever a stranger wrote there, the other pages can be read
-            return failed(page, self._mark.crawl, f"cannot be read: {type(error).__name__}: {error}")
+            return read_response(
+                page, answer, crawl=self._mark.crawl, scope=self._scope, now=self._services.clock.now()
+            )
+        except Exception as error:  # noqa: BLE001 - reported as the page's result; the other pages can be read
+            return make_failed(page, self._mark.crawl, f"cannot be read: {type(error).__name__}: {error}")
 
-    async def _look_around(self) -> None:
-        """Wait until there is something to do, or it is time to look."""
-        timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._wake.set)
+    async def _wait_for_work(self) -> None:
+        timer = asyncio.get_running_loop().call_later(_POLL_SECONDS, self._wake.set)
         await self._wake.wait()
         timer.cancel()
         self._wake.clear()
@@ -342,39 +351,40 @@ class Crawl:
     def _strike(self, url: str) -> None:
         strikes = self._mark.strikes
         strikes[url] = strikes.pop(url, 0) + 1
-        while len(strikes) > _MOST_STRUCK:
+        while len(strikes) > _MAX_STRUCK:
             del strikes[next(iter(strikes))]
 
-    # What was found
+    # New pages
 
-    def _note_found(self, seen: VisitedPage) -> None:
+    def _add_links(self, seen: VisitedPage) -> None:
         depth = seen.page.depth + 1
         if seen.near is not None:
-            self._find(seen.near, seen.page.depth, None)
+            self._add_page(seen.near, seen.page.depth, None)
         if depth > self._params.max_depth:
             return
         for address, note in seen.indexes:
             is_wanted = self._params.sitemaps if note == SITEMAP else self._params.feeds
             if is_wanted and self._scope.is_inside(address):
-                self._find(address, depth, note)
+                self._add_page(address, depth, note)
         if seen.is_redirect:
-            self._lead_to(seen.follow)
+            self._queue_redirect_targets(seen.follow)
         for address in seen.follow:
             if address not in self._remembered and not is_file(address):
-                self._find(address, depth, LED_TO if seen.is_redirect else None)
+                self._add_page(address, depth, LED_TO if seen.is_redirect else None)
 
-    def _lead_to(self, addresses: list[str]) -> None:
+    def _queue_redirect_targets(self, addresses: list[str]) -> None:
         self._led_to.update(addresses)
-        self._queue.extend(self._aside.pop(address) for address in addresses if address in self._aside)
+        known = self._intermediate
+        self._queue.extend(known.pop(address) for address in addresses if address in known)
 
-    def _find(self, url: str, depth: int, note: str | None) -> None:
+    def _add_page(self, url: str, depth: int, note: str | None) -> None:
         if url in self._remembered or self._room <= 0:
             return
-        if len(self._remembered) >= _MOST_REMEMBERED:
+        if len(self._remembered) >= _MAX_REMEMBERED:
             self._remembered.clear()
         self._remembered.add(url)
         robots = None if self._rules is None else self._rules.of(origin_of(url))
-        # Where that takes long, only those addresses are judged that are come to.
+        # With many wildcard rules, a URL is checked only before its visit.
         if robots is None or robots.is_long or robots.allows(url):
             self._mark.found += 1
             self._room -= 1
@@ -382,21 +392,21 @@ class Crawl:
         else:
             self._results["refused"] += 1
 
-    # What is kept
+    # Batches
 
     def _is_due(self) -> bool:
-        if not self._seen or (self._put_off is not None and self._walkers):
-            # Whoever is on the way is waited for: then it is the end.
+        if not self._seen or (self._wait is not None and self._fetchers):
+            # Wait for the running fetchers, then make the last batch.
             return False
-        if self._texts >= BATCH or len(self._seen) >= _MOST_SEEN or self._context.stopping.is_set():
+        if self._texts >= _BATCH or len(self._seen) >= _MAX_SEEN or self._context.stopping.is_set():
             return True
-        is_waited_for = not self._queue and len(self._walkers) < self._concurrency
-        return is_waited_for or time.monotonic() - self._kept_at > _KEEP_AFTER_SECONDS
+        is_idle = not self._queue and len(self._fetchers) < self._concurrency
+        return is_idle or time.monotonic() - self._stored_at > _STORE_AFTER_SECONDS
 
-    async def _batch(self) -> Batch:
+    async def _make_batch(self) -> Batch:
         seen, self._seen, self._texts = self._seen, [], 0
         found, self._found = self._found, []
-        await self._compare(seen)
+        await self._skip_duplicates(seen)
         gone = [visit for visit in seen if _is_gone(visit)]
         changed = [visit for visit in seen if visit.kind is Kind.READ and not visit.is_new]
         keys = [visit.page.url for visit in (*gone, *changed)]
@@ -405,38 +415,38 @@ class Crawl:
         for visit in seen:
             self._count(visit)
             if visit.kind is Kind.READ:
-                items.append(_item(visit, before.get(visit.page.url)))
+                items.append(_make_item(visit, before.get(visit.page.url)))
             elif _is_gone(visit):
                 items.append(Item(visit.page.url, before.get(visit.page.url), None, "gone", deleted=True))
-        # Should a page come back after its tombstone, it is new.
+        # A page that returns after its tombstone is new.
         pages = [replace(visit.page, content_hash=None) if _is_gone(visit) else visit.page for visit in seen]
-        self._kept_at = time.monotonic()
+        self._stored_at = time.monotonic()
         results, self._results = self._results, Counter()
         self._services.events.emit(PagesVisited(results))
         return Batch(items, self._mark.watermark(), pages=[*pages, *found])
 
-    def _forget_kept(self, batch: Batch) -> None:
+    def _forget_stored(self, batch: Batch) -> None:
         for page in batch.pages:
             if page.crawl == self._mark.crawl:
                 self._taken.pop(page.url, None)
             else:
                 self._has_more = True
 
-    async def _compare(self, seen: list[VisitedPage]) -> None:
-        """Pages that are new and hold what another page does make no item."""
-        fresh = [visit for visit in seen if visit.kind is Kind.READ and visit.is_new and _is_telling(visit)]
+    async def _skip_duplicates(self, seen: list[VisitedPage]) -> None:
+        """Skip new pages with the same content as another page."""
+        fresh = [visit for visit in seen if visit.kind is Kind.READ and visit.is_new and _is_comparable(visit)]
         hashes = [visit.page.content_hash for visit in fresh if visit.page.content_hash is not None]
         if not hashes:
             return
-        kept = await self._pages.alike(self._stream, hashes)
+        kept = await self._pages.find_by_content(self._stream, hashes)
         changed = {visit.page.url for visit in seen if visit.kind is Kind.READ and not visit.is_new}
         first = {content: url for content, url in kept.items() if url not in changed}
         for visit in fresh:
             url = visit.page.url
             other = first.setdefault(str(visit.page.content_hash), url)
             if other != url:
-                same = skipped(visit.page, self._mark.crawl, f"the same as {other}")
-                # Without its tag: should the other one change or vanish, this is the page that holds the text.
+                same = make_skipped(visit.page, self._mark.crawl, f"the same as {other}")
+                # Without its tags: if the other page changes or disappears, this one is read again.
                 alone = replace(same.page, content_hash=None, etag=None, last_modified=None)
                 visit.kind, visit.page = Kind.SKIPPED, alone
 
@@ -451,7 +461,7 @@ class Crawl:
             return
         mark.visited += visit.is_asked
         mark.fresh += visit.is_asked and visit.before.crawl == 0
-        result = _result(visit)
+        result = _result_name(visit)
         setattr(mark, result, getattr(mark, result) + 1)
         self._results["refused" if visit.page.note == FORBIDDEN else result] += 1
         if visit.kind in {Kind.FAILED, Kind.MISSING}:
@@ -460,7 +470,7 @@ class Crawl:
             self._start_trouble = visit.page.note
 
     def _is_guess(self, visit: VisitedPage) -> bool:
-        """Whether it is a sitemap that nobody named, at the usual place, and just is not there."""
+        """Return whether it is the default sitemap, which robots.txt does not name and which does not exist."""
         url = visit.page.url
         robots = None if self._rules is None else self._rules.of(origin_of(url))
         named = () if robots is None else robots.sitemaps
@@ -468,18 +478,18 @@ class Crawl:
 
     # The end
 
-    def _tell(self) -> None:
+    def _write_result(self) -> None:
         mark, result = self._mark, self._context.result
-        # The mark has those of all slices.
+        # The mark has the notes of all slices.
         drop_notes(result)
         result["crawl"], result["summary"] = mark.crawl, mark.summary
         names = ("visited", "unchanged", "new", "changed", "gone", "missing", "skipped", "failed")
         result |= {name: getattr(mark, name) for name in names}
         if self._budget <= 0:
             result["stopped"] = f"at max_pages={self._params.max_pages}"
-            self._context.note(f"stopped at max_pages={self._params.max_pages}: the next crawls go on with the rest")
+            self._context.note(f"stopped at max_pages={self._params.max_pages}: the next crawls continue with the rest")
         if self._room <= 0:
-            result["full"] = f"{self._params.most_known:,} addresses are known; further ones are not remembered"
+            result["full"] = f"{self._params.most_known:,} URLs are known; further ones are not stored"
             self._context.note(f"{result['full']} (20 times max_pages)")
         if mark.troubles:
             result["troubles"] = mark.troubles
@@ -490,24 +500,23 @@ class Crawl:
         for note in mark.notes():
             self._context.note(note)
 
-    def _complain(self) -> None:
-        """A site of which nothing can be read is not done well, but failed."""
+    def _check_start(self) -> None:
+        """Fail the crawl if the start page cannot be read and there are no other pages."""
         if self._start_trouble is not None and self._mark.visited <= 1 and not self._mark.unchanged:
             raise Permanent(
                 f"{self._scope.start}: {self._start_trouble}",
-                hint=f"Look at what comes with: floodmark try {self._scope.start}",
+                hint=f"See the response with: floodmark try {self._scope.start}",
             )
 
-    async def _leave(self) -> None:
-        """Nothing is left in flight."""
-        tasks = list(self._walkers)
+    async def _cancel_fetchers(self) -> None:
+        tasks = list(self._fetchers)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _result(visit: VisitedPage) -> str:
-    """What became of a page, as the counts of the mark are named."""
+def _result_name(visit: VisitedPage) -> str:
+    """Return the name of the mark's count that a visit adds to."""
     match visit.kind:
         case Kind.READ:
             return "new" if visit.is_new else "changed"
@@ -518,26 +527,24 @@ def _result(visit: VisitedPage) -> str:
 
 
 def _conditions(page: SitePage) -> dict[str, str] | None:
-    """What makes the answer short if nothing has changed."""
-    said = {"If-None-Match": page.etag, "If-Modified-Since": page.last_modified}
-    found = {name: value for name, value in said.items() if value}
-    return found or None
+    headers = {"If-None-Match": page.etag, "If-Modified-Since": page.last_modified}
+    return {name: value for name, value in headers.items() if value} or None
 
 
 def _is_gone(visit: VisitedPage) -> bool:
     return visit.kind is Kind.MISSING and visit.page.misses >= _GONE_AFTER and visit.page.content_hash is not None
 
 
-def _is_telling(visit: VisitedPage) -> bool:
+def _is_comparable(visit: VisitedPage) -> bool:
     return visit.data is not None and len(visit.data["text"]) >= _SAME_TEXT
 
 
-def _item(visit: VisitedPage, before: object) -> Item:
+def _make_item(visit: VisitedPage, before: object) -> Item:
     data = visit.data
     assert data is not None
     if isinstance(before, dict) and isinstance(before.get("text"), str):
-        told = difference(before["text"], data["text"])
+        changes = difference(before["text"], data["text"])
         if before.get("title") != data["title"]:
-            told = f"-{before.get('title')}\n+{data['title']}\n{told}".rstrip()
-        data = {**data, "difference": told}
+            changes = f"-{before.get('title')}\n+{data['title']}\n{changes}".rstrip()
+        data = {**data, "difference": changes}
     return Item(visit.page.url, data, None, visit.page.content_hash)

@@ -1,14 +1,14 @@
-"""What has changed between two texts, for people. Pure, and bounded in what it costs."""
+"""The difference between two texts as a unified diff, bounded in size and time. Pure."""
 
 import difflib
 
 _CONTEXT = 1
-# Comparing takes the product of both lengths at worst.
+# The comparison takes quadratic time at worst.
 _MOST_LINES, _MOST_CHARACTERS = 2000, 8000
 
 
 def difference(before: str, after: str) -> str:
-    """The lines that went (-) and came (+), with a line around them, as in `diff -u`."""
+    """Return the removed (-) and added (+) lines with one line of context, as `diff -u` does."""
     old, new = before.splitlines()[:_MOST_LINES], after.splitlines()[:_MOST_LINES]
     lines: list[str] = []
     length = 0

@@ -1,6 +1,6 @@
-"""From the HTML of a page to what is collected of it: title, main text, facts about it, and where it leads. Pure.
+"""Extracts title, main text, metadata and links from the HTML of a page. Pure.
 
-A page is parsed once, and most of the work is done outside of Python: it is what a crawl spends its time on.
+Crawls spend most of their time here, so a page is parsed once and most of the work is done outside of Python.
 """
 
 import hashlib
@@ -15,38 +15,38 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from .nesting import TooNested, check_nesting
 
 MOST_TEXT, MOST_FACT, _MOST_FACTS = 500_000, 500, 30
-# Addresses that one page may lead to, and how many of them its item lists.
+# Links that are followed from one page, and how many of them its item lists.
 MOST_LINKS, MOST_LISTED = 50_000, 1000
-# Links as they are written, before it is known which of them are the same: a page of 20 MB can hold a million.
+# Links before normalization, including duplicates: a page of 20 MB can have a million.
 _MOST_HREFS = 20 * MOST_LINKS
 
 SCRIPTED = "shows its text only after JavaScript has run, which a crawl does not do"
 FRAMED = "is a frameset: its text is in the pages of its frames"
 HOLLOW = (SCRIPTED, FRAMED)
-"""The notes of pages that have something to show, but no text of their own."""
-# With less text than this a page is looked at more closely.
+"""The notes of pages that have content, but no text of their own."""
+# Pages with less text are checked for scripts and frames.
 _LITTLE_TEXT = 100
 _MOUNTS = "#root,#app,#__next,#__nuxt,#___gatsby,#svelte,app-root,[ng-app],[data-reactroot]"
-# What there may be to see without words.
-_SHOWN = "p,img,picture,video,audio,form,table,iframe,object,embed,svg"
+# Content other than text.
+_OTHER_CONTENT = "p,img,picture,video,audio,form,table,iframe,object,embed,svg"
 _SCRIPT_WANTED = re.compile(
     r"(?:enable|activate|turn on|switch on|needs?|requires?|without|aktivier|activ|включ)\w*.{0,60}javascript|"
     r"javascript.{0,60}(?:enable|disabled|required|activat|aktivier|activ|off\b|отключ|включ)",
     re.IGNORECASE | re.DOTALL,
 )
 
-# Never a part of the text.
+# Never part of the main text.
 _CLUTTER = "script,style,noscript,template,nav,aside,form,iframe,svg,button,select,dialog,[hidden],[aria-hidden=true]"
 _FRAME = "header,footer," + _CLUTTER
 _MAIN = "main,article,[role=main]"
 
-# Parts of a line; every other element is a line of its own.
+# Elements within a line; every other element is a line of its own.
 _INLINE = (
     "a,abbr,acronym,b,bdi,bdo,big,cite,code,data,del,dfn,em,font,i,img,ins,kbd,label,mark,nobr,output,q,ruby,s,samp,small,"
     "span,strike,strong,sub,sup,time,tt,u,var,wbr"
 )
-# What no page can hold, so that it parts lines: the parser replaces it.
-_PART = "\0"
+# Separates lines. No page contains it, since the parser replaces it.
+_SEPARATOR = "\0"
 
 _PUBLISHED = (
     "article:published_time",
@@ -67,12 +67,12 @@ _NOT_FOUND = re.compile(
 )
 _RULES_WITH_VALUES = ("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview")
 _OUR_NAMES = ("", "*", "floodmark")
-# Those who answer 200 for what is not there say little more than that.
+# Error pages with status 200 have less text than this.
 _SOFT_MISS_TEXT = 600
 
 
 class Document(Struct, kw_only=True):
-    """What an HTML page says. `hrefs` are its links as they stand there; `facts` is its metadata."""
+    """The content of an HTML page. `hrefs` are its links as written; `facts` is its metadata."""
 
     title: str = ""
     text: str = ""
@@ -80,34 +80,28 @@ class Document(Struct, kw_only=True):
     base: str | None = None
     canonical: str | None = None
     hrefs: list[str] = field(default_factory=list)
-    """Those that may be followed, in order, each once."""
+    """Distinct links that may be followed, in order."""
     others: list[str] = field(default_factory=list)
-    """Those that may not (nofollow)."""
+    """Links that may not be followed (nofollow)."""
     feeds: list[str] = field(default_factory=list)
     is_indexed: bool = True
     is_followed: bool = True
     is_soft_miss: bool = False
     lacking: str | None = None
-    """Why it has little or no text of its own, if that is known."""
+    """Why the page has little or no text, if that is known."""
 
     @property
     def fingerprint(self) -> str:
-        """The same for as long as title and text are."""
-        return fingerprint(self.title, self.text)
+        """A hash of title and text, which decides whether a page has changed."""
+        return hashlib.blake2b(f"{self.title}\n{self.text}".encode(errors="replace"), digest_size=16).hexdigest()
 
 
-def fingerprint(title: str, text: str) -> str:
-    """What decides whether a page has changed."""
-    said = f"{title}\n{text}".encode(errors="replace")
-    return hashlib.blake2b(said, digest_size=16).hexdigest()
-
-
-def document_of(html: str, *, rules: str = "") -> Document:
-    """What a page says, or `TooNested`. `rules` is what was said about indexing in its header (X-Robots-Tag)."""
+def parse_document(html: str, *, rules: str = "") -> Document:
+    """Return the content of a page; raise `TooNested` if it must not be parsed. `rules` is its X-Robots-Tag header."""
     check_nesting(html)
     tree = LexborHTMLParser(html)
     found = Document()
-    _obey(found, rules)
+    _apply_robots(found, rules)
     _read_metas(tree, found)
     _read_relations(tree, found)
     _read_links(tree, found)
@@ -118,19 +112,18 @@ def document_of(html: str, *, rules: str = "") -> Document:
         found.facts["language"] = language.strip()[:35]
     _read_linked_data(tree, found)
     _read_time(tree, found)
-    found.text = main_text(tree)
+    found.text = _main_text(tree)
     if len(found.text) < _LITTLE_TEXT:
-        found.lacking = _lacking(html)
+        found.lacking = _find_lacking(html)
         if found.lacking == SCRIPTED and _SCRIPT_WANTED.search(found.text):
-            # It asks for JavaScript, and says nothing else.
+            # The text is only a request to enable JavaScript.
             found.text = ""
-    said = f"{found.title}\n{heading}"
-    found.is_soft_miss = len(found.text) < _SOFT_MISS_TEXT and _NOT_FOUND.search(said) is not None
+    titles = f"{found.title}\n{heading}"
+    found.is_soft_miss = len(found.text) < _SOFT_MISS_TEXT and _NOT_FOUND.search(titles) is not None
     return found
 
 
-def _lacking(html: str) -> str | None:
-    """Why a page has little or no text of its own, if that can be told."""
+def _find_lacking(html: str) -> str | None:
     tree = LexborHTMLParser(html)
     if tree.css_first("frameset") is not None:
         return FRAMED
@@ -138,24 +131,24 @@ def _lacking(html: str) -> str | None:
         return None
     asks = any(_SCRIPT_WANTED.search(node.text(deep=True)) for node in tree.css("noscript"))
     is_waiting = any(not node.text(deep=True).strip() for node in tree.css(_MOUNTS))
-    return SCRIPTED if asks or is_waiting or tree.css_first(_SHOWN) is None else None
+    return SCRIPTED if asks or is_waiting or tree.css_first(_OTHER_CONTENT) is None else None
 
 
-def main_text(tree: LexborHTMLParser) -> str:
-    """The text that the page is about, a line for each block. The tree loses what is not part of it."""
+def _main_text(tree: LexborHTMLParser) -> str:
+    """Return the main text, one line per block. Removes everything else from the tree."""
     body = tree.body
     if body is None:
         return ""
-    chosen = _chosen(body)
+    chosen = _choose_main(body)
     for node in chosen.css(_FRAME if chosen.tag == "body" else _CLUTTER):
         node.decompose()
     if chosen.tag == "body":
-        chosen = _densest(chosen)
+        chosen = _choose_densest(chosen)
     return _text_of(chosen)[:MOST_TEXT]
 
 
-def text_in(fragment: str) -> str:
-    """The text of HTML that someone wrote, as in feeds."""
+def extract_text(fragment: str) -> str:
+    """Return the text of an HTML fragment, such as a feed entry; empty if it is nested too deeply."""
     if "<" not in fragment and "&" not in fragment:
         return " ".join(fragment.split())[:MOST_TEXT]
     try:
@@ -172,22 +165,22 @@ def text_in(fragment: str) -> str:
 
 
 def _text_of(node: LexborNode) -> str:
-    """The text in it, a line for each block. The tree loses the elements within lines."""
+    """Return the text of a node, one line per block. Unwraps inline elements of the tree."""
     for inline in node.css(_INLINE):
         inline.unwrap()
     node.merge_text_nodes()
-    parts = node.text(deep=True, separator=_PART, skip_empty=True).split(_PART)
-    return "\n".join(line for part in parts if (line := _on_one_line(part)))
+    parts = node.text(deep=True, separator=_SEPARATOR, skip_empty=True).split(_SEPARATOR)
+    return "\n".join(line for part in parts if (line := _join_lines(part)))
 
 
-def _on_one_line(text: str) -> str:
+def _join_lines(text: str) -> str:
     text = text.strip()
-    # Taking it apart is the dear way, and most texts need it not.
+    # Most texts need no splitting, which is slow.
     return " ".join(text.split()) if "\n" in text or "  " in text or not text.isprintable() else text
 
 
-def _chosen(body: LexborNode) -> LexborNode:
-    """Where the page itself says its content is; a list of articles is content as a whole."""
+def _choose_main(body: LexborNode) -> LexborNode:
+    """Return the element marked as main content. A list of articles counts as a whole."""
     marked = body.css(_MAIN)
     mains = [node for node in marked if node.tag != "article"]
     articles = [node for node in marked if node.tag == "article"]
@@ -202,8 +195,8 @@ def _weight(node: LexborNode) -> int:
     return len(node.text(deep=True))
 
 
-def _densest(body: LexborNode) -> LexborNode:
-    """The block that holds most of the paragraphs, if one does; else all of it."""
+def _choose_densest(body: LexborNode) -> LexborNode:
+    """Return the block with most of the paragraphs' text, or the body if there is none."""
     weights: dict[int, int] = {}
     parents: dict[int, LexborNode] = {}
     total = 0
@@ -218,7 +211,7 @@ def _densest(body: LexborNode) -> LexborNode:
     if not weights:
         return body
     best = max(weights, key=lambda place: weights[place])
-    # Text outside of paragraphs counts too: a page of tables has few of them.
+    # Otherwise keep all: a page of tables has few paragraphs.
     return parents[best] if weights[best] > 400 and weights[best] * 10 > total * 7 else body
 
 
@@ -237,7 +230,7 @@ def _read_metas(tree: LexborHTMLParser, found: Document) -> None:
             if len(graph) < _MOST_FACTS:
                 graph.setdefault(name[3:], content)
         elif name in {"robots", "floodmark"}:
-            _obey(found, content)
+            _apply_robots(found, content)
         elif name == "description":
             facts.setdefault("description", content)
         elif name in {"content-language", "language"}:
@@ -245,9 +238,9 @@ def _read_metas(tree: LexborHTMLParser, found: Document) -> None:
         if name in _AUTHOR:
             facts.setdefault("author", content)
         elif name in _PUBLISHED:
-            _note_time(facts, "published", content)
+            _set_time(facts, "published", content)
         elif name in _MODIFIED:
-            _note_time(facts, "modified", content)
+            _set_time(facts, "modified", content)
     if graph:
         facts["open_graph"] = graph
 
@@ -271,7 +264,7 @@ def _read_links(tree: LexborHTMLParser, found: Document) -> None:
     others: dict[str, None] = {}
     for node in tree.css("a[href],area[href],frame[src]"):
         said = node.attributes
-        # The part of a page that is meant makes no other page.
+        # A fragment does not make another page.
         href = (said.get("href") or said.get("src") or "").partition("#")[0]
         if not href:
             continue
@@ -283,7 +276,7 @@ def _read_links(tree: LexborHTMLParser, found: Document) -> None:
 
 
 def _read_linked_data(tree: LexborHTMLParser, found: Document) -> None:
-    """When and by whom, from JSON-LD; what the head of the page says comes first."""
+    """Read dates and author from JSON-LD; those of the page's head take precedence."""
     facts = found.facts
     if "published" in facts and "author" in facts:
         return
@@ -301,7 +294,7 @@ def _read_linked_data(tree: LexborHTMLParser, found: Document) -> None:
 def _read_thing(thing: dict[str, Any], facts: dict[str, Any]) -> None:
     for name, fact in (("datePublished", "published"), ("dateModified", "modified")):
         if isinstance(thing.get(name), str):
-            _note_time(facts, fact, thing[name])
+            _set_time(facts, fact, thing[name])
     author = thing.get("author")
     if isinstance(author, list):
         author = author[0] if author else None
@@ -315,37 +308,36 @@ def _read_time(tree: LexborHTMLParser, found: Document) -> None:
     if "published" not in found.facts:
         node = tree.css_first("article time[datetime],main time[datetime]")
         if node is not None:
-            _note_time(found.facts, "published", node.attributes.get("datetime") or "")
+            _set_time(found.facts, "published", node.attributes.get("datetime") or "")
 
 
-def _note_time(facts: dict[str, Any], name: str, text: str) -> None:
-    if name not in facts and (moment := moment_of(text)) is not None:
+def _set_time(facts: dict[str, Any], name: str, text: str) -> None:
+    if name not in facts and (moment := parse_time(text)) is not None:
         facts[name] = moment.isoformat()
 
 
-def moment_of(text: str) -> datetime | None:
-    """A date as pages and feeds write it, in UTC; None if it is none."""
-    said = text.strip()
+def parse_time(text: str) -> datetime | None:
+    """Return an ISO 8601 time in UTC; None if it is invalid."""
     try:
-        found = datetime.fromisoformat(said)
+        found = datetime.fromisoformat(text.strip())
         return (found.replace(tzinfo=UTC) if found.tzinfo is None else found).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
 
 
-def _obey(found: Document, rules: str) -> None:
+def _apply_robots(found: Document, rules: str) -> None:
     if not rules:
         return
-    said = _rules_for_us(rules)
-    if said & {"noindex", "none"}:
+    words = _rules_for_us(rules)
+    if words & {"noindex", "none"}:
         found.is_indexed = False
-    if said & {"nofollow", "none"}:
+    if words & {"nofollow", "none"}:
         found.is_followed = False
 
 
 def _rules_for_us(rules: str) -> set[str]:
-    """`noindex, otherbot: nofollow` says noindex to us; a name holds to the end of its line."""
-    said = set()
+    """Return the rules for this crawler: only noindex of `noindex, otherbot: nofollow`. A name applies to its line."""
+    found = set()
     for line in rules.lower().split("\n"):
         name = ""
         for word in line.split(","):
@@ -353,8 +345,8 @@ def _rules_for_us(rules: str) -> set[str]:
             if colon and before.strip() not in _RULES_WITH_VALUES:
                 name, word = before.strip(), after  # noqa: PLW2901 - the rest of the word
             if name in _OUR_NAMES:
-                said.add(word.strip())
-    return said
+                found.add(word.strip())
+    return found
 
 
 def _first_text(tree: LexborHTMLParser, selector: str) -> str:

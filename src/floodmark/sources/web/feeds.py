@@ -1,4 +1,4 @@
-"""Feeds: RSS, Atom and JSON Feed, as they are found. Pure."""
+"""Parses RSS and Atom feeds, and JSON Feed with `json_feeds`. Pure."""
 
 import hashlib
 from datetime import UTC, datetime
@@ -7,16 +7,16 @@ from xml.etree.ElementTree import Element
 
 from msgspec import Struct
 
-from .charsets import decoded
-from .extract import MOST_TEXT, moment_of, text_in
-from .trees import NotXml, read_tree, text_of
+from .charsets import decode_text
+from .extract import MOST_TEXT, extract_text, parse_time
 from .urls import join_address
+from .xml_trees import NotXml, element_text, read_tree
 
-# Entries that are read at once. A feed with more is read in several slices.
+# Entries read at once. A larger feed is read in several slices.
 MOST_ENTRIES = 10_000
 MOST_ENCLOSURES = 50
 _ENTRIES = frozenset({"item", "entry"})
-# `channel` alone is CDF, and what is left of RSS when its first lines are cut.
+# `channel` is CDF, or RSS without its first lines.
 _ROOTS = frozenset({"rss", "feed", "rdf:rdf", "rdf", "channel", "rss:rss"})
 _SUMMARY = ("description", "summary", "dc:description", "itunes:summary", "media:description", "abstract")
 _CONTENT = ("content:encoded", "encoded", "content", "xhtml:body", "body", "fullitem")
@@ -26,7 +26,7 @@ _AUTHORS = frozenset({"author", "dc:creator", "creator", "itunes:author"})
 
 
 class Enclosure(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A file that belongs to an entry: a recording, a picture."""
+    """A file that belongs to an entry, such as a recording or a picture."""
 
     url: str
     type: str | None = None
@@ -34,7 +34,7 @@ class Enclosure(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FeedEntry(Struct, frozen=True, kw_only=True):
-    """One entry. `id` is what the feed calls it, else its link, else made from what it says."""
+    """One entry. `id` is that of the feed, or else its link, or else a hash of its text."""
 
     id: str
     link: str | None = None
@@ -47,48 +47,48 @@ class FeedEntry(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     enclosures: tuple[Enclosure, ...] = ()
     is_cut: bool = False
-    """Whether its text is longer than what is kept of it, or nested too deeply to be read."""
+    """Whether its text is cut or is nested too deeply to be read."""
 
 
 class Feed(Struct, frozen=True, kw_only=True):
-    """What a feed says."""
+    """The content of a feed."""
 
     title: str = ""
     link: str | None = None
     language: str | None = None
     entries: tuple[FeedEntry, ...] = ()
     total: int = 0
-    """How many entries the document has; `entries` are those of one slice of it."""
+    """All entries of the document; `entries` are those of one slice."""
     empty: int = 0
-    """How many of the slice hold nothing at all."""
+    """Entries of the slice without any content."""
     fault: str | None = None
-    """Why it is not well-formed, if it is not."""
+    """Why the document is not well-formed; None if it is."""
 
 
 def parse_feed(
     content: bytes, charset: str | None = None, url: str | None = None, *, skip: int = 0, most: int = MOST_ENTRIES
 ) -> Feed:
-    """The feed in this document, or `NotXml`. `charset` is what its header says, `url` where it is from."""
-    text = decoded(content, charset)
+    """Return the feed in a document; raise `NotXml` if it is none. `charset` is that of its HTTP header."""
+    text = decode_text(content, charset)
     if text.lstrip("\ufeff\0 \t\r\n")[:1] == "{":
-        from .jsonfeeds import parse_json_feed  # noqa: PLC0415 - it makes the values of this module
+        from .json_feeds import parse_json_feed  # noqa: PLC0415 - imports this module
 
         return parse_json_feed(text, skip=skip, most=most)
-    tree = read_tree(text, _ENTRIES, lambda element, base: _entry(element, _base(url, base)), skip=skip, most=most)
+    tree = read_tree(text, _ENTRIES, lambda element, base: _read_entry(element, _base(url, base)), skip=skip, most=most)
     root = tree.root
     if root.tag not in _ROOTS:
-        raise NotXml(f"is no feed: it begins with <{root.tag[:40]}>")
+        raise NotXml(f"is not a feed: it starts with <{root.tag[:40]}>")
     channel = _child(root, "channel")
     if channel is None and root.tag in {"rss", "rss:rss"} and not tree.total:
         raise NotXml("is a feed without a channel")
-    # RSS 1.0 has its entries beside the channel.
+    # In RSS 1.0 entries are siblings of the channel.
     head = root if channel is None else channel
     parts = _parts(head)
     entries = tuple(entry for entry in tree.entries if entry is not None)
     return Feed(
         title=_line(_first(parts, "title", "dc:title")),
-        link=_link(head, _base(url, head.get("xml:base"))),
-        language=_said(parts, "language", "dc:language") or head.get("xml:lang") or root.get("xml:lang"),
+        link=_find_link(head, _base(url, head.get("xml:base"))),
+        language=_first_text(parts, "language", "dc:language") or head.get("xml:lang") or root.get("xml:lang"),
         entries=entries,
         total=tree.total,
         empty=len(tree.entries) - len(entries),
@@ -96,34 +96,36 @@ def parse_feed(
     )
 
 
-def id_of(known: str | None, title: str, summary: str, content: str) -> str | None:
-    """What an entry is called that has no name of its own; None if it holds nothing."""
+def entry_id(known: str | None, title: str, summary: str, content: str) -> str | None:
+    """Return the id of an entry: `known`, or a hash of its text; None if it has no content."""
     if known:
         return known[:1000]
-    said = f"{title}\n{summary}" if title or summary else content
-    return hashlib.blake2b(said.encode(errors="replace"), digest_size=16).hexdigest() if said else None
+    text = f"{title}\n{summary}" if title or summary else content
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=16).hexdigest() if text else None
 
 
-def words_of(raw: str) -> tuple[str, bool]:
-    """The text of HTML in a feed, and whether some of it had to be left out."""
-    text = text_in(raw)
+def bounded_text(raw: str) -> tuple[str, bool]:
+    """Return the text of HTML in a feed, and whether some of it was cut."""
+    text = extract_text(raw)
     return text, len(text) >= MOST_TEXT or (not text and len(raw) > MOST_TEXT)
 
 
 def _base(url: str | None, base: str | None) -> str | None:
-    """What links of an element are relative to, if that is not the address of the feed."""
+    """Return the base URL of an element's links; None if it is that of the feed."""
     return None if base is None else join_address(url, base)
 
 
-def _entry(element: Element, base: str | None) -> FeedEntry | None:
+def _read_entry(element: Element, base: str | None) -> FeedEntry | None:
     parts = _parts(element)
-    written = _link(element, None)
-    link = written if base is None else _link(element, base)
+    written = _find_link(element, None)
+    link = written if base is None else _find_link(element, base)
     title = _line(_first(parts, "title", "dc:title"))
-    (summary, is_cut), (content, is_content_cut) = _text(parts, _SUMMARY), _text(parts, _CONTENT)
-    enclosures = _enclosures(element, base)
-    known = _said(parts, "guid", "id") or element.get("rdf:about") or element.get("about") or written
-    name = id_of(known or (enclosures[0].url if enclosures else None), title, summary, content)
+    (summary, is_cut), (content, is_content_cut) = (
+        bounded_text(_first_text(parts, *names) or "") for names in (_SUMMARY, _CONTENT)
+    )
+    enclosures = _read_enclosures(element, base)
+    known = _first_text(parts, "guid", "id") or element.get("rdf:about") or element.get("about") or written
+    name = entry_id(known or (enclosures[0].url if enclosures else None), title, summary, content)
     if name is None:
         return None
     return FeedEntry(
@@ -132,19 +134,19 @@ def _entry(element: Element, base: str | None) -> FeedEntry | None:
         title=title,
         summary=summary,
         content=content,
-        author=_author(element),
-        published=_moment(_said(parts, *_PUBLISHED)),
-        updated=_moment(_said(parts, *_UPDATED)),
+        author=_find_author(element),
+        published=_parse_date(_first_text(parts, *_PUBLISHED)),
+        updated=_parse_date(_first_text(parts, *_UPDATED)),
         tags=tuple(dict.fromkeys(filter(None, map(_tag, _children(element, "category", "dc:subject")))))[:50],
         enclosures=enclosures,
         is_cut=is_cut or is_content_cut,
     )
 
 
-def _link(element: Element, base: str | None) -> str | None:
+def _find_link(element: Element, base: str | None) -> str | None:
     fallback = None
     for child in _children(element, "link"):
-        address = child.get("href") or text_of(child)
+        address = child.get("href") or element_text(child)
         if not address:
             continue
         where = join_address(_base(base, child.get("xml:base")) or base, address)
@@ -153,13 +155,13 @@ def _link(element: Element, base: str | None) -> str | None:
         fallback = fallback or (where if child.get("rel") not in {"self", "enclosure"} else None)
     guid = _child(element, "guid")
     if fallback is None and guid is not None and guid.get("ispermalink", "true") == "true":
-        said = text_of(guid)
-        return said if said.startswith(("http://", "https://")) else None
-    # CDF has its link on the entry itself.
+        text = element_text(guid)
+        return text if text.startswith(("http://", "https://")) else None
+    # In CDF the link is an attribute of the entry.
     return fallback or element.get("href")
 
 
-def _enclosures(element: Element, base: str | None) -> tuple[Enclosure, ...]:
+def _read_enclosures(element: Element, base: str | None) -> tuple[Enclosure, ...]:
     found: dict[str, Enclosure] = {}
     inside = [child for group in _children(element, "media:group") for child in group]
     for child in [*element, *inside]:
@@ -177,44 +179,29 @@ def _enclosures(element: Element, base: str | None) -> tuple[Enclosure, ...]:
     return tuple(found.values())
 
 
-def _author(element: Element) -> str | None:
-    for child in element:
-        if child.tag in _AUTHORS:
-            name = _child(child, "name")
-            said = text_of(child if name is None else name)
-            if said:
-                return " ".join(said.split())[:500]
+def _find_author(element: Element) -> str | None:
+    for child in _children(element, *_AUTHORS):
+        name = _child(child, "name")
+        if text := element_text(child if name is None else name):
+            return " ".join(text.split())[:500]
     return None
 
 
 def _parts(element: Element) -> dict[str, Element]:
-    """The first child of each name."""
+    """Return the first child of each name."""
     return {child.tag: child for child in reversed(element)}
 
 
-def _text(parts: dict[str, Element], names: tuple[str, ...]) -> tuple[str, bool]:
-    """The text of the first part that holds any: HTML, escaped or not."""
-    for name in names:
-        said = text_of(parts.get(name))
-        if said:
-            return words_of(said)
-    return "", False
-
-
 def _tag(element: Element) -> str:
-    return (element.get("term") or text_of(element))[:200]
+    return (element.get("term") or element_text(element))[:200]
 
 
 def _line(element: Element | None) -> str:
-    return text_in(text_of(element)).replace("\n", " ")[:500]
+    return extract_text(element_text(element)).replace("\n", " ")[:500]
 
 
-def _said(parts: dict[str, Element], *names: str) -> str | None:
-    for name in names:
-        said = text_of(parts.get(name))
-        if said:
-            return said
-    return None
+def _first_text(parts: dict[str, Element], *names: str) -> str | None:
+    return next((text for name in names if (text := element_text(parts.get(name)))), None)
 
 
 def _first(parts: dict[str, Element], *names: str) -> Element | None:
@@ -229,11 +216,10 @@ def _children(element: Element, *names: str) -> list[Element]:
     return [child for child in element if child.tag in names]
 
 
-def _moment(text: str | None) -> datetime | None:
+def _parse_date(text: str | None) -> datetime | None:
     if text is None:
         return None
-    found = moment_of(text)
-    if found is not None:
+    if (found := parse_time(text)) is not None:
         return found
     try:
         read = parsedate_to_datetime(text)

@@ -1,4 +1,4 @@
-"""What crawls know of sites. Table: `pages`; written with the batches of the crawl, only read here."""
+"""Reads the known pages of sites. Table: `pages`; the sink writes it with the batches of a crawl."""
 
 from collections.abc import Sequence
 
@@ -15,24 +15,23 @@ _SELECT = select(*(_CELL[name] for name in SitePage.__struct_fields__))
 
 
 class Extent(Struct, frozen=True):
-    """How much is known of a site."""
+    """Counts of a site's pages."""
 
     known: int
-    """Addresses."""
     visited: int
-    """Those of them that were ever visited."""
+    """Pages visited at least once."""
     newest: int
-    """The last crawl that visited any; 0: none did."""
+    """The last crawl that visited a page; 0 if none did."""
 
 
 class Pages:
-    """Reads the frontier of a crawl, and what is known of single pages."""
+    """Reads the frontier of a crawl and single pages."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def waiting(self, stream: str, crawl: int, *, limit: int, visited: bool = False) -> list[SitePage]:
-        """Pages that this crawl has not visited: those never visited first, then those not visited for longest.
+    async def read_frontier(self, stream: str, crawl: int, *, limit: int, visited: bool = False) -> list[SitePage]:
+        """Return pages that this crawl has not visited: never visited ones first, then those visited longest ago.
 
         With `visited` only pages that an earlier crawl has visited.
         """
@@ -44,14 +43,14 @@ class Pages:
         async with self._database.reading() as connection:
             return [SitePage(*row) for row in await connection.execute(query)]
 
-    async def known(self, stream: str, urls: Sequence[str]) -> dict[str, SitePage]:
-        """What is known of these addresses."""
+    async def find(self, stream: str, urls: Sequence[str]) -> dict[str, SitePage]:
+        """Return the known ones of these pages by URL."""
         query = _SELECT.where(_CELL.stream == stream, _CELL.url.in_(urls))
         async with self._database.reading() as connection:
             return {row.url: SitePage(*row) for row in await connection.execute(query)}
 
-    async def alike(self, stream: str, hashes: Sequence[str]) -> dict[str, str]:
-        """For each of these contents, the address that was found first with it."""
+    async def find_by_content(self, stream: str, hashes: Sequence[str]) -> dict[str, str]:
+        """Return the URL that was found first for each of these content hashes."""
         query = (
             select(_CELL.content_hash, _CELL.url)
             .where(_CELL.stream == stream, _CELL.content_hash.in_(hashes))
@@ -60,14 +59,8 @@ class Pages:
         async with self._database.reading() as connection:
             return {row.content_hash: row.url for row in await connection.execute(query)}
 
-    async def count(self, stream: str) -> int:
-        """How many addresses are known."""
-        query = select(func.count()).select_from(pages).where(_CELL.stream == stream)
-        async with self._database.reading() as connection:
-            return int((await connection.execute(query)).scalar_one())
-
-    async def extent(self, stream: str) -> Extent:
-        """How much is known."""
+    async def count(self, stream: str) -> Extent:
+        """Count the pages of a site."""
         query = select(
             func.count(), func.count().filter(_CELL.crawl > 0), func.coalesce(func.max(_CELL.crawl), 0)
         ).where(_CELL.stream == stream)

@@ -1,4 +1,4 @@
-"""What a job may say about how a site is crawled."""
+"""The parameters of a crawl."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -9,35 +9,35 @@ from msgspec import Struct
 from floodmark.errors import InvalidInput
 from floodmark.model.durations import parse_every
 
-from .urls import glob
+from .urls import compile_glob
 
-# With longer pauses than this between two pages no slot is held: the crawl is put off after each of them.
+# With a longer delay the crawl does not keep its slot: it is snoozed after each page.
 PATIENCE = timedelta(seconds=10)
-_MOST_PATTERNS = 50
+_MAX_PATTERNS = 50
 
 
 class WebParams(Struct, frozen=True, kw_only=True):
-    """How a site is crawled."""
+    """The checked parameters of a crawl."""
 
     include: tuple[str, ...] = ()
-    """Globs: only pages that match one of them. None: all pages of the site."""
+    """Globs: only pages that match one of them; all pages if there are none."""
     exclude: tuple[str, ...] = ()
     """Globs: no page that matches one of them."""
     max_pages: int = 1000
-    """How many pages one crawl visits."""
+    """The most pages that one crawl visits."""
     max_depth: int = 5
-    """How many links away from the start."""
+    """The most links between the start and a page."""
     delay: timedelta | None = None
-    """Between two requests; None: as the settings have it. What robots.txt asks for counts if it is longer."""
+    """Between two requests; None for the setting. A longer delay in robots.txt takes precedence."""
     concurrency: int | None = None
-    """How many requests at a time; None: as the settings have it."""
+    """Concurrent requests; None for the setting."""
     obeys_robots: bool = True
     sitemaps: bool = True
     feeds: bool = True
 
     @property
     def most_known(self) -> int:
-        """How many addresses are remembered at most: what a site makes up without end stops there."""
+        """The most URLs that are stored, so that a site that generates URLs endlessly stops there."""
         return max(20 * self.max_pages, 10_000)
 
 
@@ -47,37 +47,37 @@ NAMES = frozenset(
 
 
 def parse_params(params: Mapping[str, Any]) -> WebParams:
-    """The params of a job, checked; names that a crawl does not know are ignored."""
+    """Return the checked parameters of a job; unknown names are ignored."""
     robots = str(params.get("robots", "obey"))
     if robots not in {"obey", "ignore"}:
-        raise InvalidInput(f"robots {robots[:40]!r} is not known", hint="it is obey, or ignore for a site of your own")
+        raise InvalidInput(f"robots {robots[:40]!r} is not known", hint="use obey, or ignore for a site of your own")
     return WebParams(
-        include=_patterns(params, "include"),
-        exclude=_patterns(params, "exclude"),
-        max_pages=_number(params, "max_pages", 1000, least=1, most=1_000_000),
-        max_depth=_number(params, "max_depth", 5, least=0, most=100),
-        delay=_delay(params.get("delay")),
-        concurrency=_number(params, "concurrency", None, least=1, most=64),
+        include=_parse_patterns(params, "include"),
+        exclude=_parse_patterns(params, "exclude"),
+        max_pages=_parse_number(params, "max_pages", 1000, least=1, most=1_000_000),
+        max_depth=_parse_number(params, "max_depth", 5, least=0, most=100),
+        delay=_parse_delay(params.get("delay")),
+        concurrency=_parse_number(params, "concurrency", None, least=1, most=64),
         obeys_robots=robots == "obey",
-        sitemaps=_flag(params, "sitemaps"),
-        feeds=_flag(params, "feeds"),
+        sitemaps=_parse_flag(params, "sitemaps"),
+        feeds=_parse_flag(params, "feeds"),
     )
 
 
-def _patterns(params: Mapping[str, Any], name: str) -> tuple[str, ...]:
+def _parse_patterns(params: Mapping[str, Any], name: str) -> tuple[str, ...]:
     said = params.get(name) or ()
     listed = [part.strip() for part in said.split(",")] if isinstance(said, str) else said
-    if not isinstance(listed, list | tuple) or len(listed) > _MOST_PATTERNS:
+    if not isinstance(listed, list | tuple) or len(listed) > _MAX_PATTERNS:
         raise InvalidInput(f"{name} is not a list of patterns", hint=f"as in {name}: ['/news/**', '**.html']")
     for pattern in listed:
-        glob(str(pattern))
+        compile_glob(str(pattern))
     return tuple(map(str, listed))
 
 
-def _number(params: Mapping[str, Any], name: str, usual: Any, *, least: int, most: int) -> Any:
+def _parse_number(params: Mapping[str, Any], name: str, default: Any, *, least: int, most: int) -> Any:
     value = params.get(name)
     if value is None:
-        return usual
+        return default
     said = str(value)
     if isinstance(value, bool) or not said.isdecimal() or not least <= int(said[:12]) <= most:
         raise InvalidInput(
@@ -86,7 +86,7 @@ def _number(params: Mapping[str, Any], name: str, usual: Any, *, least: int, mos
     return int(said)
 
 
-def _delay(value: Any) -> timedelta | None:
+def _parse_delay(value: Any) -> timedelta | None:
     if value is None:
         return None
     said = str(value)
@@ -99,7 +99,7 @@ def _delay(value: Any) -> timedelta | None:
     return found
 
 
-def _flag(params: Mapping[str, Any], name: str) -> bool:
+def _parse_flag(params: Mapping[str, Any], name: str) -> bool:
     value = params.get(name, True)
     said = str(value).lower()
     if said not in {"true", "false"}:

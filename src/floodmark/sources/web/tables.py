@@ -5,7 +5,7 @@ from sqlalchemy import BigInteger, Column, Index, Integer, PrimaryKeyConstraint,
 from floodmark.store.schema import metadata, partial_index
 from floodmark.store.types import UtcTime
 
-# What a crawl knows of a site. Those never visited come first, then those not visited for longest: an index tells.
+# Known pages of a site. The frontier index orders them: never visited first, then those visited longest ago.
 pages = Table(
     "pages",
     metadata,

@@ -1,22 +1,48 @@
-"""Jobs for sites and feeds, with their address in its one form."""
+"""Jobs whose targets are URLs: sites and feeds."""
+
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from floodmark.errors import InvalidInput
+from floodmark.model.hosts import allowed_hosts
 from floodmark.model.spec import JobSpec
 from floodmark.outbound.guard import AddressRefused, Guard
 
-from .urls import start_of
+from .urls import parse_start_url
 
-KINDS = ("web", "feed")
+if TYPE_CHECKING:
+    from floodmark.extensions.services import Services
+    from floodmark.settings import Settings
 
 
-def completed(spec: JobSpec, guard: Guard | None = None) -> JobSpec:
-    """A job to be made, its address as it is crawled: however it was typed, it is the same job.
+class UrlSource:
+    """Base of the sources `web` and `feed`. Without services it can only check jobs."""
 
-    An address that `guard` refuses is refused at once: every run would be refused, too.
+    def __init__(self, settings: "Settings") -> None:
+        self._guard = Guard(allowed_hosts(settings.http_allow_hosts))
+        self._services: Services | None = None
+
+    def use_services(self, services: "Services") -> None:
+        """Use the process's services, such as its polite HTTP client."""
+        self._services = services
+
+    def complete(self, spec: JobSpec) -> JobSpec:
+        """Return the job with its normalized URL; `InvalidInput` if the guard refuses it."""
+        return complete_spec(spec, self._guard)
+
+    def _require_services(self) -> "Services":
+        if self._services is None:
+            raise InvalidInput("this process can only check jobs", hint="Start floodmark up, or a worker")
+        return self._services
+
+
+def complete_spec(spec: JobSpec, guard: Guard | None = None) -> JobSpec:
+    """Return the job with its normalized URL, so that all spellings of a URL make the same job.
+
+    A URL that `guard` refuses is refused now, since every run would be refused.
     """
-    target = start_of(spec.target)
+    target = parse_start_url(spec.target)
     try:
         if guard is not None:
             guard.check_url(target)

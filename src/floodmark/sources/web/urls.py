@@ -1,4 +1,4 @@
-"""Addresses of pages in their one form, and which of them belong to a site. Pure."""
+"""Normalized URLs of pages, and which of them belong to a site. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from urllib.parse import quote, urljoin, urlsplit
 from floodmark.errors import InvalidInput
 
 MOST_CHARACTERS = 2000
-# So much of it is left for a path, whatever the host.
+# A path of this length fits, whatever the host.
 _SHORT = MOST_CHARACTERS - 300
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -19,10 +19,10 @@ _EDGES = "".join(map(chr, range(33)))
 _PERCENT = re.compile(r"%([0-9A-Fa-f]{2})|%")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _PATH_SAFE, _QUERY_SAFE = "/:@!$&'()*+,;=~%-._", "/?:@!$'()*+,;=~%-._&"
-# They say who came from where, not which page it is.
+# These parameters track visitors and do not select a page.
 _TRACKED = r"(?:utm_[a-z_]+|gclid|dclid|fbclid|yclid|msclkid|mc_cid|mc_eid|igshid|_openstat|phpsessid)(?:=|&|$)"
 _TRACKING = re.compile(_TRACKED, re.IGNORECASE)
-# What can be taken as it stands: most links are like this, and taking them apart costs ten times as much.
+# Links that are normalized already: most are, and parsing them would take ten times as long.
 _PAIR = rf"(?!{_TRACKED})[A-Za-z0-9\-_]+=[A-Za-z0-9\-_~.]*"
 _PLAIN_LINK = re.compile(
     rf"/(?!/)[A-Za-z0-9\-_~/]*(?:[A-Za-z0-9\-_~]\.[A-Za-z0-9\-_~/]+)*(?:\?{_PAIR}(?:&{_PAIR})*)?",
@@ -32,10 +32,10 @@ _SESSION = re.compile(r";jsessionid=[^/?]*", re.IGNORECASE)
 _HOST = re.compile(r"[a-z0-9_](?:[a-z0-9_.\-]*[a-z0-9_])?|\[[0-9a-f:.]+\]", re.ASCII)
 
 
-def canonical(text: str, base: str | None = None) -> str | None:
-    """An address in its one form: what two links to the same page have in common. None if it cannot be a page.
+def normalize_url(text: str, base: str | None = None) -> str | None:
+    """Return the normalized form of a URL, which is the same for all links to a page; None if it cannot be a page.
 
-    Without fragment, default port, dot segments and tracking parameters; escapes in one spelling.
+    Removes fragment, default port, dot segments and tracking parameters, and normalizes percent-encoding.
     """
     said = _INVISIBLE.sub("", text.strip(_EDGES))
     if not said or len(said) > 4 * MOST_CHARACTERS or _OTHER_SCHEME.match(said):
@@ -45,18 +45,18 @@ def canonical(text: str, base: str | None = None) -> str | None:
         port = parts.port
     except ValueError:
         return None
-    host = _host(parts.hostname)
+    host = _normalize_host(parts.hostname)
     if host is None or parts.scheme not in _DEFAULT_PORTS or "@" in parts.netloc:
         return None
     place = host if port is None or port == _DEFAULT_PORTS[parts.scheme] else f"{host}:{port}"
-    path = _without_dots(_spelled(_SESSION.sub("", parts.path), _PATH_SAFE)) or "/"
-    query = _query(parts.query)
+    path = _remove_dot_segments(_normalize_escapes(_SESSION.sub("", parts.path), _PATH_SAFE)) or "/"
+    query = _normalize_query(parts.query)
     made = f"{parts.scheme}://{place}{path}{'?' if query else ''}{query}"
     return made if len(made) <= MOST_CHARACTERS else None
 
 
 def join_address(base: str | None, address: str) -> str:
-    """An address that may be relative to another one, in full; as it is if that makes no sense."""
+    """Return an absolute URL for one that may be relative to `base`; unchanged if it cannot be joined."""
     try:
         return urljoin(base, address) if base else address
     except ValueError:
@@ -64,34 +64,34 @@ def join_address(base: str | None, address: str) -> str:
 
 
 def host_of(url: str) -> str:
-    """The host of a canonical address, with its port unless that is the usual one."""
+    """Return the host of a normalized URL, with its port unless that is the default."""
     return url.partition("://")[2].partition("/")[0]
 
 
 def origin_of(url: str) -> str:
-    """Scheme and host of a canonical address."""
+    """Return scheme and host of a normalized URL."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}"
 
 
 def is_same_page(one: str, other: str) -> bool:
-    """Whether two canonical addresses differ in nothing but https, `www.` and a slash at the end."""
+    """Return whether two normalized URLs differ only in https, `www.` and a trailing slash."""
     return _bare(one) == _bare(other)
 
 
-def start_of(text: str) -> str:
-    """The address a person typed, in its one form; without a scheme it is https. `InvalidInput` if it is none."""
+def parse_start_url(text: str) -> str:
+    """Normalize a URL that a person typed, https by default; `InvalidInput` if it is not a URL."""
     said = text.strip()
-    found = canonical(said if "://" in said else f"https://{said}") if said else None
+    found = normalize_url(said if "://" in said else f"https://{said}") if said else None
     if found is None:
-        raise InvalidInput(f"{text[:80]!r} is not the address of a page", hint="write it like https://example.com/news")
+        raise InvalidInput(f"{text[:80]!r} is not the URL of a page", hint="write it like https://example.com/news")
     return found
 
 
 class Scope:
-    """Which pages belong to a crawl: those of one host, `www.` or not, that match the patterns.
+    """The pages of a crawl: those of one host, with or without `www.`, that match the patterns.
 
-    A pattern is a glob for the path and query: `*` is anything but a slash, `**` anything at all, `?` one character.
+    A pattern is a glob for path and query: `*` matches anything but a slash, `**` anything, `?` one character.
     """
 
     def __init__(self, start: str, *, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> None:
@@ -99,24 +99,24 @@ class Scope:
         self._origin = origin_of(start)
         self._site = _site(start)
         self._is_secure = start.startswith("https:")
-        self._include = [glob(pattern) for pattern in include]
-        self._exclude = [glob(pattern) for pattern in exclude]
+        self._include = [compile_glob(pattern) for pattern in include]
+        self._exclude = [compile_glob(pattern) for pattern in exclude]
 
     def link(self, href: str, base: str) -> str | None:
-        """The address that a link on the page `base` leads to, whether it belongs to the site or not."""
+        """Return the normalized target of a link on the page `base`, on this site or another one."""
         if len(href) < _SHORT and _PLAIN_LINK.fullmatch(href):
             return f"{origin_of(base)}{href}"
-        # Whole addresses mean the same on every page, and the same ones are on most.
-        found = _whole(href) if href.startswith(("https://", "http://")) else canonical(href, base)
+        # Absolute links recur on most pages of a site.
+        found = _normalize_cached(href) if href.startswith(("https://", "http://")) else normalize_url(href, base)
         if found is not None and self._is_secure and found.startswith("http:") and self.is_inside(found):
-            # A link that was forgotten when the site moved to https.
+            # The site has moved to https and this link was not updated.
             return f"https:{found[5:]}"
         return found
 
     def links(self, hrefs: Iterable[str], base: str) -> dict[str, bool]:
-        """Where links on a page lead, in order, each once; and whether that is to be visited."""
+        """Return the distinct targets of links on a page, in order, each with whether the crawl contains it."""
         origin = origin_of(base)
-        # Most links lead to the same host as it is written here, and then nothing has to be looked up.
+        # Most links are on the same origin, and without patterns need no check.
         is_ours = origin == self._origin and not self._include and not self._exclude
         found: dict[str, bool] = {}
         for href in hrefs:
@@ -124,19 +124,19 @@ class Scope:
             if is_ours and len(path) < _SHORT and _PLAIN_LINK.fullmatch(path):
                 found[origin + path] = True
             elif (address := self.link(href, base)) is not None and address not in found:
-                found[address] = self.holds(address)
+                found[address] = self.contains(address)
         return found
 
     def is_inside(self, url: str) -> bool:
-        """Whether it is on the same site."""
+        """Return whether a URL is on the same site."""
         return url.startswith(self._origin + "/") or _site(url) == self._site
 
-    def holds(self, url: str) -> bool:
-        """Whether it is to be visited."""
+    def contains(self, url: str) -> bool:
+        """Return whether a URL belongs to the crawl."""
         return self.is_inside(url) and self.is_wanted(url)
 
     def is_wanted(self, url: str) -> bool:
-        """Whether the patterns want it."""
+        """Return whether a URL matches the patterns."""
         if not self._include and not self._exclude:
             return True
         path = url[len(origin_of(url)) :]
@@ -145,8 +145,8 @@ class Scope:
         return not self._include or any(pattern.fullmatch(path) for pattern in self._include)
 
 
-def glob(pattern: str) -> "re.Pattern[str]":
-    """A glob as a regular expression for the path and query of an address."""
+def compile_glob(pattern: str) -> "re.Pattern[str]":
+    """Return the regular expression of a glob for path and query."""
     if not pattern.startswith(("/", "*")) or len(pattern) > 500:
         raise InvalidInput(f"{pattern[:60]!r} matches no path", hint="write it like '/news/**' or '**.html'")
     parts = re.split(r"(\*\*|\*|\?)", pattern)
@@ -155,11 +155,11 @@ def glob(pattern: str) -> "re.Pattern[str]":
 
 
 @lru_cache(maxsize=4096)
-def _whole(url: str) -> str | None:
-    return canonical(url)
+def _normalize_cached(url: str) -> str | None:
+    return normalize_url(url)
 
 
-def _host(name: str | None) -> str | None:
+def _normalize_host(name: str | None) -> str | None:
     if not name:
         return None
     name = name.rstrip(".").lower()
@@ -173,29 +173,29 @@ def _host(name: str | None) -> str | None:
     return name if len(name) <= 255 and _HOST.fullmatch(name) else None
 
 
-def _query(query: str) -> str:
+def _normalize_query(query: str) -> str:
     if not query:
         return ""
     if not _PLAIN_QUERY.fullmatch(query):
-        query = _spelled(query, _QUERY_SAFE)
+        query = _normalize_escapes(query, _QUERY_SAFE)
     return "&".join(part for part in query.split("&") if part and not _TRACKING.match(part))
 
 
-def _spelled(text: str, safe: str) -> str:
-    """Escapes in one spelling: none where none is needed, capital letters where one is."""
+def _normalize_escapes(text: str, safe: str) -> str:
+    """Decode escapes that are not needed and write the others in upper case."""
     if "%" in text:
-        text = _PERCENT.sub(_respelled, text)
+        text = _PERCENT.sub(_normalize_escape, text)
     return quote(text, safe=safe, errors="replace")
 
 
-def _respelled(match: "re.Match[str]") -> str:
+def _normalize_escape(match: "re.Match[str]") -> str:
     if match[1] is None:
         return "%25"
     letter = chr(int(match[1], 16))
     return letter if letter in _UNRESERVED else match[0].upper()
 
 
-def _without_dots(path: str) -> str:
+def _remove_dot_segments(path: str) -> str:
     if "/." not in path:
         return path
     kept: list[str] = []

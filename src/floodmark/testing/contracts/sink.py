@@ -245,12 +245,12 @@ class SinkContract:
             await resources.keeping.keep(lease, Batch([], None, pages=[SitePage(url="https://site.test/2", crawl=1)]))
 
         stream = lease.job.stream
-        assert [page.place for page in await pages.waiting(stream, 1, limit=9)] == [0, 2]
-        assert [page.place for page in await pages.waiting(stream, 2, limit=9)] == [0, 2, 1]
-        known = (await pages.known(stream, [seen.url]))[seen.url]
+        assert [page.place for page in await pages.read_frontier(stream, 1, limit=9)] == [0, 2]
+        assert [page.place for page in await pages.read_frontier(stream, 2, limit=9)] == [0, 2, 1]
+        known = (await pages.find(stream, [seen.url]))[seen.url]
         assert (known.etag, known.depth, known.place, known.crawl) == ('"a"', 1, 1, 1)
-        assert await pages.alike(stream, ["h", "i"]) == {"h": seen.url}
-        assert await pages.count(stream) == 3
+        assert await pages.find_by_content(stream, ["h", "i"]) == {"h": seen.url}
+        assert (await pages.count(stream)).known == 3
         assert await Blobs(resources.database).read([picture.sha256, "none"]) == {picture.sha256: picture}
 
     async def test_different_streams_can_be_kept_at_once(self, resources: Resources, other: Resources) -> None:

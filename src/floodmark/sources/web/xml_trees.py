@@ -1,9 +1,8 @@
-"""XML of strangers as elements: well-formed or not, without entities of their own, and within bounds. Pure.
+"""Parses untrusted XML, well-formed or not, within limits. Pure.
 
-A document is read strictly first. Where that fails it is read tag by tag: what is no markup counts as text, what was
-left open is closed where its parent ends, and an entry that begins ends the one before it. So a fault costs no more
-than the entry it is in. Entities that a document declares itself are left as they are written: one made of many others
-is how a small document becomes gigabytes.
+A document is parsed strictly first. If that fails it is parsed tag by tag: invalid markup counts as text, an element
+that was left open ends with its parent, and a new entry ends the one before it. So an error costs at most the entry it
+is in. Entities that a document declares are not expanded: nested ones could turn a small document into gigabytes.
 """
 
 import html
@@ -17,22 +16,22 @@ from msgspec import Struct
 
 from .urls import join_address
 
-# Deeper elements, and further ones in one entry, are not made; their text counts as that of the parent.
-_DEEPEST, _MOST_ELEMENTS = 100, 50_000
-# Tags of a document that is not well-formed: reading those takes about five seconds.
-_MOST_TAGS = 1_000_000
-# A quoted value may hold a `>`, and is looked at so far.
+# Deeper elements, and further ones in one entry, are dropped; their text is added to the parent.
+_MAX_DEPTH, _MAX_ELEMENTS = 100, 50_000
+# Tags read from a document that is not well-formed; takes about five seconds.
+_MAX_TAGS = 1_000_000
+# A quoted value may contain a `>`; its end is searched this far.
 _LONGEST_TAG = 20_000
 _TAG = re.compile(r"<(/?)([A-Za-z_][\w.\-]*(?::[\w.\-]+)?)")
 _ATTRIBUTE = re.compile(r"""([^\s=/"'<>]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
 _DOCTYPE_END = re.compile(r"\]\s*>")
 _PART_END = re.compile(r"</(?:[\w.\-]+:)?(?:description|encoded|content|summary|title|item|entry)\b", re.IGNORECASE)
 _INVALID = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-# HTML that was not escaped has these, and they never end.
+# Unescaped HTML has these elements without end tags.
 _VOID = frozenset({"br", "hr", "img", "input", "meta", "wbr", "col", "embed", "source", "param"})
 
-# What the names of elements are called here, by their namespaces. "" are those of feeds and sitemaps themselves.
-_SPACES = {
+# The prefix of each namespace in this module; "" for feeds and sitemaps themselves.
+_PREFIXES = {
     "http://purl.org/rss/1.0": "",
     "http://my.netscape.com/rdf/simple/0.9": "",
     "http://channel.netscape.com/rdf/simple/0.9": "",
@@ -53,97 +52,98 @@ _SPACES = {
     "http://www.w3.org/1999/xhtml": "xhtml",
     "http://www.w3.org/xml/1998/namespace": "xml",
 }
-_USUAL = {"atom": "", "rss": "", "a10": "", "sm": ""}
+_COMMON_PREFIXES = {"atom": "", "rss": "", "a10": "", "sm": ""}
 
 T = TypeVar("T")
 
 
 class NotXml(ValueError):
-    """It is not what we would read, and why."""
+    """The document is not a feed or sitemap; the message says why."""
 
 
 class Tree(Struct, Generic[T]):
-    """A document: its root without the entries, and what was made of those."""
+    """A parsed document: its root without the entries, and the values made of the entries."""
 
     root: Element
     entries: list[T]
     total: int
-    """How many entries there are, whether something was made of them or not."""
+    """All entries of the document, including those left out."""
     fault: str | None = None
-    """Why it is not well-formed, if it is not."""
+    """Why the document is not well-formed; None if it is."""
 
 
 def read_tree(
     text: str, names: frozenset[str], make: Callable[[Element, str | None], T], *, skip: int = 0, most: int = 10**9
 ) -> Tree[T]:
-    """Read a document, or raise `NotXml`. `make` gets each element of these names, and its base address if it has one.
+    """Parse a document; raise `NotXml` if it has no element. `make` gets each entry with its base URL, if it has one.
 
-    Names are in small letters, and as in `dc:date` for other vocabularies. `skip` and `most` choose among the entries.
+    `names` are the entries' element names, in lower case. Other namespaces have prefixes, as in `dc:date`. Of the
+    entries, the first `skip` are left out and then `most` are read.
     """
     text = text.lstrip("\ufeff\0 \t\r\n")
     try:
-        return _strictly(text, _Builder(names, make, skip, most))
+        return _parse_strictly(text, _Builder(names, make, skip, most))
     except (expat.ExpatError, NotXml, UnicodeError) as error:
-        tree = _loosely(text, _Builder(names, make, skip, most), names)
+        tree = _parse_loosely(text, _Builder(names, make, skip, most), names)
         tree.fault = "; ".join(filter(None, (str(error)[:100], tree.fault)))
         return tree
 
 
-def text_of(element: Element | None) -> str:
-    """All the text in an element, in order."""
+def element_text(element: Element | None) -> str:
+    """Return all text in an element."""
     return "" if element is None else "".join(element.itertext()).strip()
 
 
-def _strictly(text: str, builder: "_Builder[T]") -> Tree[T]:
-    # Without its namespaces: what prefixes mean is looked up by the builder, which knows those that are not declared.
+def _parse_strictly(text: str, builder: "_Builder[T]") -> Tree[T]:
+    # Without namespaces: the builder resolves prefixes, also those that are not declared.
     parser = expat.ParserCreate()
     parser.buffer_text, parser.buffer_size = True, 65_536
     parser.StartElementHandler = builder.start
     parser.EndElementHandler = builder.end
     parser.CharacterDataHandler = builder.data
-    parser.EntityDeclHandler = _refuse
-    # Where a document names a DTD, which is not fetched, entities that it may declare are passed over.
+    parser.EntityDeclHandler = _refuse_entity
+    # Entities of an external DTD, which is not fetched.
     parser.SkippedEntityHandler = lambda name, is_parameter: None if is_parameter else builder.entity(name)
     parser.Parse(text, True)
     return builder.close()
 
 
-def _refuse(name: str, *_: object) -> None:
+def _refuse_entity(name: str, *_: object) -> None:
     raise NotXml(f"declares the entity {name[:40]!r}")
 
 
-def _loosely(text: str, builder: "_Builder[T]", names: frozenset[str]) -> Tree[T]:
+def _parse_loosely(text: str, builder: "_Builder[T]", names: frozenset[str]) -> Tree[T]:
     reader = _LooseReader(builder, names)
     reader.read(_INVALID.sub("", text))
     tree = builder.close()
-    tree.fault = f"what follows {_MOST_TAGS:,} tags is not read" if reader.is_cut else None
+    tree.fault = f"only the first {_MAX_TAGS:,} tags are read" if reader.is_cut else None
     return tree
 
 
 class _LooseReader:
-    """Finds tags in what is not well-formed. Linear in the length of the text."""
+    """Finds tags in a document that is not well-formed, in linear time."""
 
     def __init__(self, builder: "_Builder[T]", names: frozenset[str]) -> None:
         self._builder, self._names = builder, names
         self._open: list[str] = []
-        # What was looked for in vain is not there further on either.
+        # Strings that do not occur in the rest of the text.
         self._absent: set[str] = set()
         self.is_cut = False
 
     def read(self, text: str) -> None:
         at = tags = 0
-        while (start := text.find("<", at)) >= 0 and tags < _MOST_TAGS:
+        while (start := text.find("<", at)) >= 0 and tags < _MAX_TAGS:
             self._data(text[at:start])
             at = self._markup(text, start)
             tags += 1
-        if tags < _MOST_TAGS:
+        if tags < _MAX_TAGS:
             self._data(text[at:])
-        self.is_cut = tags >= _MOST_TAGS
+        self.is_cut = tags >= _MAX_TAGS
         while self._open:
             self._close_last()
 
     def _markup(self, text: str, start: int) -> int:
-        """Take what begins at `start`; where it ends."""
+        """Read the markup at `start` and return where it ends."""
         if text.startswith("<![CDATA[", start):
             end = self._find(text, "]]>", start)
             if end >= 0:
@@ -181,7 +181,7 @@ class _LooseReader:
             end = further if further >= 0 else end
             inside = text[tag.end() : end]
         if end < 0 or ("<" in inside and '"' not in inside):
-            # It was cut: what follows is markup of its own.
+            # The tag is cut: other markup follows.
             nearest = text.find("<", tag.end())
             end = (len(text) if nearest < 0 else nearest) - 1
             inside = text[tag.end() : end + 1]
@@ -196,9 +196,9 @@ class _LooseReader:
     def _start(self, name: str, attributes: dict[str, str], *, is_empty: bool) -> None:
         local = name.rpartition(":")[2].lower()
         if local in self._names:
-            # Entries do not hold others: the one before was not closed.
+            # Entries are not nested: the one before was not closed.
             self._close_entry()
-        if len(self._open) >= _DEEPEST - 1:
+        if len(self._open) >= _MAX_DEPTH - 1:
             return
         self._builder.start(name, attributes)
         self._open.append(name)
@@ -211,7 +211,7 @@ class _LooseReader:
             self._close_last()
 
     def _close(self, name: str) -> None:
-        """Close the element of this name that began last, with all that is open in it; none: the tag means nothing."""
+        """Close the innermost open element of this name and all within it; ignore the tag if there is none."""
         lowered = name.lower()
         if any(one.lower() == lowered for one in self._open):
             while self._open[-1].lower() != lowered:
@@ -235,32 +235,32 @@ class _LooseReader:
 
 
 class _Builder(Generic[T]):
-    """Makes elements from tags. An entry is handed over when it ends, and let go."""
+    """Builds elements from tags. An entry is passed to `make` when it ends and is not kept."""
 
     def __init__(self, names: frozenset[str], make: Callable[[Element, str | None], T], skip: int, most: int) -> None:
         self._names, self._make, self._skip, self._most = names, make, skip, most
         self._root: Element | None = None
         self._stack: list[Element] = []
-        # For each open element: what prefixes mean there, and its base address.
+        # For each open element: its namespaces by prefix, and its base URL.
         self._scopes: list[tuple[dict[str, str], str | None]] = []
         self._entry_depth = 0
         self._pending: list[str] = []
         self._ignored = self._count = 0
-        self._called: dict[tuple[str, str | None], str] = {}
+        self._names_cache: dict[tuple[str, str | None], str] = {}
         self.entries: list[T] = []
         self.total = 0
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        if self._ignored or len(self._stack) >= _DEEPEST or self._count >= _MOST_ELEMENTS:
+        if self._ignored or len(self._stack) >= _MAX_DEPTH or self._count >= _MAX_ELEMENTS:
             self._ignored += 1
             return
         self._flush()
         self._count += 1
         spaces, base = self._scopes[-1] if self._scopes else ({}, None)
-        said: dict[str, str] = {}
+        read: dict[str, str] = {}
         if attributes:
-            spaces, base, said = self._attributes(attributes, spaces, base)
-        element = Element(self._call(name, spaces, spaces.get("")), said)
+            spaces, base, read = self._read_attributes(attributes, spaces, base)
+        element = Element(self._resolve(name, spaces, spaces.get("")), read)
         if self._root is None:
             self._root = element
         elif not self._entry_depth and element.tag in self._names:
@@ -270,17 +270,19 @@ class _Builder(Generic[T]):
         self._stack.append(element)
         self._scopes.append((spaces, base))
 
-    def _attributes(
+    def _read_attributes(
         self, attributes: dict[str, str], spaces: dict[str, str], base: str | None
     ) -> tuple[dict[str, str], str | None, dict[str, str]]:
-        """What prefixes mean from here on, the base address, and the attributes by their names."""
+        """Return the namespaces by prefix, the base URL and the attributes by resolved name."""
         declared = {key[6:]: value for key, value in attributes.items() if key == "xmlns" or key.startswith("xmlns:")}
         if declared:
             spaces = {**spaces, **declared}
-        said = {self._call(key, spaces, ""): value for key, value in attributes.items() if not key.startswith("xmlns")}
-        if said.get("xml:base"):
-            base = join_address(base, said["xml:base"].strip())
-        return spaces, base, said
+        read = {
+            self._resolve(key, spaces, ""): value for key, value in attributes.items() if not key.startswith("xmlns")
+        }
+        if read.get("xml:base"):
+            base = join_address(base, read["xml:base"].strip())
+        return spaces, base, read
 
     def end(self, name: str) -> None:
         if self._ignored:
@@ -298,12 +300,12 @@ class _Builder(Generic[T]):
         self._pending.append(text)
 
     def entity(self, name: str) -> None:
-        """One of HTML as its letter, any other as it is written."""
+        """Add an entity: one of HTML as its character, any other as written."""
         self._pending.append(html.unescape(f"&{name};"))
 
     def close(self) -> Tree[T]:
         if self._root is None:
-            raise NotXml("holds no element")
+            raise NotXml("has no element")
         return Tree(root=self._root, entries=self.entries, total=self.total)
 
     def _flush(self) -> None:
@@ -319,19 +321,19 @@ class _Builder(Generic[T]):
         else:
             element.text = (element.text or "") + text
 
-    def _call(self, name: str, spaces: dict[str, str], default: str | None) -> str:
+    def _resolve(self, name: str, spaces: dict[str, str], default: str | None) -> str:
         prefix, colon, local = name.rpartition(":")
         space = spaces.get(prefix) if colon else default
-        known = self._called.get((name, space))
+        known = self._names_cache.get((name, space))
         if known is None:
-            known = self._called[name, space] = _called(prefix.lower(), local.lower(), space)
-            if len(self._called) > 10_000:
-                self._called.clear()
+            known = self._names_cache[name, space] = _resolve_name(prefix.lower(), local.lower(), space)
+            if len(self._names_cache) > 10_000:
+                self._names_cache.clear()
         return known
 
 
-def _called(prefix: str, local: str, space: str | None) -> str:
-    vocabulary = _SPACES.get(space.strip().rstrip("/#").lower()) if space else None
+def _resolve_name(prefix: str, local: str, space: str | None) -> str:
+    vocabulary = _PREFIXES.get(space.strip().rstrip("/#").lower()) if space else None
     if vocabulary is None:
-        vocabulary = _USUAL.get(prefix, prefix)
+        vocabulary = _COMMON_PREFIXES.get(prefix, prefix)
     return f"{vocabulary}:{local}" if vocabulary else local
