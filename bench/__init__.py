@@ -1,1 +1,1 @@
-"""Benchmarks: one command each, ratios against a reference measured in the same run."""
+"""Benchmarks: one command each, with ratios to a reference that is measured in the same run."""

@@ -1,6 +1,6 @@
-"""What the benchmark of executions measures, each in a process of its own: raw loops, and a worker of ours.
+"""Measurements of the benchmark of executions, each in its own process: raw loops, and a Floodmark worker.
 
-A process is told what to do in one argument and answers on its standard output, both as JSON.
+A process gets its task as one JSON argument and prints its result as JSON.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ Role = Literal["batched", "single", "sqlite", "worker"]
 
 
 class Place(Struct, kw_only=True):
-    """Where to work, and how many executions."""
+    """The servers to use, and the number of executions."""
 
     count: int
     database: str = ""
@@ -36,7 +36,7 @@ class Place(Struct, kw_only=True):
 
 
 class Round(Struct, frozen=True):
-    """One measurement: how fast executions were made, and what running them took."""
+    """One measurement: the rate at which executions were created, and the cost of running them."""
 
     count: int
     made_per_second: float
@@ -44,12 +44,12 @@ class Round(Struct, frozen=True):
 
 
 async def measured(role: Role, place: Place) -> Round:
-    """Measure in a fresh process: nobody's caches and nobody's garbage are in the way."""
+    """Measure in a fresh process, so that caches and garbage of earlier measurements have no effect."""
     return await in_a_process(__spec__.name, role, place, Round)
 
 
 async def raw_batched(place: Place) -> Round:
-    """The reference: batched XADD, XREADGROUP 100, one asyncio task a job, XACK and XDEL. Returns adds/s, drain."""
+    """Measure the reference: batched XADD, XREADGROUP 100, one task per job, XACK and XDEL. Return adds/s and drain."""
     redis, count = Redis.from_url(place.redis, protocol=2), place.count
     await redis.flushall()
     await redis.xgroup_create("raw", "g", "0", mkstream=True)
@@ -79,7 +79,7 @@ async def raw_batched(place: Place) -> Round:
 
 
 async def raw_single(place: Place) -> Round:
-    """The other reference: one job at a time."""
+    """Measure the second reference: one job at a time."""
     redis, count = Redis.from_url(place.redis, protocol=2), place.count
     await redis.flushall()
     await redis.xgroup_create("raw", "g", "0", mkstream=True)
@@ -98,7 +98,7 @@ async def raw_single(place: Place) -> Round:
 
 
 async def raw_sqlite(place: Place) -> Round:
-    """The reference without Redis: claim and finish 100 rows at a time, under ids like ours, payload decoded."""
+    """Measure the reference without Redis: claim and finish 100 rows at a time, ids like ours, payloads decoded."""
     connection, count = sqlite3.connect(place.database, isolation_level=None), place.count
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
@@ -131,7 +131,7 @@ def _claim_raw(connection: sqlite3.Connection) -> list[tuple[str, str]]:
 
 
 async def ours(place: Place) -> Round:
-    """Jobs that are all due: fired by the scheduler, run by one worker. Returns fired/s, drain."""
+    """Measure Floodmark: the scheduler fires due jobs, and one worker runs them. Return fired/s and drain."""
     settings, count = Settings(database_url=place.database, redis_url=place.redis or None), place.count
     async with floodmark(settings) as resources:
         if resources.redis is not None:
@@ -148,7 +148,7 @@ async def ours(place: Place) -> Round:
 
 
 async def given_jobs(resources: Resources, count: int) -> None:
-    """So many jobs that are due."""
+    """Create `count` jobs that are due."""
     async with resources.database.writing() as connection:
         for start in range(0, count, 1000):
             rows = [{"id": new_id(), "name": f"job-{n}"} for n in range(start, min(count, start + 1000))]
@@ -166,7 +166,7 @@ async def given_jobs(resources: Resources, count: int) -> None:
 
 
 async def drain(resources: Resources, count: int, watch: Watch) -> None:
-    """One worker, until it has settled so many executions. That it then leaves, which may take a second, is no work."""
+    """Run one worker until it has settled `count` executions. The time that it takes to stop is not counted."""
     worker = a_worker(resources, nothing)
     done, over = 0, asyncio.Event()
 

@@ -1,6 +1,6 @@
-"""The receiving half of the benchmark of latency, a process of its own: a raw reader, or a worker of ours.
+"""The receiving process of the benchmark of latency: a raw reader, or a Floodmark worker.
 
-After every so many starts it prints when each of them was, as JSON, by a clock that all processes share.
+After each round it prints the start times as JSON, by a clock that all processes share.
 """
 
 import sys
@@ -21,7 +21,7 @@ Role = Literal["raw", "worker"]
 
 
 class Place(Struct, kw_only=True):
-    """Where to read, and how many executions make a round."""
+    """The servers to read from, and the number of executions per round."""
 
     count: int
     redis: str
@@ -29,13 +29,13 @@ class Place(Struct, kw_only=True):
 
 
 class Starts(Struct):
-    """When what was put was in hand: seconds by its id."""
+    """The start time of each execution by its id, in seconds."""
 
     at: dict[str, float]
 
 
 async def raw(place: Place) -> None:
-    """XREADGROUP, again and again."""
+    """Read entries with XREADGROUP in a loop."""
     redis, starts = Redis.from_url(place.redis, protocol=2), Starts({})
     tell(starts)
     while True:
@@ -49,7 +49,7 @@ async def raw(place: Place) -> None:
 
 
 async def worker(place: Place) -> None:
-    """The collector's function says when it begins."""
+    """Run a worker whose collector records its start time."""
     starts = Starts({})
 
     async def begun(context: Any) -> AsyncIterator[None]:

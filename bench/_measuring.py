@@ -1,4 +1,4 @@
-"""What all benchmarks share: servers, a stop-watch that knows CPU time, and a table of ratios."""
+"""Shared code of all benchmarks: servers, a stop-watch for wall-clock and CPU time, and a table of ratios."""
 
 import asyncio
 import subprocess
@@ -56,7 +56,7 @@ class Watch:
 
 @dataclass
 class Report:
-    """A table that says what was measured, what it is compared with, and the target."""
+    """A table of measured values, references, ratios and targets."""
 
     title: str
     rows: list[tuple[str, str, str, str, str]] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Report:
 
 
 async def migrated(settings: Settings) -> None:
-    """Make the store as it has to be."""
+    """Create the schema of the database."""
     database = open_database(settings.database_url, events=Events())
     await migrate(database)
     await database.close()
@@ -82,7 +82,7 @@ async def migrated(settings: Settings) -> None:
 
 @asynccontextmanager
 async def floodmark(settings: Settings) -> AsyncIterator[Resources]:
-    """A migrated store and everything wired to it."""
+    """Open a migrated database and all resources of a process."""
     await migrated(settings)
     async with open_resources(settings) as resources:
         yield resources
@@ -101,7 +101,7 @@ def folder() -> Iterator[Path]:
 
 
 async def interleaved(rounds: int, *measures: Callable[[], Awaitable[T]]) -> list[list[T]]:
-    """Each measure once a round, round after round: noise hits all of them alike."""
+    """Run each measurement once per round, so that noise affects all of them."""
     results: list[list[T]] = [[] for _ in measures]
     for _ in range(rounds):
         for place, measure in enumerate(measures):
@@ -110,13 +110,13 @@ async def interleaved(rounds: int, *measures: Callable[[], Awaitable[T]]) -> lis
 
 
 def ratio(ours: Iterable[float], reference: Iterable[float]) -> str:
-    """Of each round its own, so that what came over a whole round does not count."""
+    """Return the median ratio of the rounds. Each round is compared with itself, so that slow rounds do not matter."""
     found = [one / other for one, other in zip(ours, reference, strict=True)]
     return f"{median(found):.2f}x ({min(found):.2f}-{max(found):.2f})"
 
 
 async def in_a_process(module: str, role: str, told: Struct, answer: type[T]) -> T:
-    """Start a module in a process of its own, tell it what to do, and take what it answers by `tell`."""
+    """Run a module in its own process with a task, and return the result that it sends with `tell`."""
     command = [sys.executable, "-m", module, role, msgspec.json.encode(told).decode()]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     said, _ = await process.communicate()
@@ -126,12 +126,12 @@ async def in_a_process(module: str, role: str, told: Struct, answer: type[T]) ->
 
 
 def tell(answer: Struct) -> None:
-    """The answer to whoever started this process."""
+    """Send the result to the process that started this one."""
     print(msgspec.json.encode(answer).decode(), flush=True)
 
 
 def a_worker(resources: Resources, function: Callable[..., AsyncIterator[None]]) -> Worker:
-    """One with default settings, for the collector `nothing`, which is this function."""
+    """Return a worker with default settings for the collector `nothing`."""
     settings = resources.settings
     sources = {"python": PythonSource({"nothing": Collector(function=function)})}
     retries = Retries(base=timedelta(seconds=1), longest=timedelta(seconds=10))
@@ -147,7 +147,7 @@ def a_worker(resources: Resources, function: Callable[..., AsyncIterator[None]])
 
 
 async def nothing() -> AsyncIterator[None]:
-    """A collector that finds nothing new."""
+    """Collect nothing."""
     found: list[None] = []
     for item in found:
         yield item
@@ -158,13 +158,13 @@ def percentile(ordered: Sequence[float], p: float) -> float:
 
 
 def resident_megabytes() -> float:
-    """Memory of this process that is really in use."""
+    """Return the resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096 / 1e6
 
 
 async def given_event_jobs(resources: Resources, count: int) -> list[Job]:
-    """Jobs that run only when told to."""
+    """Create jobs that run only on demand."""
     jobs = Jobs(resources.database, resources.clock)
     return [
         await jobs.add(JobSpec(name=f"job-{n}", source="python", target="nothing", stream=f"job-{n}", when=EVENT))

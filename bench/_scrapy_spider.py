@@ -1,6 +1,6 @@
-"""The same crawl by Scrapy, run by the Python of its own environment. It knows nothing of Floodmark.
+"""The same crawl with Scrapy, run by the Python of its own environment, without Floodmark.
 
-Reads every page of a site once, takes from it what Floodmark's items hold, and writes that as JSON lines.
+Reads every page of a site once, extracts the same fields as Floodmark, and writes them as JSON lines.
 """
 
 import hashlib

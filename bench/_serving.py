@@ -1,7 +1,7 @@
-"""Processes that serve HTTP, and a client that costs little enough to load them.
+"""Processes that serve HTTP, and a client that is cheap enough to load them.
 
-`python -m bench._serving DATABASE_URL` serves the API, `python -m bench._serving bare LIST JOB` bare routes that answer
-what is in these two files. Both print where, and serve until their standard input ends.
+`python -m bench._serving DATABASE_URL` serves the API. `python -m bench._serving bare LIST JOB` serves plain routes
+that return the content of these two files. Both print their URL, and serve until their standard input ends.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from ._measuring import percentile
 
 @dataclass
 class Load:
-    """How fast requests were answered, and how long the slowest hundredth took at least."""
+    """The rate of responses, and the 99th percentile of their duration."""
 
     rate: float
     p50: float
@@ -39,7 +39,7 @@ class Load:
 
 
 async def load(url: str, requests: Sequence[bytes], connections: int, status: int) -> Load:
-    """Send all of the requests, so many at a time, each when the one before it is answered."""
+    """Send all requests over several connections, on each the next one after the response to the last."""
     waiting, took = iter(requests), list[float]()
     where = urlsplit(url)
 
@@ -64,7 +64,7 @@ async def load(url: str, requests: Sequence[bytes], connections: int, status: in
 
 
 def request(method: str, path: str, token: str, body: Any = None) -> bytes:
-    """A request as it goes over the wire."""
+    """Return the bytes of a request."""
     sent = b"" if body is None else msgspec.json.encode(body)
     head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
     if sent:
@@ -74,7 +74,7 @@ def request(method: str, path: str, token: str, body: Any = None) -> bytes:
 
 @contextmanager
 def serving(*arguments: str) -> Iterator[str]:
-    """The URL of such a process, which ends with the block."""
+    """Run such a process during the block and yield its URL."""
     command = [sys.executable, "-m", "bench._serving", *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
@@ -87,7 +87,7 @@ def serving(*arguments: str) -> Iterator[str]:
 
 
 class NewJob(BaseModel):
-    """A job as the bare route takes it."""
+    """A job as the plain route accepts it."""
 
     name: str
     source: str
@@ -96,7 +96,7 @@ class NewJob(BaseModel):
 
 
 def bare(page: bytes, job: bytes) -> FastAPI:
-    """Routes that know their answers: one gives FastAPI a value to encode, one has it encoded already."""
+    """Serve plain routes with known responses: one lets FastAPI encode a value, one returns encoded bytes."""
     app, told, made = FastAPI(), msgspec.json.decode(page), msgspec.json.decode(job)
 
     @app.get("/jobs")

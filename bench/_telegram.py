@@ -1,7 +1,7 @@
-"""The processes of the Telegram benchmarks: a loopback server, the bare client, and a worker of ours.
+"""The processes of the Telegram benchmarks: a loopback server, Telethon alone, and a Floodmark worker.
 
-Each is told what to do in one argument and answers on its standard output, both as JSON. The server says where it is
-and ends when its standard input does.
+Each gets its task as one JSON argument and prints its result as JSON. The server prints its address and ends when its
+standard input ends.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ from floodmark.wiring.resources import Resources
 from ._measuring import EVENT, Watch, in_a_process, migrated, resident_megabytes, run, tell
 
 SECRET = SecretStr("the secret key of a benchmark, long enough")
-# Read before the clock starts: whoever is measured is connected and has imported everything.
+# Read before the clock starts, so that the measured process is connected and has imported everything.
 WARM_UP = "warmup"
 
 
 class Town(Struct, kw_only=True):
-    """What the server has: so many messages in each channel, and how late it answers."""
+    """The content of the server: the number of messages in each channel, and the delay of its responses."""
 
     channels: dict[str, int]
     kind: Literal["typical", "plain"] = "typical"
@@ -48,13 +48,13 @@ class Town(Struct, kw_only=True):
 
 
 class Served(Struct, kw_only=True):
-    """Where the server is: a session of its only account."""
+    """A session of the only account of the server."""
 
     session: str
 
 
 class Reading(Struct, kw_only=True):
-    """What to read. `database_url` is where to, for a worker; `samples` after how many messages memory is measured."""
+    """What to read. A worker stores it in `database_url`. `samples`: after how many messages memory is measured."""
 
     session: str
     channel: str
@@ -63,7 +63,7 @@ class Reading(Struct, kw_only=True):
 
 
 class Read(Struct, kw_only=True):
-    """What was read, and what that took the process that did it."""
+    """The number of messages read, and the cost for the process."""
 
     messages: int
     wall: float
@@ -73,7 +73,7 @@ class Read(Struct, kw_only=True):
 
 @contextmanager
 def serving(town: Town) -> Iterator[Served]:
-    """A loopback Telegram in a process of its own."""
+    """Run a loopback Telegram server in its own process."""
     with _started("serve", town) as process:
         assert process.stdout is not None
         yield msgspec.json.decode(process.stdout.readline(), type=Served)
@@ -81,7 +81,7 @@ def serving(town: Town) -> Iterator[Served]:
 
 
 async def read(how: Literal["bare", "worker"], wanted: Reading) -> Read:
-    """Read a channel in a process of its own."""
+    """Read a channel in its own process."""
     return await in_a_process(__spec__.name, how, wanted, Read)
 
 
@@ -96,7 +96,7 @@ def _started(role: str, told: Struct) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-# What runs in them. Telethon is imported where it is used: a worker does so too, with its first run.
+# The code of these processes. Telethon is imported where it is used, as in a worker.
 
 
 async def serve(town: Town) -> None:
@@ -115,7 +115,7 @@ async def serve(town: Town) -> None:
 
 
 async def bare(wanted: Reading) -> None:
-    """The reference: Telethon's own way to read a channel, and nothing done with what it reads."""
+    """Measure the reference: read a channel with Telethon and discard the messages."""
     from telethon import TelegramClient
     from telethon.sessions import StringSession
 
@@ -132,7 +132,7 @@ async def bare(wanted: Reading) -> None:
 
 
 async def worker(wanted: Reading) -> None:
-    """Ours: a worker that leases an execution, reads the whole history and keeps it."""
+    """Measure Floodmark: a worker leases an execution, reads the whole history and stores it."""
     settings = Settings(
         database_url=wanted.database_url, floodmark_secret_key=SECRET, hostname="bench", log_level="warning"
     )
@@ -157,7 +157,7 @@ async def _job(resources: Resources, channel: str) -> Job:
 
 
 async def _execution(resources: Resources, job: Job) -> None:
-    """One execution over a channel's whole history, from being asked for to being settled."""
+    """Run one execution over the whole history of a channel, from its request to its settlement."""
     jobs, over = Jobs(resources.database, resources.clock), asyncio.get_running_loop().create_future()
 
     def settled(event: ExecutionSettled) -> None:
@@ -178,7 +178,7 @@ async def _count(resources: Resources) -> int:
 
 
 class _Samples:
-    """Memory of this process after so many messages were kept."""
+    """Memory of this process after certain numbers of stored messages."""
 
     def __init__(self, after: Sequence[int]) -> None:
         self._after, self._kept = list(after), 0
@@ -198,5 +198,5 @@ if __name__ == "__main__":
     elif role == "worker":
         run(lambda: worker(msgspec.json.decode(told, type=Reading)))
     else:
-        # As anyone would write it.
+        # The usual way to read a channel.
         asyncio.run(bare(msgspec.json.decode(told, type=Reading)))

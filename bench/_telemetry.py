@@ -1,4 +1,4 @@
-"""What the benchmark of instrumentation measures, each in a process of its own: a worker that is watched or is not."""
+"""Measurements of the benchmark of metrics, each in its own process: a worker with and without metrics."""
 
 import sys
 from collections.abc import Callable
@@ -23,14 +23,14 @@ _REPLAYS = 20
 
 
 class Cost(Struct, frozen=True):
-    """CPU seconds for so many executions."""
+    """CPU seconds for a number of executions."""
 
     count: int
     cpu: float
 
 
 class Unwatched(Events):
-    """Nobody is listened to but the benchmark itself, which has to know when it is over."""
+    """Events without listeners, except for the benchmark itself, which must know when the work is done."""
 
     def listen(self, event_type: type[E], callback: Callable[[E], None]) -> Callable[[], None]:
         if not str(callback.__module__).startswith("bench."):
@@ -39,7 +39,7 @@ class Unwatched(Events):
 
 
 class Recorded(Events):
-    """Remembers what happened."""
+    """A listener that stores all events."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ async def measured(role: Role, place: Place) -> Cost:
 
 
 async def worked(place: Place, events: Events) -> Cost:
-    """Jobs that are all due, fired by the scheduler, then run by one worker: what running them takes."""
+    """Let the scheduler fire jobs that are all due, then measure one worker that runs them."""
     settings, watch = Settings(database_url=place.database), Watch()
     await migrated(settings)
     async with open_resources(settings, events=events) as resources:
@@ -69,9 +69,9 @@ async def worked(place: Place, events: Events) -> Cost:
 
 
 async def replayed(place: Place) -> Cost:
-    """The same events told once more, to metrics and to nobody: the difference is what the metrics take.
+    """Replay the same events with and without metrics: the difference is the cost of the metrics.
 
-    Far more exact than the difference of two runs, of which it is a hundredth.
+    This is far more exact than the difference of two runs, because the cost is about a hundredth of a run.
     """
     recorded = Recorded()
     await worked(place, recorded)

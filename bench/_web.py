@@ -1,7 +1,7 @@
-"""The processes of the web benchmark: a site, a bare loop of aiohttp, and a worker of ours.
+"""The processes of the web benchmark: a site, a plain loop of aiohttp, and a Floodmark worker.
 
-Each is told what to do in one argument and answers on its standard output, both as JSON. The site says where it is and
-ends when its standard input does.
+Each gets its task as one JSON argument and prints its result as JSON. The site prints its address and ends when its
+standard input ends.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _SENTENCE = "The harbour operations says that the tide of number {} came in at n
 
 
 class Wanted(Struct, kw_only=True):
-    """What to crawl: a site of so many pages; `database_url` is where to keep it, for a worker."""
+    """A site with a number of pages to crawl. A worker stores it in `database_url`."""
 
     url: str = ""
     pages: int = 0
@@ -42,7 +42,7 @@ class Wanted(Struct, kw_only=True):
 
 
 class Pass(Struct, kw_only=True):
-    """One pass over a site, and what it took the process that made it."""
+    """One pass over a site, and the cost for the process."""
 
     pages: int
     wall: float
@@ -51,7 +51,7 @@ class Pass(Struct, kw_only=True):
 
 @contextmanager
 def serving(pages: int) -> Iterator[str]:
-    """A site in a process of its own: its address."""
+    """Run a site in its own process and yield its address."""
     with _started("serve", Wanted(pages=pages)) as process:
         assert process.stdout is not None
         yield msgspec.json.decode(process.stdout.readline(), type=Wanted).url
@@ -59,12 +59,12 @@ def serving(pages: int) -> Iterator[str]:
 
 
 async def bare(url: str, pages: int) -> Pass:
-    """Fetch every page and do nothing with it."""
+    """Fetch every page and discard it."""
     return await in_a_process(__spec__.name, "bare", Wanted(url=url, pages=pages), Pass)
 
 
 async def ours(url: str, pages: int, database_url: str) -> Sequence[Pass]:
-    """Crawl it twice: as it is new, then unchanged."""
+    """Crawl the site twice: first all pages are new, then unchanged."""
     wanted = Wanted(url=url, pages=pages, database_url=database_url)
     return await in_a_process(__spec__.name, "worker", wanted, tuple[Pass, Pass])
 
@@ -74,11 +74,11 @@ def _started(role: str, told: Struct) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-# What runs in them
+# The code of these processes
 
 
 def page(number: int, pages: int) -> bytes:
-    """About sixty kilobytes, like an article: menus of a hundred links, styles and scripts, twenty of text."""
+    """Return a page of about 60 KB, like an article: menus with a hundred links, styles and scripts, 20 KB of text."""
     links = "".join(
         f'<li class="menu__entry menu__entry--level-2"><a class="menu__link" href="/page/{to}">Page {to}</a></li>\n'
         for to in ((number * 7 + step) % pages for step in range(1, 101))
@@ -96,7 +96,7 @@ def page(number: int, pages: int) -> bytes:
 
 
 async def serve(wanted: Wanted) -> None:
-    """Everything is made beforehand: the site should cost as little as it can."""
+    """Serve pages that are created in advance, so that the site uses as little CPU as possible."""
     bodies = {f"/page/{number}": page(number, wanted.pages) for number in range(wanted.pages)}
     tags = {path: f'"{hashlib.sha256(body).hexdigest()[:16]}"' for path, body in bodies.items()}
 
@@ -121,7 +121,7 @@ async def serve(wanted: Wanted) -> None:
 
 
 async def fetch_all(wanted: Wanted) -> None:
-    """The reference: aiohttp and nothing else. It knows the addresses beforehand."""
+    """Measure the reference: aiohttp alone. It knows the URLs in advance."""
     base, watch, numbers, fetched = wanted.url.removesuffix("0"), Watch(), iter(range(wanted.pages)), 0
 
     async def fetcher(session: ClientSession) -> None:
@@ -138,7 +138,7 @@ async def fetch_all(wanted: Wanted) -> None:
 
 
 async def work(wanted: Wanted) -> None:
-    """Ours: a worker that crawls the site and keeps it, twice."""
+    """Measure Floodmark: a worker crawls the site and stores it, twice."""
     settings = Settings(
         database_url=wanted.database_url,
         hostname="bench",
@@ -156,7 +156,7 @@ async def work(wanted: Wanted) -> None:
                 source="web",
                 target=wanted.url,
                 when=When(schedule_type=ScheduleType.EVENT),
-                # As many as there are, without pauses: a loopback site bears it.
+                # No limit and no delay: the site is on loopback.
                 params={"delay": 0, "max_pages": wanted.pages * 2, "max_depth": 50},
             )
         )

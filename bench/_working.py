@@ -1,7 +1,7 @@
-"""`floodmark up` under load: how late its jobs start while clients ask its API.
+"""`floodmark up` under load: how late its jobs start while clients call its API.
 
-`python -m bench._working DATABASE_URL` schedules, works and serves the API in one process, as `floodmark up` does. It
-prints where, and goes on until its standard input ends.
+`python -m bench._working DATABASE_URL` runs scheduler, worker and API in one process, as `floodmark up` does. It prints
+its URL, and runs until its standard input ends.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ EVERY = timedelta(seconds=10)
 
 @dataclass
 class Lateness:
-    """How late executions started, in milliseconds, how many never did, and what the clients got meanwhile."""
+    """How late executions started, in milliseconds, how many did not start, and the load by the clients."""
 
     late: list[float]
     unstarted: int
@@ -40,12 +40,12 @@ class Lateness:
 
     @property
     def p99(self) -> float:
-        """The lateness that one execution in a hundred exceeds."""
+        """Return the lateness that one execution in a hundred exceeds."""
         return percentile(self.late, 99) if self.late else float("inf")
 
 
 async def given_interval_jobs(resources: Resources, count: int) -> None:
-    """Jobs that are due every ten seconds, spread evenly, and collect nothing."""
+    """Create jobs that are due every ten seconds, spread evenly, and collect nothing."""
     at = datetime.now(UTC) + timedelta(seconds=3)
     is_text = resources.database.dialect == "sqlite"
     moment = "{}" if is_text else "CAST({} AS timestamptz)"
@@ -55,7 +55,7 @@ async def given_interval_jobs(resources: Resources, count: int) -> None:
             "id": new_id(),
             "name": f"job-{number}",
             "at": _column(due, is_text),
-            # Instants are counted from here: each job keeps its place in the ten seconds.
+            # The anchor of the intervals: it spreads the jobs over the ten seconds.
             "before": _column(due - 360 * EVERY, is_text),
         }
         for number, due in enumerate(first)
@@ -77,14 +77,14 @@ def _column(moment: datetime, is_text: bool) -> datetime | str:
 
 
 async def lateness(resources: Resources, url: str, *, seconds: float, clients: int) -> Lateness:
-    """Let the process work for a while, with so many clients that list jobs one request after the other."""
+    """Let the process work for a while, with a number of clients that list jobs without pauses."""
     since, stop = datetime.now(UTC), asyncio.Event()
     asking = [asyncio.create_task(_ask(url, stop)) for _ in range(clients)]
     await asyncio.sleep(seconds)
     until = datetime.now(UTC)
     stop.set()
     counts = await asyncio.gather(*asking)
-    # Those that were due at the very end may still be on their way.
+    # Executions that were due at the very end may not have started yet.
     await asyncio.sleep(2)
     cell = job_executions.c
     query = select(cell.scheduled_for, cell.started_at).where(cell.scheduled_for.between(since, until))
@@ -124,7 +124,7 @@ async def _ask(url: str, stop: asyncio.Event) -> tuple[int, int]:
 
 @contextmanager
 def working(database_url: str) -> Iterator[str]:
-    """The URL of such a process, which ends with the block."""
+    """Run such a process during the block and yield its URL."""
     command = [sys.executable, "-m", "bench._working", database_url]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None

@@ -1,7 +1,8 @@
-"""The API under load: 50 jobs out of 100,000 and new jobs, beside bare FastAPI routes; listing at 1,000 jobs; and how
-late jobs start in `floodmark up` while 64 clients ask its API.
+"""Requests to the API, compared with plain FastAPI routes, and how late jobs start in `floodmark up` under load.
 
 python run.py bench api [requests] [rounds]
+
+Lists 50 of 100,000 and of 1,000 jobs, and creates jobs. For the second part, 64 clients list jobs.
 """
 
 import sys
@@ -24,15 +25,15 @@ from .scale import fill
 
 SMALL, LARGE = 1_000, 100_000
 CONNECTIONS, PAGE = 8, 50
-# Pages all over the list, so that no page is always the same.
+# Pages from the whole list, so that requests differ.
 PLACES = 20
-# What `floodmark up` does while it is asked: jobs due every ten seconds, and clients.
+# The load of `floodmark up`: jobs that are due every ten seconds, and clients.
 WORKING, CLIENTS, SECONDS = 300, 64, 10.0
 
 
 @dataclass
 class Api:
-    """A process that serves so many jobs, and a token for it."""
+    """A process that serves a number of jobs, and a token for it."""
 
     url: str
     token: str
@@ -48,7 +49,7 @@ class Api:
         return [request("POST", "/api/v2/jobs", self.token, _new(next(numbers))) for _ in range(requests)]
 
     def get(self, raw: bytes) -> bytes:
-        """The answer to a request of `listing`."""
+        """Return the response to a request of `listing`."""
         path = raw.split()[1].decode()
         asked = urllib.request.Request(f"{self.url}{path}", headers={"Authorization": f"Bearer {self.token}"})
         with urllib.request.urlopen(asked) as answer:
@@ -56,7 +57,7 @@ class Api:
 
 
 async def measure(report: Report, where: str, databases: tuple[str, str], requests: int, rounds: int) -> None:
-    """Both sizes and the bare routes in turns, round after round."""
+    """Measure both numbers of jobs and the plain routes in turns, round by round."""
     with ExitStack() as stack, folder() as place:
         small, large = [
             Api(token=await _filled(url, jobs), url=stack.enter_context(serving(url)), jobs=jobs)
@@ -85,7 +86,7 @@ async def measure(report: Report, where: str, databases: tuple[str, str], reques
 
 
 async def measure_work(report: Report, where: str, database: str, rounds: int) -> None:
-    """How late jobs start without clients and with them, in turns."""
+    """Measure how late jobs start without and with clients, in turns."""
     async with floodmark(Settings(database_url=database)) as resources:
         await given_interval_jobs(resources, WORKING)
         with working(database) as url:
@@ -95,7 +96,7 @@ async def measure_work(report: Report, where: str, database: str, rounds: int) -
                 lambda: lateness(resources, url, seconds=SECONDS, clients=0),
                 lambda: lateness(resources, url, seconds=SECONDS, clients=CLIENTS),
             )
-    # Of all rounds together: in one round the 99th percentile is the third largest of 300 values, which is chance.
+    # All rounds together: in one round the 99th percentile is the third largest of 300 values, which varies too much.
     together = _all_late(asked).p99 / _all_late(idle).p99
     ratios = sorted(one.p99 / other.p99 for one, other in zip(asked, idle, strict=True))
     shown = f"{together:.2f}x ({ratios[0]:.2f}-{ratios[-1]:.2f})"
@@ -104,7 +105,7 @@ async def measure_work(report: Report, where: str, database: str, rounds: int) -
 
 
 def _all_late(found: Sequence[Lateness]) -> Lateness:
-    """Several rounds as one."""
+    """Combine several rounds."""
     return Lateness(
         late=sorted(late for one in found for late in one.late),
         unstarted=sum(one.unstarted for one in found),
@@ -132,7 +133,7 @@ async def _filled(url: str, jobs: int) -> str:
 
 
 def _answers(api: Api, place: Path) -> Iterator[str]:
-    """Files with what the API answers, for the bare routes to answer the same."""
+    """Write the responses of the API to files, for the plain routes."""
     page = api.get(api.listing(1)[0])
     job = api.get(request("GET", "/api/v2/jobs/job-1", api.token))
     for name, body in (("page", page), ("job", job)):

@@ -1,9 +1,9 @@
-"""Draining a backlog of one job: executions that wait for each other, one after the other.
+"""Executions of one job that wait for each other: a long backlog, compared with a short one.
 
 python run.py bench backlog [executions] [rounds]
 
-The backlog is drained by one worker beside the loop that wakes executions, first one of the given length and then one
-ten times as long: the cost of an execution must not grow with the number of those that wait.
+One worker drains the backlog while the waker runs, first with the given number of executions and then with ten times as
+many. The cost of an execution must not grow with the number of waiting executions.
 """
 
 import sys
@@ -29,7 +29,7 @@ from ._measuring import Report, Watch, both_servers, floodmark, folder, in_a_pro
 
 
 class Place(Struct, kw_only=True):
-    """Where to work, and how many executions wait."""
+    """The servers to use, and the number of waiting executions."""
 
     count: int
     database: str
@@ -44,7 +44,7 @@ class Drained(Struct, frozen=True):
 
 
 async def given_backlog(resources: Resources, count: int) -> None:
-    """One job, and this many executions of it that wait for each other."""
+    """Create one job with this many executions that wait for each other."""
     job_id, now = new_id(), datetime.now(UTC)
     job = {"job_id": job_id, "name": "busy", "target": "nothing", "stream": "busy", "schedule_type": "event"}
     waiting = [

@@ -1,8 +1,8 @@
-"""No-op executions with full durable history, beside raw loops that keep no history at all.
+"""No-op executions with full history, compared with raw loops without history.
 
 python run.py bench executions [executions] [rounds]
 
-Each measurement is a process of its own. A ratio is the median of the ratios of the rounds.
+Each measurement is a separate process. A ratio is the median of the ratios of the rounds.
 """
 
 import sys
@@ -17,7 +17,7 @@ from ._measuring import Report, both_servers, folder, interleaved, ratio, run
 
 
 class Figures(Struct, frozen=True):
-    """What was measured, round by round: the references, and ours."""
+    """The measurements of the references and of Floodmark, round by round."""
 
     batched: Sequence[Round]
     servers: Sequence[Round]

@@ -1,4 +1,4 @@
-"""How late jobs fire: 1,000 due in one second, and 200 a second spread out. From due to queued.
+"""How late jobs fire, from due to queued: 1,000 due in one second, and 200 per second.
 
 python run.py bench fire [jobs]
 """
@@ -20,7 +20,7 @@ from ._measuring import Report, both_servers, floodmark, folder, percentile, run
 
 
 async def lateness(resources: Resources, due: Sequence[datetime], timeout: float = 60) -> list[float]:
-    """Milliseconds between the moment each job was due and the moment it stood on the queue."""
+    """Return the milliseconds from the due time of each job until its execution is on the queue."""
     await _given_jobs(resources, due)
     late: list[float] = []
     enough, stop = asyncio.Event(), asyncio.Event()
@@ -29,7 +29,7 @@ async def lateness(resources: Resources, due: Sequence[datetime], timeout: float
     def enqueued(event: ExecutionsEnqueued) -> None:
         now = datetime.now(UTC)
         for _ in range(sum(event.counts.values())):
-            # Fired in order of when they were due, so the next one queued is the next one due.
+            # Jobs are fired in the order of their due times, so the next queued one is the next due one.
             late.append((now - waiting[len(late)]).total_seconds() * 1000)
         if len(late) >= len(due):
             enough.set()
@@ -43,7 +43,7 @@ async def lateness(resources: Resources, due: Sequence[datetime], timeout: float
 
 
 async def _given_jobs(resources: Resources, due: Sequence[datetime]) -> None:
-    """Interval jobs that are planned already, the first run of each at its own time."""
+    """Create interval jobs that are already planned, each with its own first run."""
     rows = [
         {"id": new_id(), "name": f"job-{n}", "at": at, "before": at - timedelta(hours=1)} for n, at in enumerate(due)
     ]

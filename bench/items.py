@@ -1,4 +1,4 @@
-"""Items kept with watermark and outbox, in batches of 100, beside a bulk INSERT of the same rows alone.
+"""Items stored with watermark and events in batches of 100, compared with a bulk INSERT of the same rows.
 
 python run.py bench items [items] [rounds]
 """
@@ -24,7 +24,7 @@ COLUMNS = "stream, key, occurred_at, collected_at, data, content_hash, deleted, 
 
 
 def batches(items: int) -> list[Batch]:
-    """Posts of about 400 characters."""
+    """Return posts of about 400 characters."""
     made = []
     for start in range(0, items, BATCH):
         posts = [
@@ -36,7 +36,7 @@ def batches(items: int) -> list[Batch]:
 
 
 async def ours(resources: Resources, made: list[Batch]) -> float:
-    """Items a second through the sink."""
+    """Return the items per second through the sink."""
     await _empty(resources)
     async with resources.database.writing() as connection:
         await connection.execute(text("INSERT INTO watermarks (stream, fence) VALUES ('bench', 1)"))
@@ -51,7 +51,7 @@ async def ours(resources: Resources, made: list[Batch]) -> float:
 
 
 async def raw_postgres(resources: Resources, url: str, made: list[Batch]) -> float:
-    """The same rows, one INSERT a batch, through bare asyncpg."""
+    """Insert the same rows, one INSERT per batch, with asyncpg alone."""
     await _empty(resources)
     connection = await asyncpg.connect(url)
     statement = (
@@ -70,7 +70,7 @@ async def raw_postgres(resources: Resources, url: str, made: list[Batch]) -> flo
 
 
 async def raw_sqlite(resources: Resources, made: list[Batch]) -> float:
-    """The same rows, one transaction a batch, through bare sqlite3 on its thread."""
+    """Insert the same rows, one transaction per batch, with sqlite3 alone on its thread."""
     await _empty(resources)
     statement = f"INSERT INTO items ({COLUMNS}) VALUES ('bench', ?, ?, '2026-01-01', ?, ?, ?, 1)"
     hot = resources.database.hot  # type: ignore[attr-defined]

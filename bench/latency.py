@@ -1,9 +1,10 @@
-"""Start latency of an idle worker at 100 executions a second, beside XADD to XREADGROUP of a raw pair.
+"""Time from queued to started with an idle worker, compared with a raw pair of XADD and XREADGROUP.
 
 python run.py bench latency [executions of a round] [rounds]
 
-Who puts and who runs are two processes, as a scheduler and a worker are. Both pairs take turns, round by round, with
-the same servers; no sample is left out. A ratio is the median of the ratios of the rounds.
+Putting and running are two processes, as with a scheduler and a worker, at 100 executions per second. Floodmark and the
+raw pair take turns, round by round, on the same servers; no sample is left out. A ratio is the median of the ratios of
+the rounds.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ EVERY = 0.01
 
 
 class Receiver:
-    """The other process of a pair."""
+    """The receiving process of a pair."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -48,7 +49,7 @@ class Receiver:
             await process.wait()
 
     async def starts(self) -> dict[str, float]:
-        """When each of a round began."""
+        """Return the start times of a round."""
         assert self._process.stdout is not None
         said = await self._process.stdout.readline()
         if not said:
@@ -56,8 +57,8 @@ class Receiver:
         return msgspec.json.decode(said, type=Starts).at
 
     async def latencies(self, names: Sequence[str], put: Callable[[str], Awaitable[object]]) -> list[float]:
-        """Milliseconds from each put until it has begun over there, in order of size."""
-        # Connected and waiting, whoever reads.
+        """Return the milliseconds from each put to its start, sorted."""
+        # The receiver is now connected and waiting.
         await asyncio.sleep(0.5)
         sent: dict[str, float] = {}
         for name in names:

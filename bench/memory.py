@@ -1,4 +1,4 @@
-"""Memory of scheduler and worker, in one process, over many executions of jobs that run every second.
+"""Memory of scheduler and worker in one process, over many executions of jobs that run every second.
 
 python run.py bench memory [executions]
 """
@@ -23,7 +23,7 @@ SAMPLES = 10
 
 
 async def measure(resources: Resources, executions: int) -> list[float]:
-    """Megabytes after each tenth of the executions."""
+    """Return the megabytes after each tenth of the executions."""
     await _given_jobs(resources)
     samples: list[float] = []
     settled, stop = 0, asyncio.Event()

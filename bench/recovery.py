@@ -1,9 +1,9 @@
-"""kill -9 of a worker, of a leader and of a whole process: how long until a successor goes on with their work.
+"""Time to recover after `kill -9` of a worker, of a leader and of a whole process.
 
 python run.py bench recovery
 
-Leases and leadership last for their usual 15 and 30 s. "Another machine" means that the processes share no folder with
-lock files, so that only the session lock of PostgreSQL tells of a death.
+Leases last 15 s and leadership 30 s, the defaults. "Another machine" means that the processes share no folder with lock
+files, so that only the session lock of PostgreSQL shows that a process died.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 def serve(role: Role, database_url: str, redis_url: str) -> None:
-    """What the killed processes run. They write their name when they are up."""
+    """Run a process that will be killed. It writes its name when it is up."""
     settings = Settings(database_url=database_url, redis_url=redis_url or None, port=0, worker_port=0)
     app = Floodmark(settings)
 
@@ -63,7 +63,7 @@ def serve(role: Role, database_url: str, redis_url: str) -> None:
 
 
 class Process:
-    """One of these processes, up when `started` returns."""
+    """One of these processes; it is up when `started` returns."""
 
     def __init__(self, process: "subprocess.Popen[str]", name: str) -> None:
         self._process, self.name, self.up_at = process, name, time.monotonic()
@@ -77,7 +77,7 @@ class Process:
         return cls(process, process.stdout.readline().strip())
 
     def kill(self) -> float:
-        """When it was dead."""
+        """Kill the process and return the time of its death."""
         self._process.kill()
         self._process.wait()
         return time.monotonic()
@@ -91,7 +91,7 @@ class Process:
 
 
 class Recovery:
-    """Kills processes on one kind of store, and measures until others go on."""
+    """Kills processes on one kind of store, and measures the time until others continue."""
 
     def __init__(self, resources: Resources, place: Path, *, is_apart: bool) -> None:
         self._resources, self._place, self._is_apart = resources, place, is_apart
@@ -104,17 +104,17 @@ class Recovery:
         process = await asyncio.to_thread(Process.started, role, self._resources.settings, temporary)
         self._processes.append(process)
         if temporary is not None:
-            # Its lock file is locked and cannot be found, as on another machine.
+            # Its lock file cannot be found, as on another machine.
             shutil.rmtree(temporary)
         return process
 
     def close(self) -> None:
-        """Leave no process behind, however it went."""
+        """End all processes."""
         for process in self._processes:
             process.kill()
 
     async def restarted(self) -> tuple[float, float]:
-        """`up`, killed and started again: seconds after it is up until it fires, and until the work goes on."""
+        """Kill and restart `up`. Return the seconds from its start until it fires, and runs the execution again."""
         first = await self.start("up")
         await self._given_work(first)
         first.kill()
@@ -128,7 +128,7 @@ class Recovery:
         return fires, works
 
     async def succeeded(self) -> tuple[float, float]:
-        """A worker and a leader, killed beside others: seconds after the kill until those work, and fire."""
+        """Kill a worker and a leader. Return the seconds from the kill until others run the execution, and fire."""
         leader, worker = await self.start("scheduler"), await self.start("worker")
         await self._given_work(worker)
         others = await self.start("scheduler"), await self.start("worker")
@@ -144,9 +144,9 @@ class Recovery:
         return works, fires
 
     async def _given_work(self, process: Process) -> None:
-        """Have it run an execution that takes an hour."""
+        """Start an execution that takes an hour."""
         job = await self._jobs.get("long")
-        # What an earlier measurement has left.
+        # End the executions of an earlier measurement.
         await self._jobs.cancel(job)
         forced = await self._jobs.force_run(job)
         if forced.queued is not None:
@@ -168,7 +168,7 @@ class Recovery:
             return (await connection.execute(text(statement))).scalar()
 
     async def all_done(self) -> tuple[float, int, int]:
-        """A worker killed inside many executions: seconds after its successor is up until all are done; lost; twice."""
+        """Kill a worker during many executions. Return the seconds from the restart until all are done; lost; twice."""
         for job in await given_event_jobs(self._resources, EXECUTIONS):
             forced = await self._jobs.force_run(job)
             if forced.queued is not None:
@@ -205,7 +205,7 @@ async def measure(recovery: Recovery, where: str, report: Report) -> None:
     target = f"<= {TARGET_SECONDS} s"
     fires, works = await recovery.restarted()
     report.add(f"{where}: up restarted, fires", f"{fires:.1f} s after it is up", target=target)
-    report.add(f"{where}: up restarted, work goes on", f"{works:.1f} s after it is up", target=target)
+    report.add(f"{where}: up restarted, its execution runs again", f"{works:.1f} s after it is up", target=target)
     works, fires = await recovery.succeeded()
     report.add(f"{where}: worker killed beside another", f"{works:.1f} s after the kill", target=target)
     report.add(f"{where}: leader killed beside a standby", f"{fires:.1f} s after the kill", target=target)
@@ -215,10 +215,10 @@ async def measure(recovery: Recovery, where: str, report: Report) -> None:
 
 
 async def main() -> None:
-    report = Report("kill -9: seconds until a successor goes on, at leases of 15 s and a leadership of 30 s")
+    report = Report("kill -9: seconds until another process continues, with leases of 15 s and leadership of 30 s")
     with both_servers() as (postgres, valkey), folder() as place:
         apart = Settings(database_url=postgres.create_database("apart"), redis_url=valkey.url)
-        # A database of its own in Valkey: two installations do not share a prefix.
+        # A separate database in Valkey, because two installations cannot share a prefix.
         second = f"{valkey.url.rpartition('/')[0]}/1"
         together = Settings(database_url=postgres.create_database("together"), redis_url=second)
         embedded = Settings(database_url=f"sqlite:///{place}/recovery.db")

@@ -1,4 +1,4 @@
-"""A scheduler step with 100 due jobs, in tables of 1,000 to 1,000,000: its time, and the scheduler's memory.
+"""Duration and memory of a scheduler step with 100 due jobs, with 1,000 to 1,000,000 jobs in the table.
 
 python run.py bench scale [largest]
 """
@@ -37,7 +37,7 @@ FILL = {
 
 
 async def measure(resources: Resources, sizes: list[int]) -> list[tuple[int, float, float]]:
-    """For each size of the table: milliseconds of a step, and memory of this process in MB."""
+    """Return for each number of jobs the milliseconds of a step, and the memory of this process in MB."""
     scheduler = Scheduler(resources.firing, resources.queue, resources.events)
     filled, results = 0, []
     for size in sizes:

@@ -1,4 +1,4 @@
-"""Telegram messages collected and committed by a worker, beside Telethon's bare `iter_messages` of the same history.
+"""Telegram messages collected and committed by a worker, compared with Telethon's `iter_messages` alone.
 
 python run.py bench telegram [messages] [rounds]
 """
@@ -22,7 +22,7 @@ CHATS = tuple(f"pier{number}" for number in range(8))
 
 
 async def speed(report: Report, messages: int, rounds: int) -> None:
-    """One channel: messages a second, and CPU a message of the process that reads."""
+    """Measure one channel: messages per second, and CPU per message of the reading process."""
     town = Town(channels={WARM_UP: 500, "harbour": messages})
     with both_servers() as (postgres, _valkey), folder() as place, serving(town) as served:
         names = iter(range(1_000_000))
@@ -77,7 +77,7 @@ def _add_cpu(report: Report, where: str, measured: Sequence[Read], reference: Se
 
 
 async def memory(report: Report) -> None:
-    """The worker over a long history: it must not matter how long."""
+    """Measure the memory of the worker during a long history; it must not grow with the length."""
     town = Town(channels={WARM_UP: 500, "harbour": SAMPLES[-1]}, kind="plain", every_seconds=10)
     with both_servers() as (postgres, _valkey), folder() as place, serving(town) as served:
         for where, url in (
@@ -95,7 +95,7 @@ async def memory(report: Report) -> None:
 
 
 async def parallel(report: Report, rounds: int) -> None:
-    """`floodmark fetch` of one day of several chats from a server that takes its time."""
+    """Measure `floodmark fetch` of one day of several chats from a slow server."""
     yesterday = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
     town = Town(channels=dict.fromkeys(CHATS, 500), every_seconds=60, start=yesterday, delay_seconds=0.1)
     with folder() as place, serving(town) as served:
@@ -115,7 +115,7 @@ async def parallel(report: Report, rounds: int) -> None:
 
 
 async def _fetch(served: Served, place: Path, day: datetime, at_once: int) -> float:
-    """Seconds that the command takes, from nothing to the files."""
+    """Return the seconds that the command takes from its start to the files."""
     settings = Settings(database_url=f"sqlite:///{place}/fetch.db", floodmark_secret_key=SECRET)
     async with floodmark(settings) as resources:
         await given_account(resources, served.session)

@@ -1,4 +1,4 @@
-"""What instrumentation takes of a no-op execution: metrics attached, beside nobody listening.
+"""CPU time of the metrics per no-op execution.
 
 python run.py bench telemetry [executions] [rounds]
 """

@@ -1,10 +1,10 @@
-"""A site crawled and committed by a worker, beside Scrapy and beside a bare loop of aiohttp.
+"""A site crawled and committed by a worker, compared with Scrapy and with aiohttp alone.
 
 python run.py bench web [pages] [rounds]
 
-Scrapy gets an environment of its own, made by the first run beside .venv. All of them crawl the same site with the
-same concurrency, one after the other in every round. Scrapy keeps nothing from one crawl to the next, so its second
-pass would be its first again.
+The first run creates a separate environment for Scrapy next to .venv. All of them crawl the same site with the same
+concurrency, one after the other in every round. Scrapy stores nothing between crawls, so a second pass would
+be the same as its first.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _ENVIRONMENT = Path(__file__).parent.parent / ".venv" / "scrapy"
 
 
 def scrapy_python() -> Path:
-    """The Python that has Scrapy."""
+    """Return the Python that has Scrapy."""
     python = _ENVIRONMENT / "bin" / "python"
     if not (_ENVIRONMENT / ".ready").exists():
         print(f"Setting up an environment for {SCRAPY} (once) ...", flush=True)
@@ -34,7 +34,7 @@ def scrapy_python() -> Path:
 
 
 async def scrapy(python: Path, url: str, out: Path) -> Pass:
-    """One crawl by Scrapy."""
+    """Run one crawl with Scrapy."""
     spider = Path(__file__).parent / "_scrapy_spider.py"
     process = await asyncio.create_subprocess_exec(python, spider, url, str(CONCURRENCY), out, stdout=subprocess.PIPE)
     said, _ = await process.communicate()
@@ -76,7 +76,7 @@ async def main(pages: int, rounds: int) -> None:
 
 
 def add(report: Report, where: str, crawls: list[tuple[Pass, ...]], theirs: list[Pass], reference: list[Pass]) -> None:
-    """What was measured on one backend."""
+    """Add the measurements on one database to the report."""
     first, second = ([crawl[place] for crawl in crawls] for place in (0, 1))
     pages = first[0].pages
     rates, scrapy_rates, bare_rates = ([pages / one.wall for one in of] for of in (first, theirs, reference))
