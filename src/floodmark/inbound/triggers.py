@@ -143,7 +143,7 @@ class Triggers:
         async with self._database.writing() as connection:
             gone = await connection.execute(delete(triggers).where(triggers.c.trigger_id == trigger_id))
             if not gone.rowcount:
-                hint = "see what there is with: floodmark triggers ls"
+                hint = "list the triggers with: floodmark triggers ls"
                 raise NotFound("the trigger is gone: someone has removed it", hint=hint)
 
     async def page(self, kind: Kind | None = None, *, after: str | None = None, limit: int = 100) -> list[TriggerRow]:

@@ -1,4 +1,4 @@
-"""Accounts at the sources, without their secrets."""
+"""Accounts at sources, without their secrets."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -7,17 +7,17 @@ from msgspec import Meta, Struct
 
 
 class AccountRow(Struct, frozen=True, kw_only=True):
-    """An account at a source, without anything secret."""
+    """An account at a source, without its secrets."""
 
     name: str
     kind: str
     api_id: int
-    phone: Annotated[str | None, Meta(description="As much of the number as may be shown.")]
+    phone: Annotated[str | None, Meta(description="The phone number, masked.")]
     tenant_id: str | None
     user_id: str | None
     state: Literal["active", "parked"]
     reason: Annotated[str | None, Meta(description="Why it is parked.")]
-    holder: Annotated[str | None, Meta(description="The process that has its session open.")]
+    holder: Annotated[str | None, Meta(description="The process that uses its session.")]
     lease_until: datetime | None
     last_used_at: datetime | None
     created_at: datetime
@@ -25,7 +25,7 @@ class AccountRow(Struct, frozen=True, kw_only=True):
 
 
 class Person(Struct, frozen=True, kw_only=True):
-    """Who an account is at Telegram."""
+    """The Telegram user of an account."""
 
     id: int
     name: str
@@ -33,7 +33,7 @@ class Person(Struct, frozen=True, kw_only=True):
 
 
 class Added(Struct, frozen=True, kw_only=True):
-    """An account that was stored or activated, and the names of the jobs that go on because of it."""
+    """An account that was stored or activated, and the names of the jobs that were resumed with it."""
 
     account: AccountRow
     replaced: bool

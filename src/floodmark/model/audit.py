@@ -1,4 +1,4 @@
-"""The audit: who changed what, and when."""
+"""The audit log: who changed what, and when."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 
 
 class Actor(Struct, frozen=True, kw_only=True):
-    """Who acts. `via` is the way they came: cli, api, sync."""
+    """The person or program that makes a change. `via` is the interface: cli, api, sync."""
 
     who: str
     via: str = "cli"
@@ -15,14 +15,16 @@ class Actor(Struct, frozen=True, kw_only=True):
 
 
 class AuditRow(Struct, frozen=True, kw_only=True):
-    """A change that someone made."""
+    """One change in the audit log."""
 
     seq: int
     at: datetime
     who: Annotated[str, Meta(description="The name of a token, `local`, or a user of the machine.")]
-    via: Annotated[str, Meta(description="The way they came: cli, api, sync.")]
+    via: Annotated[str, Meta(description="The interface that was used: cli, api, sync.")]
     action: str
-    object: Annotated[str, Meta(description="What was changed, by kind and name: `job:news`.")]
-    before: Annotated[Any, Meta(description="What was changed of it, as it was; null if there was nothing.")] = None
-    after: Annotated[Any, Meta(description="The same as it is now; null if there is nothing.")] = None
+    object: Annotated[str, Meta(description="Kind and name of the changed object: `job:news`.")]
+    before: Annotated[Any, Meta(description="The changed fields before the change; null if the object is new.")] = None
+    after: Annotated[Any, Meta(description="The changed fields after the change; null if the object was deleted.")] = (
+        None
+    )
     request_id: str | None = None

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 Watermark = dict[str, Any]
-"""How far a target is collected. Opaque to all but its source; must survive a round trip through JSON."""
+"""How far a target is collected. Only its source reads it; it must survive a round trip through JSON."""
 
 
 class Item(Struct, frozen=True, gc=False):
@@ -41,9 +41,9 @@ class SitePage(Struct, frozen=True, gc=False):
     last_modified: str | None = None
     content_hash: str | None = None
     misses: int = 0
-    """How often in a row it was not there."""
+    """How often in a row it was not found."""
     note: str | None = None
-    """Why it made no item, in words."""
+    """Why it has no item."""
 
 
 class Blob(Struct, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""Text that every database can store. Pure."""
+"""Text that every database can store."""
 
 import re
 from typing import Any

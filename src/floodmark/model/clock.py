@@ -1,14 +1,14 @@
-"""The one way to ask what time it is, so that tests can answer."""
+"""The clock. All code asks it for the time, so that tests can set the time."""
 
 from datetime import UTC, datetime
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the wall-clock time."""
+    """A source of the current time."""
 
     def now(self) -> datetime:
-        """The current instant, aware, in UTC."""
+        """Return the current time, aware, in UTC."""
         ...
 
 
@@ -16,5 +16,5 @@ class SystemClock:
     """The clock of this machine."""
 
     def now(self) -> datetime:
-        """The current instant, aware, in UTC."""
+        """Return the current time, aware, in UTC."""
         return datetime.now(UTC)

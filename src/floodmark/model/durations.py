@@ -1,4 +1,4 @@
-"""Lengths of time as people write and read them."""
+"""Durations as people write and read them."""
 
 import re
 from datetime import timedelta
@@ -24,7 +24,7 @@ _HINT = "write it like 90s, 15m, 1h30m, 2d or 1w; a bare number is seconds"
 
 
 def parse_every(text: str) -> timedelta:
-    """The time between two runs: "15m", "90s", "1h30m", "2d", "1w", or "300" for seconds. Never zero."""
+    """Return the duration of a text: "15m", "90s", "1h30m", "2d", "1w", or "300" for seconds. Never zero."""
     match = _PARTS.fullmatch(text.strip().lower())
     given = match and {unit: int(number) for unit, number in match.groupdict(default="0").items()}
     if not given or not any(given.values()):
@@ -36,13 +36,13 @@ def parse_every(text: str) -> timedelta:
 
 
 def format_duration(duration: timedelta) -> str:
-    """Short text for people, rounded down to its two largest units: "1 h 30 min", "2 d", "41 s", "250 ms"."""
+    """Return a short text, rounded down to its two largest units: "1 h 30 min", "2 d", "41 s", "250 ms"."""
     if duration < timedelta():
         return f"-{format_duration(-duration)}"
     for (unit, length), (smaller, smaller_length) in pairwise(_UNITS):
         if duration >= length:
             count, rest = divmod(duration, length)
-            # Milliseconds beside whole seconds are noise.
+            # Next to whole seconds, milliseconds do not matter.
             more = 0 if smaller == "ms" else rest // smaller_length
             return f"{count} {unit} {more} {smaller}" if more else f"{count} {unit}"
     milliseconds = duration // timedelta(milliseconds=1)

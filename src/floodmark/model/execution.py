@@ -1,4 +1,4 @@
-"""An execution: one due run of a job, the states it passes through, and the legal moves between them."""
+"""An execution: one due run of a job, its states, and the allowed transitions between them."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -12,7 +12,7 @@ from .job import Priority, Work
 
 
 class State(StrEnum):
-    """Where an execution stands."""
+    """The state of an execution."""
 
     QUEUED = "queued"
     WAITING = "waiting"
@@ -39,7 +39,7 @@ MOVES: Mapping[State, tuple[State, ...]] = {
 
 
 class Hold(StrEnum):
-    """What a waiting execution waits for, when it is not a point in time."""
+    """What a waiting execution waits for, other than a point in time."""
 
     OVERLAP = "overlap"
     DEPENDENCY = "dependency"
@@ -47,7 +47,7 @@ class Hold(StrEnum):
 
 
 class Queued(Struct, frozen=True, gc=False):
-    """What the queue needs to know of an execution: nothing but where it stands in line. Its trace travels along."""
+    """The fields of an execution that the queue needs: its id and priority, and its trace context."""
 
     execution_id: str
     priority: Priority = Priority.NORMAL
@@ -55,7 +55,7 @@ class Queued(Struct, frozen=True, gc=False):
 
 
 class Lease(Struct, frozen=True, kw_only=True, gc=False):
-    """An execution in a worker's hands, with everything needed to run it."""
+    """An execution that a worker has leased, with everything needed to run it."""
 
     execution_id: str
     job: Work
@@ -67,11 +67,11 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):
     trigger: str = "schedule"
     params: Mapping[str, Any] | None = None
     waited: float | None = None
-    """Seconds it stood in line before this lease."""
+    """Seconds in the queue before this lease."""
     traceparent: str | None = None
-    """What it goes on from in its trace, if it is traced."""
+    """The trace context that it continues, if it is traced."""
     result: Any = None
-    """What its earlier slices and attempts reported."""
+    """The result of its earlier slices and attempts."""
 
 
 class Execution(Struct, frozen=True, kw_only=True):
@@ -80,18 +80,19 @@ class Execution(Struct, frozen=True, kw_only=True):
     execution_id: str
     job_id: str
     job_name: str
-    scheduled_for: Annotated[datetime, Meta(description="The instant it is for, not the time at which it ran.")]
+    scheduled_for: Annotated[datetime, Meta(description="The instant that was due, not the time at which it ran.")]
     state: State
     priority: Priority
-    attempt: Annotated[int, Meta(description="How many attempts there were.")]
-    rescues: Annotated[int, Meta(description="How often it was taken back from a silent worker.")] = 0
-    coalesced: Annotated[int, Meta(description="How many other instants it stands for.")] = 0
-    trigger: Annotated[str, Meta(description="What asked for it: schedule, manual, webhook, ...")] = "schedule"
+    attempt: Annotated[int, Meta(description="Number of attempts so far.")]
+    rescues: Annotated[int, Meta(description="How often it was taken back from a worker that stopped responding.")] = 0
+    coalesced: Annotated[int, Meta(description="Number of other instants that were merged into it.")] = 0
+    trigger: Annotated[str, Meta(description="What started it: schedule, manual, webhook, ...")] = "schedule"
     reason: Annotated[str | None, Meta(description="Why it waits, was skipped or was cancelled.")] = None
-    hold: Annotated[Hold | None, Meta(description="What it waits for, when that is not a time.")] = None
-    not_before: Annotated[datetime | None, Meta(description="Until when it waits, when that is a time.")] = None
+    hold: Annotated[Hold | None, Meta(description="What it waits for, other than a time.")] = None
+    not_before: Annotated[datetime | None, Meta(description="When its wait ends, if it waits for a time.")] = None
     lease_until: Annotated[
-        datetime | None, Meta(description="A running one is taken back if its worker is silent until then.")
+        datetime | None,
+        Meta(description="A running execution is taken back if its worker does not renew the lease until then."),
     ] = None
     worker: str | None = None
     started_at: datetime | None = None
@@ -99,7 +100,7 @@ class Execution(Struct, frozen=True, kw_only=True):
     duration_seconds: float | None = None
     items_new: int = 0
     items_changed: int = 0
-    items_known: Annotated[int, Meta(description="Items that were met again, unchanged.")] = 0
+    items_known: Annotated[int, Meta(description="Items that were found again, unchanged.")] = 0
     error_message: str | None = None
     error_details: Annotated[Any, Meta(description="Every failed attempt.")] = None
     result: Any = None
@@ -107,13 +108,13 @@ class Execution(Struct, frozen=True, kw_only=True):
 
 
 class Statistics(Struct, frozen=True, kw_only=True):
-    """How executions went. Durations are seconds, null if nothing has ended."""
+    """Counts and durations of executions. Durations are in seconds, null if no execution has ended."""
 
-    total_executions: Annotated[int, Meta(description="All but the skipped, which never ran.")]
+    total_executions: Annotated[int, Meta(description="All executions except skipped ones, which never ran.")]
     successful: int
     failed: int
     cancelled: Annotated[int, Meta(description="By a person, or by a later instant of a job with overlap=replace.")]
-    success_rate: Annotated[float, Meta(description="Per cent of those that succeeded or failed.")]
+    success_rate: Annotated[float, Meta(description="Percentage of successes among those that succeeded or failed.")]
     avg_duration: float | None
     min_duration: float | None
     max_duration: float | None

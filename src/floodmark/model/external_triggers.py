@@ -1,4 +1,4 @@
-"""What fires jobs from outside, as it is declared and shown."""
+"""External triggers: webhooks, Redis channels and Redis streams that fire jobs."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -14,23 +14,23 @@ LONGEST_DEBOUNCE = timedelta(hours=1)
 
 
 class TriggerRow(Struct, frozen=True, kw_only=True):
-    """A trigger as anyone may see it."""
+    """A trigger, without its secret."""
 
     trigger_id: str
     kind: Kind
     pattern: str
     jobs: Annotated[
-        tuple[str, ...], Meta(description="The names of the jobs it fires; one that is gone is named by its id.")
+        tuple[str, ...], Meta(description="The names of the jobs it fires; a deleted job is listed by its id.")
     ]
     params: dict[str, str]
     signed: Annotated[bool, Meta(description="Whether webhooks have to be signed.")]
     debounce_seconds: float
     enabled: bool
-    fired: Annotated[int, Meta(description="Deliveries it has taken.")]
-    matched: Annotated[int, Meta(description="Executions that came of them.")]
+    fired: Annotated[int, Meta(description="Accepted deliveries.")]
+    matched: Annotated[int, Meta(description="Executions that they started.")]
     refused: int
     refusals: Annotated[
-        dict[str, int], Meta(description="How often for which reason.", examples=[{"altered": 2, "late": 1}])
+        dict[str, int], Meta(description="Number of refusals by reason.", examples=[{"altered": 2, "late": 1}])
     ]
     last_fired_at: datetime | None
     last_refused_at: datetime | None
@@ -40,14 +40,14 @@ class TriggerRow(Struct, frozen=True, kw_only=True):
 
 
 class TriggerStatus(TriggerRow, frozen=True, kw_only=True):
-    """A trigger, and how it fares."""
+    """A trigger and whether it is listened to."""
 
     listening: bool
-    why_not: Annotated[str | None, Meta(description="Why it is not listened to, if it is not.")] = None
+    why_not: Annotated[str | None, Meta(description="Why it is not listened to.")] = None
 
 
 class OfJobs(Struct, frozen=True, kw_only=True):
-    """A pattern that jobs name themselves."""
+    """A pattern in the fields `trigger_webhook` or `trigger_channel` of jobs."""
 
     kind: Kind
     pattern: str
@@ -56,16 +56,16 @@ class OfJobs(Struct, frozen=True, kw_only=True):
 
 
 class Unmatched(Struct, frozen=True, kw_only=True):
-    """How many deliveries matched no job, or could not be read, and the last of them."""
+    """The number of deliveries that matched no job or could not be read, and the last one."""
 
     count: int
     last: Annotated[str | None, Meta(examples=["webhook:/sources/42/crawll"])] = None
 
 
 class TriggersStatus(Struct, frozen=True, kw_only=True):
-    """How triggers fare."""
+    """The status of all triggers."""
 
-    listener: Annotated[str | None, Meta(description="The scheduler that hears Redis; null if none does.")]
+    listener: Annotated[str | None, Meta(description="The scheduler that listens to Redis; null if none does.")]
     triggers: tuple[TriggerStatus, ...]
     of_jobs: tuple[OfJobs, ...]
     unmatched: Annotated[Unmatched, Meta(description="Deliveries that matched no job.")]
@@ -79,7 +79,7 @@ class TriggersStatus(Struct, frozen=True, kw_only=True):
 
 
 class NewTrigger(Struct, frozen=True, kw_only=True):
-    """A trigger to be. `jobs` are names or ids, or the beginning of one."""
+    """A trigger to create. `jobs` are names or ids, or prefixes of them."""
 
     kind: Kind
     pattern: str
@@ -94,10 +94,10 @@ R = TypeVar("R", bound=TriggerRow)
 
 
 def the_only(found: Sequence[R], typed: str) -> R:
-    """Return the trigger that was meant by what was typed."""
+    """Return the trigger that the user meant, or raise an error that lists the matches."""
     if len(found) == 1:
         return found[0]
     if found:
         ids = ", ".join(f"{row.trigger_id} ({row.kind})" for row in found)
-        raise InvalidInput(f"{typed[:60]!r} fits {len(found)} triggers", hint=f"write out one of: {ids}")
-    raise NotFound(f"there is no trigger {typed[:60]!r}", hint="see what there is with: floodmark triggers ls")
+        raise InvalidInput(f"{typed[:60]!r} matches {len(found)} triggers", hint=f"write out one of: {ids}")
+    raise NotFound(f"there is no trigger {typed[:60]!r}", hint="list the triggers with: floodmark triggers ls")

@@ -1,10 +1,10 @@
-"""What is declared beside the type of a field of a job, and used wherever the field is checked, shown or documented."""
+"""The declaration of a field of a job: its meaning and bounds, used where it is checked, shown or documented."""
 
 from typing import Any
 
 from msgspec import Meta, Struct
 
-# Ten years: longer is a mistake, and much longer does not fit a timedelta.
+# Ten years: more is a mistake, and much more does not fit a timedelta.
 TEN_YEARS = 315_360_000
 
 NAME = Meta(min_length=1, max_length=200)
@@ -19,7 +19,7 @@ class Option(Struct, frozen=True):
     name: str
     panel: str | None = None
     metavar: str | None = None
-    help: str | None = None  # the description of the field, unless the command line needs other words
+    help: str | None = None  # if the command line needs another text than the description
 
 
 class Field(Struct, frozen=True):
@@ -28,6 +28,6 @@ class Field(Struct, frozen=True):
     description: str
     bounds: Meta | None = None  # of the value itself, of the seconds of a duration, of each word of a list
     example: Any = None
-    unset: str | None = None  # what applies if nothing is given and the default does not tell
+    unset: str | None = None  # what applies if nothing is given, if the default does not show it
     option: Option | None = None
     is_column: bool = True

@@ -1,4 +1,4 @@
-"""The fleet as it is shown: its processes, its health, and an overview of the installation."""
+"""The fleet: its processes, its health, and an overview of the installation."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,30 +13,30 @@ SchedulerStatus = Literal["ok", "stale", "down"]
 
 
 class WorkerInfo(Struct, frozen=True, kw_only=True):
-    """A process of the fleet as it last described itself."""
+    """A process of the fleet, as it last reported itself."""
 
     worker: str
-    role: Annotated[str, Meta(description="worker (which may also schedule), scheduler or api.")]
+    role: Annotated[str, Meta(description="`worker` (which may also schedule), `scheduler` or `api`.")]
     hostname: str
     pid: int
     slots: Annotated[int, Meta(description="Executions it can run at the same time.")]
     busy: Annotated[int, Meta(description="Slots in use.")]
     draining: bool
     started_at: datetime
-    seen_until: Annotated[datetime, Meta(description="It is taken for alive until then.")]
+    seen_until: Annotated[datetime, Meta(description="It counts as alive until then.")]
     alive: bool
 
 
 class FleetInfo(Struct, frozen=True):
     """The processes of the fleet."""
 
-    draining: Annotated[bool, Meta(description="Whether workers were told to take no more work.")]
-    leader: Annotated[str | None, Meta(description="Who schedules.")]
+    draining: Annotated[bool, Meta(description="Whether workers take no new work (drain).")]
+    leader: Annotated[str | None, Meta(description="The process that schedules.")]
     workers: list[WorkerInfo]
 
 
 class QueueDepth(Struct, frozen=True):
-    """How many executions wait in line, by priority."""
+    """The number of queued executions by priority."""
 
     high: int
     normal: int
@@ -44,11 +44,11 @@ class QueueDepth(Struct, frozen=True):
 
 
 class FleetMetrics(Struct, frozen=True, kw_only=True):
-    """The numbers that matter first. All of them are at `/metrics`, for Prometheus."""
+    """The main metrics. `/metrics` has all of them, for Prometheus."""
 
     queue_depth: QueueDepth
     workers: Annotated[int, Meta(description="Workers that are alive.")]
-    slots: Annotated[int, Meta(description="Executions they can run at the same time.")]
+    slots: Annotated[int, Meta(description="Executions that they can run at the same time.")]
     busy: Annotated[int, Meta(description="Slots in use.")]
     draining: bool
     leader: str | None
@@ -57,41 +57,41 @@ class FleetMetrics(Struct, frozen=True, kw_only=True):
 
 
 class SchedulerHealth(Struct, frozen=True, kw_only=True):
-    """The scheduler, by its last tick."""
+    """The state of the scheduler, derived from its last tick."""
 
     last_tick_ts: datetime | None
     interval_sec: Annotated[
-        int | None, Meta(description="How often the scheduler ticks at least (SCHEDULE_CHECK_INTERVAL).")
+        int | None, Meta(description="The longest time between two ticks (SCHEDULE_CHECK_INTERVAL).")
     ]
     lock_owner: Annotated[str | None, Meta(description="The HOSTNAME of the process that schedules.")]
     status: Annotated[
         SchedulerStatus,
-        Meta(description="stale when the last tick is older than two intervals, down after five or if there was none."),
+        Meta(description="`stale` if the last tick is older than two intervals, `down` after five or without a tick."),
     ]
 
 
 class Health(Struct, frozen=True, kw_only=True):
-    """Whether everything is well."""
+    """The health of the installation."""
 
     status: Annotated[
         Literal["ok", "degraded", "down"],
         Meta(
-            description="degraded: all that is due is collected, but Redis is away; down: it is not,"
-            " without a database that can be written, a scheduler that ticks and a worker."
+            description="`degraded`: Redis is unavailable, and jobs still run; `down`: jobs do not run, because"
+            " the database cannot be written, no scheduler ticks or there is no worker."
         ),
     ]
-    instance: Annotated[str, Meta(description="The process that answers.")]
+    instance: Annotated[str, Meta(description="The process that responds.")]
     database: str
-    redis: Annotated[str | None, Meta(description="ok, `not configured`, or what is wrong.")]
+    redis: Annotated[str | None, Meta(description="`ok`, `not configured`, or the error.")]
     leader: str | None
     draining: bool
     scheduler: SchedulerHealth
     workers: list[WorkerInfo]
-    problems: Annotated[list[str], Meta(description="What is wrong, a sentence each.")]
+    problems: Annotated[list[str], Meta(description="The problems, one sentence each.")]
 
 
 class Running(Struct, frozen=True, kw_only=True):
-    """An execution that runs."""
+    """A running execution."""
 
     execution_id: str
     job_name: str
@@ -101,69 +101,71 @@ class Running(Struct, frozen=True, kw_only=True):
     trigger: str
     started_at: datetime | None
     kept: Annotated[int, Meta(description="New and changed items so far, of all attempts.")]
-    is_least: Annotated[bool, Meta(description="Whether there may be more than `kept`: it began long ago.")] = False
-    kept_at: Annotated[datetime | None, Meta(description="When its last batch was kept.")] = None
+    is_least: Annotated[
+        bool, Meta(description="Whether `kept` is a lower bound, because the execution began long ago.")
+    ] = False
+    kept_at: Annotated[datetime | None, Meta(description="When its last batch was stored.")] = None
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """An execution that waits."""
+    """A waiting execution."""
 
     execution_id: str
     job_name: str
-    until: Annotated[datetime | None, Meta(description="Until when.")]
-    hold: Annotated[Hold | None, Meta(description="For what, if not for a time.")]
+    until: Annotated[datetime | None, Meta(description="When its wait ends.")]
+    hold: Annotated[Hold | None, Meta(description="What it waits for, other than a time.")]
     reason: str | None
 
 
 class Failed(Struct, frozen=True, kw_only=True):
-    """An attempt that failed."""
+    """A failed attempt."""
 
     execution_id: str
     job_name: str
     at: datetime
-    state: Annotated[State, Meta(description="dead: for good; waiting: it is tried again.")]
+    state: Annotated[State, Meta(description="`dead`: it is not retried; `waiting`: it is retried.")]
     error: str
 
 
 class SourceFreshness(Struct, frozen=True, kw_only=True):
-    """How fresh the jobs of a source are."""
+    """The freshness of the jobs of a source."""
 
     source: str
-    jobs: Annotated[int, Meta(description="Jobs that are due by themselves.")]
-    stale: Annotated[int, Meta(description="Those not read to their end for much longer than usual.")]
-    checked_at: Annotated[datetime | None, Meta(description="When one of them was last read to its end.")]
-    longest_at: Annotated[datetime | None, Meta(description="The same of the one that was not for longest.")]
-    parsed_at: Annotated[datetime | None, Meta(description="When something new was last found.")]
+    jobs: Annotated[int, Meta(description="Jobs with a schedule.")]
+    stale: Annotated[int, Meta(description="Jobs whose target was not read to its end for much longer than usual.")]
+    checked_at: Annotated[datetime | None, Meta(description="When the target of one of them was last read to its end.")]
+    longest_at: Annotated[datetime | None, Meta(description="The same for the job where this is longest ago.")]
+    parsed_at: Annotated[datetime | None, Meta(description="When a new item was last found.")]
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    """Everything at a glance. Lists are cut to what is of interest; counts end at 10,000."""
+    """An overview of the installation. Lists are shortened; counts end at 10,000."""
 
-    at: Annotated[datetime, Meta(description="By the clock of the database.")]
-    leader: Annotated[str | None, Meta(description="Who schedules.")]
-    scheduler: Annotated[SchedulerStatus, Meta(description="By its last tick.")]
-    draining: Annotated[bool, Meta(description="Whether workers were told to take no more work.")]
+    at: Annotated[datetime, Meta(description="Time of the database.")]
+    leader: Annotated[str | None, Meta(description="The process that schedules.")]
+    scheduler: Annotated[SchedulerStatus, Meta(description="Derived from its last tick.")]
+    draining: Annotated[bool, Meta(description="Whether workers take no new work (drain).")]
     workers: list[WorkerInfo]
     queue: Mapping[str, int]
     running_count: int
-    running: Annotated[list[Running], Meta(description="Those that have run for longest first.")]
+    running: Annotated[list[Running], Meta(description="Longest running first.")]
     waiting_count: int
-    waiting: Annotated[list[Waiting], Meta(description="The soonest first.")]
-    limits: Annotated[list[LimitRow], Meta(description="What has to wait, the longest first.")]
-    breakers: Annotated[list[BreakerRow], Meta(description="Those that are not closed.")]
+    waiting: Annotated[list[Waiting], Meta(description="Soonest first.")]
+    limits: Annotated[list[LimitRow], Meta(description="Active rate limits, longest first.")]
+    breakers: Annotated[list[BreakerRow], Meta(description="Circuit breakers that are not closed.")]
     freshness: list[SourceFreshness]
-    measured_at: Annotated[datetime | None, Meta(description="When the leader last counted `freshness`.")]
+    measured_at: Annotated[datetime | None, Meta(description="When the leader last measured `freshness`.")]
     dead_letters: int
     failed: Annotated[list[Failed], Meta(description="The last failures, newest first.")]
-    kept_last_minute: Annotated[int, Meta(description="New and changed items within the last minute; ends at 5,000.")]
+    kept_last_minute: Annotated[int, Meta(description="New and changed items in the last minute; ends at 5,000.")]
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     code: Annotated[
-        str, Meta(description="What it is: database, schema, leader, or the name of an invariant, as in I5.")
+        str, Meta(description="What was checked: `database`, `schema`, `leader`, or an invariant such as `I5`.")
     ]
-    ok: Annotated[bool, Meta(description="Whether it is well.")]
+    ok: Annotated[bool, Meta(description="Whether the check passed.")]
     text: str
-    hint: Annotated[str, Meta(description="What to do about it; empty when all is well.")] = ""
+    hint: Annotated[str, Meta(description="The next step; empty if the check passed.")] = ""

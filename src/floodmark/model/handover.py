@@ -1,4 +1,4 @@
-"""Jobs that change hands between an older scheduler and this one, as they are asked for and reported."""
+"""Handover of jobs between an older scheduler and this one: requests and reports."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -15,7 +15,7 @@ OUR_RECORD = "job_executions"
 
 
 class Which(Struct, frozen=True, kw_only=True):
-    """Which jobs to move: these, or those with a tag and of a domain, or all."""
+    """Which jobs to move: the named ones, those with a tag and domain, or all."""
 
     jobs: Annotated[tuple[_Name, ...], Meta(max_length=500, description="Names or ids.")] = ()
     tag: _Text | None = None
@@ -24,25 +24,25 @@ class Which(Struct, frozen=True, kw_only=True):
 
 
 class MovedJob(Struct, frozen=True, kw_only=True):
-    """A job that has changed hands."""
+    """A job that was moved."""
 
     job: str
     job_id: str
-    scheduler_version: Annotated[int, Meta(description="2: it is this scheduler's, 1: the old one's.")]
-    next_run: Annotated[datetime | None, Meta(description="When it runs here next.")]
+    scheduler_version: Annotated[int, Meta(description="2: it belongs to this scheduler, 1: to the old one.")]
+    next_run: Annotated[datetime | None, Meta(description="Its next run in this scheduler.")]
 
 
 class Moved(Struct, frozen=True, kw_only=True):
-    """What has changed hands, or would."""
+    """The jobs that were moved, or would be moved (dry run)."""
 
     jobs: tuple[MovedJob, ...]
-    already: Annotated[tuple[str, ...], Meta(description="Jobs that were named and did not need to.")]
+    already: Annotated[tuple[str, ...], Meta(description="Named jobs that were already there.")]
     back: bool
     dry_run: bool
 
 
 class NewJob(Struct, frozen=True, kw_only=True):
-    """A job to be imported. `anchor`: where its grid begins; None: now. A `name` of the spec is needed."""
+    """A job to import. `anchor`: the start of its interval grid; None: now. The spec needs a `name`."""
 
     spec: JobSpec
     anchor: datetime | None = None
@@ -50,7 +50,7 @@ class NewJob(Struct, frozen=True, kw_only=True):
 
 
 class Imports(Struct, frozen=True, kw_only=True):
-    """Jobs that were imported, or would be."""
+    """Jobs that were imported, or would be (dry run)."""
 
     made: Annotated[tuple[str, ...], Meta(description="The names of the new jobs.")]
     already: Annotated[tuple[str, ...], Meta(description="The names of existing jobs, which stay as they are.")]
@@ -58,31 +58,31 @@ class Imports(Struct, frozen=True, kw_only=True):
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
-    """What was recorded."""
+    """The progress of the recording."""
 
-    jobs: Annotated[int, Meta(description="Jobs that were looked at.")]
+    jobs: Annotated[int, Meta(description="Jobs that were examined.")]
     until: datetime
-    is_behind: Annotated[bool, Meta(description="Whether there is more to catch up with.")]
+    is_behind: Annotated[bool, Meta(description="Whether the recording has not caught up yet.")]
 
 
 class ShadowStatus(Struct, frozen=True, kw_only=True):
-    """Whether it is recorded what would be fired for the jobs of an older scheduler."""
+    """Whether this scheduler records what it would fire for the jobs of an older scheduler."""
 
     on: bool
     since: datetime | None
-    until: Annotated[datetime | None, Meta(description="How far it is.")]
+    until: Annotated[datetime | None, Meta(description="How far the recording is.")]
     jobs: Annotated[int, Meta(description="Jobs that belong to the old scheduler.")]
-    fires: Annotated[int, Meta(description="Instants that are recorded; they are kept for 7 days.")]
+    fires: Annotated[int, Meta(description="Recorded instants; they are kept for 7 days.")]
 
 
 class JobParity(Struct, frozen=True, kw_only=True):
-    """How a job fared with both schedulers."""
+    """The comparison of both schedulers for one job."""
 
     job: str
     job_id: str
     verdict: Annotated[
         Verdict,
-        Meta(description="equal, differs, invalid (it could not be scheduled here) or nothing (to compare)."),
+        Meta(description="`equal`, `differs`, `invalid` (it cannot be scheduled here) or `nothing` (to compare)."),
     ]
     reason: str | None
     since: datetime
@@ -92,30 +92,28 @@ class JobParity(Struct, frozen=True, kw_only=True):
     matched: int
     missed: Annotated[int, Meta(description="Instants for which the old scheduler has no run.")]
     extra: Annotated[
-        int, Meta(description="Runs of the old scheduler without an instant; the second run of a double is one.")
+        int, Meta(description="Runs of the old scheduler without an instant; of a double run, the second counts.")
     ]
     missed_at: Annotated[tuple[datetime, ...], Meta(description="The first twenty.")]
     extra_at: Annotated[tuple[datetime, ...], Meta(description="The first twenty.")]
     drift_median_seconds: Annotated[
-        float | None, Meta(description="How much later than the instant the old scheduler was.")
+        float | None, Meta(description="How much later than the instant the old scheduler ran.")
     ]
-    drift_max_seconds: Annotated[
-        float | None, Meta(description="The same of the run that was farthest from its instant.")
-    ]
+    drift_max_seconds: Annotated[float | None, Meta(description="The same for the run farthest from its instant.")]
 
 
 class ParityReport(Struct, frozen=True, kw_only=True):
-    """Both schedulers side by side."""
+    """The comparison of both schedulers."""
 
     since: datetime
     until: datetime
     jobs: tuple[JobParity, ...]
-    equal: Annotated[int, Meta(description="Jobs with which both did the same.")]
-    differing: Annotated[int, Meta(description="Jobs that differ, or could not be scheduled here.")]
+    equal: Annotated[int, Meta(description="Jobs that both schedulers ran alike.")]
+    differing: Annotated[int, Meta(description="Jobs that differ or cannot be scheduled here.")]
 
 
 class OldRunsTable(Struct, frozen=True, kw_only=True):
-    """Where the old scheduler writes down its runs. `job_column` holds the name or the id of a job."""
+    """The table in which the old scheduler records its runs. `job_column` holds the name or the id of a job."""
 
     table: str = OUR_RECORD
     job_column: str = "job_id"

@@ -1,4 +1,4 @@
-"""How hosts are written in settings: HTTP_ALLOW_HOSTS and HTTP_RESOLVE. Pure."""
+"""Host lists in settings: HTTP_ALLOW_HOSTS and HTTP_RESOLVE."""
 
 import re
 from collections.abc import Mapping
@@ -14,19 +14,19 @@ _NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
 
 
 class AllowedHosts(Struct, frozen=True, kw_only=True):
-    """What may be dialled although it is private: whatever these names lead to, and these addresses by any name."""
+    """Private hosts that may be called: every address of these names, and these addresses under any name."""
 
     names: frozenset[str] = frozenset()
     endings: tuple[str, ...] = ()
     networks: tuple[Network, ...] = ()
 
     def has_name(self, host: str) -> bool:
-        """Whether this host was named. `host` is as `plain_name` gives it."""
+        """Return whether the list has this name; `host` is normalised by `plain_name`."""
         return host in self.names or any(host.endswith(ending) for ending in self.endings)
 
 
 def allowed_hosts(text: str | None) -> AllowedHosts:
-    """Read `intranet.example, *.test, 10.1.0.0/16, 127.0.0.1`; ValueError names what is wrong."""
+    """Parse `intranet.example, *.test, 10.1.0.0/16, 127.0.0.1`; ValueError names the wrong part."""
     names: set[str] = set()
     endings: list[str] = []
     networks: list[Network] = []
@@ -43,7 +43,7 @@ def allowed_hosts(text: str | None) -> AllowedHosts:
 
 
 def resolved_hosts(text: str | None) -> Mapping[str, tuple[str, ...]]:
-    """Read `shop.test=127.0.0.1, api.test=[::1]`: which names lead where, without asking DNS."""
+    """Parse `shop.test=127.0.0.1, api.test=[::1]`: addresses of names that DNS is not asked for."""
     found: dict[str, tuple[str, ...]] = {}
     for part in _parts(text):
         name, _, address = (piece.strip() for piece in part.partition("="))
@@ -55,18 +55,18 @@ def resolved_hosts(text: str | None) -> Mapping[str, tuple[str, ...]]:
 
 
 def plain_name(host: str) -> str:
-    """One spelling for each name: small letters, without the dot at the end."""
+    """Return the name in lower case and without the dot at the end."""
     return host.lower().rstrip(".")
 
 
 def is_name(host: str) -> bool:
-    """Whether it can be the name of a host. One that ends in a number is an address, well written or not."""
+    """Return whether it can be the name of a host. A name that ends in a number is an address, valid or not."""
     name = plain_name(host)
     return len(name) <= 253 and _NAME.fullmatch(name) is not None and not ends_in_number(name)
 
 
 def ends_in_number(name: str) -> bool:
-    """Whether some reader would take it for an address: 127.1, 0x7f000001, 2130706433."""
+    """Return whether some parsers read it as an address: 127.1, 0x7f000001, 2130706433."""
     return _NUMBER.fullmatch(name.rpartition(".")[2]) is not None
 
 

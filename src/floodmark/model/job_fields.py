@@ -1,4 +1,4 @@
-"""The table of the fields of a job, read from the declarations in `job.py`, and the conversions that follow from it."""
+"""The table of the fields of a job, derived from the declarations in `job.py`, and conversions based on it."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -28,25 +28,25 @@ _FORMS: Mapping[Any, str] = {
 
 
 class JobField(Struct, frozen=True, kw_only=True):
-    """One field: its name in columns, JSON and the API, where it stands in `Job`, and what is declared of it."""
+    """One field: its name in columns, JSON and the API, its place in `Job`, and its declaration."""
 
     name: str
     attribute: str
-    part: str | None  # "when" or "policy", if it stands within these
+    part: str | None  # "when" or "policy", if it belongs to one of these
     kind: Any  # its type, without None: str, int, float, bool, an Enum, timedelta, datetime, Mapping, tuple
-    is_optional: bool  # whether people may set it to nothing
-    is_nullable: bool  # whether a job may be without it
+    is_optional: bool  # whether people may set it to null
+    is_nullable: bool  # whether a job may have null
     default: Any  # NODEFAULT if there is none
     is_settable: bool
     declared: Field
 
     @property
     def path(self) -> str:
-        """Where it stands in `Job`: "retry_max", "policy.overlap"."""
+        """Its path in `Job`: "retry_max", "policy.overlap"."""
         return self.attribute if self.part is None else f"{self.part}.{self.attribute}"
 
     def value_from(self, plain: Any) -> Any:
-        """Return the value as `Job` has it; `ValueError` for a word that its Enum does not have."""
+        """Return the value in the type that `Job` has; `ValueError` for an unknown value of an Enum."""
         if plain is None:
             return None
         if self.kind is timedelta:
@@ -55,12 +55,12 @@ class JobField(Struct, frozen=True, kw_only=True):
 
     @property
     def is_enum(self) -> bool:
-        """Whether its values are words (or numbers) of an Enum."""
+        """Whether its type is an Enum."""
         return isinstance(self.kind, type) and issubclass(self.kind, Enum)
 
     @property
     def checked_type(self) -> Any:
-        """The type that a given value is checked against, bounds included."""
+        """The type for the validation of a given value, with bounds."""
         kind: Any = float if self.kind is timedelta else dict[str, Any] if self.kind is Mapping else self.kind
         bounds = self.declared.bounds
         if self.kind is tuple:
@@ -71,7 +71,7 @@ class JobField(Struct, frozen=True, kw_only=True):
 
     @property
     def default_words(self) -> str | None:
-        """What applies if nothing is given, in words; None if that is nothing, or if it has to be given."""
+        """The default in words; None if the field is empty by default or required."""
         if self.declared.unset is not None or self.default is NODEFAULT or self.default in (None, (), {}):
             return self.declared.unset
         plain = self.default.total_seconds() if self.kind is timedelta else self.default
@@ -79,18 +79,18 @@ class JobField(Struct, frozen=True, kw_only=True):
 
     @property
     def form(self) -> str:
-        """What may be given, in words: "true or false", "text of 1 to 2000 characters or null"."""
+        """The allowed values in words: "true or false", "text of 1 to 2000 characters or null"."""
         return f"{self._form()} or null" if self.is_optional else self._form()
 
     @property
     def example(self) -> str | None:
-        """An example as people write it; None where the form says everything."""
+        """An example as people write it; None if `form` is enough."""
         example = None if self.is_enum else self.declared.example
         return example if example is None or isinstance(example, str) else msgspec.json.encode(example).decode()
 
     @property
     def hint(self) -> str:
-        """The next step after a value that was refused."""
+        """The hint after a refused value."""
         return self.form if self.example is None else f"{self.form}, for example {self.example}"
 
     def _form(self) -> str:
@@ -154,7 +154,7 @@ POLICY_COLUMNS = tuple(field.name for field in COLUMNS if field.part == "policy"
 
 
 def columns_of(spec: JobSpec) -> dict[str, Any]:
-    """Return the columns that a spec sets, not yet checked."""
+    """Return the columns that a spec sets, not yet validated."""
     columns = {field.name: attrgetter(field.path)(spec) for field in SETTABLE if field.declared.is_column}
     return columns | {"tags": list(spec.tags), "scheduler_version": SCHEDULER_VERSION}
 

@@ -1,6 +1,6 @@
-"""Notes of an execution: what people should know about a run that went well all the same.
+"""Notes of an execution: facts about a successful run that people should know.
 
-A bound that was reached, an input that was left out, a page that has no text. They are kept in the result of the
+For example: a limit was reached, an input was left out, a page has no text. They are stored in the result of the
 execution under `notes`, so the API returns them with it; `history --id`, `run --wait` and `explain` show them.
 """
 
@@ -11,7 +11,7 @@ _LISTED, _COUNTED = "notes", "more_notes"
 
 
 def add_note(result: dict[str, Any], text: str) -> None:
-    """Add one sentence to a result, once. Beyond `MOST_NOTES` they are only counted."""
+    """Add one sentence to a result, unless it is there. Notes beyond `MOST_NOTES` are only counted."""
     text = text[:MOST_CHARACTERS]
     notes = result.setdefault(_LISTED, [])
     if text in notes:
@@ -23,7 +23,7 @@ def add_note(result: dict[str, Any], text: str) -> None:
 
 
 def drop_notes(result: dict[str, Any]) -> None:
-    """Remove the notes of earlier slices: for a source that keeps its own account over all of them."""
+    """Remove the notes of earlier slices, for a source that carries them over itself."""
     result.pop(_LISTED, None)
     result.pop(_COUNTED, None)
 
@@ -37,7 +37,7 @@ def notes_of(result: Any) -> list[str]:
 
 
 def carry_notes(result: Any) -> dict[str, Any]:
-    """Return the part of an earlier slice's result that the next slice of the same execution continues."""
+    """Return the notes in the result of an earlier slice, for the next slice of the same execution."""
     if not notes_of(result):
         return {}
     return {_LISTED: list(result[_LISTED]), **({_COUNTED: result[_COUNTED]} if _COUNTED in result else {})}

@@ -1,4 +1,4 @@
-"""What people can be told of, and how settings say whom. Light: the settings read it."""
+"""Kinds of notifications, and parsers of the settings that configure them."""
 
 import re
 from typing import Literal, get_args
@@ -11,7 +11,7 @@ _ADDRESS = re.compile(r"[^\s@,<>()\"]{1,64}@[^\s@,<>()\"]{1,253}")
 
 
 def kinds_of(text: str) -> tuple[Kind, ...]:
-    """Read `dead_letter,account_lost`; ValueError names what is wrong."""
+    """Parse `dead_letter,account_lost`; ValueError names the wrong part."""
     words = [word.strip().lower() for word in text.split(",") if word.strip()]
     for word in words:
         if word not in KINDS:
@@ -20,7 +20,7 @@ def kinds_of(text: str) -> tuple[Kind, ...]:
 
 
 def addresses_of(text: str) -> tuple[str, ...]:
-    """Read `ada@example.com, ops@example.com`; ValueError names what is wrong."""
+    """Parse `ada@example.com, ops@example.com`; ValueError names the wrong part."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     for word in words:
         if not _ADDRESS.fullmatch(word):
@@ -31,7 +31,7 @@ def addresses_of(text: str) -> tuple[str, ...]:
 
 
 def smtp_server(url: str) -> tuple[str, int | None]:
-    """Host and port of `smtp://user:password@host:587`; ValueError says what is wrong, without the password."""
+    """Return host and port of `smtp://user:password@host:587`; the ValueError does not contain the password."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

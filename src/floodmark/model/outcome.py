@@ -1,6 +1,6 @@
-"""How an execution ended. The executor returns one of these; one place writes it down.
+"""Outcomes of an execution. The executor returns one; one place stores it.
 
-`result` is what the source reported: the history shows it, whatever the outcome.
+`result` is the report of the source; the history shows it for every outcome.
 """
 
 from datetime import timedelta
@@ -12,14 +12,14 @@ from .batch import Kept
 
 
 class Done(Struct, frozen=True, kw_only=True, gc=False):
-    """Everything there was has been collected."""
+    """Everything was collected."""
 
     kept: Kept = Kept()
     result: Any = None
 
 
 class Snooze(Struct, frozen=True, kw_only=True, gc=False):
-    """Told to wait: costs no attempt. `key` names the limit that holds for the whole fleet, if any."""
+    """The source asked to wait: costs no attempt. `key` names the limit for the whole fleet, if any."""
 
     after: timedelta
     reason: str
@@ -29,7 +29,7 @@ class Snooze(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Retry(Struct, frozen=True, kw_only=True, gc=False):
-    """It failed and may work later: costs an attempt."""
+    """A failure that may be temporary: costs an attempt."""
 
     after: timedelta
     error: str
@@ -39,9 +39,9 @@ class Retry(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Dead(Struct, frozen=True, kw_only=True, gc=False):
-    """It failed for good. `pause` also stops the job, with the error as the reason.
+    """A permanent failure. `pause` also pauses the job, with the error as the reason.
 
-    It does so at once, or when the last `in_a_row` runs of the job ended like this one.
+    The job is paused when its last `in_a_row` runs ended like this one.
     """
 
     error: str
@@ -53,7 +53,7 @@ class Dead(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Cancelled(Struct, frozen=True, kw_only=True, gc=False):
-    """A person, a replacement or a deleted job ended it."""
+    """Cancelled by a person, by a newer instant, or because the job was deleted."""
 
     reason: str
     kept: Kept = Kept()
@@ -61,7 +61,7 @@ class Cancelled(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Released(Struct, frozen=True, kw_only=True, gc=False):
-    """Handed back unfinished, because the worker is leaving: costs no attempt."""
+    """Handed back unfinished because the worker stops: costs no attempt."""
 
     reason: str = "handed back by a leaving worker"
     kept: Kept = Kept()

@@ -1,7 +1,7 @@
-"""Posts of channels: how they are named in the store, and the events that tell of them.
+"""Telegram posts: their streams and keys in the store, and their events.
 
 A post is an item of the stream `telegram:<channel_id>` (of a tenant: `telegram:<tenant_id>:<channel_id>`) under the key
-`<channel_id>:<message_id>`, however it was found. Schemas of the events: `floodmark/schemas/`.
+`<channel_id>:<message_id>`. Schemas of the events: `floodmark/schemas/`.
 """
 
 import re
@@ -21,14 +21,14 @@ _encoder = msgspec.json.Encoder()
 
 
 class Chat(Struct, frozen=True, gc=False):
-    """A channel, and the tenant whose collection of it this is. `id` is its bare number: names change, it does not."""
+    """A channel as collected for a tenant. `id` is its number: names change, the number does not."""
 
     id: int
     tenant_id: str | None = None
 
 
 class PostEvent(Struct, frozen=True, gc=False):
-    """What readers are told of a post: the type of the event, and its payload as JSON."""
+    """An event of a post: its type, and its payload as JSON."""
 
     type: str
     payload: str
@@ -36,31 +36,31 @@ class PostEvent(Struct, frozen=True, gc=False):
 
 @lru_cache(maxsize=4096)
 def chat_of(stream: str) -> Chat | None:
-    """The chat whose posts a stream holds; None if it holds something else."""
+    """Return the chat whose posts a stream holds; None if it holds other items."""
     found = _STREAM.fullmatch(stream)
     return None if found is None else Chat(int(found["channel"]), found["tenant"])
 
 
 def stream_of(chat: Chat) -> str:
-    """The stream that holds the posts of a chat."""
+    """Return the stream of the posts of a chat."""
     whose = "" if chat.tenant_id is None else f"{chat.tenant_id}:"
     return f"telegram:{whose}{chat.id}"
 
 
 def post_key(chat: Chat, message_id: int) -> str:
-    """The key of a post."""
+    """Return the key of a post."""
     return f"{chat.id}:{message_id}"
 
 
 def message_id_of(chat: Chat, key: str) -> int | None:
-    """The number of a post within its chat, from its key; None if the key is not one of a post."""
+    """Return the number of a post in its chat; None if the key is not that of a post."""
     channel, _, number = key.partition(":")
     is_post = channel == str(chat.id) and number.isascii() and number.isdecimal()
     return int(number) if is_post else None
 
 
 def idempotency_key(chat: Chat, posted_at: datetime, message_id: int) -> str:
-    """`<chat>:<date>:<message_id>`, with the UTC day: the same for ever, whoever collects the post, however often."""
+    """Return `<chat>:<date>:<message_id>` with the UTC date: a post always has the same key."""
     # The first ten characters between quotes; `isoformat` takes ten times as long.
     return f"{chat.id}:{_encoder.encode(posted_at)[1:11].decode()}:{message_id}"
 
@@ -78,7 +78,7 @@ def post_event(
     collected_at: datetime,
     data: str,
 ) -> PostEvent | None:
-    """The event of one revision of a post; None if the item is no post. Moments are UTC, `data` is JSON."""
+    """Return the event of one revision of a post; None if the item is no post. Times are UTC, `data` is JSON."""
     chat = chat_of(stream)
     message_id = None if chat is None else message_id_of(chat, key)
     if chat is None or message_id is None or posted_at is None:
@@ -98,12 +98,12 @@ def post_event(
         deleted_at=collected_at if deleted else UNSET,
         revision=revision,
     )
-    # The post is JSON already: taking it apart for every event that leaves the outbox would cost more than the rest.
+    # The post is JSON already: decoding it for every event would cost more than all the rest.
     return PostEvent(kind, f'{_encoder.encode(envelope).decode()[:-1]},"post":{data}}}')
 
 
 class _Envelope(Struct, frozen=True, kw_only=True, gc=False):
-    """What a payload says around the post, in the order in which it is written."""
+    """The payload without the post, in the order of its fields."""
 
     event: str
     schema_version: str

@@ -1,4 +1,4 @@
-"""Jobs, executions and events as JSON: plain values under names that stay. Times are UTC, durations seconds."""
+"""Jobs, executions and events as JSON: plain values under stable names. Times are UTC, durations are seconds."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -26,9 +26,9 @@ def job_shape(job: Job) -> dict[str, Any]:
 
 
 def job_from_shape(shape: Mapping[str, Any]) -> Job:
-    """Return the job that `job_shape` made this from; `msgspec.ValidationError` if it is no job.
+    """Return the job of a shape made by `job_shape`; raise `msgspec.ValidationError` if it is no job.
 
-    Without a next run the job is one that is not planned yet; fields that are not known here are ignored.
+    Without a next run the job is not planned yet; unknown fields are ignored.
     """
     parts: dict[str | None, dict[str, Any]] = {None: {}, "when": {}, "policy": {}}
     for field in FIELDS.values():
@@ -40,10 +40,10 @@ def job_from_shape(shape: Mapping[str, Any]) -> Job:
 
 
 def execution_shape(execution: Execution) -> dict[str, Any]:
-    """An execution under the names of its columns."""
+    """Return an execution under the names of its columns."""
     return msgspec.structs.asdict(execution)
 
 
 def event_shape(event: Any) -> Mapping[str, Any]:
-    """An event, its data as the JSON it is."""
+    """Return an event; its data stays JSON."""
     return msgspec.structs.asdict(event) | {"data": msgspec.Raw(event.data.encode())}

@@ -1,4 +1,4 @@
-"""What a person says about a job they want: everything but what only Floodmark knows."""
+"""The spec of a job: every field that a person can set."""
 
 import hashlib
 import unicodedata
@@ -18,9 +18,9 @@ _MARKED = (
 
 
 class JobSpec(JobFields, frozen=True, kw_only=True):
-    """A job to be made. Without a name it gets one from its source and target, without a stream its own.
+    """A job to create. The default name and stream are derived from source and target.
 
-    `depends_on` names other jobs, by name or id. `declared` is the mark of a declaration in code.
+    `depends_on` has the names or ids of other jobs. `declared` is the mark of a declaration in code.
     """
 
     name: str | None = None
@@ -28,7 +28,7 @@ class JobSpec(JobFields, frozen=True, kw_only=True):
 
 
 def slug(spec: JobSpec) -> str:
-    """A name that can be typed: "telegram-durov", "web-example-com-news", and a function's own, "news"."""
+    """Return a name that is easy to type: "telegram-durov", "web-example-com-news", or "news" for a function."""
     target = spec.target.partition("://")[2] or spec.target
     said = target.rpartition(":")[2] if spec.source == "python" else f"{spec.source} {target}"
     words = unicodedata.normalize("NFKC", said).lower()
@@ -37,7 +37,7 @@ def slug(spec: JobSpec) -> str:
 
 
 def declaration(spec: JobSpec) -> str:
-    """Return the mark of a declaration: the same for as long as the code says the same."""
+    """Return the mark of a declaration: it changes when the declaration in the code changes."""
     later = [
         field.name
         for field in msgspec.structs.fields(JobSpec)

@@ -1,8 +1,8 @@
-"""JSON that others wrote, bounded in depth.
+"""JSON input with limited depth.
 
-Much of our code walks a value by recursion, and so do both databases. A value nested deeper than `MAX_DEPTH` is
-refused wherever it enters: API bodies, webhooks, Redis messages, command-line params, job fields. A stored row may
-be a little deeper, because what was taken is wrapped in other values before it is stored.
+Much of our code walks values recursively, and so do both databases. A value nested deeper than `MAX_DEPTH` is
+refused at every entrance: API bodies, webhooks, Redis messages, command-line params, job fields. A stored row may
+be a little deeper, because accepted values are wrapped in others before they are stored.
 """
 
 from typing import Any
@@ -36,14 +36,14 @@ def read_json(text: bytes | str, *, depth: int = MAX_DEPTH) -> Any:
         raise NotJson(f"byte {error.start} is not UTF-8") from None
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise NotJson(str(error)) from None
-    # A text with few brackets cannot be deep: most are not looked at again.
+    # A text with few brackets cannot be deep: most need no further check.
     if _brackets(text) > depth:
         require_shallow(value, depth=depth)
     return value
 
 
 def read_stored_json(text: bytes | str) -> Any:
-    """Return the value of a JSON column. A text that cannot be read is returned as it is: one row hides no others."""
+    """Return the value of a JSON column, or an unreadable text as it is: one bad row must not hide the others."""
     try:
         return read_json(text, depth=STORED_DEPTH)
     except NotJson:

@@ -1,4 +1,4 @@
-"""API tokens, as they are listed and as they are handed out."""
+"""API tokens."""
 
 from datetime import datetime
 from typing import Annotated, Literal, get_args
@@ -13,12 +13,12 @@ ROLES: tuple[Role, ...] = get_args(Role)
 class TokenRow(Struct, frozen=True, kw_only=True):
     """A token without its secret."""
 
-    token_id: Annotated[str, Meta(description="The part of it that is no secret.")]
+    token_id: Annotated[str, Meta(description="Its public part.")]
     name: str
     role: Role
     state: Literal["active", "expired", "revoked"]
     created_at: datetime
-    last_used_at: Annotated[datetime | None, Meta(description="To the minute.")]
+    last_used_at: Annotated[datetime | None, Meta(description="Rounded to the minute.")]
     expires_at: datetime | None
     revoked_at: datetime | None
 
@@ -39,7 +39,8 @@ class Visitor(Struct, frozen=True, kw_only=True):
     """The caller of the API."""
 
     who: Annotated[
-        str, Meta(description="The name of the token; `local` for this machine without one.", examples=["ci"])
+        str,
+        Meta(description="The name of the token; `local` for calls from this machine without one.", examples=["ci"]),
     ]
     role: Role
 

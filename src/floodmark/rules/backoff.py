@@ -1,10 +1,10 @@
-"""How long to wait after failures: exponential backoff with full jitter and a cap. Everything that retries uses it."""
+"""Exponential backoff with full jitter and a cap. Everything that retries uses it."""
 
 import random
 from datetime import timedelta
 
 _SHARED = random.Random()  # noqa: S311 - jitter, not a secret
-# Far beyond every cap in use, and still a number of seconds that a float can hold.
+# Far beyond every cap in use, and small enough for a float.
 _MOST_DOUBLINGS = 30
 
 

@@ -1,7 +1,7 @@
-"""When to stop calling somebody who does not answer, and when to ask again: pure, so that every rule can be tested.
+"""Circuit breakers: when to stop calling a service that fails, and when to try again.
 
-closed     calls go through; failures are remembered
-open       nobody calls, until `open_until`
+closed     calls go through; failures are counted
+open       no calls, until `open_until`
 half-open  one call at a time goes through as a probe: its success closes the breaker, its failure opens it again
 """
 
@@ -11,12 +11,12 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-# Someone else is probing: long enough for most probes to come back.
+# How long to wait while another process probes: most probes end within this time.
 _PROBING = timedelta(seconds=5)
 
 
 class BreakerState(StrEnum):
-    """Whether calls go through."""
+    """The state of a breaker: whether calls go through."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -26,8 +26,8 @@ class BreakerState(StrEnum):
 class Thresholds(Struct, frozen=True, kw_only=True, gc=False):
     """When a breaker opens and for how long.
 
-    It opens when `failures` fall into one `window`; without a window, when so many come in a row.
-    A probe that has not reported back after `probe` is forgotten.
+    It opens after this many `failures` within one `window`; without a window, after this many in a row.
+    A probe without a result after `probe` is ignored.
     """
 
     failures: int = 5
@@ -37,9 +37,9 @@ class Thresholds(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Breaker(Struct, frozen=True, kw_only=True):
-    """One breaker. `failed_at`: the newest failures, oldest first, never more than it takes to open.
+    """One breaker. `failed_at`: the newest failures, oldest first, at most as many as open it.
 
-    While a probe is under way `probe_until` says until when it is waited for; the same moment is its ticket.
+    During a probe `probe_until` is its deadline, which also identifies the probe (`ticket`).
     """
 
     state: BreakerState = BreakerState.CLOSED
@@ -51,7 +51,7 @@ class Breaker(Struct, frozen=True, kw_only=True):
 
 
 def refused_until(breaker: Breaker, now: datetime) -> datetime | None:
-    """Until when nobody may call; None: a call, or a probe, may be made now."""
+    """Return until when calls are refused; None: a call, or a probe, may be made now."""
     if breaker.state is BreakerState.OPEN and breaker.open_until is not None and now < breaker.open_until:
         return breaker.open_until
     if breaker.state is BreakerState.HALF_OPEN and breaker.probe_until is not None and now < breaker.probe_until:
@@ -60,7 +60,7 @@ def refused_until(breaker: Breaker, now: datetime) -> datetime | None:
 
 
 def admitted(breaker: Breaker, now: datetime, thresholds: Thresholds) -> Breaker:
-    """The breaker after a call asked to be made. Unless it is closed, whoever finds `probe_until` moved may probe."""
+    """Return the breaker after a request to call. A changed `probe_until` makes that call a probe."""
     if breaker.state is BreakerState.CLOSED or refused_until(breaker, now) is not None:
         return breaker
     return replace(breaker, state=BreakerState.HALF_OPEN, open_until=None, probe_until=now + thresholds.probe)
@@ -69,9 +69,9 @@ def admitted(breaker: Breaker, now: datetime, thresholds: Thresholds) -> Breaker
 def failed(
     breaker: Breaker, now: datetime, thresholds: Thresholds, *, reason: str, ticket: datetime | None = None
 ) -> Breaker:
-    """The breaker after a call failed. Of calls begun before it opened it takes no notice."""
+    """Return the breaker after a failed call. Failures of calls that began before it opened are ignored."""
     if breaker.state is BreakerState.CLOSED:
-        # A number of failures that was lowered meanwhile must not leave more of them than count.
+        # The threshold may have been lowered since: keep no more failures than count.
         failures = (*recent(breaker, now, thresholds), now)[-thresholds.failures :]
         if len(failures) < thresholds.failures:
             return replace(breaker, failed_at=failures, reason=reason)
@@ -80,30 +80,30 @@ def failed(
 
 
 def succeeded(breaker: Breaker, thresholds: Thresholds, *, ticket: datetime | None = None) -> Breaker:
-    """The breaker after a call was answered."""
+    """Return the breaker after a successful call."""
     if breaker.state is BreakerState.CLOSED:
-        # Within a window failures count whatever happens between them; in a row they do not.
+        # With a window a success between failures changes nothing; without one it starts the count again.
         return breaker if thresholds.window is not None else replace(breaker, failed_at=())
     return closed(breaker) if _is_probe(breaker, ticket) else breaker
 
 
 def released(breaker: Breaker, *, ticket: datetime | None) -> Breaker:
-    """The breaker after a call ended without telling anything: the next one may probe at once."""
+    """Return the breaker after a call that ended without a result: the next call may probe at once."""
     return replace(breaker, probe_until=None) if _is_probe(breaker, ticket) else breaker
 
 
 def closed(breaker: Breaker) -> Breaker:
-    """Calls go through again, and nothing is held against them."""
+    """Return the closed breaker, without failures."""
     return Breaker(trips=breaker.trips)
 
 
 def refusal_of(key: str) -> str:
-    """How every reason begins that a breaker gives to those it does not let through."""
+    """Return the beginning of every reason for calls that a breaker refuses."""
     return f"breaker {key} is "
 
 
 def recent(breaker: Breaker, now: datetime, thresholds: Thresholds) -> tuple[datetime, ...]:
-    """The failures that count."""
+    """Return the failures that count."""
     if thresholds.window is None:
         return breaker.failed_at
     since = now - thresholds.window

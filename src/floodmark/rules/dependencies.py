@@ -6,9 +6,8 @@ from datetime import datetime
 def is_unmet(last_success: datetime | None, last_run: datetime | None, scheduled_for: datetime | None = None) -> bool:
     """Return whether an execution has to wait. `last_success`: of the job it depends on, `last_run`: of its own job.
 
-    A success counts for one run, the next one. It also counts for an execution that was due before it
-    (`scheduled_for`): that one has waited for it. Otherwise a job that fell behind would need one success for each
-    run, and never catch up.
+    A success counts for the next run only. It also counts for executions that were due before it (`scheduled_for`),
+    because they have waited for it: otherwise a job that fell behind would need one success for each run.
     """
     if last_success is None:
         return True

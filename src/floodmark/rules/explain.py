@@ -1,4 +1,4 @@
-"""Why a job is not running, and until when: one sentence, the same for the CLI, the API and the dashboard."""
+"""Explain in one sentence why a job is not running, and until when, for the CLI, the API and the dashboard."""
 
 import re
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _UNTIL = re.compile(r"\buntil (?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?: UTC)?", re.
 
 
 class Limit(Struct, frozen=True, kw_only=True):
-    """A limit that holds for the whole fleet."""
+    """A rate limit of the whole fleet."""
 
     key: str
     until: datetime
@@ -32,8 +32,8 @@ class Limit(Struct, frozen=True, kw_only=True):
 class JobView(Struct, frozen=True, kw_only=True):
     """A job and everything that could keep it from running.
 
-    `last` is its newest execution that ended, `ahead` how many are before it in the queue, `workers` how many
-    that can run something are alive, `leader` who schedules, `waits_for` the jobs that have yet to succeed.
+    `last` is its newest ended execution, `ahead` the number of executions before it in the queue, `workers` the
+    number of live workers, `leader` the process that schedules, `waits_for` the jobs that have yet to succeed.
     """
 
     job: Job
@@ -49,15 +49,19 @@ class JobView(Struct, frozen=True, kw_only=True):
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """Why a job is not running, or what it is doing."""
+    """Why a job is not running, or its current state."""
 
-    code: Annotated[str, Meta(description="For programs: running, queued, paused, limit, retry, not_due, ...")]
-    sentence: Annotated[str, Meta(description="For people.", examples=["not due: next run at 14:06:40 UTC, in 40 s"])]
-    until: Annotated[datetime | None, Meta(description="When it changes by itself; null if it does not.")] = None
+    code: Annotated[
+        str, Meta(description="The reason for programs: running, queued, paused, limit, retry, not_due, ...")
+    ]
+    sentence: Annotated[
+        str, Meta(description="The reason for people.", examples=["not due: next run at 14:06:40 UTC, in 40 s"])
+    ]
+    until: Annotated[datetime | None, Meta(description="When this changes by itself; null if it does not.")] = None
 
 
 def explain(view: JobView) -> Explanation:
-    """The reason that has to go first before the job can run, or what it is doing."""
+    """Return the first reason why the job is not running, or its current state."""
     in_order = sorted(view.active, key=_most_telling)
     if in_order:
         return _EXPLAIN_ACTIVE[in_order[0].state](view, in_order[0])
@@ -65,7 +69,7 @@ def explain(view: JobView) -> Explanation:
 
 
 def _with_notes(view: JobView, found: Explanation) -> Explanation:
-    """A job that is well may still have something to report of its last run."""
+    """Add the notes of the last run to the explanation of a job without a failure."""
     notes = [] if view.last is None or view.last.state is State.DEAD else notes_of(view.last.result)
     if not notes or view.last is None:
         return found
@@ -119,7 +123,7 @@ def _waiting(view: JobView, execution: Execution) -> Explanation:
 
 
 def _until(view: JobView, execution: Execution) -> Explanation:
-    """It waits for a point in time: a retry, a limit, or its share of the jitter."""
+    """Explain a wait for a point in time: a retry, a limit or the jitter."""
     until = execution.not_before
     if until is None or until <= view.now:
         return _woken(view, execution.reason or "its time has come")
@@ -133,7 +137,7 @@ def _until(view: JobView, execution: Execution) -> Explanation:
 
 
 def _stopped(view: JobView) -> Explanation | None:
-    """What a person has to change first."""
+    """Explain what a person has to change first."""
     job = view.job
     if job.scheduler_version != SCHEDULER_VERSION:
         sentence = f"it belongs to the old scheduler (scheduler_version {job.scheduler_version}) and is left alone"
@@ -151,7 +155,7 @@ def _stopped(view: JobView) -> Explanation | None:
 
 
 def _ended(view: JobView) -> Explanation | None:
-    """What is over, at least for now."""
+    """Explain a job that has ended, at least for now."""
     job, last = view.job, view.last
     if last is not None and last.state is State.DEAD:
         return _dead(view, last)
@@ -186,7 +190,7 @@ def _paused(view: JobView) -> Explanation:
 
 def _limited(view: JobView, reason: str, until: datetime) -> Explanation:
     told, when = _short(reason), _when(until, view)
-    # A flood wait says itself until when, by the clock of UTC: said twice, it would look like two times.
+    # The reason of a flood wait contains its end in UTC: replaced here, because two times would confuse.
     named = _UNTIL.sub(f"until {when.removeprefix('at ')}", told, count=1) if until > view.now else told
     sentence = named if named != told else f"{told}; continues {when}"
     return Explanation(code="limit", sentence=sentence, until=until)
@@ -230,7 +234,7 @@ def _when(moment: datetime, view: JobView) -> str:
 
 
 def _at(moment: datetime, view: JobView) -> str:
-    """The time on the job's own clock, with the date unless it is today."""
+    """Return the time in the time zone of the job, with the date unless it is today."""
     zone = _zone(view.job.when.timezone)
     local, today = moment.astimezone(zone), view.now.astimezone(zone).date()
     shown = f"{local:%H:%M:%S}" if local.date() == today else f"{local:%Y-%m-%d %H:%M:%S}"
@@ -241,12 +245,12 @@ def _zone(name: str) -> tzinfo:
     try:
         return zone_of(name)
     except InvalidInput:
-        # Typed by hand: the job is invalid and says so, which must not keep it from being explained.
+        # A row edited by hand: the job is reported as invalid, and can still be explained.
         return UTC
 
 
 def _short(text: str) -> str:
-    """The first line of it, as far as a sentence can bear."""
+    """Return the first line, shortened for a sentence."""
     first = text.strip().partition("\n")[0]
     return first if len(first) <= _ERROR_SHOWN else f"{first[: _ERROR_SHOWN - 1]}…"
 

@@ -1,4 +1,4 @@
-"""Which executions may go on that wait for another one, for their job to be resumed, or for a dependency."""
+"""When held executions continue: those that wait for another execution, for a paused job, or for a dependency."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -21,10 +21,10 @@ class Unfinished(Struct, frozen=True, kw_only=True):
 
 
 def next_held(unfinished: Sequence[Unfinished], *, is_paused: bool) -> Unfinished | None:
-    """Return the execution of a job that goes on now, of those that wait for another one; None if none may.
+    """Return the execution held by `Hold.OVERLAP` that continues now; None if there is none.
 
-    It is the first by its instant, once nothing else of the job is under way: queued, running or waiting for a time.
-    What a person forced passes those that wait for the job to be resumed or for a dependency; all others do not.
+    It is the first by its instant, once no other execution of the job is queued, running or waiting for a time.
+    A forced execution overtakes those that wait for the job to be resumed or for a dependency; others do not.
     """
     if any(one.hold is None for one in unfinished):
         return None
@@ -39,7 +39,7 @@ def next_held(unfinished: Sequence[Unfinished], *, is_paused: bool) -> Unfinishe
 
 
 def is_freed(execution: Unfinished, *, is_paused: bool) -> bool:
-    """Return whether the hold of an execution has ended that waits for its job to be resumed, or for a dependency."""
+    """Return whether an execution may continue that waits for its job to be resumed or for a dependency."""
     match execution.hold:
         case Hold.PAUSED:
             return not is_paused
@@ -49,7 +49,7 @@ def is_freed(execution: Unfinished, *, is_paused: bool) -> bool:
 
 
 def wait_for_execution(execution_id: str, state: str) -> str:
-    """Return the reason of a new execution that waits for another one of its job (`Hold.OVERLAP`)."""
+    """Return the reason of a new execution that waits for another execution of its job (`Hold.OVERLAP`)."""
     return f"waits for execution {execution_id}, which is {state}"
 
 

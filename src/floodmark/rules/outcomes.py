@@ -1,4 +1,4 @@
-"""What follows an outcome: the next state of its execution, refunds, and what a request to cancel changes."""
+"""The consequences of an outcome: next state, refunded attempts, and the effect of a request to cancel."""
 
 from datetime import timedelta
 
@@ -15,15 +15,15 @@ _STATES: dict[type[Outcome], State] = {
     Cancelled: State.CANCELLED,
     Released: State.QUEUED,
 }
-# To wait because the source asked for it, or to hand back unfinished work, costs no attempt.
+# A wait that the source asked for, and unfinished work handed back, cost no attempt.
 _REFUNDED = (Snooze, Released)
-# An execution in one of these states would run again, unless someone asked to cancel it.
+# In these states an execution runs again, unless someone asked to cancel it.
 CONTINUING = (State.WAITING, State.QUEUED)
 ENDING = (State.DONE, State.DEAD, State.CANCELLED)
 
 
 class Consequence(Struct, frozen=True, kw_only=True, gc=False):
-    """What becomes of an execution. `refund` is how many attempts it gets back, `after` how long it waits."""
+    """The next state of an execution. `refund` is the number of attempts it gets back, `after` how long it waits."""
 
     state: State
     refund: int
@@ -36,15 +36,15 @@ _DONE = Consequence(state=State.DONE, refund=0, after=None, reason=None, error=N
 
 
 def state_of(outcome: Outcome) -> State:
-    """Return the state an execution moves to, if nobody asked to cancel it."""
+    """Return the next state of an execution without a request to cancel it."""
     return _STATES[type(outcome)]
 
 
 def consequence_of(outcome: Outcome, cancel_requested: str | None = None) -> Consequence:
-    """Return what becomes of an execution. `cancel_requested`: why someone asked to cancel it while it ran.
+    """Return the consequence of an outcome. `cancel_requested`: the reason of a request to cancel it while it ran.
 
-    A request to cancel ends what would have run again, and its reason is the one that people see. What has ended
-    stays as it is. The error of a failed attempt is kept in every case.
+    A request to cancel ends an execution that would have run again, with the reason of the request. Other outcomes
+    stay as they are. The error of a failed attempt is always stored.
     """
     if type(outcome) is Done:
         return _DONE

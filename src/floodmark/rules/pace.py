@@ -1,7 +1,7 @@
-"""How quickly to call somebody who has asked us to slow down: additive increase, multiplicative decrease. Pure.
+"""The call rate after a request to slow down: additive increase, multiplicative decrease.
 
-Nobody is paced until they are told to wait. Then the rate is half of what was actually called; while calls go well it
-grows by a little every second; above the ceiling it is no longer held back.
+There is no rate limit until a call is told to wait. Then the rate is half of the measured rate; while calls succeed it
+grows a little every second; above the ceiling the limit ends.
 """
 
 import math
@@ -10,22 +10,22 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 from msgspec.structs import replace
 
-# Calls a second: the rate never falls below one call in half a minute, and from ten on nobody is paced.
+# Calls per second: the rate never falls below one call in half a minute, and from ten on it is not limited.
 SLOWEST, CEILING = 1 / 30, 10.0
-# Calls a second that are gained every second. Quicker growth brings no more calls, only more waits to be told of.
+# Growth in calls per second, per second. Faster growth brings no more calls, only more requests to wait.
 GROWTH = 0.01
 # A rate is stored again when it has grown by a tenth: a write every few seconds at most.
 _WORTH_STORING = 1.1
-# Whoever has to wait longer than this for a turn should come back later.
+# A call that would have to wait longer than this for its turn is snoozed instead.
 PATIENCE_SECONDS = 2.0
-# Over how many seconds the rate of calls is measured.
+# The rate of calls is measured over this many seconds.
 MEMORY_SECONDS = 5.0
-# Silence says nothing about what would have been allowed, so a long pause earns no more than a short one.
+# A pause does not show which rate would have been accepted, so a long one earns no more than a short one.
 _LONGEST_EARNING_SECONDS = 10.0
 
 
 class Pace(Struct, frozen=True, kw_only=True, gc=False):
-    """The pace of one key. `rate`: calls a second it is held to, None for as many as come."""
+    """The pace of one key. `rate`: the allowed calls per second, None for no limit."""
 
     rate: float | None = None
     next_at: datetime | None = None
@@ -38,16 +38,16 @@ class Pace(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def wait(pace: Pace, now: datetime) -> float:
-    """Seconds until the next call may be made."""
+    """Return the seconds until the next call may be made."""
     if pace.rate is None or pace.next_at is None:
         return 0.0
     rest = (pace.next_at - now).total_seconds()
-    # More than a turn can ever take is a clock that was put back.
+    # Longer than any turn: the clock was set back.
     return rest if 0 < rest <= PATIENCE_SECONDS + 1 / SLOWEST else 0.0
 
 
 def called(pace: Pace, now: datetime) -> Pace:
-    """The pace after a call took the next turn, now or after its `wait`."""
+    """Return the pace after a call took the next turn, now or after its `wait`."""
     following = None
     if pace.rate is not None:
         following = now + timedelta(seconds=wait(pace, now) + 1 / pace.rate)
@@ -55,7 +55,7 @@ def called(pace: Pace, now: datetime) -> Pace:
 
 
 def went_well(pace: Pace, now: datetime, *, began: datetime) -> Pace:
-    """The pace after a call went well: a little quicker, for the time in which nobody was told to wait."""
+    """Return the pace after a successful call: a little faster, for the time without a request to wait."""
     if pace.rate is None or _is_old_news(pace, began):
         return pace
     quiet = 0.0 if pace.grew_at is None else max(0.0, (now - pace.grew_at).total_seconds())
@@ -64,9 +64,9 @@ def went_well(pace: Pace, now: datetime, *, began: datetime) -> Pace:
 
 
 def told(pace: Pace, now: datetime, *, began: datetime) -> Pace:
-    """The pace after a call was told to wait: half of what was called.
+    """Return the pace after a call was told to wait: half of the measured rate.
 
-    Calls that were under way together are told together, and halve it once.
+    Of calls that ran at the same time, only the first halves it.
     """
     if _is_old_news(pace, began):
         return pace
@@ -76,12 +76,12 @@ def told(pace: Pace, now: datetime, *, began: datetime) -> Pace:
 
 
 def has_recovered(pace: Pace, before: float) -> bool:
-    """Whether the rate is so much higher than before that it is worth storing."""
+    """Return whether the rate has grown enough to be stored again."""
     return pace.rate is None or pace.rate >= before * _WORTH_STORING
 
 
 def _is_old_news(pace: Pace, began: datetime) -> bool:
-    """Whether a call began before we were last told to wait."""
+    """Return whether a call began before the last request to wait."""
     return pace.told_at is not None and began <= pace.told_at
 
 

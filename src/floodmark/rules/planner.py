@@ -1,4 +1,4 @@
-"""Which instants of a job fire, which are coalesced or skipped, and when to look again. Free of clock and I/O.
+"""Decide which instants of a job fire, which are coalesced or skipped, and when to plan again.
 
 An instant is due once `now` has reached it, and missed once it is late by more than the grace time.
 
@@ -28,7 +28,7 @@ from floodmark.model.durations import format_duration
 from floodmark.model.job import NEVER, CatchUp, Overlap, Policy
 from floodmark.triggers.port import Trigger, between, instants
 
-# Counting on would only make a number in a sentence larger, and the planning of a year of seconds slow.
+# More would only make a number in a sentence larger, and planning a year of seconds slow.
 MOST_COUNTED = 1000
 
 REPLACED = "replaced by a newer instant"
@@ -57,11 +57,11 @@ class Fire(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What to record, oldest first, and where the next step goes on."""
+    """What to record, oldest first, and where the next step continues."""
 
     fires: tuple[Fire, ...]
-    next_run: datetime  # the first instant that is not dealt with; NEVER if there is none
-    planned_until: datetime  # every instant up to this one is dealt with
+    next_run: datetime  # the first instant that is not planned; NEVER if there is none
+    planned_until: datetime  # every instant up to this one is planned
 
 
 def plan(
@@ -74,13 +74,13 @@ def plan(
     limit: int = 100,
     seed: str = "",
 ) -> Plan:
-    """Deal with the instants later than `planned_until` that are due at `now`, in at most `limit` fires.
+    """Plan the instants later than `planned_until` that are due at `now`, in at most `limit` fires.
 
-    `active` counts the unfinished executions of the job; `seed` tells its jitter from that of other jobs. What
-    `limit` leaves over is not lost: `next_run` is then already due and the next step goes on from there.
+    `active` is the number of unfinished executions of the job; `seed` makes its jitter differ from that of other
+    jobs. Instants beyond `limit` are not lost: `next_run` is then already due, and the next step continues there.
     """
     due = list(islice(_fires(trigger, policy, planned_until, now), limit))
-    # A fire deals with all that came before it, so only a full plan can leave something over.
+    # A fire covers all earlier instants, so only a full plan can leave some over.
     is_full = len(due) == limit
     reached = max((fire.instant for fire in due), default=planned_until) if is_full else max(planned_until, now)
     next_run = trigger.after(reached) or NEVER
@@ -92,20 +92,20 @@ def plan(
 
 
 def _fires(trigger: Trigger, policy: Policy, after: datetime, now: datetime) -> Iterator[Fire]:
-    """What becomes of the instants later than `after` that are due at `now`, oldest first."""
+    """Yield the fires for the instants later than `after` that are due at `now`, oldest first."""
     first = trigger.after(after)
     if first is None or first > now:
         return iter(())
     second = trigger.after(first)
     if (second is None or second > now) and now - first <= policy.misfire_grace:
-        # One instant, in time: by far the most common, and all the rules below agree about it.
+        # One instant, in time: by far the most common case, and the same under all rules below.
         return iter((Fire(instant=first),))
     return _Backlog(trigger, policy, after, now).fires()
 
 
 @dataclass(frozen=True, slots=True)
 class _Backlog:
-    """The instants later than `after` that are due at `now`: asked for by their ends, never listed in full."""
+    """The instants later than `after` that are due at `now`, never listed in full."""
 
     trigger: Trigger
     policy: Policy
@@ -113,7 +113,7 @@ class _Backlog:
     now: datetime
 
     def fires(self) -> Iterator[Fire]:
-        """What becomes of them, oldest first, as if no execution were unfinished."""
+        """Yield the fires, oldest first, as if no execution were unfinished."""
         missed = self._newest(self.after, self.now - min(self.policy.misfire_grace, _CENTURY) - _INSTANT)
         in_time = self._newest(missed or self.after, self.now)
         if missed and not (in_time and self.policy.catch_up is CatchUp.ONE):
@@ -148,7 +148,7 @@ class _Backlog:
     def _standing(
         self, after: datetime, instant: datetime, lateness: str | None = None, *, action: Action = Action.RUN
     ) -> Fire:
-        """A fire that stands for all instants between `after` and its own."""
+        """Return a fire that stands for all instants between `after` and its own."""
         others = len(between(self.trigger, after, instant - _INSTANT, MOST_COUNTED))
         reason = _sentence(lateness, _stands_for(others))
         return Fire(instant=instant, action=action, reason=reason, coalesced=others)
@@ -159,7 +159,7 @@ class _Backlog:
 
 
 def _admitted(due: Sequence[Fire], policy: Policy, active: int) -> Iterator[Fire]:
-    """The same fires, with what the unfinished executions of the job make of them."""
+    """Apply the overlap policy to the fires: the unfinished executions of the job may change their action."""
     if policy.overlap is Overlap.REPLACE:
         return _replacing(due, policy, active)
     return _waiting_or_skipped(due, policy, active)
@@ -175,7 +175,7 @@ def _waiting_or_skipped(due: Sequence[Fire], policy: Policy, active: int) -> Ite
 
 
 def _replacing(due: Sequence[Fire], policy: Policy, active: int) -> Iterator[Fire]:
-    """If there is not room for all, only the newest runs: the others would be cancelled as soon as they began."""
+    """If there is no room for all, only the newest runs: the others would be cancelled at once."""
     runs = [fire for fire in due if fire.action is Action.RUN]
     is_room = active + len(runs) <= policy.max_instances
     for fire in due:
@@ -188,7 +188,7 @@ def _replacing(due: Sequence[Fire], policy: Policy, active: int) -> Iterator[Fir
 
 
 def _delayed(fire: Fire, jitter: timedelta, now: datetime, seed: str) -> Fire:
-    """The same fire, told to wait if its share of the jitter is not over yet. The share never changes."""
+    """Return the fire with its delay by jitter, if that is not over yet. The delay of an instant never changes."""
     if fire.action is Action.SKIP or not jitter:
         return fire
     digest = blake2b(f"{seed} {fire.instant.isoformat()}".encode(), digest_size=8).digest()

@@ -25,8 +25,8 @@ def rank_delays(patience: timedelta) -> list[timedelta]:
 
 
 def waited(since_rank: float, age: float, priority: int, patience: timedelta) -> float:
-    """Return how many seconds an execution was queued, from the seconds since its rank and since it was written.
+    """Return how many seconds an execution was queued, from the seconds since its rank and since it was stored.
 
-    An execution that a person forced has the rank of a high priority, so the result is at most its age.
+    A forced execution has the rank of a high priority, so the result is at most its age.
     """
     return max(0.0, min(age, since_rank + rank_delay(priority, patience).total_seconds()))

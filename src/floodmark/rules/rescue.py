@@ -1,4 +1,4 @@
-"""What becomes of an execution whose worker went silent: rescued, cancelled or given up.
+"""What happens to an execution whose worker stopped responding: it is rescued, cancelled or given up.
 
 It gets its attempt back: the death of a worker is not a failure of the source.
 """
@@ -7,13 +7,13 @@ from msgspec import Struct
 
 from floodmark.model.execution import State
 
-# What people see; `{worker}` and `{rescues}` are filled in here or by the database.
+# Shown to people; `{worker}` and `{rescues}` are filled in here or by the database.
 SILENT = "worker {worker} went silent"
 GIVEN_UP = "its worker died {rescues} times in a row without progress"
 
 
 class Rescue(Struct, frozen=True, kw_only=True):
-    """What becomes of an execution. `error` says why it was given up, None if it was not."""
+    """The next state of an execution. `error` says why it was given up, None if it was not."""
 
     state: State
     reason: str
@@ -21,7 +21,7 @@ class Rescue(Struct, frozen=True, kw_only=True):
 
 
 def rescue_of(*, worker: str | None, rescues: int, cancel_requested: str | None, rescue_max: int) -> Rescue:
-    """Return what becomes of an execution that now needs its rescue number `rescues` since its last progress."""
+    """Return the next state of an execution at its rescue number `rescues` since its last progress."""
     if cancel_requested is not None:
         return Rescue(state=State.CANCELLED, reason=cancel_requested)
     silent = SILENT.format(worker=worker)

@@ -1,4 +1,4 @@
-"""What an error means for an execution: try again later, or give up."""
+"""Decide what follows an error: a retry or a dead letter."""
 
 import random
 import traceback
@@ -17,14 +17,14 @@ _TRACEBACK_CHARACTERS = 4000
 
 
 class Retries:
-    """Decides what follows a failed attempt: a retry after a `backoff`, or death."""
+    """Decides what follows a failed attempt: a retry after a `backoff`, or a dead letter."""
 
     def __init__(self, *, base: timedelta, longest: timedelta, chance: random.Random | None = None) -> None:
         self._base, self._longest = base, longest
         self._chance = chance or random.Random()  # noqa: S311 - jitter, not a secret
 
     def after(self, lease: Lease, error: BaseException, kept: Kept) -> Outcome:
-        """The outcome of an attempt that ended in `error`."""
+        """Return the outcome of an attempt that ended in `error`."""
         text, details = describe(error), _details(error)
         if isinstance(error, _HOPELESS) or lease.attempt > lease.job.retry_max:
             pause = isinstance(error, Gone | AccountLost | TargetDenied)
@@ -35,7 +35,7 @@ class Retries:
 
 
 def describe(error: BaseException) -> str:
-    """One line for people, without secrets: our own errors speak for themselves, others are named."""
+    """Return one line for people, without secrets; errors of other packages with their type."""
     return mask_text(_worded(error))
 
 

@@ -1,4 +1,4 @@
-"""When a job is stale: its target was not read to the end for much longer than usual."""
+"""When a job is stale: its target was not read to its end for much longer than usual."""
 
 from datetime import datetime, timedelta
 
@@ -6,7 +6,7 @@ from floodmark.model.job import Frequency, ScheduleType, When
 
 # A job is stale after this many of its usual intervals, but never sooner than the shortest time.
 GAPS = 2
-# The interval of a cron expression is measured at one moment, where it may be short by chance.
+# The interval of a cron expression is measured once, and may be short by chance.
 SHORTEST = timedelta(minutes=1)
 _DAY = timedelta(days=1)
 INTERVALS = {
@@ -15,20 +15,20 @@ INTERVALS = {
     Frequency.WEEKLY: 7 * _DAY,
     Frequency.MONTHLY: 31 * _DAY,
 }
-# Only jobs with such a schedule are due by themselves, and so can be stale.
+# Only jobs with these schedules can be stale.
 TIMED = (ScheduleType.INTERVAL, ScheduleType.CRON, ScheduleType.CALENDAR)
 # Telegram jobs catch up by themselves until `LPA_MAX_AGE_HOURS`.
 PATIENT_SOURCE = "telegram"
 
 
 def is_stale(unchecked: timedelta, *, source: str, interval: timedelta | None, telegram_max_age: timedelta) -> bool:
-    """Return whether a job is stale whose target was last read to the end `unchecked` ago."""
+    """Return whether a job is stale whose target was last read to its end `unchecked` ago."""
     longest = max(GAPS * (interval or timedelta()), SHORTEST)
     return unchecked > (max(longest, telegram_max_age) if source == PATIENT_SOURCE else longest)
 
 
 def usual_interval(when: When, planned_until: datetime | None, next_run: datetime | None) -> timedelta | None:
-    """Return the time between two runs, as the schedule says or as it was last planned; None if it is not known."""
+    """Return the time between two runs, from the schedule or from the last plan; None if it is not known."""
     if when.schedule_type is ScheduleType.INTERVAL:
         return None if when.interval_seconds is None else timedelta(seconds=when.interval_seconds)
     if when.schedule_type is ScheduleType.CALENDAR:

@@ -1,4 +1,4 @@
-"""May a queued execution start, and if not, why: what it becomes and the reason that people see."""
+"""Decide whether a queued execution may start, and if not, its next state and the reason that people see."""
 
 from datetime import datetime
 
@@ -6,13 +6,13 @@ from msgspec import Struct
 
 from floodmark.model.execution import Hold, State
 
-# The trigger of an execution that a person asked for. It runs although its job is paused.
+# The trigger of an execution that a person forced. It runs even if its job is paused.
 FORCED = "manual"
 JOB_DELETED = "the job was deleted"
 
 
 class Obstacle(Struct, frozen=True, kw_only=True):
-    """Why a queued execution may not start, and what it becomes: it is parked.
+    """Why a queued execution may not start, and its next state: it is parked.
 
     `reason` may name the `{stream}` and the `{limit}` (the reason of the limit). With `is_timed` the execution waits
     until the limit ends.
@@ -29,7 +29,7 @@ LIMITED = Obstacle(state=State.WAITING, reason="{limit}", is_timed=True)
 PAUSED = Obstacle(state=State.WAITING, hold=Hold.PAUSED, reason="the job is paused")
 BUSY = Obstacle(state=State.WAITING, hold=Hold.OVERLAP, reason="another execution is collecting {stream}")
 
-# In the order in which they are looked for: the most lasting first.
+# In the order in which they are checked: the most lasting first.
 OBSTACLES = (DELETED, LIMITED, PAUSED, BUSY)
 
 
@@ -38,7 +38,7 @@ def find_obstacle(
 ) -> Obstacle | None:
     """Return why an execution may not start now; None if it may.
 
-    `is_limited`: a limit holds for its key. `is_busy`: another execution has a lease on its stream.
+    `is_limited`: its key has a rate limit. `is_busy`: another execution has a lease on its stream.
     """
     if is_deleted:
         return DELETED
@@ -55,5 +55,5 @@ def holds_pause(trigger: str, *, is_paused: bool) -> bool:
 
 
 def wakes_to(not_before: datetime | None, now: datetime) -> State:
-    """Return what a waiting execution becomes when its hold ends: queued, or waiting until its jitter is over."""
+    """Return the state of a waiting execution after its hold: queued, or waiting until its jitter is over."""
     return State.WAITING if not_before is not None and not_before > now else State.QUEUED

@@ -1,7 +1,7 @@
-"""When a job is due. `trigger_of` turns the when-columns of a job into its trigger.
+"""When a job is due. `trigger_of` returns the trigger of the schedule columns of a job.
 
-The entry points of `floodmark.triggers` name the functions that do so: those of the schedule types, and those of other
-packages, which a job of the type `calendar` names in its `time_config`: `{"trigger": "sunrise", ...}`.
+The entry points of `floodmark.triggers` name the functions that create triggers: one for each schedule type, and those
+of other packages, which a job of the type `calendar` names in its `time_config`: `{"trigger": "sunrise", ...}`.
 """
 
 from datetime import datetime
@@ -20,10 +20,10 @@ __all__ = ["Trigger", "between", "foreign_name", "instants", "trigger_of", "zone
 def trigger_of(when: When, *, anchor: datetime) -> Trigger:
     """Return the trigger these columns describe; columns of other schedule types are ignored.
 
-    `anchor` is where the grid of an interval begins and when an immediate job fires. Raises InvalidInput,
-    with a hint, for columns that are missing or make no sense.
+    `anchor` is the start of the grid of an interval, and when an immediate job fires. Raises InvalidInput,
+    with a hint, for columns that are missing or invalid.
     """
-    # Not every type reads the clock on the wall, but the times of every job are shown in its zone.
+    # Not every type uses the zone, but the times of every job are shown in it.
     zone_of(when.timezone)
     foreign = foreign_name(when)
     if foreign is None:

@@ -1,11 +1,11 @@
-"""Hourly, daily, weekly, monthly: `frequency` and `time_config`, for people who do not speak cron.
+"""Hourly, daily, weekly and monthly schedules: `frequency` and `time_config`.
 
-| frequency | keys of `time_config`, and what a missing one means |
+| frequency | keys of `time_config` with their defaults |
 |---|---|
 | hourly | `minute` 0 |
 | daily | `hour` 0, `minute` 0 |
 | weekly | `day` "monday", `hour` 0, `minute` 0 |
-| monthly | `day` 1, `hour` 0, `minute` 0; a day the month does not have is its last day |
+| monthly | `day` 1, `hour` 0, `minute` 0; in a shorter month, its last day |
 
 A weekday is its English name, in full or the first three letters. Numbers are refused: 0 is Sunday to cron
 and Monday to Python.
@@ -34,7 +34,7 @@ _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday",
 
 
 def calendar(frequency: Frequency, time_config: Mapping[str, Any] | None, timezone: str) -> WallClock:
-    """The trigger for one time an hour, day, week or month on the clocks of `timezone`."""
+    """Return the trigger for one time per hour, day, week or month in `timezone`."""
     config = {} if time_config is None else time_config
     _check_keys(frequency, config)
     zone = zone_of(timezone)
@@ -47,7 +47,7 @@ def calendar(frequency: Frequency, time_config: Mapping[str, Any] | None, timezo
 
 
 def calendar_trigger(when: When, _: datetime) -> WallClock:
-    """Fire once an hour, day, week or month, as `frequency` and `time_config` say."""
+    """Return a trigger that fires once per hour, day, week or month (`frequency`, `time_config`)."""
     frequency = require_column(when.frequency, "frequency", example=" or ".join(Frequency))
     return calendar(frequency, when.time_config, when.timezone)
 
@@ -56,18 +56,18 @@ def _check_keys(frequency: Frequency, config: Mapping[str, Any]) -> None:
     allowed = _KEYS[frequency]
     hint = f"{frequency} takes {', '.join(allowed)}"
     if not isinstance(config, Mapping):
-        raise InvalidInput(f"time_config is {_shown(config)}, not an object", hint=hint)
+        raise InvalidInput(f"time_config is {_shorten(config)}, not an object", hint=hint)
     for key in config:
         if key not in allowed:
-            raise InvalidInput(f"time_config for {frequency} has no key {_shown(key)}", hint=hint)
+            raise InvalidInput(f"time_config for {frequency} has no key {_shorten(key)}", hint=hint)
 
 
 def _number(config: Mapping[str, Any], key: str, lowest: int, highest: int) -> int:
     value = config.get(key, lowest)
-    # True is an int to Python, never to the person who wrote it.
+    # True is an int in Python, but not to the person who wrote it.
     if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= highest:
         hint = f"{key} is a whole number from {lowest} to {highest}"
-        raise InvalidInput(f"time_config: {key} is {_shown(value)}", hint=hint)
+        raise InvalidInput(f"time_config: {key} is {_shorten(value)}", hint=hint)
     return value
 
 
@@ -76,11 +76,10 @@ def _weekday(config: Mapping[str, Any]) -> int:
     for number, name in enumerate(_WEEKDAYS):
         if str(value).strip().lower() in (name, name[:3]):
             return number
-    raise InvalidInput(f"time_config: day is {_shown(value)}", hint=f"day is one of {', '.join(_WEEKDAYS)}")
+    raise InvalidInput(f"time_config: day is {_shorten(value)}", hint=f"day is one of {', '.join(_WEEKDAYS)}")
 
 
-def _shown(value: object) -> str:
-    """As much of it as a message can bear."""
+def _shorten(value: object) -> str:
     return repr(value)[:60]
 
 

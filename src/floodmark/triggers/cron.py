@@ -1,4 +1,4 @@
-"""Cron expressions: five fields, read by cronsim, in the zone of the job."""
+"""Cron expressions: five fields, parsed by cronsim, in the zone of the job."""
 
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -34,16 +34,16 @@ _FIELDS = (
 _LONGEST = 200
 _EXAMPLE = "write minute hour day month weekday, like '*/15 8-18 * * MON-FRI', or @hourly, @daily, @weekly"
 
-# A date to begin from where any will do.
+# A start date for checks in which any date will do.
 _SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @lru_cache(maxsize=4096)
 def cron(expression: str, timezone: str) -> WallClock:
-    """The trigger for `expression` on the clocks of `timezone`. Refuses what is not cron and what never fires.
+    """Return the trigger of `expression` in `timezone`. Invalid expressions, and those that never fire, are refused.
 
     If neither day field begins with a star, either of them may match. If neither the minute nor the hour
-    field does, the times are fixed and survive a change of the clocks; otherwise they repeat (see `wall`).
+    field does, the times are fixed and no clock change skips them; otherwise they repeat (see `wall`).
     """
     zone = zone_of(timezone)
     fields = _fields(expression)
@@ -61,7 +61,7 @@ def cron(expression: str, timezone: str) -> WallClock:
 
 
 def cron_trigger(when: When, _: datetime) -> WallClock:
-    """Fire when `cron_expression` matches the clock of the job's zone."""
+    """Return a trigger that fires when `cron_expression` matches the time in the zone of the job."""
     expression = require_column(when.cron_expression, "cron_expression", example="'*/15 * * * *'")
     return cron(expression, when.timezone)
 
@@ -93,7 +93,7 @@ def _read(expression: str, fields: list[str]) -> CronSim:
 
 def _unreadable(expression: str, fields: list[str]) -> InvalidInput:
     for position, (value, (name, allowed)) in enumerate(zip(fields, _FIELDS, strict=True)):
-        # Each field on its own, the others free: what fails alone is at fault.
+        # Each field alone, with stars for the others: a field that fails alone is the wrong one.
         alone = ["*"] * 5
         alone[position] = value
         try:

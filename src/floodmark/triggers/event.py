@@ -1,4 +1,4 @@
-"""Only when something happens: webhooks, pub/sub and other jobs put the executions there themselves."""
+"""Jobs without a schedule: webhooks, Redis messages and people start their executions."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,17 +8,17 @@ from floodmark.model.job import When
 
 @dataclass(frozen=True, slots=True)
 class EventTrigger:
-    """Never fires by the clock."""
+    """A trigger that never fires."""
 
     def after(self, instant: datetime) -> datetime | None:
-        """None: no instant is ever due by itself."""
+        """Return None: no instant is ever due."""
         return None
 
     def latest(self, until: datetime) -> datetime | None:
-        """None: no instant was ever due by itself."""
+        """Return None: no instant was ever due."""
         return None
 
 
 def event_trigger(_: When, __: datetime) -> EventTrigger:
-    """Never fire by the clock."""
+    """Return a trigger that never fires."""
     return EventTrigger()

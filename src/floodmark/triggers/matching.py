@@ -1,12 +1,12 @@
-"""What fires from outside, and with which params: patterns of paths and channels, and variables. Free of I/O.
+"""Match external triggers: patterns of paths and channels, and the params taken from them.
 
-| in a path | stands for |
+| in a path | matches |
 |---|---|
 | `*` | one segment |
 | `{name}` | one segment, which becomes the variable `name` |
 | `**` | the rest, which may be nothing; only at the end |
 
-Channels have the patterns of Redis: `*`, `?`, `[ab]`, `[a-z]`, `[^a]`, and a backslash before what is meant literally.
+Channels have the patterns of Redis: `*`, `?`, `[ab]`, `[a-z]`, `[^a]`, and a backslash before a literal character.
 """
 
 import re
@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from floodmark.errors import InvalidInput
 
-# Longer than any address a web server takes.
+# Longer than any path that web servers accept.
 LONGEST = 2000
 
 _NAMED = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]{0,63})\}", re.ASCII)
@@ -26,20 +26,20 @@ _PARAM = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _GLOB = re.compile(r"(?<!\\)(?:\\\\)*[*?\[]")
 _EXAMPLE = "for example /sources/*/crawl, /sources/{source_id}/crawl or /sources/**"
 _SELECTORS = (
-    "a value comes from path.1 (what the first * stood for), path.NAME (the segment {NAME}), body.FIELD, "
+    "a value comes from path.1 (the match of the first *), path.NAME (the segment {NAME}), body.FIELD, "
     "body.FIELD.FIELD, or from path, body or channel as a whole"
 )
 _ROOTS = ("path", "body", "channel")
 
 
 class PathPattern(Struct, frozen=True):
-    """A pattern of paths. Two that are written alike are the same."""
+    """A pattern of paths. Patterns with the same text are equal."""
 
     text: str
     parts: tuple[str, ...]
 
     def match(self, path: Sequence[str]) -> dict[str, str] | None:
-        """What its stars and names stand for, numbered from 1 and by name; None when the path is another."""
+        """Return the matched segments, numbered from 1 and by name; None if the path does not match."""
         is_open = self.parts[-1:] == ("**",)
         fixed = self.parts[:-1] if is_open else self.parts
         if len(path) < len(fixed) or (len(path) > len(fixed) and not is_open):
@@ -62,7 +62,7 @@ class PathPattern(Struct, frozen=True):
 
 @lru_cache(maxsize=10_000)
 def path_pattern(text: str) -> PathPattern:
-    """Read a pattern of paths. `InvalidInput` for one that can never match what its author meant."""
+    """Parse a pattern of paths. `InvalidInput` for one that can never match as intended."""
     if not text.startswith("/") or len(text) > LONGEST or not text.isprintable():
         raise InvalidInput(f"{text[:60]!r} is not a path that begins with /", hint=_EXAMPLE)
     parts = segments(text)
@@ -87,17 +87,17 @@ def _check_part(part: str, *, is_last: bool) -> None:
 
 
 def segments(path: str) -> tuple[str, ...]:
-    """The segments of a path; slashes that are too many do not count."""
+    """Return the segments of a path; empty segments are left out."""
     return tuple(part for part in path.split("/") if part)
 
 
 def is_glob(channel: str) -> bool:
-    """Whether a channel is a pattern, rather than the name of one channel."""
+    """Return whether a channel is a pattern, not the name of one channel."""
     return _GLOB.search(channel) is not None
 
 
 def channel_matches(pattern: str, channel: str) -> bool:
-    """Whether Redis would deliver a message of `channel` to a subscription of `pattern`."""
+    """Return whether Redis would deliver a message of `channel` to a subscription of `pattern`."""
     return _glob(pattern).fullmatch(channel) is not None if is_glob(pattern) else pattern == channel
 
 
@@ -106,13 +106,13 @@ def _glob(pattern: str) -> re.Pattern[str]:
     first, *rest = _between_stars(pattern)
     if not rest:
         return re.compile(first, re.DOTALL)
-    # Between two stars the first place that fits is as good as any other: nothing is tried twice, so none is slow.
+    # Between two stars the first match is as good as any other: without backtracking no pattern is slow.
     middle = "".join(f"(?>.*?{piece})" for piece in rest[:-1])
     return re.compile(f"{first}{middle}.*{rest[-1]}", re.DOTALL)
 
 
 def _between_stars(pattern: str) -> list[str]:
-    """What stands before, between and behind the stars, as regular expressions of a fixed length."""
+    """Return the parts before, between and after the stars, as regular expressions of fixed length."""
     pieces, place = [""], 0
     while place < len(pattern):
         sign = pattern[place]
@@ -132,7 +132,7 @@ def _between_stars(pattern: str) -> list[str]:
 
 
 def _class(pattern: str, place: int) -> tuple[str, int]:
-    """A class of characters from behind its bracket, and where it ends. One that never ends reaches to the end."""
+    """Return the character class that begins at `place`, and its end. An unclosed class extends to the end."""
     is_negated = pattern[place : place + 1] == "^"
     place += is_negated
     ranges: list[str] = []
@@ -156,17 +156,17 @@ def _class(pattern: str, place: int) -> tuple[str, int]:
 
 
 def check_params(params: Mapping[str, str]) -> None:
-    """Refuse a mapping of params to selectors that can never find anything."""
+    """Refuse selectors of params that can never match."""
     for name, selector in params.items():
         if not _PARAM.fullmatch(name):
             raise InvalidInput(f"{name[:60]!r} is not a name for a param", hint="letters, digits and any of _ . -")
         root = selector.partition(".")[0]
         if root not in _ROOTS or not selector.isprintable() or len(selector) > LONGEST:
-            raise InvalidInput(f"{selector[:60]!r} is no place to take {name} from", hint=_SELECTORS)
+            raise InvalidInput(f"{selector[:60]!r} is not a valid selector for {name}", hint=_SELECTORS)
 
 
 def chosen(params: Mapping[str, str], variables: Mapping[str, Any]) -> dict[str, Any]:
-    """The params a mapping takes from the variables `path`, `body` and `channel`; what is not there is left out."""
+    """Return the params that their selectors find in the variables `path`, `body` and `channel`."""
     found: dict[str, Any] = {}
     for name, selector in params.items():
         root, *names = selector.split(".")
@@ -190,12 +190,12 @@ def _followed(value: Any, names: Sequence[str]) -> tuple[Any, bool]:
 
 
 class PathVariables(Struct, frozen=True):
-    """A path that came, and what the stars and names of a pattern stand for in it."""
+    """A path, and the segments that the stars and names of a pattern matched in it."""
 
     path: str
     by_name: Mapping[str, str]
 
     @property
     def named(self) -> dict[str, str]:
-        """Those with a name of their own."""
+        """The segments with a name."""
         return {name: value for name, value in self.by_name.items() if not name.isdecimal()}

@@ -1,4 +1,4 @@
-"""One single time."""
+"""A single run."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,14 +13,14 @@ class Once:
     at: datetime
 
     def after(self, instant: datetime) -> datetime | None:
-        """The first instant strictly later than `instant`, in UTC; None if there will be none."""
+        """Return the first instant strictly later than `instant`, in UTC; None if there is none."""
         return self.at if instant < self.at else None
 
     def latest(self, until: datetime) -> datetime | None:
-        """The newest instant at or before `until`, in UTC; None if there was none."""
+        """Return the newest instant at or before `until`, in UTC; None if there is none."""
         return self.at if self.at <= until else None
 
 
 def immediate_trigger(_: When, anchor: datetime) -> Once:
-    """Fire once, at the anchor."""
+    """Return a trigger that fires once, at the anchor."""
     return Once(anchor.astimezone(UTC))

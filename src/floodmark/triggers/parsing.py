@@ -1,4 +1,4 @@
-"""How people say when: `every="15m"`, `cron="0 6 * * *"`, `daily="02:00"`, `weekly="monday 02:00"`, ..."""
+"""Parse schedules: `every="15m"`, `cron="0 6 * * *"`, `daily="02:00"`, `weekly="monday 02:00"`, ..."""
 
 import re
 from datetime import timedelta
@@ -22,7 +22,7 @@ def when_of(
     once: bool = False,
     timezone: str = "UTC",
 ) -> When:
-    """The when-columns these words stand for; none of them: an event job. More than one is refused."""
+    """Return the schedule columns of one of these arguments; of none, those of an event job."""
     said: dict[str, Any] = {
         "every": every,
         "cron": cron,
@@ -54,7 +54,7 @@ def when_of(
 
 
 def _time_config(word: str, text: str) -> dict[str, Any]:
-    """`15` of the hour, `02:00` of the day, `monday 02:00` of the week, `1 02:00` of the month."""
+    """Parse `15` (hourly), `02:00` (daily), `monday 02:00` (weekly) or `1 02:00` (monthly)."""
     if word == "hourly":
         minute = text.removeprefix(":")
         if not minute.isdecimal():
@@ -72,7 +72,7 @@ def _time_config(word: str, text: str) -> dict[str, Any]:
 
 
 def words_of(when: When) -> str:
-    """The same the other way round, for people: "every 15 min", "daily 02:00 Europe/Berlin", "on demand"."""
+    """Return the schedule in words: "every 15 min", "daily 02:00 Europe/Berlin", "on demand"."""
     match when.schedule_type:
         case ScheduleType.CRON:
             return f"{when.cron_expression} {when.timezone}"
@@ -87,7 +87,7 @@ def words_of(when: When) -> str:
 
 
 def _calendar_words(when: When) -> str:
-    # Read with the defaults of `triggers.calendar`; a row typed by hand may hold anything.
+    # With the defaults of `triggers.calendar`; a row edited by hand may hold any value.
     config = when.time_config or {}
     if when.frequency is None and "trigger" in config:
         return f"{config['trigger']} {when.timezone}"
@@ -105,7 +105,7 @@ def _calendar_words(when: When) -> str:
 
 
 def priority_of(value: Priority | str | int) -> Priority:
-    """`high`, `normal`, `low`, or 1, 2, 3."""
+    """Return the priority of `high`, `normal`, `low`, or 1, 2, 3."""
     names = {priority.name.lower(): priority for priority in Priority}
     text = str(int(value)) if isinstance(value, int) else value.lower()
     found = names.get(text) or next((p for p in Priority if str(p.value) == text), None)

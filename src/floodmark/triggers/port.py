@@ -1,4 +1,4 @@
-"""When a job is due: a set of instants that can be asked forwards and backwards."""
+"""The port of triggers: a trigger is a set of instants that can be searched in both directions."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -15,19 +15,19 @@ T = TypeVar("T")
 
 
 class Trigger(Protocol):
-    """A fixed set of instants: whoever asks, whenever they ask, from both sides the answers agree."""
+    """A fixed set of instants: every call with the same argument returns the same, and both directions agree."""
 
     def after(self, instant: datetime) -> datetime | None:
-        """The first instant strictly later than `instant`, in UTC; None if there will be none."""
+        """Return the first instant strictly later than `instant`, in UTC; None if there is none."""
         ...
 
     def latest(self, until: datetime) -> datetime | None:
-        """The newest instant at or before `until`, in UTC; None if there was none."""
+        """Return the newest instant at or before `until`, in UTC; None if there is none."""
         ...
 
 
 MakeTrigger = Callable[[When, datetime], Trigger]
-"""Makes a trigger from the when-columns of a job and its anchor, or raises InvalidInput. Pure."""
+"""Creates a trigger from the schedule columns of a job and its anchor, or raises InvalidInput. Pure."""
 
 
 def require_column(value: T | None, column: str, *, example: str) -> T:
@@ -39,7 +39,7 @@ def require_column(value: T | None, column: str, *, example: str) -> T:
 
 
 def instants(trigger: Trigger, after: datetime) -> Iterator[datetime]:
-    """Every instant later than `after`, oldest first. It may never end: take from it what you need."""
+    """Yield every instant later than `after`, oldest first. It may never end."""
     instant = trigger.after(after)
     while instant is not None:
         yield instant
@@ -47,6 +47,6 @@ def instants(trigger: Trigger, after: datetime) -> Iterator[datetime]:
 
 
 def between(trigger: Trigger, after: datetime, until: datetime, limit: int) -> list[datetime]:
-    """The instants later than `after` and not later than `until`, oldest first, at most `limit` of them."""
+    """Return the instants later than `after` and not later than `until`, oldest first, at most `limit`."""
     due = takewhile(lambda instant: instant <= until, instants(trigger, after))
     return list(islice(due, limit))

@@ -1,4 +1,4 @@
-"""When a job will run, and what the clocks do meanwhile. Pure: whoever asks says what time it is."""
+"""The next runs of a job, and the clock changes between them."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, tzinfo
@@ -14,7 +14,7 @@ _INSTANT = timedelta(microseconds=1)
 
 
 def upcoming(job: Job, now: datetime, count: int) -> list[datetime]:
-    """The next instants of a job, as the scheduler will see them; one that is overdue comes first."""
+    """Return the next instants of a job as the scheduler will plan them; an overdue one comes first."""
     trigger = trigger_of(job.when, anchor=job.created_at)
     since = job.planned_until or job.created_at - _INSTANT
     overdue = trigger.latest(now)
@@ -23,7 +23,7 @@ def upcoming(job: Job, now: datetime, count: int) -> list[datetime]:
 
 
 def clock_changes(moments: Sequence[datetime], since: datetime, zone: tzinfo) -> Iterator[str]:
-    """Beside each moment, what the clocks of `zone` did since the one before it."""
+    """Yield for each moment the change of the clocks of `zone` since the previous one."""
     before = since.astimezone(zone).utcoffset() or timedelta()
     for moment in moments:
         offset = moment.astimezone(zone).utcoffset() or timedelta()
@@ -35,7 +35,7 @@ def clock_changes(moments: Sequence[datetime], since: datetime, zone: tzinfo) ->
 
 
 def runs_shape(runs: Sequence[datetime], now: datetime, zone_name: str) -> list[dict[str, Any]]:
-    """Runs to come as JSON: when, what the clocks of the zone show then, and what they did since the run before."""
+    """Return runs as JSON: the time, the local time in the zone, and the clock change since the previous run."""
     zone = zone_of(zone_name)
     changes = clock_changes(runs, now, zone)
     return [

@@ -1,6 +1,6 @@
-"""Times read off the clock on a wall: the one place that knows what daylight saving does to them.
+"""Times of day in a time zone. All handling of daylight saving time is here.
 
-Clocks jump forward over a gap and back over an overlap. The rules are those of Debian's cron and of cronsim:
+Clocks go forward over a gap and back over an overlap. The rules are those of Debian's cron and of cronsim:
 
 - a schedule of fixed times ("02:30 every day") fires once for each of them: for a time inside a gap at the
   first minute after it, for a time inside an overlap when the clocks show it first;
@@ -21,10 +21,10 @@ from zoneinfo import ZoneInfo
 
 _MINUTE, _DAY = timedelta(minutes=1), timedelta(days=1)
 
-# Outside these years nothing fires: conversions between zones need room before datetime's own limits.
+# Nothing fires outside these years: conversions between zones need a margin to the limits of datetime.
 _FIRST, _LAST = datetime(1900, 1, 1, tzinfo=UTC), datetime(9900, 1, 1, tzinfo=UTC)
 
-# The rarest day there is, a fifth Monday in February, returns after at most 40 years.
+# The rarest day, a fifth Monday in February, comes again after at most 40 years.
 _HORIZON = timedelta(days=50 * 366)
 
 EVERY_MONTH = frozenset(range(1, 13))
@@ -37,7 +37,7 @@ class WallClock:
     zone: ZoneInfo
     minutes: tuple[int, ...]  # since midnight, ascending
     days: Callable[[date], bool]
-    months: frozenset[int] = EVERY_MONTH  # a shortcut: no day of another month is looked at
+    months: frozenset[int] = EVERY_MONTH  # for speed: days of other months are not examined
     repeats: bool = False
 
     # With the fold held still, instants never go back while readings go forward. So both directions walk the
@@ -45,7 +45,7 @@ class WallClock:
     # outside an overlap one will do: the first reading comes before the second, the second after the first.
 
     def after(self, instant: datetime) -> datetime | None:
-        """The first instant strictly later than `instant`, in UTC; None if there will be none."""
+        """Return the first instant strictly later than `instant`, in UTC; None if there is none."""
         if instant >= _LAST:
             return None
         start = max(instant, _FIRST)
@@ -55,7 +55,7 @@ class WallClock:
         return min(found, default=None)
 
     def latest(self, until: datetime) -> datetime | None:
-        """The newest instant at or before `until`, in UTC; None if there was none."""
+        """Return the newest instant at or before `until`, in UTC; None if there is none."""
         if until <= _FIRST:
             return None
         end = min(until, _LAST)
@@ -75,7 +75,7 @@ class WallClock:
         return found if found and found > _FIRST else None
 
     def _read(self, instant: datetime) -> tuple[datetime, timedelta]:
-        """What the clocks show at `instant`, and by how much they go back around it."""
+        """Return the local time at `instant`, and by how much the clocks go back around it."""
         shown = instant.astimezone(self.zone)
         first, second = shown.replace(fold=0).utcoffset(), shown.replace(fold=1).utcoffset()
         assert first is not None
@@ -83,7 +83,7 @@ class WallClock:
         return shown.replace(tzinfo=None), first - second
 
     def _resolve(self, reading: datetime, fold: int) -> datetime | None:
-        """The instant that stands for `reading`; None if it is in a gap and the schedule repeats."""
+        """Return the instant of `reading`; None if it is in a gap and the schedule repeats."""
         while (at := self._shown(reading, fold)) is None and not self.repeats:
             reading += _MINUTE
         return at
@@ -94,7 +94,7 @@ class WallClock:
         return at if at.astimezone(self.zone).replace(tzinfo=None) == reading else None
 
     def _later(self, reading: datetime) -> Iterator[datetime]:
-        """Every matching reading later than `reading`, oldest first."""
+        """Yield every matching reading later than `reading`, oldest first."""
         today, passed = reading.date(), self._passed(reading)
         if self._is_on(today):
             # By index: slicing the 1440 minutes of `* * * * *` would cost more than all the rest.
@@ -103,7 +103,7 @@ class WallClock:
             yield from (_at(day, minute) for minute in self.minutes)
 
     def _earlier(self, reading: datetime) -> Iterator[datetime]:
-        """Every matching reading not later than `reading`, newest first."""
+        """Yield every matching reading not later than `reading`, newest first."""
         today, passed = reading.date(), self._passed(reading)
         if self._is_on(today):
             yield from (_at(today, self.minutes[k]) for k in reversed(range(passed)))
@@ -114,7 +114,7 @@ class WallClock:
         return day.month in self.months and self.days(day)
 
     def _passed(self, reading: datetime) -> int:
-        """How many of the day's minutes have been reached."""
+        """Return how many of the minutes of the day are over."""
         return bisect_right(self.minutes, reading.hour * 60 + reading.minute)
 
     def _days_after(self, day: date) -> Iterator[date]:

@@ -9,13 +9,13 @@ from floodmark.errors import InvalidInput
 
 @cache
 def _names() -> frozenset[str]:
-    # Some systems list "localtime", which is another zone on every machine.
+    # Some systems list "localtime", which is a different zone on each machine.
     return frozenset(available_timezones() - {"localtime"})
 
 
 def zone_of(name: str) -> ZoneInfo:
-    """The zone of that name. Refuses what is not in the IANA list, with the names that come close."""
-    # Listing all zones reads hundreds of files, and most jobs name none.
+    """Return the zone with an IANA name. An unknown name is refused with similar names as the hint."""
+    # Listing all zones reads hundreds of files, and most jobs are in UTC.
     if name != "UTC" and name not in _names():
         raise InvalidInput(f"unknown time zone {name[:60]!r}", hint=_closest(name))
     return ZoneInfo(name)
