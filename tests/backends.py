@@ -7,7 +7,7 @@ Every test may ask for these fixtures. The schema of `pg_clean` is the same for 
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -60,15 +60,30 @@ def sqlite_copy(migrated_sqlite: Path, tmp_path: Path) -> str:
     return f"sqlite:///{shutil.copy(migrated_sqlite, tmp_path / 'floodmark.db')}"
 
 
+@pytest.fixture(scope="session")
+def wipe_postgres(migrated_postgres: str) -> Iterator[Callable[[], None]]:
+    """Remove every row of `migrated_postgres`, on one connection that stays: a new one costs as much as the work."""
+    loop = asyncio.new_event_loop()
+    connection: asyncpg.Connection | None = None
+
+    async def wipe() -> None:
+        nonlocal connection
+        # A test may have restarted the server.
+        if connection is None or connection.is_closed():
+            connection = await asyncpg.connect(migrated_postgres)
+        await connection.execute(_WIPE)
+
+    yield lambda: loop.run_until_complete(wipe())
+    if connection is not None:
+        loop.run_until_complete(connection.close())
+    loop.close()
+
+
 @pytest.fixture
-async def pg_clean(migrated_postgres: str) -> AsyncIterator[str]:
+def pg_clean(migrated_postgres: str, wipe_postgres: Callable[[], None]) -> Iterator[str]:
     """The URL of a migrated PostgreSQL database without a row. Wiping one takes a tenth of copying one."""
     yield migrated_postgres
-    connection = await asyncpg.connect(migrated_postgres)
-    try:
-        await connection.execute(_WIPE)
-    finally:
-        await connection.close()
+    wipe_postgres()
 
 
 @pytest.fixture

@@ -143,6 +143,8 @@ class Postgres(Server):
             "max_connections": "200",
             "fsync": "off",
             "full_page_writes": "off",
+            "wal_level": "minimal",
+            "max_wal_senders": "0",
         }
         arguments = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
         port = free_port()
@@ -153,7 +155,8 @@ class Postgres(Server):
 
     def create_database(self, name: str, template: str | None = None) -> str:
         """Make an empty database, or a copy of another one nobody is connected to; the result is its URL."""
-        self._execute(f'CREATE DATABASE "{name}"' + (f' TEMPLATE "{template}"' if template else ""))
+        # Without the strategy every page of the template is written to the log as well: three times the work.
+        self._execute(f'CREATE DATABASE "{name}" TEMPLATE "{template or "template1"}" STRATEGY FILE_COPY')
         return urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
 
     def drop_database(self, name: str) -> None:
