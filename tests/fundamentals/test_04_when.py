@@ -62,7 +62,7 @@ async def test_a_schedule_by_cron_expression(app: Floodmark) -> None:
     ],
 )
 async def test_a_schedule_by_calendar(app: Floodmark, when: dict[str, str], expected: list[str]) -> None:
-    """These schedules need no cron expression. A day that a month does not have becomes its last day."""
+    """These schedules need no cron expression. If a month does not have that day, the job runs on its last day."""
     app.collector(name="posts", **when)(nothing)  # type: ignore[arg-type]  # one of several keywords
 
     async with opened(app) as floodmark:
