@@ -24,7 +24,7 @@ from floodmark.observability.logs import LogListener, configure
 from floodmark.settings import Settings
 from floodmark.store.jobs import Jobs
 from floodmark.testing.serving import served
-from floodmark.testing.web.writing import document
+from floodmark.testing.web.documents import document
 from floodmark.wiring.resources import Resources
 
 from ._measuring import Watch, in_a_process, migrated, run, tell

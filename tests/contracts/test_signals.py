@@ -12,7 +12,7 @@ from floodmark.coordination.signals.port import Signals, Topic
 from floodmark.coordination.signals.redis import RedisSignals
 from floodmark.observability.events import Events, StepFailed
 from floodmark.settings import Settings
-from floodmark.testing.contracts.signals import LATER, SOON, SignalsContract, Tell, quiet
+from floodmark.testing.contracts.signals import LATER, SOON, SignalsContract, Tell, wait_for_silence
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, given_job
 from floodmark.wiring.resources import Resources, open_resources
@@ -77,7 +77,7 @@ class TestPostgresSignals(SignalsContract):
 
     async def test_sql_typed_by_hand_is_heard(self, resources: Resources, pg_clean: str) -> None:
         """A new job wakes the scheduler, even if it was inserted with manual SQL."""
-        bell = await quiet(resources.signals.bell(Topic.JOBS))
+        bell = await wait_for_silence(resources.signals.bell(Topic.JOBS))
         connection = await asyncpg.connect(pg_clean)
         await connection.execute("INSERT INTO jobs (name, target, interval_seconds) VALUES ('a', 'a', 60)")
         await connection.close()
@@ -85,7 +85,7 @@ class TestPostgresSignals(SignalsContract):
         assert await bell.wait(LATER)
 
     async def test_a_message_of_a_newer_version_is_ignored(self, resources: Resources, pg_clean: str) -> None:
-        bell = await quiet(resources.signals.bell(Topic.JOBS))
+        bell = await wait_for_silence(resources.signals.bell(Topic.JOBS))
         connection = await asyncpg.connect(pg_clean)
         await connection.execute("SELECT pg_notify('floodmark', 'no such topic'), pg_notify('floodmark', 'jobs')")
         await connection.close()
@@ -97,7 +97,7 @@ class TestPostgresSignals(SignalsContract):
     ) -> None:
         """Signals may have been missed, so every bell rings. Then the process listens again."""
         monkeypatch.setattr("floodmark.coordination.signals.postgres._RECONNECT_SECONDS", 0.02)
-        bells = [await quiet(resources.signals.bell(topic)) for topic in Topic]
+        bells = [await wait_for_silence(resources.signals.bell(topic)) for topic in Topic]
         connection = await asyncpg.connect(pg_clean)
         cut = await connection.fetchval(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
@@ -134,7 +134,7 @@ class TestRedisSignals(SignalsContract):
         signals = RedisSignals(redis, "crawler", events, step=timedelta(seconds=5))
         await signals.start()
         try:
-            bell = await quiet(signals.bell(Topic.JOBS))
+            bell = await wait_for_silence(signals.bell(Topic.JOBS))
             assert not await bell.wait(timedelta(milliseconds=500))
             assert failures == []
             await redis.publish("crawler:signals", "jobs")
@@ -145,7 +145,7 @@ class TestRedisSignals(SignalsContract):
 
     async def test_a_message_of_a_newer_version_is_ignored(self, resources: Resources) -> None:
         assert resources.redis is not None
-        bell = await quiet(resources.signals.bell(Topic.JOBS))
+        bell = await wait_for_silence(resources.signals.bell(Topic.JOBS))
         for message in (b"no such topic", b"\xff\xfe", b"jobs"):
             await resources.redis.publish("crawler:signals", message)
 
@@ -157,7 +157,7 @@ class TestRedisSignals(SignalsContract):
         with Valkey.start(own=True) as valkey:
             settings = Settings(database_url=sqlite_copy, redis_url=valkey.url, hostname="test")
             async with open_resources(settings) as resources, open_resources(settings) as other:
-                bells = [await quiet(resources.signals.bell(topic)) for topic in Topic]
+                bells = [await wait_for_silence(resources.signals.bell(topic)) for topic in Topic]
                 valkey.kill()
                 await other.signals.notify(Topic.JOBS)
                 valkey.start_again()

@@ -30,7 +30,7 @@ from floodmark.observability.metrics.catalogue import CATALOGUE, Described
 from floodmark.operations.local import LocalOperations
 from floodmark.testing.eventually import eventually
 from floodmark.testing.telegram import LoopbackTelegram
-from floodmark.testing.telegram.living import Living, WorldPlan
+from floodmark.testing.telegram.live_channels import LiveChannels, LivePlan
 from floodmark.testing.web import Site
 from floodmark.testing.web.behaviours import status
 from floodmark.triggers.parsing import when_of
@@ -93,10 +93,10 @@ class Asker:
 
 
 @pytest.fixture
-async def living(no_config_of_another_server: None) -> AsyncIterator[Living]:
+async def living(no_config_of_another_server: None) -> AsyncIterator[LiveChannels]:
     """Four channels with several posts a second."""
-    made = Living(WorldPlan(channels=4, rate=6, history=150, began=time.time()))
-    going_on = asyncio.create_task(made.go_on())
+    made = LiveChannels(LivePlan(channels=4, rate=6, history=150, began=time.time()))
+    going_on = asyncio.create_task(made.run())
     yield made
     going_on.cancel()
     await asyncio.wait({going_on})
@@ -111,7 +111,7 @@ def gateway() -> Iterator[Pushgateway]:
 @pytest.mark.spec("T9", "T10", "F6", "F7", "V9")
 @pytest.mark.timeout(1200)
 async def test_every_panel_and_every_alert_has_something_to_show(
-    living: Living, gateway: Pushgateway, sqlite_copy: str
+    living: LiveChannels, gateway: Pushgateway, sqlite_copy: str
 ) -> None:
     async with (
         LoopbackTelegram(living.world) as telegram,
@@ -163,7 +163,7 @@ async def watched(desk: Desk, gateway: Pushgateway) -> AsyncIterator[Asker]:
         await asyncio.to_thread(server.stop)
 
 
-async def read_channels(desk: Desk, living: Living, telegram: LoopbackTelegram) -> None:
+async def read_channels(desk: Desk, living: LiveChannels, telegram: LoopbackTelegram) -> None:
     """Read channels every second, through everything that Telegram can do to us."""
     for account in ("reader1", LOST):
         await desk.account(account)
@@ -213,7 +213,7 @@ async def broken_off(desk: Desk, telegram: LoopbackTelegram) -> None:
     telegram.heal()
 
 
-async def unfinished(desk: Desk, living: Living, telegram: LoopbackTelegram) -> None:
+async def unfinished(desk: Desk, living: LiveChannels, telegram: LoopbackTelegram) -> None:
     """A run that waits in the middle of a history, for longer than the test lasts: only such a one has a mark."""
     living.world.channel("quarry").fill(250)
     living.world.account(WAITS)

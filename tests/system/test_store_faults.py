@@ -21,7 +21,7 @@ from floodmark.store.postgres import firing, leasing
 from floodmark.store.postgres_connection import Connection
 from floodmark.store.tables import items, jobs
 from floodmark.testing.clock import SetClock
-from floodmark.testing.contracts.sink import relayed
+from floodmark.testing.contracts.sink import relay_events
 from floodmark.testing.factories import (
     Opened,
     count_of,
@@ -194,7 +194,7 @@ async def _collect_rest(resources: Resources, job_id: str) -> list[tuple[str, st
     batch = Batch([Item("1", {}), Item("2", {}), Item("3", {})], {"id": 3})
     assert await SqlSink(resources.keeping, resources.events).keep(lease, batch) == Kept(new=2, known=1)
     await settle(resources, lease, Done())
-    return [(event.key, event.event_id) for event in await relayed(resources)]
+    return [(event.key, event.event_id) for event in await relay_events(resources)]
 
 
 @pytest.mark.spec("G3", "V6")

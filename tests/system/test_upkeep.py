@@ -35,7 +35,7 @@ from floodmark.sources.cookies.tables import blobs
 from floodmark.sources.web.tables import pages as pages_table
 from floodmark.store.jobs import Jobs
 from floodmark.store.tables import items, job_dependencies, job_executions, jobs, outbox, watermarks, workers
-from floodmark.testing.contracts.sink import relayed
+from floodmark.testing.contracts.sink import relay_events
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import (
     AT_ONCE,
@@ -436,7 +436,7 @@ class TestPruner:
         """Never before they are sent; and the numbering goes on where it was."""
         lease = await given_lease(resources)
         await resources.keeping.keep(lease, Batch([Item(str(n), n) for n in range(5)]))
-        assert [event.position for event in await relayed(resources)] == [1, 2, 3, 4, 5]
+        assert [event.position for event in await relay_events(resources)] == [1, 2, 3, 4, 5]
         await resources.keeping.keep(lease, Batch([Item(str(n), n) for n in range(5, 8)]))
         async with resources.database.writing() as connection:
             await connection.execute(update(outbox).values(created_at=datetime.now(UTC) - 31 * DAY))
@@ -446,12 +446,12 @@ class TestPruner:
         left = await rows_of(resources, outbox)
         assert [row["key"] for row in left if row["position"] is None] == ["5", "6", "7"]
         assert len([row for row in left if row["position"] is not None]) <= 1
-        assert [event.position for event in await relayed(resources)] == [6, 7, 8]
+        assert [event.position for event in await relay_events(resources)] == [6, 7, 8]
 
     async def test_recent_events_stay(self, resources: Resources, pruner: Pruner) -> None:
         lease = await given_lease(resources)
         await resources.keeping.keep(lease, Batch([Item(str(n), n) for n in range(5)]))
-        await relayed(resources)
+        await relay_events(resources)
         await pruner.step()
         assert await count_of(resources, outbox) == 5
 

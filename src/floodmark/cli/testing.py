@@ -15,9 +15,9 @@ from .root import Desk
 from .showing import counted, plain, table
 
 if TYPE_CHECKING:
-    from floodmark.testing.telegram.living import Living
+    from floodmark.testing.telegram.live_channels import LiveChannels
     from floodmark.testing.telegram.server import LoopbackTelegram
-    from floodmark.testing.web.town import SitePlan, Town
+    from floodmark.testing.web.news_site import NewsSite, SitePlan
 
 testing = typer.Typer(help="Start local servers to try Floodmark with.")
 
@@ -55,13 +55,13 @@ def telegram(
     seconds: Annotated[float | None, typer.Option(metavar="N", min=0, help="Stop after this many seconds.")] = None,
 ) -> None:
     """Start a local Telegram server with active channels. It needs no account."""
-    from floodmark.testing.telegram.living import Living, WorldPlan, begun  # noqa: PLC0415 - heavy
+    from floodmark.testing.telegram.live_channels import LiveChannels, LivePlan, load_plan  # noqa: PLC0415 - heavy
 
     desk = Desk.of(context)
     desk.refuse_url("testing telegram")
-    plan = WorldPlan(channels=channels, rate=rate, history=history, accounts=accounts, seed=seed, began=time.time())
+    plan = LivePlan(channels=channels, rate=rate, history=history, accounts=accounts, seed=seed, began=time.time())
     with desk.busy("writing the channels"):
-        living = Living(begun(state, plan))
+        living = LiveChannels(load_plan(state, plan))
     _serve(desk, living, port=port, flood_every=flood_every, seconds=seconds)
 
 
@@ -83,7 +83,7 @@ def web(
     seconds: Annotated[float | None, typer.Option(metavar="N", min=0, help="Stop after this many seconds.")] = None,
 ) -> None:
     """Start a local web site: changing articles, sitemaps, feeds, and unusual pages of real sites."""
-    from floodmark.testing.web.town import SitePlan  # noqa: PLC0415 - heavy
+    from floodmark.testing.web.news_site import SitePlan  # noqa: PLC0415 - heavy
 
     desk = Desk.of(context)
     desk.refuse_url("testing web")
@@ -92,23 +92,23 @@ def web(
 
 
 async def _serve_site(desk: Desk, plan: "SitePlan", *, port: int, seconds: float | None) -> None:
+    from floodmark.testing.web.news_site import NewsSite  # noqa: PLC0415 - heavy
     from floodmark.testing.web.site import Site  # noqa: PLC0415 - heavy
-    from floodmark.testing.web.town import Town  # noqa: PLC0415 - heavy
 
     stop = asyncio.Event()
     with stopped_by_signals(stop, seconds):
         async with Site(port=port, remembered=1000) as site:
-            town = Town(site, plan)
+            town = NewsSite(site, plan)
             with desk.busy("writing the pages"):
                 town.build()
             _welcome_site(desk, town)
             with desk.busy("") as status:
-                work = [town.go_on(), _shown(lambda: status.update(plain(_site_counts(town))))]
+                work = [town.run(), _shown(lambda: status.update(plain(_site_counts(town))))]
                 await _until(stop, work)
             desk.note(_site_counts(town))
 
 
-def _welcome_site(desk: Desk, town: "Town") -> None:
+def _welcome_site(desk: Desk, town: "NewsSite") -> None:
     url = town.site.url
     desk.note(
         f"[bold]A web site on this machine[/], at {url} with {counted(town.plan.pages, 'article')}. Ctrl-C ends it.\n"
@@ -126,10 +126,10 @@ def _welcome_site(desk: Desk, town: "Town") -> None:
     desk.note("")
 
 
-def _site_counts(town: "Town") -> str:
+def _site_counts(town: "NewsSite") -> str:
     site = town.site
     told = f"{counted(site.count, 'request')}, {counted(town.changes, 'change')}"
-    return told + (f", {counted(town.told_to_wait, 'wait')} told" if town.told_to_wait else "")
+    return told + (f", {counted(town.waits, 'wait')} told" if town.waits else "")
 
 
 async def _until(stop: asyncio.Event, work: Sequence[Coroutine[Any, Any, None]]) -> None:
@@ -143,7 +143,7 @@ async def _until(stop: asyncio.Event, work: Sequence[Coroutine[Any, Any, None]])
             raise error
 
 
-def _serve(desk: Desk, living: "Living", *, port: int, flood_every: float | None, seconds: float | None) -> None:
+def _serve(desk: Desk, living: "LiveChannels", *, port: int, flood_every: float | None, seconds: float | None) -> None:
     from floodmark.testing.telegram.server import LoopbackTelegram  # noqa: PLC0415 - heavy
 
     async def serve() -> None:
@@ -156,7 +156,7 @@ def _serve(desk: Desk, living: "Living", *, port: int, flood_every: float | None
         _welcome(desk, living, server)
         try:
             with _picture(desk, living, server) as picture:
-                doing = [living.go_on(), _shown(picture)]
+                doing = [living.run(), _shown(picture)]
                 if flood_every is not None:
                     doing.append(living.flood(server, flood_every))
                 await _until(stop, doing)
@@ -172,7 +172,7 @@ async def _shown(picture: Callable[[], None]) -> None:
         await asyncio.sleep(_SHOWN_EVERY)
 
 
-def _welcome(desk: Desk, living: "Living", server: "LoopbackTelegram") -> None:
+def _welcome(desk: Desk, living: "LiveChannels", server: "LoopbackTelegram") -> None:
     out, names = desk.out, list(living.world.accounts)
     desk.note(f"[bold]A Telegram on this machine[/], at 127.0.0.1:{server.port}. Ctrl-C ends it.\n")
     rows = [
@@ -199,7 +199,7 @@ def _welcome(desk: Desk, living: "Living", server: "LoopbackTelegram") -> None:
     )
 
 
-def _next(living: "Living", server: "LoopbackTelegram") -> Iterator[str]:
+def _next(living: "LiveChannels", server: "LoopbackTelegram") -> Iterator[str]:
     for name in living.world.accounts:
         yield f"floodmark accounts add {name} --session {server.session(name)} --api-id 1 --api-hash loopback"
     for channel in living.channels[:3]:
@@ -208,13 +208,13 @@ def _next(living: "Living", server: "LoopbackTelegram") -> Iterator[str]:
 
 
 @contextmanager
-def _picture(desk: Desk, living: "Living", server: "LoopbackTelegram") -> Iterator[Callable[[], None]]:
+def _picture(desk: Desk, living: "LiveChannels", server: "LoopbackTelegram") -> Iterator[Callable[[], None]]:
     """Something to call for a new picture: one line that changes in its place, on a terminal only."""
     with desk.busy("") as status:
         yield lambda: status.update(plain(_counts(living, server)))
 
 
-def _counts(living: "Living", server: "LoopbackTelegram") -> str:
+def _counts(living: "LiveChannels", server: "LoopbackTelegram") -> str:
     calls = server.calls()
     waits = sum(call.result.startswith("FLOOD_WAIT") for call in calls)
     posts = sum(channel.history.top for channel in living.channels)

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -41,26 +40,16 @@ from floodmark.testing.factories import (
 )
 from floodmark.wiring.resources import Resources
 
+from .stores import StoreContract
+
 HIGH, NORMAL, LOW = Priority.HIGH, Priority.NORMAL, Priority.LOW
 MINUTE = timedelta(minutes=1)
 
 
-class QueueContract:
+class QueueContract(StoreContract):
     """The guarantees of every queue. Subclass it and provide `opened`, which opens the resources with your queue."""
 
-    @pytest.fixture
-    async def resources(self, opened: Opened) -> AsyncIterator[Resources]:
-        """The resources of one process."""
-        async with opened() as resources:
-            yield resources
-
-    @pytest.fixture
-    async def other(self, opened: Opened) -> AsyncIterator[Resources]:
-        """The resources of another process on the same stores."""
-        async with opened() as resources:
-            yield resources
-
-    # Handing out
+    # Leasing
 
     async def test_nothing_waiting_is_an_empty_list(self, resources: Resources) -> None:
         """An empty queue returns an empty list, not an error or None."""
@@ -208,7 +197,7 @@ class QueueContract:
         assert await resources.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(milliseconds=30)) == []
         assert time.monotonic() - began < 2
 
-    # Keeping and losing
+    # Renewing and losing leases
 
     @pytest.mark.spec("E1", "G3")
     async def test_a_lost_lease_cannot_settle(self, resources: Resources, other: Resources) -> None:
@@ -535,7 +524,7 @@ class QueueContract:
         assert error.startswith("bad ")
         assert "\U0001f4a5" in error
 
-    # One at a time
+    # One execution per stream
 
     @pytest.mark.spec("E1", "G3")
     async def test_settling_frees_the_target(self, resources: Resources) -> None:
@@ -595,7 +584,7 @@ class QueueContract:
 
         assert second.watermark == {"value": 41}
 
-    # What must not start
+    # Executions that must not start
 
     @pytest.mark.spec("V8")
     async def test_the_execution_of_a_paused_job_is_parked(self, resources: Resources) -> None:
@@ -636,7 +625,7 @@ class QueueContract:
         assert free in got
         assert len(got) == 2
 
-    # Forgetting
+    # Lost and late puts
 
     @pytest.mark.spec("G2")
     async def test_a_put_that_never_happened_is_made_up_for(self, resources: Resources) -> None:

@@ -19,7 +19,7 @@ class SignalsContract:
 
     async def test_a_bell_rings_when_told(self, signals: Signals) -> None:
         """Within a process a signal arrives at once."""
-        bell = await quiet(signals.bell(Topic.QUEUE))
+        bell = await wait_for_silence(signals.bell(Topic.QUEUE))
         waiting = asyncio.create_task(bell.wait(LATER), name="waiting")
         await signals.notify(Topic.QUEUE)
 
@@ -27,7 +27,7 @@ class SignalsContract:
 
     async def test_a_bell_rings_when_another_process_tells(self, signals: Signals, tell: Tell) -> None:
         """A signal of another process arrives."""
-        bell = await quiet(signals.bell(Topic.QUEUE))
+        bell = await wait_for_silence(signals.bell(Topic.QUEUE))
         waiting = asyncio.create_task(bell.wait(LATER), name="waiting")
         await tell(Topic.QUEUE)
 
@@ -35,7 +35,7 @@ class SignalsContract:
 
     async def test_a_signal_before_the_wait_is_remembered(self, signals: Signals) -> None:
         """A signal between a check and the wait must not be lost."""
-        bell = await quiet(signals.bell(Topic.JOBS))
+        bell = await wait_for_silence(signals.bell(Topic.JOBS))
         await signals.notify(Topic.JOBS)
         await signals.notify(Topic.JOBS)
 
@@ -43,17 +43,17 @@ class SignalsContract:
 
     async def test_a_bell_rings_once_for_many_signals(self, signals: Signals, tell: Tell) -> None:
         """One check is enough for all of them."""
-        bell = await quiet(signals.bell(Topic.JOBS))
+        bell = await wait_for_silence(signals.bell(Topic.JOBS))
         for _ in range(5):
             await signals.notify(Topic.JOBS)
         await tell(Topic.JOBS)
 
-        await quiet(bell)
+        await wait_for_silence(bell)
         assert not await bell.wait(SOON)
 
     async def test_waiting_ends_without_a_signal(self, signals: Signals) -> None:
         """The result says that there was no signal."""
-        bell = await quiet(signals.bell(Topic.QUEUE))
+        bell = await wait_for_silence(signals.bell(Topic.QUEUE))
         began = time.monotonic()
 
         assert not await bell.wait(SOON)
@@ -61,7 +61,7 @@ class SignalsContract:
 
     async def test_all_who_wait_are_woken(self, signals: Signals, tell: Tell) -> None:
         """Each waiter has its own bell, so that no waiter consumes the signal of another."""
-        bells = [await quiet(signals.bell(Topic.CANCEL)) for _ in range(3)]
+        bells = [await wait_for_silence(signals.bell(Topic.CANCEL)) for _ in range(3)]
         waiting = [asyncio.create_task(bell.wait(LATER), name="waiting") for bell in bells]
         await tell(Topic.CANCEL)
 
@@ -69,13 +69,13 @@ class SignalsContract:
 
     async def test_a_topic_wakes_only_those_who_wait_for_it(self, signals: Signals) -> None:
         """A rare spurious wake-up is harmless, but frequent ones would cost time."""
-        bell = await quiet(signals.bell(Topic.CANCEL))
+        bell = await wait_for_silence(signals.bell(Topic.CANCEL))
         await signals.notify(Topic.QUEUE)
 
         assert not await bell.wait(SOON)
 
 
-async def quiet(bell: Bell) -> Bell:
+async def wait_for_silence(bell: Bell) -> Bell:
     """Return the bell after it has stopped ringing: it may ring at the start, because a signal may have been missed."""
     while await bell.wait(SOON):
         pass

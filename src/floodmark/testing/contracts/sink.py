@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,7 +22,6 @@ from floodmark.store.port import Event
 from floodmark.store.tables import item_revisions, items, outbox, watermarks
 from floodmark.testing.factories import (
     AT_ONCE,
-    Opened,
     count_of,
     expire,
     given_lease,
@@ -35,6 +34,8 @@ from floodmark.testing.factories import (
 )
 from floodmark.wiring.resources import Resources
 
+from .stores import StoreContract
+
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 # Few keys and few contents, so that batches overlap in every way.
@@ -42,27 +43,15 @@ Posts = list[tuple[str, str, bool]]
 POSTS: st.SearchStrategy[Posts] = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("xyz"), st.booleans()))
 
 
-class SinkContract:
+class SinkContract(StoreContract):
     """The guarantees of every sink in a store. Subclass it and provide `opened`: it opens resources on your store."""
-
-    @pytest.fixture
-    async def resources(self, opened: Opened) -> AsyncIterator[Resources]:
-        """The resources of one process."""
-        async with opened() as resources:
-            yield resources
-
-    @pytest.fixture
-    async def other(self, opened: Opened) -> AsyncIterator[Resources]:
-        """The resources of another process on the same store."""
-        async with opened() as resources:
-            yield resources
 
     @pytest.fixture
     def sink(self, resources: Resources) -> SqlSink:
         """The sink as the executor gets it."""
         return SqlSink(resources.keeping, resources.events)
 
-    # Keeping
+    # Storing
 
     @pytest.mark.spec("G3", "T7")
     async def test_items_watermark_and_events_are_kept_together(self, resources: Resources, sink: SqlSink) -> None:
@@ -338,7 +327,7 @@ class SinkContract:
         [item] = await rows_of(resources, items)
         assert item["data"]["text"] == expected
         assert item["key"] == expected[:40]
-        [event] = await relayed(resources)
+        [event] = await relay_events(resources)
         assert event.key == expected[:40]
         assert (await watermark_of(resources, lease))["value"] == {"value": expected[:30]}
 
@@ -353,7 +342,7 @@ class SinkContract:
         lease = await given_lease(resources)
         await sink.keep(lease, Batch([Item("1", data)]))
         assert await sink.keep(lease, Batch([Item("1", data)])) == Kept(known=1)
-        [event] = await relayed(resources)
+        [event] = await relay_events(resources)
         assert event.kind == "item.new"
 
     async def test_a_time_without_a_zone_is_taken_as_utc(self, resources: Resources, sink: SqlSink) -> None:
@@ -362,7 +351,7 @@ class SinkContract:
         await sink.keep(lease, Batch([Item("1", 1, NOON.replace(tzinfo=None))]))
         assert (await rows_of(resources, items))[0]["occurred_at"] == NOON
 
-    # Telling
+    # Events
 
     @pytest.mark.spec("G4")
     async def test_events_come_in_the_order_of_the_items(self, resources: Resources, sink: SqlSink) -> None:
@@ -370,11 +359,11 @@ class SinkContract:
         lease = await given_lease(resources)
         keys = [str((n * 37) % 101) for n in range(100)]
         await sink.keep(lease, Batch([Item(key, "old") for key in keys[::3]]))
-        await relayed(resources)
+        await relay_events(resources)
 
         await sink.keep(lease, Batch([Item(key, "new") for key in keys]))
 
-        events = await relayed(resources)
+        events = await relay_events(resources)
         assert [event.key for event in events] == keys
         assert [event.position for event in events] == list(range(35, 135))
 
@@ -382,41 +371,23 @@ class SinkContract:
     async def test_whatever_else_is_in_a_batch_each_new_item_is_told_once(
         self, resources: Resources, sink: SqlSink
     ) -> None:
-        """Each new item has one event with its own key, in the order of the batch, for any key and any size of the
-        batch.
-        """
+        """Each new item has one event with its key, in the order of the batch, for any key and size of the batch."""
         lease = await given_lease(resources)
-        odd = [
-            "",
-            " ",
-            "1",
-            "1.0",
-            "01",
-            "null",
-            "true",
-            '"',
-            "\\",
-            "\\u0041",
-            "[1]",
-            "a\nb",
-            "ключ",
-            "👍",
-            "%s",
-            "$[0]",
-        ]
+        odd = ["", " ", "1", "1.0", "01", "null", "true", '"', "\\", "\\u0041", "[1]"]
+        odd += ["a\nb", "ключ", "👍", "%s", "$[0]"]
         known = [f"known {n}" for n in range(1200)]
         await sink.keep(lease, Batch([Item(key, "same") for key in known]))
-        assert [event.key for event in await relayed(resources, limit=2000)] == known
+        assert [event.key for event in await relay_events(resources, limit=2000)] == known
 
         mixed = [*known[600:], *odd, *known[:600], *(f"new {n}" for n in range(700))]
         batch = Batch([Item(key, "same") for key in mixed])
         assert await sink.keep(lease, batch) == Kept(new=len(odd) + 700, known=1200)
-        told = [(event.kind, event.key, event.revision) for event in await relayed(resources, limit=2000)]
+        told = [(event.kind, event.key, event.revision) for event in await relay_events(resources, limit=2000)]
         assert told == [("item.new", key, 1) for key in mixed if key not in known]
 
         changed = Batch([Item(key, "other" if n % 2 else "same") for n, key in enumerate(["last", *odd, *known[:3]])])
         assert await sink.keep(lease, changed) == Kept(new=1, changed=10, known=9)
-        told = [(event.kind, event.key, event.revision) for event in await relayed(resources, limit=2000)]
+        told = [(event.kind, event.key, event.revision) for event in await relay_events(resources, limit=2000)]
         assert told == [("item.new", "last", 1)] + [("item.changed", key, 2) for key in [*odd, *known[:3]][::2]]
 
     @pytest.mark.spec("G4", "T7")
@@ -427,7 +398,7 @@ class SinkContract:
         await sink.keep(lease, Batch([Item("1", {"v": 2}, NOON)]))
         await sink.keep(lease, Batch([Item("1", {"v": 2}, NOON, deleted=True)]))
 
-        events = await relayed(resources)
+        events = await relay_events(resources)
 
         assert [(e.kind, e.revision, "".join(e.data.split()), e.occurred_at) for e in events] == [
             ("item.new", 1, '{"v":1}', None),
@@ -450,7 +421,7 @@ class SinkContract:
         with pytest.raises(Fenced):
             await sink.keep(lease, Batch([Item("x", "x")]))
 
-        positions = [event.position for _ in range(4) for event in await relayed(resources, limit=10)]
+        positions = [event.position for _ in range(4) for event in await relay_events(resources, limit=10)]
 
         assert positions == list(range(1, 26))
         assert [row["position"] for row in await rows_of(resources, outbox)] == positions
@@ -471,10 +442,10 @@ class SinkContract:
             await resources.keeping.relay(publish, limit=10)
 
         assert [row["sent_at"] for row in await rows_of(resources, outbox)] == [None, None]
-        events = await relayed(resources)
+        events = await relay_events(resources)
         assert [event.event_id for event in events] == tried
         assert [event.position for event in events] == [1, 2]
-        assert await relayed(resources) == []
+        assert await relay_events(resources) == []
 
     @pytest.mark.spec("G4")
     async def test_two_relays_at_once_keep_the_order(
@@ -531,7 +502,7 @@ class SinkContract:
         assert {key: row["revision"] for key, row in found.items()} == {k: len(seen) for k, seen in contents.items()}
         archived = Counter(row["key"] for row in await rows_of(resources, item_revisions, stream=stream))
         assert archived == Counter({k: len(seen) - 1 for k, seen in contents.items()})
-        told = [(e.key, e.revision, e.data.strip('"')) for e in await relayed(resources) if e.stream == stream]
+        told = [(e.key, e.revision, e.data.strip('"')) for e in await relay_events(resources) if e.stream == stream]
         assert Counter(told) == Counter(
             (key, n, text) for key, seen in contents.items() for n, (text, _) in enumerate(seen, start=1)
         )
@@ -544,7 +515,7 @@ class SinkContract:
         return [await rows_of(resources, table) for table in (items, item_revisions, outbox, watermarks)]
 
 
-async def relayed(resources: Resources, *, limit: int = 1000) -> list[Event]:
+async def relay_events(resources: Resources, *, limit: int = 1000) -> list[Event]:
     """Return the events that one step of the relay publishes."""
     heard: list[Event] = []
 

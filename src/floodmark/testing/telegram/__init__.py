@@ -1,4 +1,4 @@
-"""A Telegram on this machine: MTProto 2.0 for the unmodified Telethon client, with trouble on demand.
+"""A local Telegram server: MTProto 2.0 for the unmodified Telethon client, with faults on demand.
 
     from floodmark.testing.telegram import LoopbackTelegram, World
 
@@ -8,9 +8,9 @@
     async with LoopbackTelegram(world) as server:
         client = TelegramClient(StringSession(server.session("reader1")), 1, "any")
 
-Files, in the order a call meets them: `server` listens, `wire` speaks the protocol (`handshake` for clients without a
-key), `faults` makes trouble, `methods` answers (`asking`, `signing_in`, `updating`) from `world` (`history`, `makers`,
-`media`, `words`).
+Modules, in the order in which a call passes them: `server` listens, `wire` implements the protocol (`handshake` for
+clients without a key), `faults` injects faults, `methods` responds (`client_view`, `sign_in`, `updates`) from `world`
+(`history`, `makers`, `media`, `texts`).
 """
 
 from .faults import Call, Failure, Fault, Flood

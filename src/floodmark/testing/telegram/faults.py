@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import ClassVar, Literal
 
 When = Literal["before", "during", "after"]
 _FAULTS_KEPT = 1_000
@@ -77,8 +77,9 @@ class Fault(Filter, ABC):
 
 @dataclass(kw_only=True)
 class CountedFault(Fault):
-    """A fault that depends only on the number of calls."""
+    """A fault that depends only on the number of calls. `result` becomes `Call.result`."""
 
+    result: ClassVar[str] = "ok"
     _seen: int = field(default=0, init=False, repr=False)
 
     def meet(self, call: Call, now: float) -> FaultAnswer | None:
@@ -91,9 +92,9 @@ class CountedFault(Fault):
         self.met += 1
         return self.answer()
 
-    @abstractmethod
     def answer(self) -> FaultAnswer:
         """Return the effect."""
+        return FaultAnswer(self.result)
 
 
 @dataclass(kw_only=True)
@@ -123,38 +124,30 @@ class Drop(CountedFault):
 class Hang(CountedFault):
     """Never responds, and leaves the connection open."""
 
-    def answer(self) -> FaultAnswer:
-        """Return the effect: no response."""
-        return FaultAnswer("hang")
+    result = "hang"
 
 
 @dataclass(kw_only=True)
 class HalfClose(CountedFault):
     """Closes the sending side of the connection, but keeps reading."""
 
-    def answer(self) -> FaultAnswer:
-        """Return the effect: a half-closed connection."""
-        return FaultAnswer("half-close")
+    result = "half-close"
 
 
 @dataclass(kw_only=True)
 class Delay(CountedFault):
-    """Responds late."""
+    """Responds normally, but late."""
 
     seconds: float
     times: int | None = None
-
-    def answer(self) -> FaultAnswer:
-        """Return the effect: the normal response after a delay."""
-        return FaultAnswer("ok")
 
 
 @dataclass(slots=True)
 class _Hold:
     seen: int = 0
-    told: int = 0
+    count: int = 0
     until: float = -math.inf
-    told_at: float = 0.0
+    sent_at: float = 0.0
 
 
 @dataclass(kw_only=True)
@@ -179,22 +172,22 @@ class Flood(Fault):
     def is_over(self, now: float) -> bool:
         """Return True only for a fault of a single account: otherwise another account may still call."""
         hold = self._holds.get(self.account)
-        return self.account is not None and hold is not None and hold.told == self.times and hold.until <= now
+        return self.account is not None and hold is not None and hold.count == self.times and hold.until <= now
 
     def meet(self, call: Call, now: float) -> FaultAnswer | None:
         """Return the wait, if there is one or if this call causes one."""
         hold = self._holds.setdefault(call.account, _Hold())
         if now < hold.until:
             left = math.ceil(hold.until - now)
-            return self._wait(left, is_violation=call.sent_at > hold.told_at + self.in_flight)
-        if self.times is not None and hold.told >= self.times:
+            return self._wait(left, is_violation=call.sent_at > hold.sent_at + self.in_flight)
+        if self.times is not None and hold.count >= self.times:
             return None
         hold.seen += 1
         if hold.seen <= self.after:
             return None
-        hold.told, hold.seen, self.met = hold.told + 1, 0, self.met + 1
+        hold.count, hold.seen, self.met = hold.count + 1, 0, self.met + 1
         hold.until = now + (self.seconds if self.holds is None else self.holds)
-        hold.told_at = call.sent_at + (now - call.at)
+        hold.sent_at = call.sent_at + (now - call.at)
         return self._wait(math.ceil(self.seconds))
 
     def _wait(self, seconds: int, *, is_violation: bool = False) -> FaultAnswer:
@@ -224,15 +217,13 @@ class Faults:
         self._faults.clear()
 
     def meet(self, call: Call) -> tuple[float, FaultAnswer | None]:
-        """Return the delay and the effect for this call; None means the normal response. The first matching fault
-        applies.
-        """
+        """Return the delay and the effect of the first matching fault; None means the normal response."""
         fitting = [fault for fault in self._faults if fault.fits(call)]
         seconds = sum(fault.seconds for fault in fitting if isinstance(fault, Delay) and fault.meet(call, 0.0))
-        # A wait begins when the client is told of it, and that is after every delay.
-        told_at = time.monotonic() + seconds
+        # A wait begins when the client gets it, which is after every delay.
+        answered_at = time.monotonic() + seconds
         for fault in fitting:
-            answer = None if isinstance(fault, Delay) else fault.meet(call, told_at)
+            answer = None if isinstance(fault, Delay) else fault.meet(call, answered_at)
             if answer is None:
                 continue
             if answer.is_violation:

@@ -18,7 +18,7 @@ from telethon.tl import types
 
 from floodmark.errors import InvalidInput
 
-from . import media, words
+from . import media, texts
 from .history import MessageMaker
 from .raw import packed
 from .sessions import number
@@ -72,7 +72,7 @@ def _typical(seed: int, channel_id: int, variant: int) -> Any:
         _ID,
         types.PeerChannel(channel_id),
         _DATE,
-        f"{_NUMBER} {words.cyrillic(chance, 389)}",
+        f"{_NUMBER} {texts.cyrillic(chance, 389)}",
         post=True,
         media=media.photo(seed, channel_id, variant) if variant % 2 else None,
         entities=[types.MessageEntityBold(0, 10), types.MessageEntityItalic(20, 30)],
@@ -103,7 +103,7 @@ class Lifelike:
     def _raw(self, message_id: int, date: int) -> bytes:
         chance = Random(f"{self._seed}:{self._channel_id}:{message_id}")  # noqa: S311 - a likeness, not a secret
         if message_id == 1:
-            return packed(self._service(message_id, date, types.MessageActionChannelCreate(words.sentence(chance, 0))))
+            return packed(self._service(message_id, date, types.MessageActionChannelCreate(texts.sentence(chance, 0))))
         first = self.album(message_id)
         if first != message_id or self.album(message_id + 1) == message_id:
             return packed(self._member(chance, message_id, date, first))
@@ -119,7 +119,7 @@ class Lifelike:
             message_id,
             self._peer,
             date,
-            words.post(chance) if first == message_id else "",
+            texts.post(chance) if first == message_id else "",
             post=True,
             media=media.photo(self._seed, self._channel_id, message_id),
             grouped_id=number(self._seed, self._channel_id, "group", first),
@@ -127,7 +127,7 @@ class Lifelike:
         )
 
     def _post(self, chance: Random, message_id: int, date: int) -> Any:
-        text = words.post(chance)
+        text = texts.post(chance)
         link = f"https://example.org/{message_id}"
         return types.Message(
             message_id,
@@ -154,7 +154,7 @@ class Lifelike:
         if draw < 0.45:
             return media.document(*parts, name=f"timetable-{message_id}.pdf")
         if draw < 0.55:
-            return media.webpage(link, words.sentence(chance, 0))
+            return media.webpage(link, texts.sentence(chance, 0))
         if draw < 0.57:
             return media.poll("Which pier?", ["North", "East", "South"], [chance.randrange(900) for _ in range(3)])
         return None

@@ -6,23 +6,23 @@ from typing import Any
 
 from telethon.tl import types
 
-from . import media, signing_in, updating
-from .asking import Asker, Refusal
+from . import media, sign_in, updates
+from .client_view import ClientView, Refusal
 from .history import PAGE, History
 from .raw import Raw
 from .world import Channel
 
-Method = Callable[[Asker, Any], Any]
+Method = Callable[[ClientView, Any], Any]
 _USERNAME_SIGNS = set("abcdefghijklmnopqrstuvwxyz0123456789_")
 
 
-def answer(asker: Asker, method: str, request: Any) -> Any:
+def answer(client: ClientView, method: str, request: Any) -> Any:
     """Return the response to a request; raises `Refusal`."""
     found = METHODS.get(method)
     if found is None:
         raise Refusal("METHOD_INVALID")
-    with asker.world.lock:
-        return found(asker, request)
+    with client.world.lock:
+        return found(client, request)
 
 
 def channel_of(request: Any) -> Any:
@@ -34,12 +34,12 @@ def channel_of(request: Any) -> Any:
     return None
 
 
-def _config(asker: Asker, _request: Any) -> Any:
-    return asker.config()
+def _config(client: ClientView, _request: Any) -> Any:
+    return client.config()
 
 
-def _users(asker: Asker, request: Any) -> Any:
-    me = asker.me
+def _users(client: ClientView, request: Any) -> Any:
+    me = client.me
     return [me for named in request.id if isinstance(named, types.InputUserSelf) or _user_id(named) == me.id]
 
 
@@ -47,23 +47,23 @@ def _user_id(named: Any) -> int:
     return int(getattr(named, "user_id", 0))
 
 
-def _resolve(asker: Asker, request: Any) -> Any:
-    _ = asker.account
+def _resolve(client: ClientView, request: Any) -> Any:
+    _ = client.account
     name = request.username.lower()
     if not 3 <= len(name) <= 32 or not set(name) <= _USERNAME_SIGNS:
         raise Refusal("USERNAME_INVALID")
-    found = asker.world.named(name)
+    found = client.world.named(name)
     if found is None:
         raise Refusal("USERNAME_NOT_OCCUPIED")
-    return types.contacts.ResolvedPeer(found.peer, asker.chats(found), [])
+    return types.contacts.ResolvedPeer(found.peer, client.chats(found), [])
 
 
-def _channels(asker: Asker, request: Any) -> Any:
-    return types.messages.Chats([asker.chat(asker.channel(named)) for named in request.id])
+def _channels(client: ClientView, request: Any) -> Any:
+    return types.messages.Chats([client.chat(client.channel(named)) for named in request.id])
 
 
-def _full_channel(asker: Asker, request: Any) -> Any:
-    channel = asker.channel(request.channel)
+def _full_channel(client: ClientView, request: Any) -> Any:
+    channel = client.channel(request.channel)
     top = channel.history.top
     full = types.ChannelFull(
         channel.channel_id,
@@ -77,44 +77,44 @@ def _full_channel(asker: Asker, request: Any) -> Any:
         channel.pts,
         participants_count=channel.subscribers,
     )
-    return types.messages.ChatFull(full, asker.chats(channel), [])
+    return types.messages.ChatFull(full, client.chats(channel), [])
 
 
-def _join(asker: Asker, request: Any) -> Any:
-    channel = asker.channel(request.channel)
+def _join(client: ClientView, request: Any) -> Any:
+    channel = client.channel(request.channel)
     if channel.members is not None:
-        channel.members.add(asker.account.name)
-    now = int(asker.world.now())
-    return types.messages.ChatInviteJoinResultOk(types.Updates([], [], asker.chats(channel), now, 0))
+        channel.members.add(client.account.name)
+    now = int(client.world.now())
+    return types.messages.ChatInviteJoinResultOk(types.Updates([], [], client.chats(channel), now, 0))
 
 
-def _leave(asker: Asker, request: Any) -> Any:
-    channel = asker.channel(request.channel)
-    everybody = set(asker.world.accounts) if channel.members is None else channel.members
-    channel.members = everybody - {asker.account.name}
-    return types.Updates([], [], asker.chats(channel), int(asker.world.now()), 0)
+def _leave(client: ClientView, request: Any) -> Any:
+    channel = client.channel(request.channel)
+    everybody = set(client.world.accounts) if channel.members is None else channel.members
+    channel.members = everybody - {client.account.name}
+    return types.Updates([], [], client.chats(channel), int(client.world.now()), 0)
 
 
-def _history(asker: Asker, request: Any) -> Any:
-    channel = asker.channel(request.peer)
+def _history(client: ClientView, request: Any) -> Any:
+    channel = client.channel(request.peer)
     page = channel.history.page(
         offset_id=request.offset_id,
         offset_date=_seconds(request.offset_date),
         add_offset=request.add_offset,
         limit=request.limit,
     )
-    return _messages(asker, channel, _between(page, request), len(channel.history.ids))
+    return _messages(client, channel, _between(page, request), len(channel.history.ids))
 
 
-def _search(asker: Asker, request: Any) -> Any:
-    channel = asker.channel(request.peer)
+def _search(client: ClientView, request: Any) -> Any:
+    channel = client.channel(request.peer)
     found = History()
     # A search is rare: the history is read through, and what fits is paged like a history of its own.
     fitting = [message for message in channel.history.newest_first() if _fits(message, request)]
     for message in reversed(fitting):
         found.keep(message, int(message.date.timestamp()))
     page = found.page(offset_id=request.offset_id, add_offset=request.add_offset, limit=request.limit)
-    return _messages(asker, channel, _between(page, request), len(fitting))
+    return _messages(client, channel, _between(page, request), len(fitting))
 
 
 def _fits(message: Any, request: Any) -> bool:
@@ -145,60 +145,60 @@ def _between(page: list[tuple[int, Raw]], request: Any) -> list[Raw]:
     return [raw for message_id, raw in page if lowest < message_id < highest]
 
 
-def _messages(asker: Asker, channel: Channel, messages: list[Any], count: int) -> Any:
-    return types.messages.ChannelMessages(channel.pts, count, messages, [], asker.chats(channel), [])
+def _messages(client: ClientView, channel: Channel, messages: list[Any], count: int) -> Any:
+    return types.messages.ChannelMessages(channel.pts, count, messages, [], client.chats(channel), [])
 
 
-def _by_ids(asker: Asker, request: Any) -> Any:
-    channel = asker.channel(request.channel)
+def _by_ids(client: ClientView, request: Any) -> Any:
+    channel = client.channel(request.channel)
     found: list[Any] = []
     for named in islice(request.id, PAGE):
         raw = channel.history.raw(named.id)
         found.append(types.MessageEmpty(named.id, channel.peer) if raw is None else raw)
-    return _messages(asker, channel, found, len(found))
+    return _messages(client, channel, found, len(found))
 
 
-def _views(asker: Asker, request: Any) -> Any:
-    channel = asker.channel(request.peer)
+def _views(client: ClientView, request: Any) -> Any:
+    channel = client.channel(request.peer)
     found = [channel.history.message(message_id) for message_id in request.id[:PAGE]]
     views = [
         types.MessageViews(views=getattr(message, "views", None), forwards=getattr(message, "forwards", None))
         for message in found
     ]
-    return types.messages.MessageViews(views, asker.chats(channel), [])
+    return types.messages.MessageViews(views, client.chats(channel), [])
 
 
-def _dialogs(asker: Asker, request: Any) -> Any:
-    mine = [c for c in asker.world.channels.values() if c.has_member(asker.account.name) and not request.folder_id]
+def _dialogs(client: ClientView, request: Any) -> Any:
+    mine = [c for c in client.world.channels.values() if c.has_member(client.account.name) and not request.folder_id]
     mine.sort(key=lambda channel: channel.history.dates[-1] if channel.history.dates else 0, reverse=True)
     after = getattr(request.offset_peer, "channel_id", None)
     begin = next((index + 1 for index, channel in enumerate(mine) if channel.channel_id == after), 0)
     shown = mine[begin : begin + min(request.limit, PAGE)]
     tops = [channel.history.raw(channel.history.ids[-1]) for channel in shown if channel.history.ids]
     return types.messages.DialogsSlice(
-        len(mine), [updating.dialog(channel) for channel in shown], tops, asker.chats(*shown), []
+        len(mine), [updates.dialog(channel) for channel in shown], tops, client.chats(*shown), []
     )
 
 
-def _file(asker: Asker, request: Any) -> Any:
-    _ = asker.account
+def _file(client: ClientView, request: Any) -> Any:
+    _ = client.account
     media_id = getattr(request.location, "id", None)
     if media_id is None:
         raise Refusal("LOCATION_INVALID")
     kind = types.storage.FileJpeg() if isinstance(request.location, types.InputPhotoFileLocation) else _any_file()
-    return types.upload.File(kind, int(asker.world.now()), media.content(media_id, request.offset, request.limit))
+    return types.upload.File(kind, int(client.world.now()), media.content(media_id, request.offset, request.limit))
 
 
 def _any_file() -> Any:
     return types.storage.FileUnknown()
 
 
-def _takeout(asker: Asker, _request: Any) -> Any:
-    return types.account.Takeout(asker.account.user_id)
+def _takeout(client: ClientView, _request: Any) -> Any:
+    return types.account.Takeout(client.account.user_id)
 
 
-def _yes(asker: Asker, _request: Any) -> bool:
-    _ = asker.account
+def _yes(client: ClientView, _request: Any) -> bool:
+    _ = client.account
     return True
 
 
@@ -220,17 +220,17 @@ METHODS: Mapping[str, Method] = {
     "messages.search": _search,
     "messages.getMessagesViews": _views,
     "messages.getDialogs": _dialogs,
-    "updates.getState": updating.state,
-    "updates.getDifference": updating.difference,
-    "updates.getChannelDifference": updating.channel_difference,
+    "updates.getState": updates.state,
+    "updates.getDifference": updates.difference,
+    "updates.getChannelDifference": updates.channel_difference,
     "upload.getFile": _file,
     "account.initTakeoutSession": _takeout,
     "account.finishTakeoutSession": _yes,
     "account.updateStatus": _yes,
-    "account.getPassword": signing_in.password,
-    "auth.sendCode": signing_in.send_code,
-    "auth.resendCode": signing_in.send_code,
-    "auth.signIn": signing_in.sign_in,
-    "auth.checkPassword": signing_in.check_password,
-    "auth.logOut": signing_in.log_out,
+    "account.getPassword": sign_in.password,
+    "auth.sendCode": sign_in.send_code,
+    "auth.resendCode": sign_in.send_code,
+    "auth.signIn": sign_in.sign_in,
+    "auth.checkPassword": sign_in.check_password,
+    "auth.logOut": sign_in.log_out,
 }

@@ -20,21 +20,21 @@ from floodmark.errors import InvalidInput, Unavailable
 from floodmark.outbound.listener import Listener
 
 from . import sessions
-from .asking import Asker, Refusal
+from .client_view import ClientView, Refusal
 from .faults import Call, Delay, Drop, Failure, Fault, FaultAnswer, Faults, Filter, Flood, HalfClose, Hang, When
-from .handshake import Exchange
 from .methods import answer, channel_of
 from .raw import packed, rpc_error
-from .sessions import HOST, Key
+from .sessions import HOST
 from .wire import Request, WireConnection
 from .world import Channel, World
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Fault)
 
 _CALLS_KEPT = 100_000
-# A client that reconnects closes first, but its goodbye may be read after its next hello.
+# A client that reconnects closes its old connection first, but the server may notice that later.
 _GOODBYE_SECONDS = 0.1
 _LOOPBACK = ("127.0.0.1", "localhost")
 
@@ -60,7 +60,7 @@ class LoopbackTelegram:
     ) -> None:
         if host not in _LOOPBACK:
             raise InvalidInput(
-                f"a loopback Telegram does not listen on {host}: its keys are known to everybody",
+                f"a loopback Telegram does not listen on {host}: its keys are public",
                 hint=f"leave the host out, it is {HOST}",
             )
         self.world, self.port = world, port
@@ -71,7 +71,6 @@ class LoopbackTelegram:
         self._faults = Faults(keep)
         self._closing_at_once = 0.0
         self._open: set[WireConnection] = set()
-        # To be closed at any moment is what this server is for.
         self._listener = Listener(self._serve, name="loopback telegram")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -79,11 +78,11 @@ class LoopbackTelegram:
     async def __aenter__(self) -> "LoopbackTelegram":
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._listen()
-        self.world.listeners.append(self._happened)
+        self.world.listeners.append(self._notify)
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        self.world.listeners.remove(self._happened)
+        self.world.listeners.remove(self._notify)
         self._shut(drop=True)
         await self._listener.end()
         self._loop = None
@@ -92,14 +91,14 @@ class LoopbackTelegram:
     @contextmanager
     def thread(cls, world: World, port: int = 0, **options: Any) -> Iterator["LoopbackTelegram"]:
         """Run the server in a thread with its own event loop, for programs without one."""
-        made = cls(world, port, **options)
+        server = cls(world, port, **options)
         is_up, failed = threading.Event(), list[BaseException]()
         stop: list[Callable[[], object]] = []
 
         async def serve() -> None:
             leave = asyncio.Event()
             loop = asyncio.get_running_loop()
-            async with made:
+            async with server:
                 stop.append(lambda: loop.call_soon_threadsafe(leave.set))
                 is_up.set()
                 await leave.wait()
@@ -117,7 +116,7 @@ class LoopbackTelegram:
         if failed:
             raise failed[0]
         try:
-            yield made
+            yield server
         finally:
             stop[0]()
             worker.join()
@@ -177,7 +176,7 @@ class LoopbackTelegram:
 
     # Trouble
 
-    def add(self, fault: Fault) -> Fault:
+    def add(self, fault: F) -> F:
         """Add any fault of `floodmark.testing.telegram.faults`."""
         with self.world.lock:
             self._faults.add(fault)
@@ -200,17 +199,8 @@ class LoopbackTelegram:
         holds: float | None = None,
     ) -> Flood:
         """Respond with FLOOD_WAIT_`seconds` to the call after `after` others; see `Flood`."""
-        made = Flood(
-            method=method,
-            seconds=seconds,
-            channel=_id(channel),
-            account=account,
-            after=after,
-            times=times,
-            holds=holds,
-        )
-        self.add(made)
-        return made
+        limits: Any = {"channel": _id(channel), "account": account, "after": after, "times": times}
+        return self.add(Flood(method=method, seconds=seconds, holds=holds, **limits))
 
     def fail(
         self,
@@ -224,11 +214,8 @@ class LoopbackTelegram:
         times: int | None = 1,
     ) -> Failure:
         """Respond with an error of the protocol, such as CHANNEL_PRIVATE."""
-        made = Failure(
-            method=method, name=name, code=code, channel=_id(channel), account=account, after=after, times=times
-        )
-        self.add(made)
-        return made
+        limits: Any = {"channel": _id(channel), "account": account, "after": after, "times": times}
+        return self.add(Failure(method=method, name=name, code=code, **limits))
 
     def drop(self, *, when: When = "before", method: str | None = None, after: int = 0, times: int | None = 1) -> None:
         """Break the connection before the call is processed, in the middle of the response, or after it."""
@@ -252,15 +239,15 @@ class LoopbackTelegram:
 
     def refuse(self, *, drop: bool = True) -> None:
         """Stop listening, and by default break the open connections."""
-        self._at_home(lambda: self._shut(drop=drop))
+        self._run_in_loop(lambda: self._shut(drop=drop))
 
     def accept(self) -> None:
         """Listen again on the same port."""
-        self._at_home(self._listen)
+        self._run_in_loop(self._listen)
 
     def disconnect(self, account: str | None = None) -> None:
         """Break all open connections, or those of an account."""
-        self._at_home(lambda: self._cut(account))
+        self._run_in_loop(lambda: self._cut(account))
 
     def revoke(self, account: str, reason: str = "AUTH_KEY_UNREGISTERED") -> None:
         """Revoke all sessions of an account: every call gets the reason as an error."""
@@ -293,8 +280,8 @@ class LoopbackTelegram:
             self._listener.open(HOST, self.port)
         except OSError as error:
             raise Unavailable(
-                f"port {self.port} cannot be had: {os.strerror(error.errno or 0)}",
-                hint="take another one, or 0 for any",
+                f"port {self.port} is not available: {os.strerror(error.errno or 0)}",
+                hint="use another port, or 0 for any",
             ) from error
         self.port = self._listener.port
 
@@ -308,8 +295,8 @@ class LoopbackTelegram:
             if account is None or (connection.key is not None and connection.key.account == account):
                 connection.abort()
 
-    def _at_home(self, work: Callable[[], T]) -> T | None:
-        """Run it in the thread of the event loop."""
+    def _run_in_loop(self, work: Callable[[], T]) -> T | None:
+        """Run it in the thread of the event loop, and return its result."""
         loop = self._loop
         if loop is None:
             return None
@@ -328,49 +315,36 @@ class LoopbackTelegram:
             self._closing_at_once -= 1
             accepted.close()
             return
-        connection = WireConnection(number, self, *await asyncio.open_connection(sock=accepted))
+        streams = await asyncio.open_connection(sock=accepted)
+        connection = WireConnection(number, self.world, *streams, greet=self._check_duplicate, handle=self._handle)
         self._open.add(connection)
         try:
             await connection.serve()
         finally:
             self._open.discard(connection)
 
-    # What connections ask (`wire.Host`)
+    # Calls
 
-    def now(self) -> float:
-        """Return the time of the server's clock."""
-        return self.world.now()
-
-    def key(self, key_id: int) -> Key | None:
-        """Return a key of the world."""
-        return self.world.keys.get(key_id)
-
-    def exchange(self) -> Callable[[Any], Any]:
-        """Return the handler of one key exchange."""
-        return Exchange(self.world)
-
-    async def joined(self, connection: WireConnection) -> bool:
-        """Check whether another connection uses the same key."""
+    async def _check_duplicate(self, connection: WireConnection) -> None:
         if self._rival(connection) is not None:
             await asyncio.sleep(_GOODBYE_SECONDS)
         rival, key = self._rival(connection), connection.key
         if rival is None or key is None:
-            return True
+            return
         with self.world.lock:
             pair = (rival.number, connection.number)
             self._duplicates.append(Duplicate(time.monotonic(), key.account, pair))
             log.warning("the session of %s is used by connections %d and %d at once", key.account, *pair)
             if self.forbid_duplicates:
                 key.revoked = "AUTH_KEY_DUPLICATED"
-        return True
 
     def _rival(self, connection: WireConnection) -> WireConnection | None:
         others = (other for other in self._open if other is not connection and other.is_open)
         return next((other for other in others if other.key is connection.key), None)
 
-    async def handle(self, connection: WireConnection, request: Request) -> None:
+    async def _handle(self, connection: WireConnection, request: Request) -> None:
         """Respond to a call, or apply the fault that is due."""
-        call = self._recorded(connection, request)
+        call = self._record(connection, request)
         with self.world.lock:
             seconds, trouble = self._faults.meet(call)
         if seconds:
@@ -378,44 +352,40 @@ class LoopbackTelegram:
         if trouble is not None and trouble.error is None:
             await self._disturb(connection, request, call, trouble)
             return
-        body = self._refused(call, trouble) if trouble is not None else self._answered(connection, request, call)
+        if trouble is not None and trouble.error is not None:
+            call.result, body = trouble.result, rpc_error(*trouble.error)
+        else:
+            body = self._answer(connection, request, call)
         connection.answer(request, body)
         await connection.flush()
 
     async def _disturb(self, connection: WireConnection, request: Request, call: Call, trouble: FaultAnswer) -> None:
         if trouble.result == "half-close":
             connection.half_close()
-        elif trouble.result == "drop-during":
-            connection.answer(request, self._answered(connection, request, call), portion=0.5)
-            await connection.flush()
-        elif trouble.result == "drop-after":
-            connection.answer(request, self._answered(connection, request, call))
+        elif trouble.result in ("drop-during", "drop-after"):
+            portion = 0.5 if trouble.result == "drop-during" else 1.0
+            connection.answer(request, self._answer(connection, request, call), portion=portion)
             await connection.flush()
         call.result = trouble.result
         if trouble.result.startswith("drop"):
             connection.close()
 
-    def _refused(self, call: Call, trouble: FaultAnswer) -> bytes:
-        assert trouble.error is not None
-        call.result = trouble.result
-        return rpc_error(*trouble.error)
-
-    def _answered(self, connection: WireConnection, request: Request, call: Call) -> bytes:
+    def _answer(self, connection: WireConnection, request: Request, call: Call) -> bytes:
         assert connection.key is not None
         try:
-            body = packed(answer(Asker(self.world, connection.key, self.port), request.method, request.query))
+            body = packed(answer(ClientView(self.world, connection.key, self.port), request.method, request.query))
         except Refusal as refusal:
             call.result = refusal.name
             return rpc_error(refusal.code, refusal.name)
         except Exception:
-            # Without an answer the client would wait for ever; and a 500 it would ask six times.
-            log.exception("the loopback Telegram stumbled over %s", request.method)
+            # Without a response the client would wait for ever, and after a 500 it would retry six times.
+            log.exception("the loopback Telegram failed to respond to %s", request.method)
             call.result = "BAD_REQUEST"
             return rpc_error(400, "BAD_REQUEST")
         call.result = "ok"
         return body
 
-    def _recorded(self, connection: WireConnection, request: Request) -> Call:
+    def _record(self, connection: WireConnection, request: Request) -> Call:
         named = channel_of(request.query)
         with self.world.lock:
             channel = named.channel_id if named is not None else self._channel_named(request)
@@ -440,7 +410,7 @@ class LoopbackTelegram:
 
     # Updates
 
-    def _happened(self, channel: Channel, update: Any) -> None:
+    def _notify(self, channel: Channel, update: Any) -> None:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._push, channel, update)
 
@@ -451,8 +421,8 @@ class LoopbackTelegram:
                 if key is None or key.account is None or key.revoked or not connection.wants_updates:
                     continue
                 if channel.has_member(key.account):
-                    asker = Asker(self.world, key, self.port)
-                    told = types.Updates([update], [], asker.chats(channel), int(self.world.now()), 0)
+                    client = ClientView(self.world, key, self.port)
+                    told = types.Updates([update], [], client.chats(channel), int(self.world.now()), 0)
                     connection.send(packed(told))
 
 

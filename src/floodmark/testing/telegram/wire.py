@@ -22,8 +22,10 @@ from telethon.network.mtprotostate import MTProtoState
 from telethon.tl import functions, types
 from telethon.tl.core import GzipPacked, MessageContainer
 
+from .handshake import Exchange
 from .raw import method_of, packed, rpc_result, unpacked
 from .sessions import Key
+from .world import World
 
 log = logging.getLogger(__name__)
 
@@ -52,43 +54,31 @@ class Request:
         return (self.message_id >> 32) + ((self.message_id & 0xFFFFFFFF) >> 2) / 1e9
 
 
-class Host(Protocol):
-    """The part of the server that a connection uses."""
-
-    def now(self) -> float:
-        """Return the time of the server's clock."""
-        ...
-
-    def key(self, key_id: int) -> Key | None:
-        """Return a known key."""
-        ...
-
-    async def joined(self, connection: "WireConnection") -> bool:
-        """Handle the first use of a key on a connection. Return False to send no response."""
-        ...
-
-    async def handle(self, connection: "WireConnection", request: Request) -> None:
-        """Respond to a call."""
-        ...
-
-    def exchange(self) -> Callable[[Any], Any]:
-        """Return the handler of the unencrypted messages of one key exchange."""
-        ...
+Handler = Callable[["WireConnection", Request], Awaitable[None]]
 
 
 class WireConnection:
-    """The connection of a client."""
+    """The connection of a client. `greet` handles the first use of a key, `handle` each call."""
 
-    def __init__(self, number: int, host: Host, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        number: int,
+        world: World,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        greet: Callable[["WireConnection"], Awaitable[None]],
+        handle: Handler,
+    ) -> None:
         self.number = number
         self.key: Key | None = None
-        # Whether the client may be told what happens without asking.
+        # Whether the client accepts updates.
         self.wants_updates = False
         self.is_open = True
-        self._host, self._reader, self._writer = host, reader, writer
+        self._world, self._reader, self._writer, self._greet, self._handle = world, reader, writer, greet, handle
         self._codec: Any = None
         self._encrypt: Callable[[bytes], bytes] = _unchanged
-        self._exchange: Callable[[Any], Any] | None = None
+        self._exchange = Exchange(world)
         self._session, self._announced, self._last_id = 0, 0, 0
         self._is_mute = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,7 +89,7 @@ class WireConnection:
             source = await self._detect()
             while True:
                 await self._receive(await self._codec.read_packet(source))
-        except (asyncio.IncompleteReadError, ConnectionError, _Refused):
+        except (asyncio.IncompleteReadError, ConnectionError, _InvalidData):
             pass
         finally:
             self.abort()
@@ -128,7 +118,7 @@ class WireConnection:
         """Send a message of the session; with a `portion` only its first part."""
         if self.key is None or self._is_mute or not self.is_open:
             return
-        data = self._write(self._sealed(self.key, body))
+        data = self._write(self._encrypt_message(self.key, body))
         self._writer.write(data[: int(len(data) * portion)])
 
     async def flush(self) -> None:
@@ -153,7 +143,7 @@ class WireConnection:
         # Full: a length, then the number of the first packet.
         if head[4:] == bytes(4):
             self._codec = FullPacketCodec(None)
-            return Ahead(self._reader, head)
+            return ReadAhead(self._reader, head)
         return self._obfuscated(head + await self._reader.readexactly(56))
 
     def _obfuscated(self, head: bytes) -> "PacketSource":
@@ -162,9 +152,9 @@ class WireConnection:
         codecs = (AbridgedPacketCodec, IntermediatePacketCodec, RandomizedIntermediatePacketCodec)
         found = next((codec for codec in codecs if codec.obfuscate_tag == tag), None)
         if found is None:
-            raise _Refused
+            raise _InvalidData
         self._codec = found(None)
-        return Decrypted(self._reader, decrypt)
+        return DecryptingReader(self._reader, decrypt)
 
     def _write(self, packet: bytes) -> bytes:
         return self._encrypt(self._codec.encode_packet(packet))
@@ -174,20 +164,17 @@ class WireConnection:
         if key_id == 0:
             self._receive_plain(packet)
             return
-        key = self._host.key(key_id)
+        key = self._world.keys.get(key_id)
         if key is None:
             self._writer.write(self._write(_UNKNOWN_KEY))
             return
-        plain = _opened(key, packet)
+        plain = _decrypt(key, packet)
         if self.key is not key:
             self.key = key
-            if not await self._host.joined(self):
-                return
+            await self._greet(self)
         self._receive_sealed(key, plain)
 
     def _receive_plain(self, packet: bytes) -> None:
-        if self._exchange is None:
-            self._exchange = self._host.exchange()
         body = packed(self._exchange(unpacked(packet[20:])))
         self._writer.write(self._write(struct.pack("<qqi", 0, self._next_id(), len(body)) + body))
 
@@ -195,7 +182,7 @@ class WireConnection:
         salt, session, message_id, number, length = struct.unpack_from("<qqqii", plain)
         self._session = session
         if salt != key.salt:
-            # Also what tells a client with a wrong clock the right time, so it comes before everything else.
+            # This also tells a client with a wrong clock the right time, so it comes before everything else.
             self.send(packed(types.BadServerSalt(message_id, number, _WRONG_SALT, key.salt)))
             return
         if session != self._announced:
@@ -212,11 +199,11 @@ class WireConnection:
         elif isinstance(body, functions.PingRequest | functions.PingDelayDisconnectRequest):
             self.send(packed(types.Pong(message_id, body.ping_id)))
         elif isinstance(body, functions.GetFutureSaltsRequest):
-            self.send(packed(types.FutureSalts(message_id, int(self._host.now()), [])))
+            self.send(packed(types.FutureSalts(message_id, int(self._world.now()), [])))
         elif not isinstance(body, _IGNORED):
-            self._start(self._host.handle(self, self._unwrapped(message_id, body)))
+            self._start(self._handle(self, self._unwrap(message_id, body)))
 
-    def _unwrapped(self, message_id: int, body: Any) -> Request:
+    def _unwrap(self, message_id: int, body: Any) -> Request:
         wants_updates = True
         while True:
             if isinstance(body, functions.InvokeWithoutUpdatesRequest):
@@ -239,7 +226,7 @@ class WireConnection:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _sealed(self, key: Key, body: bytes) -> bytes:
+    def _encrypt_message(self, key: Key, body: bytes) -> bytes:
         head = struct.pack("<qqqii", key.salt, self._session, self._next_id(), 1, len(body))
         plain = head + body
         plain += os.urandom(-(len(plain) + 12) % 16 + 12)
@@ -248,8 +235,8 @@ class WireConnection:
         return struct.pack("<Q", key.key_id) + message_key + bytes(AES.encrypt_ige(plain, aes_key, aes_iv))
 
     def _next_id(self) -> int:
-        # Odd, and never smaller than the last one.
-        now = self._host.now()
+        # Odd, and larger than the last one.
+        now = self._world.now()
         made = int(now) << 32 | int((now % 1) * 1e9) << 2 | 1
         self._last_id = max(made, self._last_id + 4)
         return self._last_id
@@ -263,7 +250,7 @@ class PacketSource(Protocol):
         ...
 
 
-class Ahead:
+class ReadAhead:
     """A reader whose first bytes have already been read."""
 
     def __init__(self, reader: asyncio.StreamReader, head: bytes) -> None:
@@ -275,7 +262,7 @@ class Ahead:
         return head if len(head) == n else head + await self._reader.readexactly(n - len(head))
 
 
-class Decrypted:
+class DecryptingReader:
     """A reader of an obfuscated connection."""
 
     def __init__(self, reader: asyncio.StreamReader, decrypt: Callable[[bytes], bytes]) -> None:
@@ -286,16 +273,16 @@ class Decrypted:
         return self._decrypt(await self._reader.readexactly(n))
 
 
-class _Refused(Exception):
+class _InvalidData(Exception):
     """Raised if the data is not from a valid client."""
 
 
-def _opened(key: Key, packet: bytes) -> bytes:
+def _decrypt(key: Key, packet: bytes) -> bytes:
     message_key = packet[8:24]
     aes_key, aes_iv = MTProtoState._calc_key(key.secret, message_key, True)
     plain = bytes(AES.decrypt_ige(packet[24:], aes_key, aes_iv))
     if sha256(key.secret[88:120] + plain).digest()[8:24] != message_key:
-        raise _Refused
+        raise _InvalidData
     return plain
 
 

@@ -1,4 +1,4 @@
-"""Web sites on this machine, with every oddity of real ones and trouble on demand.
+"""Local web sites with the unusual pages of real ones, and with faults on demand.
 
     from floodmark.testing.web import Site, status
 
@@ -9,8 +9,8 @@
         site.trouble("/a", status(429, retry_after="30"))
         answer = await http.get(site.url)
 
-Files: `site` listens, keeps pages and writes down who asked for what; `behaviours` are the answers that are not just a
-page; `writing` makes documents, sitemaps and feeds; `town` is a whole site of many pages that changes by itself.
+Modules: `site` serves pages and records requests; `behaviours` are special responses; `documents` creates pages,
+sitemaps and feeds; `news_site` is a site with many pages that changes over time.
 """
 
 from .behaviours import (
@@ -28,14 +28,14 @@ from .behaviours import (
     status,
     wrong_length,
 )
-from .site import Page, Seen, Site
-from .writing import Entry, atom, document, rss, sitemap, sitemap_index
+from .documents import Entry, atom, document, rss, sitemap, sitemap_index
+from .site import SeenRequest, ServedPage, Site
 
 __all__ = [
     "Behaviour",
     "Entry",
-    "Page",
-    "Seen",
+    "SeenRequest",
+    "ServedPage",
     "Site",
     "atom",
     "bomb",

@@ -16,25 +16,25 @@ from aiohttp import web
 from msgspec import Struct, field
 
 from .behaviours import Behaviour
+from .documents import document
 from .serving import serve_app
-from .writing import document
 
 HTML = "text/html; charset=utf-8"
 _BREATHE_SECONDS = 0.1
-# aiohttp would say something of its own; this is taken away again.
-_UNSAID = "x-floodmark/unsaid"
+# Without a content type aiohttp would send its own; this one is removed before the response is sent.
+_NO_CONTENT_TYPE = "x-floodmark/none"
 
 T = TypeVar("T")
 
 
-class Page(Struct, kw_only=True):
+class ServedPage(Struct, kw_only=True):
     """The content of a path. It may be changed at any time: the next request gets the new content."""
 
     body: bytes
     content_type: str | None = HTML
     status: int = 200
     has_etag: bool = False
-    """An ETag that changes with the body; asked with the right one, it answers 304."""
+    """Send an ETag that changes with the body, and respond with 304 if a request contains it."""
     last_modified: datetime | None = None
     encoding: Literal["gzip", "deflate"] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -47,10 +47,8 @@ class Page(Struct, kw_only=True):
         return f'"{hashlib.blake2b(self.body, digest_size=8).hexdigest()}"'
 
 
-class Seen(Struct, frozen=True, kw_only=True):
-    """A recorded request. `at` is the time of the event loop, `inside` the number of running requests, including this
-    one.
-    """
+class SeenRequest(Struct, frozen=True, kw_only=True):
+    """A recorded request at the loop time `at`; `inside` is the number of running requests, including this one."""
 
     method: str
     host: str
@@ -70,13 +68,13 @@ class Site:
 
     def __init__(self, *, port: int = 0, tls: ssl.SSLContext | None = None, remembered: int | None = None) -> None:
         self.port = port
-        self.pages: dict[tuple[str | None, str], Page] = {}
-        self.seen: list[Seen] = []
-        """Every request, or as many as are to be `remembered`: then, now and then, the older half goes."""
+        self.pages: dict[tuple[str | None, str], ServedPage] = {}
+        self.seen: list[SeenRequest] = []
+        """The requests; at most the last `remembered` ones, if that is set."""
         self.count = 0
-        """How many there were."""
+        """The number of all requests."""
         self.missing: Behaviour | None = None
-        """Answers what is not there; without it, a plain 404."""
+        """The response for unknown paths; without it, a plain 404."""
         self._tls, self._remembered = tls, remembered
         self._troubles: dict[tuple[str | None, str], deque[tuple[Behaviour, float]]] = {}
         self._behaviours: dict[tuple[str | None, str], Behaviour] = {}
@@ -85,7 +83,7 @@ class Site:
     async def __aenter__(self) -> "Site":
         server = web.Application(client_max_size=64 * 1024 * 1024)
         server.router.add_route("*", "/{path:.*}", self._handle)
-        server.on_response_prepare.append(_leave_unsaid)
+        server.on_response_prepare.append(_remove_content_type)
         async with AsyncExitStack() as opening:
             self.port = await opening.enter_async_context(
                 serve_app(
@@ -123,7 +121,7 @@ class Site:
             "http_resolve": ",".join(f"{host}=127.0.0.1" for host in hosts),
         }
 
-    # What is there
+    # Content
 
     def page(
         self,
@@ -137,23 +135,23 @@ class Site:
         language: str = "en",
         host: str | None = None,
         **options: Any,
-    ) -> Page:
-        """Put an HTML page at a path and replace its content. `options` are fields of `Page`."""
+    ) -> ServedPage:
+        """Put an HTML page at a path and replace its content. `options` are fields of `ServedPage`."""
         made = document(title or f"Page {path}", text, links, head=head, body=body, language=language)
         return self.put(path, made, host=host, **options)
 
-    def put(self, path: str, body: str | bytes, *, host: str | None = None, **options: Any) -> Page:
-        """Put any content at a path. `options` are fields of `Page`."""
-        page = Page(body=body.encode() if isinstance(body, str) else body, **options)
+    def put(self, path: str, body: str | bytes, *, host: str | None = None, **options: Any) -> ServedPage:
+        """Put any content at a path. `options` are fields of `ServedPage`."""
+        page = ServedPage(body=body.encode() if isinstance(body, str) else body, **options)
         self._behaviours.pop((host, path), None)
         self.pages[host, path] = page
         return page
 
-    def robots(self, text: str, *, host: str | None = None) -> Page:
+    def robots(self, text: str, *, host: str | None = None) -> ServedPage:
         """Put a robots.txt."""
         return self.put("/robots.txt", text, host=host, content_type="text/plain")
 
-    def xml(self, path: str, text: str, *, host: str | None = None, **options: Any) -> Page:
+    def xml(self, path: str, text: str, *, host: str | None = None, **options: Any) -> ServedPage:
         """Put a sitemap or a feed; content at a path that ends in .gz is compressed."""
         if path.endswith(".gz"):
             packed = gzip.compress(text.encode(), mtime=0)
@@ -177,7 +175,7 @@ class Site:
         """Remove all remaining behaviours of `trouble`."""
         self._troubles.clear()
 
-    # Who asked
+    # Recorded requests
 
     def paths(self, *, host: str | None = None) -> list[str]:
         """Return the requested paths in order."""
@@ -192,14 +190,14 @@ class Site:
         """Clear the recorded requests."""
         self.seen = []
 
-    # Answering
+    # Responses
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         self._inside += 1
         host = request.host.rpartition(":")[0] or request.host
         try:
             self.seen.append(
-                Seen(
+                SeenRequest(
                     method=request.method,
                     host=host,
                     path=request.raw_path,
@@ -214,29 +212,27 @@ class Site:
                 del self.seen[: self._remembered // 2]
             return await self._answer(request, host)
         except ConnectionResetError:
-            # Whoever asked has left in the middle of the answer, as is to be expected of some answers.
+            # The client has disconnected during the response, as some behaviours make it do.
             return web.Response()
         finally:
             self._inside -= 1
 
     async def _answer(self, request: web.Request, host: str) -> web.StreamResponse:
-        for asked in (request.raw_path, request.path):
-            for whose in (host, None):
-                trouble = self._trouble(whose, asked)
-                if trouble is not None:
-                    return await trouble(request)
-        for asked in (request.raw_path, request.path):
-            for whose in (host, None):
-                if (behaviour := _found(self._behaviours, whose, asked)) is not None:
-                    return await behaviour(request)
-                if (page := self.pages.get((whose, asked))) is not None:
-                    return _response(page, request)
+        places = [(of, path) for path in (request.raw_path, request.path) for of in (host, None)]
+        for place in places:
+            if (trouble := self._trouble(*place)) is not None:
+                return await trouble(request)
+        for place in places:
+            if (behaviour := _find(self._behaviours, *place)) is not None:
+                return await behaviour(request)
+            if (page := self.pages.get(place)) is not None:
+                return _response(page, request)
         if self.missing is not None:
             return await self.missing(request)
         return web.Response(status=404, text="not found")
 
     def _trouble(self, host: str | None, path: str) -> Behaviour | None:
-        waiting = _found(self._troubles, host, path)
+        waiting = _find(self._troubles, host, path)
         if not waiting:
             return None
         behaviour, times = waiting.popleft()
@@ -245,45 +241,38 @@ class Site:
         return behaviour
 
 
-def _found(among: Mapping[tuple[str | None, str], T], host: str | None, path: str) -> T | None:
-    exact = among.get((host, path))
-    if exact is not None:
+def _find(among: Mapping[tuple[str | None, str], T], host: str | None, path: str) -> T | None:
+    if (exact := among.get((host, path))) is not None:
         return exact
-    return next(
-        (
-            value
-            for (whose, pattern), value in among.items()
-            if whose == host and pattern.endswith("*") and path.startswith(pattern[:-1])
-        ),
-        None,
-    )
+    prefixes = ((pattern[:-1], value) for (of, pattern), value in among.items() if of == host and pattern[-1:] == "*")
+    return next((value for prefix, value in prefixes if path.startswith(prefix)), None)
 
 
-def _response(page: Page, request: web.Request) -> web.StreamResponse:
+def _response(page: ServedPage, request: web.Request) -> web.StreamResponse:
     headers = dict(page.headers)
     if page.has_etag:
         headers["ETag"] = page.etag
     if page.last_modified is not None:
         headers["Last-Modified"] = format_datetime(page.last_modified.astimezone(UTC), usegmt=True)
-    if _is_known(page, request):
+    if _is_unmodified(page, request):
         return web.Response(status=304, headers=headers)
     body = page.body
     if page.encoding is not None:
         headers["Content-Encoding"] = page.encoding
         body = gzip.compress(body, mtime=0) if page.encoding == "gzip" else zlib.compress(body)
-    headers["Content-Type"] = page.content_type or _UNSAID
+    headers["Content-Type"] = page.content_type or _NO_CONTENT_TYPE
     response = web.Response(status=page.status, body=body, headers=headers)
     for cookie in page.cookies:
         response.headers.add("Set-Cookie", cookie)
     return response
 
 
-async def _leave_unsaid(_: web.Request, response: web.StreamResponse) -> None:
-    if response.headers.get("Content-Type") == _UNSAID:
+async def _remove_content_type(_: web.Request, response: web.StreamResponse) -> None:
+    if response.headers.get("Content-Type") == _NO_CONTENT_TYPE:
         del response.headers["Content-Type"]
 
 
-def _is_known(page: Page, request: web.Request) -> bool:
+def _is_unmodified(page: ServedPage, request: web.Request) -> bool:
     if page.status != 200:
         return False
     if page.has_etag and (known := request.headers.get("If-None-Match")) is not None:

@@ -18,7 +18,7 @@ class Refusal(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class ClientView:
     """A client with a key, which may be signed in."""
 
     world: World

@@ -12,15 +12,15 @@ from floodmark.errors import Permanent, Unavailable
 from floodmark.outbound.client import Http, HttpAnswer
 from floodmark.outbound.guard import Guard
 from floodmark.testing.web import Site
-from floodmark.testing.web.town import SitePlan, Town
+from floodmark.testing.web.news_site import NewsSite, SitePlan
 
 pytestmark = pytest.mark.spec("V12")
 
 
 @pytest.fixture
-async def town() -> AsyncIterator[Town]:
+async def town() -> AsyncIterator[NewsSite]:
     async with Site() as site:
-        town = Town(site, SitePlan(pages=45))
+        town = NewsSite(site, SitePlan(pages=45))
         town.build()
         yield town
 
@@ -31,7 +31,7 @@ async def http() -> AsyncIterator[Http]:
         yield http
 
 
-async def test_every_page_is_where_the_lists_say(town: Town, http: Http) -> None:
+async def test_every_page_is_where_the_lists_say(town: NewsSite, http: Http) -> None:
     async def get(path: str) -> HttpAnswer:
         answer = await http.get(town.site.url + path)
         assert answer.status == 200, path
@@ -49,7 +49,7 @@ async def test_every_page_is_where_the_lists_say(town: Town, http: Http) -> None
     assert all(has == wanted for has, wanted in kinds)
 
 
-async def test_its_oddities_are_as_odd_as_they_say(town: Town, http: Http) -> None:
+async def test_its_oddities_are_as_odd_as_they_say(town: NewsSite, http: Http) -> None:
     at = f"{town.site.url}/oddities"
     page = (await http.get(f"{at}/")).body.decode()
     links = re.findall(r'href="([^"]+)"', page)
@@ -67,7 +67,7 @@ async def test_its_oddities_are_as_odd_as_they_say(town: Town, http: Http) -> No
     assert {code: statuses[code] for code in (0, 403, 404, 410, 500)} == {0: 3, 403: 1, 404: 1, 410: 1, 500: 1}
 
 
-async def test_its_articles_change_and_go(town: Town, http: Http) -> None:
+async def test_its_articles_change_and_go(town: NewsSite, http: Http) -> None:
     before = {page: town.site.pages[page].body for page in town.site.pages}
     for _ in range(60):
         town.change()
@@ -75,7 +75,7 @@ async def test_its_articles_change_and_go(town: Town, http: Http) -> None:
     assert any(page in after and after[page].body != before[page] for page in before if "/articles/" in page[1])
     assert any(page not in after for page in before)
     assert town.changes == 60
-    town.be_busy()
+    town.respond_busy()
     assert (await http.get(f"{town.site.url}/articles/1")).status == 429
     assert (await http.get(f"{town.site.url}/articles/1")).status in (200, 404)
 
@@ -88,6 +88,6 @@ def test_the_command_says_what_to_type_next(tmp_path: Path, monkeypatch: pytest.
     assert "0 requests, 0 changes" in said
 
 
-async def test_a_port_that_is_taken_is_told(town: Town) -> None:
+async def test_a_port_that_is_taken_is_told(town: NewsSite) -> None:
     with pytest.raises(Unavailable, match=f"port {town.site.port} is not available: Address already in use"):
         await Site(port=town.site.port).__aenter__()

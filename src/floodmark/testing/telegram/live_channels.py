@@ -1,18 +1,19 @@
-"""A world that changes over time: channels that post at different rates, and occasional flood waits.
+"""Channels that post at different rates, and occasional flood waits.
 
 The posts depend only on the seed and the start time, so a restart continues with the same channels, ids, texts and
 sessions without other stored state.
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from floodmark.errors import Conflict, InvalidInput
 
@@ -29,10 +30,8 @@ _TURN_SECONDS = 0.1
 _WAIT_SECONDS = (4, 15)
 
 
-class WorldPlan(Struct, frozen=True, kw_only=True):
-    """The parameters of the world. `rate` is posts per second of all channels together, `began` is in seconds since
-    1970.
-    """
+class LivePlan(Struct, frozen=True, kw_only=True):
+    """The parameters. `rate` is posts per second of all channels together, `began` is in seconds since 1970."""
 
     channels: int = 10
     rate: float = 2.0
@@ -42,41 +41,34 @@ class WorldPlan(Struct, frozen=True, kw_only=True):
     began: float
 
 
-def begun(file: Path | None, plan: WorldPlan) -> WorldPlan:
+def load_plan(file: Path | None, plan: LivePlan) -> LivePlan:
     """Return the plan with the start time in this file; create the file if it does not exist."""
     if file is None:
         return plan
     if not file.exists():
-        file.write_text(json.dumps({name: getattr(plan, name) for name in plan.__struct_fields__}), encoding="utf-8")
+        file.write_bytes(msgspec.json.encode(plan))
         return plan
     try:
-        kept = WorldPlan(**json.loads(file.read_text(encoding="utf-8")))
-        began = float(kept.began)
-    except (ValueError, TypeError) as error:
-        raise InvalidInput(
-            f"{file} is not a state of this command: {error}", hint="delete it or name another"
-        ) from None
-    wanted = WorldPlan(**{name: getattr(plan, name) for name in plan.__struct_fields__} | {"began": began})
-    if wanted != kept:
+        kept = msgspec.json.decode(file.read_bytes(), type=LivePlan)
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(f"{file} is not a state file: {error}", hint="delete it or name another") from None
+    if replace(plan, began=kept.began) != kept:
+        options = ", ".join(f"{name} {value}" for name, value in asdict(kept).items() if name != "began")
         raise Conflict(
-            f"{file} is of another world: {_told(kept)}", hint="start it with the same options, or name another file"
+            f"{file} has other options: {options}", hint="start it with the same options, or name another file"
         )
     return kept
 
 
-def _told(plan: WorldPlan) -> str:
-    return ", ".join(f"{name} {getattr(plan, name)}" for name in plan.__struct_fields__ if name != "began")
+class LiveChannels:
+    """The channels of a plan, which keep posting."""
 
-
-class Living:
-    """The world of a plan, which keeps posting."""
-
-    def __init__(self, plan: WorldPlan) -> None:
+    def __init__(self, plan: LivePlan) -> None:
         self.plan, self.world = plan, World(plan.seed)
         self._next: dict[Channel, float] = {}
         self._gaps: dict[Channel, Iterator[float]] = {}
-        # Trouble comes as it likes; it is no part of the world.
-        self._chance = Random()  # noqa: S311 - trouble, not a secret
+        # Without a seed: flood waits are not part of the plan.
+        self._chance = Random()  # noqa: S311 - not a secret
         for number in range(plan.accounts):
             self.world.account(f"reader{number + 1}")
         for number in range(plan.channels):
@@ -103,7 +95,7 @@ class Living:
                 posted += 1
         return posted
 
-    async def go_on(self) -> None:
+    async def run(self) -> None:
         """Post until cancelled."""
         while True:
             self.post()
@@ -114,7 +106,7 @@ class Living:
         last: Fault | None = None
         while True:
             await asyncio.sleep(every * self._chance.uniform(0.7, 1.3))
-            # Otherwise a reader that was away would meet them all, one after the other.
+            # Otherwise a reader that was away would get all waits, one after the other.
             if last is not None and last.met == 0:
                 server.remove(last)
             reading = [call.account for call in server.calls("messages.getHistory")]

@@ -4,7 +4,7 @@ from typing import Any
 
 from telethon.tl import types
 
-from .asking import Asker
+from .client_view import ClientView
 from .world import Channel, ChannelChange
 
 # Who missed more of a channel is only told where it stands now.
@@ -13,39 +13,39 @@ TOO_LONG = 100
 _ACCOUNT_PTS = 1
 
 
-def state(asker: Asker, _request: Any) -> Any:
+def state(client: ClientView, _request: Any) -> Any:
     """`updates.getState`"""
-    _ = asker.account
-    return types.updates.State(_ACCOUNT_PTS, 0, int(asker.world.now()), 0, 0)
+    _ = client.account
+    return types.updates.State(_ACCOUNT_PTS, 0, int(client.world.now()), 0, 0)
 
 
-def difference(asker: Asker, request: Any) -> Any:
+def difference(client: ClientView, request: Any) -> Any:
     """`updates.getDifference`: returns the channels that changed since then."""
-    account, now = asker.account, int(asker.world.now())
+    account, now = client.account, int(client.world.now())
     since = int(request.date.timestamp()) if request.date else 0
-    moved = [c for c in asker.world.channels.values() if c.has_member(account.name) and c.moved_at >= max(since, 1)]
+    moved = [c for c in client.world.channels.values() if c.has_member(account.name) and c.moved_at >= max(since, 1)]
     if not moved:
         return types.updates.DifferenceEmpty(now, 0)
     told = [types.UpdateChannelTooLong(channel.channel_id, channel.pts) for channel in moved]
-    return types.updates.Difference([], [], told, asker.chats(*moved), [], state(asker, request))
+    return types.updates.Difference([], [], told, client.chats(*moved), [], state(client, request))
 
 
-def channel_difference(asker: Asker, request: Any) -> Any:
+def channel_difference(client: ClientView, request: Any) -> Any:
     """`updates.getChannelDifference`"""
-    channel = asker.channel(request.channel)
+    channel = client.channel(request.channel)
     if request.pts >= channel.pts:
         return types.updates.ChannelDifferenceEmpty(channel.pts, final=True, timeout=30)
     missed = _missed(channel, request.pts)
     if missed is None:
         raw = channel.history.page(limit=20)
         return types.updates.ChannelDifferenceTooLong(
-            dialog(channel), [message for _, message in raw], asker.chats(channel), [], final=True, timeout=30
+            dialog(channel), [message for _, message in raw], client.chats(channel), [], final=True, timeout=30
         )
     return types.updates.ChannelDifference(
         channel.pts,
         [change.message for change in missed if change.message is not None],
         [change.update for change in missed if change.message is None],
-        asker.chats(channel),
+        client.chats(channel),
         [],
         final=True,
         timeout=30,

@@ -14,10 +14,10 @@ from command_line import CommandLine
 from floodmark.errors import Conflict, InvalidInput
 from floodmark.testing.eventually import eventually
 from floodmark.testing.telegram import LoopbackTelegram
-from floodmark.testing.telegram.living import Living, WorldPlan, begun
+from floodmark.testing.telegram.live_channels import LiveChannels, LivePlan, load_plan
 
 
-def posts(living: Living) -> list[list[tuple[int, str, int]]]:
+def posts(living: LiveChannels) -> list[list[tuple[int, str, int]]]:
     return [
         [(i, m.message, int(m.date.timestamp())) for i in channel.ids() if (m := channel.message(i)) is not None]
         for channel in living.channels
@@ -25,11 +25,11 @@ def posts(living: Living) -> list[list[tuple[int, str, int]]]:
 
 
 def test_a_second_start_goes_on_with_the_same_posts() -> None:
-    plan = WorldPlan(channels=3, rate=1.0, history=20, began=time.time() - 300)
-    first = Living(plan)
+    plan = LivePlan(channels=3, rate=1.0, history=20, began=time.time() - 300)
+    first = LiveChannels(plan)
     first.post()
     before = posts(first)
-    again = Living(plan)
+    again = LiveChannels(plan)
     again.post()
 
     assert [channel.channel_id for channel in first.channels] == [channel.channel_id for channel in again.channels]
@@ -40,7 +40,7 @@ def test_a_second_start_goes_on_with_the_same_posts() -> None:
 
 
 def test_channels_differ_in_their_pace_and_keep_to_the_rate() -> None:
-    living = Living(WorldPlan(channels=10, rate=2.0, history=5, began=time.time()))
+    living = LiveChannels(LivePlan(channels=10, rate=2.0, history=5, began=time.time()))
     paces = [living.pace(number) for number in range(10)]
 
     assert sum(paces) == pytest.approx(2.0)
@@ -49,7 +49,7 @@ def test_channels_differ_in_their_pace_and_keep_to_the_rate() -> None:
 
 
 def test_posts_that_are_due_are_posted_while_it_runs() -> None:
-    living = Living(WorldPlan(channels=2, rate=50.0, history=0, began=time.time()))
+    living = LiveChannels(LivePlan(channels=2, rate=50.0, history=0, began=time.time()))
     seen: list[object] = []
     living.world.listeners.append(lambda channel, update: seen.append(update))
     while not seen:
@@ -59,7 +59,7 @@ def test_posts_that_are_due_are_posted_while_it_runs() -> None:
 
 
 async def test_now_and_then_an_account_is_told_to_wait() -> None:
-    living = Living(WorldPlan(channels=1, history=10, accounts=1, began=time.time()))
+    living = LiveChannels(LivePlan(channels=1, history=10, accounts=1, began=time.time()))
     async with LoopbackTelegram(living.world) as server:
         client = TelegramClient(StringSession(server.session("reader1")), 1, "hash", flood_sleep_threshold=0)
         await client.connect()
@@ -76,14 +76,14 @@ async def test_now_and_then_an_account_is_told_to_wait() -> None:
 
 def test_a_state_remembers_when_it_began(tmp_path: Path) -> None:
     file = tmp_path / "state.json"
-    first = begun(file, WorldPlan(began=1_000.0))
+    first = load_plan(file, LivePlan(began=1_000.0))
 
-    assert begun(file, WorldPlan(began=2_000.0)) == first
-    with pytest.raises(Conflict, match="another world: channels 10, rate 2"):
-        begun(file, WorldPlan(channels=3, began=2_000.0))
+    assert load_plan(file, LivePlan(began=2_000.0)) == first
+    with pytest.raises(Conflict, match="has other options: channels 10, rate 2"):
+        load_plan(file, LivePlan(channels=3, began=2_000.0))
     file.write_text("[]", encoding="utf-8")
-    with pytest.raises(InvalidInput, match="is not a state of this command"):
-        begun(file, WorldPlan(began=2_000.0))
+    with pytest.raises(InvalidInput, match="is not a state file"):
+        load_plan(file, LivePlan(began=2_000.0))
 
 
 async def test_the_command_serves_it_and_says_what_to_type(tmp_path: Path) -> None:
@@ -111,5 +111,7 @@ async def test_the_command_serves_it_and_says_what_to_type(tmp_path: Path) -> No
 
 def test_a_port_that_is_taken_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with LoopbackTelegram.thread(Living(WorldPlan(channels=1, history=1, began=time.time())).world) as server:
-        CommandLine(tmp_path).refused("testing", "telegram", "--port", str(server.port), says="cannot be had", code=1)
+    with LoopbackTelegram.thread(LiveChannels(LivePlan(channels=1, history=1, began=time.time())).world) as server:
+        CommandLine(tmp_path).refused(
+            "testing", "telegram", "--port", str(server.port), says="is not available", code=1
+        )

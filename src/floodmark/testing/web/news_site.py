@@ -11,11 +11,11 @@ from random import Random
 from aiohttp import web
 from msgspec import Struct
 
-from floodmark.testing.telegram.words import sentence
+from floodmark.testing.telegram.texts import sentence
 
 from .behaviours import redirect, status
-from .site import Page, Site
-from .writing import Entry, atom, document, rss, sitemap, sitemap_index
+from .documents import Entry, atom, document, rss, sitemap, sitemap_index
+from .site import ServedPage, Site
 
 _BEGAN = datetime(2026, 1, 1, 8, tzinfo=UTC)
 _ENGLISH = 0
@@ -29,7 +29,7 @@ class SitePlan(Struct, frozen=True, kw_only=True):
     pages: int = 200
     change_every: float | None = 10.0
     busy_every: float | None = None
-    """Seconds from one 429 to the next."""
+    """Seconds between two responses with 429."""
     seed: int = 7
 
 
@@ -45,12 +45,12 @@ class _Article(Struct):
         return f"/articles/{self.number}"
 
 
-class Town:
-    """Fills a site according to a plan; `go_on` changes it over time."""
+class NewsSite:
+    """Fills a site with articles according to a plan; `run` changes them over time."""
 
     def __init__(self, site: Site, plan: SitePlan) -> None:
         self.site, self.plan = site, plan
-        self.changes = self.told_to_wait = 0
+        self.changes = self.waits = 0
         self._chance = Random(plan.seed)  # noqa: S311 - the same for the same seed
         self._articles = [self._article(number) for number in range(1, plan.pages + 1)]
 
@@ -61,13 +61,13 @@ class Town:
         self._show_lists()
         self._put_oddities()
 
-    async def go_on(self) -> None:
+    async def run(self) -> None:
         """Change articles and respond with 429 from time to time, until cancelled."""
         tasks = []
         if self.plan.change_every is not None:
             tasks.append(asyncio.create_task(_every(self.plan.change_every, self.change)))
         if self.plan.busy_every is not None:
-            tasks.append(asyncio.create_task(_every(self.plan.busy_every, self.be_busy)))
+            tasks.append(asyncio.create_task(_every(self.plan.busy_every, self.respond_busy)))
         try:
             await asyncio.gather(*tasks)
             await asyncio.Event().wait()
@@ -91,9 +91,9 @@ class Town:
         self._show_lists()
         self.changes += 1
 
-    def be_busy(self) -> None:
+    def respond_busy(self) -> None:
         """Respond to the next request with 429."""
-        self.told_to_wait += 1
+        self.waits += 1
         self.site.trouble("/articles/*", status(429, retry_after=str(self._chance.randrange(4, 15))))
 
     # Articles and their lists
@@ -110,8 +110,8 @@ class Town:
     def _paragraph(self) -> str:
         return " ".join(sentence(self._chance, _ENGLISH) for _ in range(self._chance.randrange(3, 8)))
 
-    def _show(self, article: _Article) -> Page:
-        # A third of each kind, as in life: an ETag, a date, and neither.
+    def _show(self, article: _Article) -> ServedPage:
+        # One third of the articles has an ETag, one third a date, and one third neither.
         kind = article.number % 3
         near = [self._articles[(article.number + step) % len(self._articles)].path for step in (0, 2, 10)]
         date = f'<meta property="article:published_time" content="{article.changed.isoformat()}">'
@@ -137,7 +137,7 @@ class Town:
             '<link rel="alternate" type="application/atom+xml" href="/atom.xml">'
         )
         links = [*(f"/sections/{section}" for section in sections), "/oddities/"]
-        site.page("/", "A site on this machine.", title="The town", links=links, head=feeds, has_etag=True)
+        site.page("/", "A site on this machine.", title="News", links=links, head=feeds, has_etag=True)
         self._show_maps(there)
         self._show_feeds(there)
 
@@ -162,8 +162,8 @@ class Town:
             )
             for each in newest
         ]
-        self.site.xml("/feed.xml", rss(entries, title="The town"), content_type="application/rss+xml", has_etag=True)
-        self.site.xml("/atom.xml", atom(entries, title="The town"), content_type="application/atom+xml", has_etag=True)
+        self.site.xml("/feed.xml", rss(entries, title="News"), content_type="application/rss+xml", has_etag=True)
+        self.site.xml("/atom.xml", atom(entries, title="News"), content_type="application/atom+xml", has_etag=True)
 
     # Oddities
 
@@ -177,14 +177,14 @@ class Town:
             self._put_scripts,
         )
         links = [link for each in put for link in each()]
-        self.site.page("/oddities/", "What other sites do as well.", title="Oddities", links=links)
+        self.site.page("/oddities/", "Unusual pages of real sites.", title="Oddities", links=links)
 
     def _put_redirects(self) -> list[str]:
         self.site.always("/oddities/moved", redirect("/articles/1", 301))
         self.site.always("/oddities/inside", redirect("http://192.168.0.1/", 302))
         self.site.always("/oddities/loop", redirect("/oddities/loop"))
         self.site.always("/oddities/farther*", redirect("/oddities/farther?{n}"))
-        return ["moved", "../oddities/moved", "inside", "loop", "farther", "mailto:town@example.com", "#top"]
+        return ["moved", "../oddities/moved", "inside", "loop", "farther", "mailto:news@example.com", "#top"]
 
     def _put_charsets(self) -> list[str]:
         cafe = document("Café", "Crème brûlée, smørrebrød, Spätzle.")
@@ -207,7 +207,7 @@ class Town:
         self.site.page("/oddities/noindex", "Not to be collected.", head=noindex, links=["/oddities/behind-nofollow"])
         self.site.page("/oddities/behind-nofollow", "Nobody should come here.")
         self.site.page("/private/", "Robots are not welcome here.")
-        return ["print", "shared", "shared?utm_source=town", "noindex", "/private/", "/?session=1"]
+        return ["print", "shared", "shared?utm_source=news", "noindex", "/private/", "/?session=1"]
 
     def _put_absences(self) -> list[str]:
         self.site.page("/oddities/soft-404", "Sorry, the page you are looking for was not found.", title="Not found")
