@@ -17,7 +17,7 @@ This tutorial explains Floodmark in nine lessons, one feature each. Every progra
 it runs and its results are checked.
 
 In all programs `app` is a `Floodmark()` with its own database. `running(app)` starts a scheduler and a worker for the
-block; `opened(app)` only opens the database. The methods of both correspond to commands: `collected` is
+block; `opened(app)` only opens the database. The methods of both correspond to commands: `run_and_wait` is
 `floodmark run --wait`, `items` is `floodmark items`, `explain` is `floodmark explain`. To run one lesson yourself:
 
     python3 run.py test tests/fundamentals/test_01_collect.py

@@ -235,7 +235,7 @@ class TestRedisStreamsItself:
     @pytest.mark.spec("V2", "G2")
     async def test_all_that_a_dead_consumer_read_is_swept_up_at_once(self, resources: Resources, redis: Redis) -> None:
         """A worker with few free slots takes over all entries, so that none waits for another lease time."""
-        # Long enough that what is taken here has not been silent for as long before the last of it is.
+        # Long enough that entries taken here do not expire before the last one is taken.
         brief = timedelta(seconds=3)
         await take(resources)
         ids = await given_queued(resources, 25)
@@ -360,14 +360,14 @@ class TestRedisStreamsItself:
                 assert await eventually(handed_out) == after
 
                 async def restored() -> bool:
-                    # Handed out by the database, perhaps: only the next look finds Redis again.
+                    # The database may have handed it out: only the next call uses Redis again.
                     await take(resources)
                     return "restored" in told
 
                 await eventually(restored)
                 for lease in leases:
                     assert await settle(resources, lease, Done())
-                # Once each, not with every call that failed.
+                # Each event is sent once, not for every failed call.
                 assert (told.count("degraded"), told.count("restored")) in {(1, 1), (2, 2)}
 
     @pytest.mark.spec("E9")

@@ -52,7 +52,7 @@ class Opened:
         """Return the executions of a job, newest first: `floodmark history NAME`."""
         return (await self._operations.executions(job=name)).items
 
-    async def reaches(self, execution_id: str, *states: str) -> Execution:
+    async def wait_for_state(self, execution_id: str, *states: str) -> Execution:
         """Wait until an execution is in one of these states."""
 
         async def check() -> Execution:
@@ -62,18 +62,18 @@ class Opened:
 
         return await eventually(check)
 
-    async def collected(self, name: str) -> Execution:
+    async def run_and_wait(self, name: str) -> Execution:
         """Run a job now and wait until the execution has ended: `floodmark run NAME --wait`."""
-        return await self.reaches(await self.run(name), *ENDED)
+        return await self.wait_for_state(await self.run(name), *ENDED)
 
-    async def fired(self, name: str) -> str:
+    async def wait_for_fire(self, name: str) -> str:
         """Wait until the schedule of a job has fired for the first time, and return the id of the execution."""
         executions = await eventually(lambda: self.executions(name))
         return executions[-1].execution_id
 
-    async def ran(self, name: str) -> Execution:
+    async def wait_for_first_run(self, name: str) -> Execution:
         """Wait until the first scheduled execution of a job has ended."""
-        return await self.reaches(await self.fired(name), *ENDED)
+        return await self.wait_for_state(await self.wait_for_fire(name), *ENDED)
 
     async def items(self, name: str) -> dict[str, Any]:
         """Return the collected items by key: `floodmark items NAME`."""

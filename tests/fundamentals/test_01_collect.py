@@ -25,7 +25,7 @@ async def test_yielded_items_are_stored(app: Floodmark) -> None:
         yield {"id": 2, "title": "The ferry is back"}
 
     async with running(app) as floodmark:
-        execution = await floodmark.ran("posts")
+        execution = await floodmark.wait_for_first_run("posts")
 
         assert execution.state == "done"
         assert execution.items_new == 2
@@ -46,7 +46,7 @@ async def test_a_job_without_a_schedule_runs_on_demand(app: Floodmark) -> None:
     async with running(app) as floodmark:
         assert await floodmark.explain("posts") == "runs when triggered: floodmark run posts"
 
-        execution = await floodmark.collected("posts")
+        execution = await floodmark.run_and_wait("posts")
 
         assert execution.state == "done"
         assert list(await floodmark.items("posts")) == ["1"]
@@ -61,7 +61,7 @@ async def test_stored_items_survive_a_restart(app: Floodmark) -> None:
         yield {"id": 1}
 
     async with running(app) as floodmark:
-        await floodmark.collected("posts")
+        await floodmark.run_and_wait("posts")
 
     async with running(app) as floodmark:
         assert list(await floodmark.items("posts")) == ["1"]

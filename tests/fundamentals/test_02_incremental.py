@@ -30,9 +30,9 @@ async def test_each_run_continues_where_the_last_one_ended(app: Floodmark) -> No
                 yield post
 
     async with running(app) as floodmark:
-        await floodmark.collected("posts")
+        await floodmark.run_and_wait("posts")
         feed += [{"id": 3}, {"id": 4}]
-        second = await floodmark.collected("posts")
+        second = await floodmark.run_and_wait("posts")
 
         assert asked_since == [None, 2]
         assert second.items_new == 2
@@ -54,7 +54,7 @@ async def test_an_interrupted_run_loses_nothing(app: Floodmark) -> None:
             yield {"id": number}
 
     async with running(app) as floodmark:
-        execution = await floodmark.collected("posts")
+        execution = await floodmark.run_and_wait("posts")
 
         assert asked_since == [None, 2]
         assert execution.items_new == 4

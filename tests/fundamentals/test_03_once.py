@@ -24,8 +24,8 @@ async def test_an_item_that_is_found_twice_is_recorded_once(app: Floodmark) -> N
         yield {"id": "pear", "price": 4}
 
     async with running(app) as floodmark:
-        first = await floodmark.collected("prices")
-        second = await floodmark.collected("prices")
+        first = await floodmark.run_and_wait("prices")
+        second = await floodmark.run_and_wait("prices")
 
         assert (first.items_new, first.items_known) == (2, 0)
         assert (second.items_new, second.items_known) == (0, 2)
@@ -42,9 +42,9 @@ async def test_a_changed_item_is_a_new_revision(app: Floodmark) -> None:
         yield price
 
     async with running(app) as floodmark:
-        await floodmark.collected("prices")
+        await floodmark.run_and_wait("prices")
         price = {"id": "apple", "price": 5}
-        second = await floodmark.collected("prices")
+        second = await floodmark.run_and_wait("prices")
 
         assert (second.items_new, second.items_changed) == (0, 1)
         assert await floodmark.items("prices") == {"apple": {"id": "apple", "price": 5}}
@@ -65,9 +65,9 @@ async def test_without_a_key_the_content_is_the_identity(app: Floodmark) -> None
             yield {"line": line}
 
     async with running(app) as floodmark:
-        await floodmark.collected("log")
+        await floodmark.run_and_wait("log")
         lines.append("three")
-        second = await floodmark.collected("log")
+        second = await floodmark.run_and_wait("log")
 
         assert (second.items_new, second.items_known) == (1, 2)
         assert len(await floodmark.items("log")) == 3

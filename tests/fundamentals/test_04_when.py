@@ -16,7 +16,7 @@ from .running import opened, running
 
 BERLIN = ZoneInfo("Europe/Berlin")
 MONDAY = datetime(2026, 6, 1, 12, tzinfo=UTC)
-# The night to Sunday, 29 March 2026: at 2:00 the clocks of Berlin go forward to 3:00.
+# On Sunday, 29 March 2026, the clocks of Berlin go forward from 2:00 to 3:00.
 BEFORE_THE_CHANGE = datetime(2026, 3, 27, 12, tzinfo=UTC)
 
 
@@ -89,7 +89,7 @@ async def test_a_job_that_runs_once(app: Floodmark) -> None:
     app.collector(once=True, name="posts")(nothing)
 
     async with running(app) as floodmark:
-        assert (await floodmark.ran("posts")).state == "done"
+        assert (await floodmark.wait_for_first_run("posts")).state == "done"
         assert (await floodmark.explain("posts")).startswith("finished: it ran at ")
 
 

@@ -49,11 +49,11 @@ async def test_waiting_costs_no_attempt(app: Floodmark, calls: list[tuple[str, i
     """`attempt` is still 1 at the end, and the first item was not requested again."""
     async with running(app) as floodmark:
         harbour = await floodmark.run("harbour")
-        told = await floodmark.reaches(harbour, "waiting")
-        assert told.reason == "429 Too Many Requests"
+        waiting = await floodmark.wait_for_state(harbour, "waiting")
+        assert waiting.reason == "429 Too Many Requests"
         assert (await floodmark.explain("harbour")).startswith("429 Too Many Requests; continues at ")
 
-        done = await floodmark.reaches(harbour, "done")
+        done = await floodmark.wait_for_state(harbour, "done")
 
         assert done.attempt == 1
         assert done.items_new == 2
@@ -65,9 +65,9 @@ async def test_waiting_frees_the_slot(app: Floodmark, calls: list[tuple[str, int
     """This worker has one slot. While one job waits, another runs in it."""
     async with running(app) as floodmark:
         harbour = await floodmark.run("harbour")
-        await floodmark.reaches(harbour, "waiting")
+        await floodmark.wait_for_state(harbour, "waiting")
 
-        assert (await floodmark.collected("elsewhere")).state == "done"
+        assert (await floodmark.run_and_wait("elsewhere")).state == "done"
         assert (await floodmark.execution(harbour)).state == "waiting"
         assert calls == [("harbour", None), ("elsewhere", None)]
 
@@ -76,11 +76,11 @@ async def test_waiting_frees_the_slot(app: Floodmark, calls: list[tuple[str, int
 async def test_a_limit_applies_to_all_jobs_with_its_key(app: Floodmark, calls: list[tuple[str, int | None]]) -> None:
     """The other job of this feed does not start until the limit is over."""
     async with running(app) as floodmark:
-        await floodmark.reaches(await floodmark.run("harbour"), "waiting")
+        await floodmark.wait_for_state(await floodmark.run("harbour"), "waiting")
         assert await floodmark.limits() == {FEED: "429 Too Many Requests"}
 
         weather = await floodmark.run("weather")
-        assert (await floodmark.reaches(weather, "waiting")).reason == "429 Too Many Requests"
+        assert (await floodmark.wait_for_state(weather, "waiting")).reason == "429 Too Many Requests"
         assert calls == [("harbour", None)]
 
-        assert (await floodmark.reaches(weather, "done")).attempt == 1
+        assert (await floodmark.wait_for_state(weather, "done")).attempt == 1

@@ -35,7 +35,7 @@ async def test_a_failed_execution_is_retried(app: Floodmark) -> None:
         yield {"id": 1}
 
     async with running(app) as floodmark:
-        done = await floodmark.collected("posts")
+        done = await floodmark.run_and_wait("posts")
 
         assert done.state == "done"
         assert done.attempt == 3
@@ -51,7 +51,7 @@ async def test_the_last_failed_attempt_makes_a_dead_letter(app: Floodmark) -> No
         return [{"half": 1 / 0}]
 
     async with running(app) as floodmark:
-        dead = await floodmark.collected("posts")
+        dead = await floodmark.run_and_wait("posts")
 
         assert dead.state == "dead"
         assert dead.attempt == 2
@@ -71,15 +71,15 @@ async def test_a_dead_letter_can_be_retried(app: Floodmark) -> None:
         yield {"id": 1}
 
     async with running(app) as floodmark:
-        dead = await floodmark.collected("posts")
-        assert dead.attempt == 1, "what is permanent is not tried again"
+        dead = await floodmark.run_and_wait("posts")
+        assert dead.attempt == 1, "a permanent error is not retried"
         [letter] = await floodmark.dead_letters("posts")
         assert letter.execution_id == dead.execution_id
 
         is_repaired = True
         await floodmark.retry("posts")
 
-        assert (await floodmark.reaches(dead.execution_id, "done")).items_new == 1
+        assert (await floodmark.wait_for_state(dead.execution_id, "done")).items_new == 1
         assert await floodmark.dead_letters("posts") == []
 
 
@@ -92,9 +92,9 @@ async def test_a_target_that_is_gone_pauses_its_job(app: Floodmark) -> None:
         raise Gone("410: this feed was shut down")
 
     async with running(app) as floodmark:
-        assert (await floodmark.ran("posts")).state == "dead"
-        told = "paused: 410: this feed was shut down; go on with: floodmark resume posts"
-        assert await floodmark.explain("posts") == told
+        assert (await floodmark.wait_for_first_run("posts")).state == "dead"
+        sentence = "paused: 410: this feed was shut down; go on with: floodmark resume posts"
+        assert await floodmark.explain("posts") == sentence
 
         await floodmark.resume("posts")
 

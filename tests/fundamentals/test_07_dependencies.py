@@ -27,15 +27,15 @@ async def test_a_job_waits_until_its_dependencies_have_succeeded(app: Floodmark)
     app.collector(name="report", every="1h", depends_on=("posts", "prices"))(one_item)
 
     async with running(app) as floodmark:
-        report = await floodmark.fired("report")
-        assert (await floodmark.reaches(report, "waiting")).reason == "waits for posts, prices to succeed"
+        report = await floodmark.wait_for_fire("report")
+        assert (await floodmark.wait_for_state(report, "waiting")).reason == "waits for posts, prices to succeed"
         assert await floodmark.explain("report") == "waiting until posts, prices succeed"
 
-        await floodmark.collected("posts")
+        await floodmark.run_and_wait("posts")
         assert await floodmark.explain("report") == "waiting until prices succeeds"
 
-        await floodmark.collected("prices")
-        assert (await floodmark.reaches(report, "done")).attempt == 1
+        await floodmark.run_and_wait("prices")
+        assert (await floodmark.wait_for_state(report, "done")).attempt == 1
 
 
 @pytest.mark.spec("V7")
@@ -45,7 +45,7 @@ async def test_a_manual_run_does_not_wait(app: Floodmark) -> None:
     app.collector(name="report", depends_on=("posts",))(one_item)
 
     async with running(app) as floodmark:
-        assert (await floodmark.collected("report")).state == "done"
+        assert (await floodmark.run_and_wait("report")).state == "done"
 
 
 @pytest.mark.spec("V7", "G9")

@@ -28,12 +28,12 @@ async def test_events_are_read_by_position(app: Floodmark) -> None:
                 yield post
 
     async with running(app) as floodmark:
-        await floodmark.collected("posts")
+        await floodmark.run_and_wait("posts")
         first = await floodmark.events(after=0, count=2)
         assert [data_of(event) for event in first] == [{"id": 1}, {"id": 2}]
 
         feed.append({"id": 3})
-        await floodmark.collected("posts")
+        await floodmark.run_and_wait("posts")
         [second] = await floodmark.events(after=first[-1].position, count=1)
 
         assert data_of(second) == {"id": 3}
@@ -51,9 +51,9 @@ async def test_an_event_names_its_item_and_the_change(app: Floodmark) -> None:
         yield {"id": "pear", "price": 4}
 
     async with running(app) as floodmark:
-        await floodmark.collected("prices")
+        await floodmark.run_and_wait("prices")
         price = {"id": "apple", "price": 5}
-        await floodmark.collected("prices")
+        await floodmark.run_and_wait("prices")
         events = await floodmark.events(after=0, count=3)
 
         assert [(event.kind, event.event_id) for event in events] == [
@@ -61,4 +61,4 @@ async def test_an_event_names_its_item_and_the_change(app: Floodmark) -> None:
             ("item.new", "python:prices/pear/1"),
             ("item.changed", "python:prices/apple/2"),
         ]
-        assert [data_of(event)["price"] for event in events] == [3, 4, 5], "each as it was then"
+        assert [data_of(event)["price"] for event in events] == [3, 4, 5], "each event has the content of its revision"

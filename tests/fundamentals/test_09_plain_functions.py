@@ -29,7 +29,7 @@ async def test_a_function_can_return_a_list(app: Floodmark) -> None:
         return [{"id": 1}, {"id": 2}]
 
     async with running(app) as floodmark:
-        await floodmark.collected("posts")
+        await floodmark.run_and_wait("posts")
 
         assert list(await floodmark.items("posts")) == ["1", "2"]
         assert threads != [threading.main_thread()]
@@ -53,7 +53,7 @@ async def test_a_generator_can_yield_dataclasses(app: Floodmark) -> None:
             yield Post(number, datetime(2026, 6, number, tzinfo=UTC))
 
     async with running(app) as floodmark:
-        await floodmark.collected("posts")
+        await floodmark.run_and_wait("posts")
 
         assert list(await floodmark.items("posts")) == ["post-1", "post-2"]
         assert await floodmark.watermark("posts") == 2
@@ -64,18 +64,18 @@ async def test_a_generator_can_yield_dataclasses(app: Floodmark) -> None:
 @pytest.mark.spec("G8")
 async def test_several_jobs_can_share_a_function(app: Floodmark) -> None:
     """`params` are stored with the job. `context` describes the execution."""
-    told = []
+    calls = []
 
     def posts(topic: str, context: Context) -> Iterator[dict[str, Any]]:
-        told.append((context.job_name, context.attempt, context.trigger))
+        calls.append((context.job_name, context.attempt, context.trigger))
         yield {"title": f"News about {topic}"}
 
     for topic in ("harbour", "weather"):
         app.collector(name=topic, params={"topic": topic})(posts)
 
     async with running(app) as floodmark:
-        await floodmark.collected("harbour")
-        await floodmark.collected("weather")
+        await floodmark.run_and_wait("harbour")
+        await floodmark.run_and_wait("weather")
 
         assert list((await floodmark.items("weather")).values()) == [{"title": "News about weather"}]
-        assert told == [("harbour", 1, "manual"), ("weather", 1, "manual")]
+        assert calls == [("harbour", 1, "manual"), ("weather", 1, "manual")]
