@@ -112,39 +112,39 @@ class Floodmark:
             once=once,
             timezone=timezone,
         )
+        spec = JobSpec(
+            source="python",
+            target="",
+            when=when,
+            stream=stream,
+            policy=self.policy(overlap=overlap, catch_up=catch_up, jitter=jitter),
+            params=params or {},
+            tags=tags,
+            priority=priority_of(priority),
+            timeout=self._timeout(timeout),
+            retry_max=self.settings.parser_retry_max if retry_max is None else retry_max,
+            depends_on=depends_on,
+            limit_key=limit_key,
+        )
 
         def declare(function: F) -> F:
-            called: str = name or function.__name__
-            if called in self.collectors:
-                raise InvalidInput(f"there are two collectors named {called!r}", hint="Give one of them a name=")
-            refuse_unknown_names(params or (), argument_names(function), f"the collector {called!r}")
             made = Collector(
                 function=function, key=key, watermark=watermark, occurred_at=occurred_at, batch_size=batch_size
             )
-            self.collectors[called] = made
-            if inspect.isfunction(function):
-                # So that `floodmark add python module:function` reads its items the same way.
-                setattr(function, DECLARED_AS, made)
-            self._declared.append(
-                JobSpec(
-                    name=called,
-                    source="python",
-                    target=called,
-                    when=when,
-                    stream=stream,
-                    policy=self.policy(overlap=overlap, catch_up=catch_up, jitter=jitter),
-                    params=params or {},
-                    tags=tags,
-                    priority=priority_of(priority),
-                    timeout=self._timeout(timeout),
-                    retry_max=self.settings.parser_retry_max if retry_max is None else retry_max,
-                    depends_on=depends_on,
-                    limit_key=limit_key,
-                )
-            )
+            self._declare(name or function.__name__, made, spec)
             return function
 
         return declare
+
+    def _declare(self, name: str, collector: Collector, spec: JobSpec) -> None:
+        if name in self.collectors:
+            raise InvalidInput(f"there are two collectors named {name!r}", hint="Give one of them a name=")
+        refuse_unknown_names(spec.params, argument_names(collector.function), f"the collector {name!r}")
+        self.collectors[name] = collector
+        if inspect.isfunction(collector.function):
+            # So that `floodmark add python module:function` reads its items the same way.
+            setattr(collector.function, DECLARED_AS, collector)
+        self._declared.append(replace(spec, name=name, target=name))
 
     def policy(
         self,
@@ -156,9 +156,9 @@ class Floodmark:
         """Return the policy of a new job: the given values, otherwise those of the settings."""
         usual = self.settings.default_policy()
         if overlap is not None and overlap not in tuple(Overlap):
-            raise InvalidInput(f"{overlap!r} is not a way to overlap", hint=f"Use one of {', '.join(Overlap)}")
+            raise InvalidInput(f"{overlap!r} is not an overlap policy", hint=f"Use one of {', '.join(Overlap)}")
         if catch_up is not None and catch_up not in tuple(CatchUp):
-            raise InvalidInput(f"{catch_up!r} is not a way to catch up", hint=f"Use one of {', '.join(CatchUp)}")
+            raise InvalidInput(f"{catch_up!r} is not a catch-up policy", hint=f"Use one of {', '.join(CatchUp)}")
         return replace(
             usual,
             overlap=usual.overlap if overlap is None else Overlap(overlap),
@@ -231,13 +231,11 @@ class Floodmark:
             )
         if is_pushed(self.settings):
             require_gateway(self.settings)
-        from .observability.metrics import render  # noqa: PLC0415 - only a process that stays is measured
-
         watchdog = Watchdog()
         try:
             async with (
                 self.open(waits=True) as resources,
-                push_metrics(self.settings, resources.name, lambda: render(resources.registry), resources.events),
+                push_metrics(self.settings, resources.name, resources.metrics.render, resources.events),
                 self.opened_sources(resources) as sources,
                 _stopped_by_signals(stop, seconds, lambda: watchdog.arm(self.settings.shutdown_grace)),
             ):
@@ -249,7 +247,7 @@ class Floodmark:
                     resources.tracing.prepare()
                 fires = scheduler and self.settings.scheduler_v2_enabled
                 if scheduler and not fires:
-                    structlog.get_logger().warning("nothing is fired by schedule: SCHEDULER_V2_ENABLED is false")
+                    structlog.get_logger().warning("schedules are not fired: SCHEDULER_V2_ENABLED is false")
                 roles = _roles(resources, sources, scheduler=fires, worker=worker)
                 serving = await self._serving(resources, port, scheduler=scheduler, worker=worker)
                 async with serving as server, installation.guarded(stop):
@@ -262,19 +260,17 @@ class Floodmark:
             watchdog.disarm()
 
     async def _serving(self, resources: Resources, port: int | None, *, scheduler: bool, worker: bool) -> "HttpServer":
-        # Heavy, and most commands that import this module serve nothing.
+        # Slow to import, and most commands that import this module serve nothing.
         from .api.health import health_app  # noqa: PLC0415
         from .api.server import HttpServer  # noqa: PLC0415
 
         host = self.settings.host
         name = "port" if scheduler == worker else "scheduler_port" if scheduler else "worker_port"
-        # A port that someone has asked for is that one or none: whoever connects to it must not meet someone else.
+        # A port that was asked for is never replaced: clients would connect to another program.
         is_any = port is None and self.settings.origin(name) == "default"
         usual: int = getattr(self.settings, name)
         if scheduler != worker:
-            from .observability.metrics import render  # noqa: PLC0415
-
-            metrics = (lambda: render(resources.registry)) if is_scraped(self.settings) else None
+            metrics = resources.metrics.render if is_scraped(self.settings) else None
             page = health_app(metrics, lambda: health_of(resources), lambda: readiness_of(resources))
             return HttpServer(page, host, usual if port is None else port, fallback=is_any)
         from .api.access import require_token_to_listen  # noqa: PLC0415
@@ -311,7 +307,9 @@ def _in_order(declared: Sequence[JobSpec]) -> list[JobSpec]:
         return [by_name[name] for name in TopologicalSorter(waits_for).static_order()]
     except CycleError as error:
         cycle = " -> ".join(str(name) for name in error.args[1])
-        raise InvalidInput(f"collectors depend on each other in a circle: {cycle}", hint="Break it") from error
+        raise InvalidInput(
+            f"collectors depend on each other in a cycle: {cycle}", hint="Remove one of these dependencies"
+        ) from error
 
 
 @asynccontextmanager

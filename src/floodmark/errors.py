@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-# Servers say all sorts of things; no length of time holds them all.
+# Servers may send any number; a timedelta cannot hold them all.
 _LONGEST_WAIT_SECONDS = 10**9
 
 
@@ -19,9 +19,7 @@ class InvalidInput(FloodmarkError):
 
 
 class Conflict(FloodmarkError):
-    """The change conflicts with existing data: a name is taken, the version is newer, there is a cycle. Nothing was
-    changed.
-    """
+    """A conflict with existing data: a taken name, a newer version, a cycle. Nothing was changed."""
 
 
 class NotFound(FloodmarkError):

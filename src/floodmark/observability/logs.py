@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from typing import Any, TextIO
 
@@ -60,7 +61,7 @@ from .events import (
 FIELD_LIMIT = 4096
 ENTRIES_LIMIT = 100
 DEPTH_LIMIT = 4
-# Libraries that talk at every statement or request; at `debug` they are still kept to `info`.
+# Libraries that log every statement or request; even at `debug` they log from `info` on.
 CHATTY = ("aiosqlite", "alembic", "asyncpg", "redis", "sqlalchemy", "telethon", "urllib3", "uvicorn")
 
 # Controls (C0, DEL, C1), line separators, and marks that reverse the reading direction.
@@ -68,6 +69,42 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069
 _UNSAFE_IN_BLOCK = re.compile(_UNSAFE.pattern.replace(r"\x00-\x1f", r"\x00-\x08\x0b-\x1f"))
 
 _CONTAINERS = (Mapping, list, tuple, set, frozenset)
+
+_TEXTS: Mapping[int, Mapping[type[InternalEvent], str]] = {
+    logging.DEBUG: {
+        ExecutionStarted: "execution started",
+        BatchKept: "batch kept",
+        EventsRelayed: "events relayed",
+        FetchTimed: "page fetched",
+        SchedulerTicked: "scheduler ticked",
+    },
+    logging.INFO: {
+        LeaderChanged: "leader changed",
+        LimitSet: "limit set",
+        ModeChosen: "mode chosen",
+        RunEnded: "run ended",
+        SchedulesSynced: "schedules synced",
+        WorkerDraining: "worker draining",
+        QueueRestored: "queue restored",
+    },
+    logging.WARNING: {
+        SyncFieldsIgnored: "sync ignored unknown fields",
+        ProcessDied: "process died",
+        ExecutionsRescued: "executions rescued",
+        ExecutionsRequeued: "executions requeued",
+        BatchRefused: "batch refused",
+        LeaseLost: "lease lost",
+        StoreRetried: "store retried",
+        QueueDegraded: "queue degraded",
+        CallRetried: "call failed, trying again",
+        RateLimited: "told to wait",
+    },
+    logging.ERROR: {
+        InvalidJob: "invalid job",
+        StepFailed: "step failed",
+        AccountParked: "account parked",
+    },
+}
 
 Render = Callable[[Any, str, MutableMapping[str, Any]], str]
 
@@ -118,7 +155,7 @@ class _Lines:
                 if not self._flushes_itself:
                     self._stream.flush()
         except (OSError, ValueError):
-            # A full disk or a closed pipe behind the log must not stop the work; nobody is left to be told.
+            # A full disk or a closed pipe must not stop the work, and there is no other place to report it.
             return
 
     debug = info = warning = error = critical = write
@@ -135,10 +172,10 @@ class _Handler(logging.Handler):
         """Write one log record of a library."""
         try:
             line = {"event": record.getMessage(), "logger": record.name, "exc_info": record.exc_info}
-            # Of which request or execution it is, as in our own lines.
+            # The request or execution, as in our own lines.
             line.update(structlog.contextvars.get_contextvars())
             self._out.write(self._render(None, record.levelname.lower(), line))
-        except Exception:  # noqa: BLE001 - the way of `logging`: it prints what went wrong to stderr
+        except Exception:  # noqa: BLE001 - as in `logging`: it prints the error to stderr
             self.handleError(record)
 
 
@@ -159,7 +196,7 @@ class JsonLines:
         return _UNSAFE.sub(_escape, text)
 
     def _now(self) -> str:
-        # The date changes once a second, and writing it out costs as much as encoding the line.
+        # Cached for a second: formatting the time costs as much as encoding the line.
         now = time.time()
         second, text = self._second
         if second != int(now):
@@ -200,7 +237,7 @@ def _cleaned(event: MutableMapping[str, Any]) -> dict[str, Any]:
 
 
 def _clean(key: str, value: Any, depth: int = 0) -> Any:
-    # By exact type and the commonest first: this runs for every field of every line.
+    # By exact type, most common first: this runs for every field of every line.
     kind = type(value)
     if value is None or kind is bool:
         return value
@@ -212,28 +249,28 @@ def _clean(key: str, value: Any, depth: int = 0) -> Any:
         return value
     if isinstance(value, _CONTAINERS) and depth < DEPTH_LIMIT:
         return _clean_entries(key, value, depth + 1)
-    return _clean_text(_stated(value))
+    return _clean_text(_to_text(value))
 
 
 def _clean_entries(key: str, value: Any, depth: int) -> Any:
     more = [f"… {len(value) - ENTRIES_LIMIT} more"] if len(value) > ENTRIES_LIMIT else []
     if not isinstance(value, Mapping):
         return [_clean(key, entry, depth) for entry in islice(value, ENTRIES_LIMIT)] + more
-    named = [(_clean_text(_stated(name)), entry) for name, entry in islice(value.items(), ENTRIES_LIMIT)]
+    named = [(_clean_text(_to_text(name)), entry) for name, entry in islice(value.items(), ENTRIES_LIMIT)]
     return {name: _clean(name, entry, depth) for name, entry in named} | dict.fromkeys(more, "")
 
 
-def _stated(value: Any) -> str:
+def _to_text(value: Any) -> str:
     try:
         return str(value)
-    except Exception:  # noqa: BLE001 - a value that cannot say what it is must not cost the line
+    except Exception:  # noqa: BLE001 - a broken `__str__` must not lose the line
         return f"<{type(value).__name__} that cannot be shown>"
 
 
 def _clean_text(text: str) -> str:
     if len(text) <= FIELD_LIMIT:
         return _encodable(mask_text(text))
-    # Twice the limit is searched, so that a password is found before the cut could hide its end.
+    # Masked before the cut: a password that the cut splits would not be recognised.
     masked = _encodable(mask_text(text[: 2 * FIELD_LIMIT]))
     return f"{masked[:FIELD_LIMIT]}… ({len(text)} characters)"
 
@@ -269,37 +306,16 @@ class LogListener:
     """Logs internal events. It does not listen to events below the logger's level."""
 
     def __init__(self, logger: FilteringBoundLogger) -> None:
-        # Bound once: an unbound structlog logger would be set up anew for every line.
+        # Bound once: an unbound structlog logger would be configured again for every line.
         self._log: FilteringBoundLogger = logger.bind()
         self._push_failed = False
 
     def attach(self, events: Events) -> None:
         """Start to log."""
-        self._listen(events, ExecutionStarted, logging.DEBUG, "execution started")
-        self._listen(events, BatchKept, logging.DEBUG, "batch kept")
-        self._listen(events, EventsRelayed, logging.DEBUG, "events relayed")
-        self._listen(events, FetchTimed, logging.DEBUG, "page fetched")
-        self._listen(events, SyncFieldsIgnored, logging.WARNING, "sync ignored unknown fields")
-        self._listen(events, SchedulerTicked, logging.DEBUG, "scheduler ticked")
-        self._listen(events, LeaderChanged, logging.INFO, "leader changed")
-        self._listen(events, LimitSet, logging.INFO, "limit set")
-        self._listen(events, ModeChosen, logging.INFO, "mode chosen")
-        self._listen(events, RunEnded, logging.INFO, "run ended")
-        self._listen(events, SchedulesSynced, logging.INFO, "schedules synced")
-        self._listen(events, WorkerDraining, logging.INFO, "worker draining")
-        self._listen(events, QueueRestored, logging.INFO, "queue restored")
-        self._listen(events, ProcessDied, logging.WARNING, "process died")
-        self._listen(events, ExecutionsRescued, logging.WARNING, "executions rescued")
-        self._listen(events, ExecutionsRequeued, logging.WARNING, "executions requeued")
-        self._listen(events, BatchRefused, logging.WARNING, "batch refused")
-        self._listen(events, LeaseLost, logging.WARNING, "lease lost")
-        self._listen(events, StoreRetried, logging.WARNING, "store retried")
-        self._listen(events, QueueDegraded, logging.WARNING, "queue degraded")
-        self._listen(events, CallRetried, logging.WARNING, "call failed, trying again")
-        self._listen(events, RateLimited, logging.WARNING, "told to wait")
-        self._listen(events, InvalidJob, logging.ERROR, "invalid job")
-        self._listen(events, StepFailed, logging.ERROR, "step failed")
-        self._listen(events, AccountParked, logging.ERROR, "account parked")
+        for level, texts in _TEXTS.items():
+            if self._log.is_enabled_for(level):
+                for event_type, text in texts.items():
+                    events.listen(event_type, partial(self._write, level, text))
         if self._log.is_enabled_for(logging.DEBUG):
             events.listen(ExecutionsFired, self._fired)
         events.listen(BreakerMoved, self._moved)
@@ -309,9 +325,8 @@ class LogListener:
         elif self._log.is_enabled_for(logging.ERROR):
             events.listen(ExecutionSettled, self._settled_badly)
 
-    def _listen(self, events: Events, event_type: type[InternalEvent], level: int, text: str) -> None:
-        if self._log.is_enabled_for(level):
-            events.listen(event_type, lambda e: self._log.log(level, text, **_fields(e)))
+    def _write(self, level: int, text: str, event: InternalEvent) -> None:
+        self._log.log(level, text, **_fields(event))
 
     def _fired(self, event: ExecutionsFired) -> None:
         self._log.debug(
@@ -323,10 +338,10 @@ class LogListener:
         )
 
     def _moved(self, event: BreakerMoved) -> None:
-        # The process that moved it says why; the others only that they have noticed.
-        tell = self._log.debug if event.elsewhere else self._log.info if event.state != "open" else self._log.warning
+        # The process that moved it logs the reason; others only log at debug that they noticed.
+        log = self._log.debug if event.elsewhere else self._log.info if event.state != "open" else self._log.warning
         fields = {"key": event.domain, "state": event.state, "reason": event.reason}
-        tell("breaker moved", **{name: value for name, value in fields.items() if value is not None})
+        log("breaker moved", **{name: value for name, value in fields.items() if value is not None})
 
     def _pushed(self, event: MetricsPushed) -> None:
         """Log only the first failure and the recovery, because there is a push every few seconds."""

@@ -21,6 +21,12 @@ class MetricsOnDemand:
         self._events.prepare()
         return self._registry
 
+    def render(self) -> bytes:
+        """Return the text that Prometheus scrapes."""
+        from .metrics import render  # noqa: PLC0415 - see above
+
+        return render(self.registry)
+
     def _create(self) -> None:
         from prometheus_client import CollectorRegistry  # noqa: PLC0415 - see above
 

@@ -1,15 +1,15 @@
-"""Traces: one from what fired an execution to the events that came of it, through every process on the way.
+"""Traces: each leads from the cause of an execution to its events, through all processes.
 
-    fire | trigger          written down, and put on the queue       scheduler; API, CLI or listener
-    └─ queue                from there into the hands of a worker    worker, once for each attempt
+    fire | trigger          stored and put on the queue              scheduler; API, CLI or listener
+    └─ queue                until a worker leases it                 worker, once for each attempt
        └─ execution         an attempt, until its outcome            worker
-          ├─ request        a call to a source, its retries with it  worker
-          └─ batch          kept together with its watermark         worker
+          ├─ request        a call to a source, with its retries     worker
+          └─ batch          stored together with its watermark       worker
              └─ relay       its events left the outbox               scheduler
 
-Where a trace goes on elsewhere its context is written down, as a W3C `traceparent`: in the tables `executions` and
-`outbox`, in the entries of the queue, and in those of the stream of events. OpenTelemetry is imported with the first
-span, so who makes none pays nothing; and where tracing is off there is no `Tracing` at all.
+The context of a trace is passed to other processes as a W3C `traceparent`: in the tables `executions` and `outbox`, in
+the entries of the queue, and in the stream of events. OpenTelemetry is imported with the first span; if tracing is
+off there is no `Tracing`.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from . import otel
 
-# A collector that does not answer is not waited for longer than this when a process ends.
+# How long an ending process waits for a collector that does not respond.
 _LAST_WORDS_SECONDS = 3.0
 _TEXT_LIMIT = 500
 _PACKAGES = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
@@ -73,12 +73,12 @@ def tracing_of(settings: "Settings", name: str, events: Events) -> "Tracing | No
     if not is_traced(settings):
         return None
     try:
-        # Asked for by name and not imported: most commands make no span at all.
+        # Only checked, not imported: most commands create no span.
         for package in _PACKAGES:
             version(package)
     except PackageNotFoundError as error:
         raise InvalidInput(
-            f"traces are to be sent, and {error.name} is not installed",
+            f"tracing is on, but {error.name} is not installed",
             hint="Run pip install 'floodmark[otel]', or set TRACING=off",
         ) from error
     return Tracing(settings, name, events)
@@ -96,12 +96,12 @@ class Tracing:
 
     @cached_property
     def _otel(self) -> "otel.Otel":
-        from .otel import Otel  # noqa: PLC0415 - half a second, which is only paid when there is something to trace
+        from .otel import Otel  # noqa: PLC0415 - takes half a second
 
         settings = self._settings
         headers = settings.otel_exporter_otlp_headers
-        self._events.listen(CallRetried, self._retried)
-        self._events.listen(RateLimited, self._told_to_wait)
+        self._events.listen(CallRetried, self._note_retry)
+        self._events.listen(RateLimited, self._note_wait)
         return Otel(
             endpoint=_endpoint(settings),
             headers=None if headers is None else headers.get_secret_value(),
@@ -118,7 +118,7 @@ class Tracing:
         """Send the remaining spans, within a short time."""
         if "_otel" not in self.__dict__:
             return
-        # A daemon: the library may wait for half a minute, and the process does not have to.
+        # A daemon thread: the library may wait for half a minute, which must not delay the exit.
         sending = asyncio.get_running_loop().run_in_executor(DaemonThreads(1), self._otel.shutdown)
         await asyncio.wait([sending], timeout=_LAST_WORDS_SECONDS)
 
@@ -159,7 +159,7 @@ class Tracing:
             attributes,
             kind="consumer",
             parent=lease.traceparent,
-            # Fired by a process that traces nothing, or by SQL: its attempts have one trace all the same.
+            # If it was fired without a trace, or by SQL, its attempts still share one trace.
             root=lease.execution_id,
             began=now - waited,
         )
@@ -171,7 +171,7 @@ class Tracing:
         attributes = {**_of_lease(lease), "floodmark.trigger": lease.trigger, "floodmark.worker": lease.worker}
         with self._current("execution", attributes, parent=lease.traceparent, root=lease.execution_id) as span:
             outcome = await work
-            self._tell_outcome(span, outcome)
+            self._add_outcome(span, outcome)
             return outcome
 
     async def request(self, scope: str, method: str, target: str, making: Awaitable[T]) -> T:
@@ -194,9 +194,7 @@ class Tracing:
 
     @contextmanager
     def relay(self, traceparents: Sequence[str | None]) -> Iterator[Mapping[str | None, str | None]]:
-        """Trace the sending of events; a span in the trace of each of their batches. Yields the context to send with
-        each.
-        """
+        """Trace the sending of events, with a span in the trace of each batch. Yields the context of each."""
         counts = Counter(filter(None, traceparents))
         spans = {
             origin: self._otel.start("relay", {"floodmark.events": count}, kind="producer", parent=origin, root=origin)
@@ -206,7 +204,7 @@ class Tracing:
             yield {origin: self._otel.traceparent(span) for origin, span in spans.items()}
         except BaseException as error:
             for span in spans.values():
-                self._tell_error(span, error)
+                self._add_error(span, error)
             raise
         finally:
             for span in spans.values():
@@ -229,7 +227,7 @@ class Tracing:
         if status >= 500:
             self._otel.fail(span, f"status {status}")
 
-    # What all have in common
+    # Shared by all spans
 
     @contextmanager
     def _current(self, name: str, attributes: Mapping[str, Any], **how: Any) -> Iterator["Span"]:
@@ -237,10 +235,10 @@ class Tracing:
             try:
                 yield span
             except BaseException as error:
-                self._tell_error(span, error)
+                self._add_error(span, error)
                 raise
 
-    def _tell_outcome(self, span: "Span", outcome: Outcome | None) -> None:
+    def _add_outcome(self, span: "Span", outcome: Outcome | None) -> None:
         if outcome is None:
             span.set_attribute("floodmark.outcome", "lost")
             self._otel.fail(span, "the lease has passed to another worker")
@@ -251,21 +249,21 @@ class Tracing:
         if isinstance(outcome, Retry | Dead):
             self._otel.fail(span, _shown(outcome.error))
 
-    def _tell_error(self, span: "Span", error: BaseException) -> None:
+    def _add_error(self, span: "Span", error: BaseException) -> None:
         span.set_attribute("error.type", type(error).__qualname__)
         if isinstance(error, SlowDown):
-            # Whoever tells us to wait is healthy: nothing has failed.
+            # A request to wait is not a failure.
             span.set_attribute("floodmark.again_after_seconds", error.after.total_seconds())
         else:
             self._otel.fail(span, _shown(str(error)))
 
-    # Told at once and where it happens, so the current span is the one that is meant.
+    # Events are emitted at once and in place, so the current span is the right one.
 
-    def _retried(self, event: CallRetried) -> None:
+    def _note_retry(self, event: CallRetried) -> None:
         attributes: dict[str, Any] = {"attempt": event.attempt, "delay_seconds": event.delay, "reason": event.reason}
         self._otel.note("retried", attributes)
 
-    def _told_to_wait(self, event: RateLimited) -> None:
+    def _note_wait(self, event: RateLimited) -> None:
         self._otel.note("told to wait", {"seconds": event.seconds, "reason": event.reason})
 
 

@@ -12,20 +12,20 @@ from typing import Any
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
-# So many more objects than before are worth a look for garbage: a few megabytes.
+# New objects between two garbage collections: a few megabytes.
 _NEW_OBJECTS = 20_000
 _SWITCH_SECONDS = 0.001
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     """Run to the end: on uvloop if it is installed, otherwise on asyncio's own loop."""
-    # What was imported stays to the end: looking through it again and again for garbage is a waste.
+    # Imported objects live until the end: the garbage collector need not examine them.
     gc.freeze()
-    # A page of posts is thousands of objects without a cycle among them: looking for one after each 700 new objects,
-    # as is usual, takes a tenth of the time and finds nothing.
+    # A page of posts has thousands of objects without a cycle: a collection after each 700 new objects, the default,
+    # would take a tenth of the time and find nothing.
     gc.set_threshold(_NEW_OBJECTS)
-    # The thread that writes SQLite asks for the interpreter after every row. At the usual 5 ms a busy event loop would
-    # make it wait for that long each time.
+    # The thread that writes to SQLite needs the interpreter after every row. With the default of 5 ms a busy event loop
+    # would delay it by that each time.
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:
         from uvloop import new_event_loop  # noqa: PLC0415 - not on every platform
@@ -70,14 +70,14 @@ def ended_by_signals(callback: Callable[[], object]) -> Iterator[None]:
     """Call `callback` in the running loop on SIGTERM and on Ctrl-C, within the block."""
     loop = asyncio.get_running_loop()
     if threading.current_thread() is not threading.main_thread():
-        # Python hears signals on its main thread only: a program that runs this on another one has that to itself.
+        # Python handles signals on the main thread only: they belong to the program that runs this on another one.
         yield
         return
     try:
         for number in _ENDING:
             loop.add_signal_handler(number, callback)
     except NotImplementedError:
-        # The loops of Windows know no signals; the interpreter does.
+        # Event loops on Windows have no signal handlers; the interpreter has.
         before = {number: signal.signal(number, _handler(loop, callback)) for number in _ENDING}
         try:
             yield

@@ -3,8 +3,8 @@
     FLOODMARK_FAILPOINT="keep.before:kill@3"    at the third hit of `keep.before`, SIGKILL
     FLOODMARK_FAILPOINT="settle.before:raise"   at the first hit of `settle.before`, an error
 
-Several are separated by commas. Whether there are any at all is decided once, at import: without the variable
-`failpoint` does nothing and costs a call of an empty function. Set but empty, they can still be armed by `arm`.
+Several are separated by commas. Without the variable at import, `failpoint` is an empty function. If it is set but
+empty, tests can use `arm`.
 """
 
 import os
@@ -18,7 +18,7 @@ from floodmark.errors import FloodmarkError, InvalidInput
 
 VARIABLE = "FLOODMARK_FAILPOINT"
 
-# In the order in which an execution meets them; then the leader's upkeep.
+# In the order of an execution; then the maintenance of the leader.
 POINTS = (
     "leader.acquired",
     "fire.committed",
@@ -37,9 +37,9 @@ POINTS = (
     "rescue.committed",
     "requeue.read",
 )
-# Between a change that someone asked for and its entry in the audit.
+# Between a requested change and its entry in the audit log.
 OPERATION_POINT = "operation.changed"
-# Between sending a notification and striking it off.
+# Between sending a notification and recording that it was sent.
 NOTIFY_POINT = "notify.sent"
 _ARMED = re.compile(r"(?P<point>[a-z.]+):(?P<action>kill|stop|raise)(?:@(?P<hit>[1-9]\d*))?")
 
@@ -53,7 +53,7 @@ def _kill(_: str) -> None:
 
 
 def _stop(_: str) -> None:
-    # To this thread, so that it goes no further: sent to the process, another thread may be the one to take it.
+    # To this thread: a signal to the process may be handled by another thread.
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
@@ -74,7 +74,7 @@ def arm(text: str) -> None:
         found = _ARMED.fullmatch(word)
         if found is None or found["point"] not in known:
             raise InvalidInput(
-                f"{VARIABLE} has {word!r}, which is no fail-point",
+                f"{VARIABLE} has {word!r}, which is not a fail-point",
                 hint=f"Write point:action@hit, with kill, stop or raise, at one of: {', '.join(known)}",
             )
         armed[found["point"], int(found["hit"] or 1)] = _ACTIONS[found["action"]]

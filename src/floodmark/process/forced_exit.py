@@ -1,4 +1,4 @@
-"""The last resort of a stopping process: it exits after its grace, even if something hangs."""
+"""Forced exit: a stopping process ends after its grace, even if something hangs."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ import threading
 from datetime import timedelta
 
 MARGIN = timedelta(seconds=5)
-"""Time beyond SHUTDOWN_GRACE to write down what was handed back and to close connections."""
+"""Time after SHUTDOWN_GRACE to release executions and close connections."""
 
 
 class Watchdog:
@@ -30,10 +30,10 @@ class Watchdog:
 
 
 def _leave(grace: timedelta) -> None:
-    # Work in hand is taken back when its leases end, as after any sudden death.
+    # Its executions are rescued when their leases end, as after a crash.
     sys.stderr.write(
         f"floodmark: still busy {MARGIN.total_seconds():g} s after SHUTDOWN_GRACE ({grace.total_seconds():g} s): "
-        "leaving without waiting for what hangs\n"
+        "exiting without waiting\n"
     )
     sys.stderr.flush()
     os._exit(1)

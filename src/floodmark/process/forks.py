@@ -1,4 +1,4 @@
-"""Descriptors that must close with this process: a forked child would keep their locks after its death."""
+"""Descriptors that forked children must not keep: they would hold the locks after the death of this process."""
 
 import os
 
@@ -19,7 +19,7 @@ def let_go(descriptor: int) -> None:
 def _in_child() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in _held:
-        # Replaced, not closed: the child's copies of our objects still think that they own the number.
+        # Replaced, not closed: copies of our objects in the child still use the number.
         os.dup2(nothing, descriptor, inheritable=False)
     os.close(nothing)
     _held.clear()

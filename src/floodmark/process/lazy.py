@@ -5,7 +5,7 @@ from typing import Any
 
 
 class LazyModule:
-    """Stands for the module `name`; to be assigned where a type checker sees a plain `import`."""
+    """A stand-in for the module `name`; use it where the type checker sees a plain `import`."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,6 +1,6 @@
 """A lock file for each process. The kernel frees the lock when the process ends, however it ends.
 
-`<folder>/<process name>.lock`   made and locked (`flock`) when a role starts; removed when the process leaves, or by
+`<folder>/<process name>.lock`   created and locked (`flock`) when a role starts; removed when the process ends, or by
                                  the process that noticed its death
 
 A file counts only on the machine (the boot) where it was locked, so a folder on a network file system cannot make a
@@ -22,7 +22,7 @@ from . import forks
 fcntl: Any
 try:
     import fcntl
-except ImportError:  # Windows: leases alone
+except ImportError:  # Windows: only leases
     fcntl = None
 
 # The file of a process that died before it was listed in the database stays until it is this old.
@@ -101,7 +101,7 @@ def is_free(identity: str) -> bool | None:
     except OSError:
         return None
     try:
-        # Shared: two processes that look at the same moment do not take each other for the owner.
+        # Shared: two processes that check at the same time must not take each other for the owner.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False

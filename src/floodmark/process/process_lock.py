@@ -1,4 +1,4 @@
-"""The locks that this process holds while it lives, for others to check."""
+"""The locks that this process holds until it ends, for others to check."""
 
 import hashlib
 from typing import Protocol

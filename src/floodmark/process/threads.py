@@ -1,4 +1,4 @@
-"""Threads for blocking functions, which cannot be ended from outside."""
+"""Threads for blocking functions, which cannot be cancelled."""
 
 import queue
 import threading
@@ -44,5 +44,5 @@ class DaemonThreads(Executor):
                 continue
             try:
                 future.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the result
+            except BaseException as error:  # noqa: BLE001 - passed on with the result
                 future.set_exception(error)

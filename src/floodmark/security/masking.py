@@ -11,18 +11,18 @@ from floodmark.errors import InvalidInput
 
 MASK = "***"
 
-# Read together with the spelling of keys elsewhere: REDIS_PASSWORD, api_token, session_string, X-Api-Key.
+# As part of a name: REDIS_PASSWORD, api_token, session_string, X-Api-Key.
 _NAMES = (
     "password|passwd|passphrase|pwd|token|secret|session|authorization|credential|(?:api|access|private|auth)[_-]?key"
 )
 _SECRET_NAME = re.compile(_NAMES, re.IGNORECASE)
 # Names that are secrets only as the whole name.
 _WHOLE_NAMES = frozenset({"key", "auth", "cookie", "cookies", "pass", "pw"})
-# A part of each name above: most texts have none of them, and that is quick to tell.
+# A part of each name above: most texts have none of them, and this check is fast.
 _HINTS = ("pass", "pwd", "token", "secret", "session", "auth", "credential", "key", "cookie", "bearer")
 _VALUE = r"""(?:\*\*\*|"[^"]{0,512}"|'[^']{0,512}'|[^\s&]+)"""
 # `password=x`, `password: x`, `"token": "x"`, `X-Api-Key: x`. "session: 3" is prose; `Authorization` is a header.
-# What can fail to match is bounded: no text is slow.
+# Every repetition that can fail is bounded: no text is slow.
 _ASSIGNED = _NAMES.replace("authorization", r"authorization_\w{1,32}")
 _DESCRIBED = _ASSIGNED.replace("session|", "")
 _ASSIGNMENT = re.compile(

@@ -25,12 +25,12 @@ from floodmark.errors import Conflict, InvalidInput, Unavailable
 
 SHORTEST_KEY = 16
 KEY_FILE = "secret.key"
-# Beside it while the key is rotated, and afterwards.
+# Next to it, during and after a rotation.
 NEW_KEY_FILE, OLD_KEY_FILE = "secret.key.new", "secret.key.old"
 
 _VERSION = "v1"
 _NONCE_BYTES = 12
-# Slow on purpose, about 50 ms once a process: people choose keys that can be guessed.
+# Slow on purpose, about 50 ms once per process: people choose weak keys.
 _SCRYPT = {"n": 2**14, "r": 8, "p": 1, "dklen": 32}
 _SALT = b"floodmark vault v1"
 _SHARE = (
@@ -78,7 +78,7 @@ class Vault:
 
     def seal(self, text: str, *, label: str) -> str:
         """Encrypt a text for `label`."""
-        return _sealed(self._current(), text, label)
+        return _encrypt(self._current(), text, label)
 
     def open(self, sealed: str, *, label: str) -> str:
         """Return the decrypted text. `Conflict` if the key is wrong or the row was changed."""
@@ -89,7 +89,7 @@ class Vault:
         key = next((key for key in self._known() if key.mark == mark), None)
         if key is None:
             raise self._unknown(label, mark)
-        return _opened(key.cipher, data, label)
+        return _decrypt(key.cipher, data, label)
 
     def begin_rotation(self) -> str:
         """Return the mark of the new key: a new one next to the key file, or the one that is set.
@@ -99,8 +99,8 @@ class Vault:
         if self._given is not None:
             return self._current().mark
         if self._file.exists():
-            with _telling(self._new_file, "made"):
-                _make(self._new_file)
+            with _name_file(self._new_file, "made"):
+                _create(self._new_file)
             return self._read(self._new_file).mark
         return self._current().mark
 
@@ -108,14 +108,12 @@ class Vault:
         """Encrypt the secret again with the new key of the rotation."""
         text = self.open(sealed, label=label)
         key = self._read(self._new_file) if self._new_file.exists() and self._given is None else self._current()
-        return _sealed(key, text, label)
+        return _encrypt(key, text, label)
 
     def end_rotation(self) -> None:
-        """Make the new key the current one. The old key stays next to it, for texts that were encrypted during the
-        rotation.
-        """
+        """Make the new key current. The old key stays next to it, for texts encrypted during the rotation."""
         if self._given is None and self._new_file.exists():
-            with _telling(self._file, "replaced"):
+            with _name_file(self._file, "replaced"):
                 spare = self._file.with_name(f".{OLD_KEY_FILE}.tmp")
                 spare.unlink(missing_ok=True)
                 os.link(self._file, spare)
@@ -134,35 +132,33 @@ class Vault:
 
     def _current(self) -> "_Key":
         if self._given is not None:
-            return _derived(self._given, "FLOODMARK_SECRET_KEY")
-        return _derived(_read_or_make(self._file), str(self._file))
+            return _derive_key(self._given, "FLOODMARK_SECRET_KEY")
+        return _derive_key(_read_or_create(self._file), str(self._file))
 
     def _known(self) -> "Iterator[_Key]":
-        """Yield the keys that may decrypt, the current one first. Deriving a key takes time, so it is done only if
-        needed.
-        """
+        """Yield the keys that may decrypt, the current one first. Each is derived only if needed, as that is slow."""
         if self._given is not None:
-            yield _derived(self._given, "FLOODMARK_SECRET_KEY")
+            yield _derive_key(self._given, "FLOODMARK_SECRET_KEY")
         if self._old is not None:
-            yield _derived(self._old, "FLOODMARK_SECRET_KEY_OLD")
+            yield _derive_key(self._old, "FLOODMARK_SECRET_KEY_OLD")
         for file in (self._file, self._new_file, self._old_file):
             with suppress(FileNotFoundError):
                 yield self._read(file)
 
     def _read(self, file: Path) -> "_Key":
-        return _derived(_read(file), str(file))
+        return _derive_key(_read(file), str(file))
 
     def _unknown(self, label: str, mark: str) -> Conflict:
         if self._given is None and not self._file.exists():
-            # A key made now could not be the right one, and would look as if it were.
+            # A new key cannot be the right one, and would look as if it were.
             return Conflict(f"there is no key to open the secret of {label}: {self._file} does not exist", hint=_SHARE)
         return Conflict(
             f"wrong key: the secret of {label} was stored with the key {mark}, "
-            f"and {self._whence()} is {self._current().mark}",
+            f"and {self._key_origin()} is {self._current().mark}",
             hint=_SHARE,
         )
 
-    def _whence(self) -> str:
+    def _key_origin(self) -> str:
         return "FLOODMARK_SECRET_KEY" if self._given is not None else f"the one in {self._file}"
 
 
@@ -176,59 +172,59 @@ def mark_of(sealed: str) -> str:
     return sealed.partition(".")[2].partition(".")[0]
 
 
-def _sealed(key: _Key, text: str, label: str) -> str:
+def _encrypt(key: _Key, text: str, label: str) -> str:
     nonce = secrets.token_bytes(_NONCE_BYTES)
     data = key.cipher.encrypt(nonce, text.encode(), label.encode())
     return f"{_VERSION}.{key.mark}.{base64.urlsafe_b64encode(nonce + data).decode()}"
 
 
 @lru_cache(maxsize=8)
-def _derived(text: str, origin: str) -> _Key:
+def _derive_key(text: str, origin: str) -> _Key:
     text = text.strip()
     if len(text) < SHORTEST_KEY:
         raise InvalidInput(
             f"the key in {origin} is too short: {len(text)} characters, at least {SHORTEST_KEY} are needed",
-            hint="make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'",
+            hint="create one with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'",
         )
     key = hashlib.scrypt(text.encode(), salt=_SALT, **_SCRYPT)
-    # Of the derived key, so that the mark is no help in guessing the text.
+    # A mark of the derived key does not help to guess the text.
     return _Key(AESGCM(key), hashlib.sha256(b"mark" + key).hexdigest()[:8])
 
 
-def _opened(cipher: AESGCM, data: str, label: str) -> str:
+def _decrypt(cipher: AESGCM, data: str, label: str) -> str:
     try:
         raw = base64.urlsafe_b64decode(data)
         return cipher.decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], label.encode()).decode()
     except (InvalidTag, ValueError):
-        # Without the cause: nothing of what was tried may reach a traceback.
+        # Without the cause: no part of the secret may appear in a traceback.
         raise Conflict(
             f"the secret of {label} has been changed, or was stored under another name",
             hint=f"store it again with: floodmark accounts add {label} --replace",
         ) from None
 
 
-def _read_or_make(path: Path) -> str:
+def _read_or_create(path: Path) -> str:
     try:
         return _read(path)
     except FileNotFoundError:
-        with _telling(path, "made"):
-            _make(path)
+        with _name_file(path, "made"):
+            _create(path)
         return _read(path)
 
 
 def _read(path: Path) -> str:
-    with _telling(path, "read"), path.open(encoding="utf-8", errors="replace") as file:
-        # Asked of the open file, not of its name: it cannot be exchanged between the question and the reading.
+    with _name_file(path, "read"), path.open(encoding="utf-8", errors="replace") as file:
+        # The mode of the open file, not of its name: the file cannot be exchanged before it is read.
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         if os.name == "posix" and mode & 0o077:
             raise InvalidInput(f"the key file {path} can be read by others (mode {mode:04o})", hint=f"chmod 600 {path}")
         return file.read(4096)
 
 
-def _make(path: Path) -> None:
+def _create(path: Path) -> None:
     """Write a complete key file, or keep the one that another process has written first."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Only its owner can read what `mkstemp` makes.
+    # Only the owner can read files made by `mkstemp`.
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -246,7 +242,7 @@ def _link(made: str, path: Path) -> None:
     try:
         os.link(made, path)
     except FileExistsError:
-        # Theirs holds; it was complete before it had this name.
+        # The other process was first; its file was complete before it got this name.
         return
 
 
@@ -259,7 +255,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _telling(path: Path, what: str) -> Iterator[None]:
+def _name_file(path: Path, what: str) -> Iterator[None]:
     """Add the name of the file to errors; a missing file is handled by the caller."""
     try:
         yield

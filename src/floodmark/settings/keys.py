@@ -21,16 +21,14 @@ from floodmark.model.notification_kinds import KINDS, addresses_of, kinds_of, sm
 
 from .showing import Allowed, shown
 
-# A busy machine takes a second or two for what usually takes a millisecond.
+# On a busy machine, a step of a millisecond may take a second or two.
 _SHORTEST_STEP = timedelta(seconds=3)
 
 Origin = Literal["default", "environment", ".env", "floodmark.toml", "command line", "code"]
 
 
 def _duration(value: object) -> object:
-    """Parse a duration: seconds, which may be 0 or have a fraction, or the format of `parse_every`; only text is
-    parsed.
-    """
+    """Parse a text: seconds, which may be 0 or have a fraction, or the format of `parse_every`."""
     if not isinstance(value, str):
         return value
     if found := re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s?s?", value, re.ASCII):
@@ -544,7 +542,7 @@ class Settings(BaseModel):
         return {key.removeprefix(prefix).lower(): text for key, text in self._foreign.items() if key.startswith(prefix)}
 
     def with_origins(self, origins: Mapping[str, Origin], foreign: Mapping[str, str] | None = None) -> "Settings":
-        """The same settings, knowing where each named field came from, and what `section` reads."""
+        """Return the settings with the origin of each named field, and the values that `section` reads."""
         copy = self.model_copy()
         copy._origins, copy._foreign = dict(origins), dict(foreign or {})
         return copy

@@ -13,7 +13,7 @@ from floodmark.errors import InvalidInput
 from .keys import Origin, Settings
 from .showing import allowed, quoted, shown, shown_wrong
 
-# Not by itself what to type next: it reads the same values, and would say the same.
+# Not `floodmark settings` alone: it reads the same values and would report the same error.
 _HINT = "Correct it there; then `floodmark settings` lists every key, its value and where it came from."
 
 
@@ -104,15 +104,15 @@ def _contradictions(settings: Settings) -> list[str]:
         ("backoff_base_seconds", "backoff_max_seconds"),
         ("execution_retry_base", "execution_retry_max"),
     )
-    told = ((low, getattr(settings, low), high, getattr(settings, high)) for low, high in pairs)
+    values = ((low, getattr(settings, low), high, getattr(settings, high)) for low, high in pairs)
     return [
         f"{low.upper()}={shown(least)} is more than {high.upper()}={shown(most)}"
-        for low, least, high, most in told
+        for low, least, high, most in values
         if least > most
-    ] + _half_of_a_pair(settings)
+    ] + _check_mail_pair(settings)
 
 
-def _half_of_a_pair(settings: Settings) -> list[str]:
+def _check_mail_pair(settings: Settings) -> list[str]:
     """Return an error if only one of mail recipient and mail server is set."""
     to, server = settings.notify_email_to, settings.notify_email_smtp_url
     if (to is None) == (server is None):

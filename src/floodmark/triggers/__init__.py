@@ -4,6 +4,8 @@ The entry points of `floodmark.triggers` name the functions that create triggers
 of other packages, which a job of the type `calendar` names in its `time_config`: `{"trigger": "sunrise", ...}`.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
 
@@ -28,12 +30,8 @@ def trigger_of(when: When, *, anchor: datetime) -> Trigger:
     foreign = foreign_name(when)
     if foreign is None:
         return _maker(when.schedule_type)(when, anchor)
-    try:
+    with _named_errors(foreign):
         return ForeignTrigger(foreign, _maker(foreign)(when, anchor))
-    except InvalidInput:
-        raise
-    except Exception as error:
-        raise _failed(foreign, error) from error
 
 
 def foreign_name(when: When) -> str | None:
@@ -52,17 +50,13 @@ class ForeignTrigger:
 
     def after(self, instant: datetime) -> datetime | None:
         """Return the first instant strictly later than `instant`."""
-        try:
+        with _named_errors(self._name):
             return self._trigger.after(instant)
-        except Exception as error:
-            raise _failed(self._name, error) from error
 
     def latest(self, until: datetime) -> datetime | None:
         """Return the newest instant at or before `until`."""
-        try:
+        with _named_errors(self._name):
             return self._trigger.latest(until)
-        except Exception as error:
-            raise _failed(self._name, error) from error
 
 
 @cache
@@ -71,6 +65,13 @@ def _maker(name: str) -> MakeTrigger:
     return made
 
 
-def _failed(name: str, error: Exception) -> InvalidInput:
-    reason = f"{type(error).__name__}: {error}"
-    return InvalidInput(f"the trigger {name} failed: {reason}", hint="correct time_config, or update its package")
+@contextmanager
+def _named_errors(name: str) -> Iterator[None]:
+    try:
+        yield
+    except InvalidInput:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        hint = "correct time_config, or update its package"
+        raise InvalidInput(f"the trigger {name} failed: {reason}", hint=hint) from error

@@ -1,6 +1,6 @@
 """Prometheus metrics: described in `catalogue`, all fed by events.
 
-With PROMETHEUS_MULTIPROC_DIR set before Python starts, the processes of one machine add up at any one's /metrics.
+If PROMETHEUS_MULTIPROC_DIR is set before Python starts, each /metrics shows the sum of all processes of the machine.
 """
 
 import os
@@ -16,7 +16,7 @@ from floodmark.observability.events import Events
 from .calls import CallMetrics
 from .catalogue import AGES
 from .channels import ChannelMetrics
-from .deliveries import PUSHES, TellingMetrics
+from .deliveries import PUSHES, DeliveryMetrics
 from .families import MetricMaker, aged
 from .scheduling import SchedulingMetrics
 from .state import StateMetrics
@@ -24,7 +24,7 @@ from .web import WebMetrics
 
 # To the library a counter is called without its `_total`.
 _OWN = frozenset(name.removesuffix("_total") for name in PUSHES)
-_PARTS = (SchedulingMetrics, StateMetrics, ChannelMetrics, CallMetrics, WebMetrics, TellingMetrics)
+_PARTS = (SchedulingMetrics, StateMetrics, ChannelMetrics, CallMetrics, WebMetrics, DeliveryMetrics)
 
 
 class Metrics:
@@ -45,16 +45,16 @@ class Metrics:
 def render(registry: CollectorRegistry) -> bytes:
     """Return the text that Prometheus scrapes; in multiprocess mode for all processes, independent of the registry."""
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
-        return _rendered(registry)
-    return _rendered(_Everyone())
+        return _render(registry)
+    return _render(_AllProcesses())
 
 
 def render_sum(registry: CollectorRegistry) -> bytes:
     """Return the same for a supervisor that writes no file itself: `registry` contains its own pushes."""
-    return _rendered(_Everyone(registry))
+    return _render(_AllProcesses(registry))
 
 
-def _rendered(counted: Collector) -> bytes:
+def _render(counted: Collector) -> bytes:
     registry = CollectorRegistry()
     registry.register(_Described(counted))
     return generate_latest(registry)
@@ -72,7 +72,7 @@ class _Described(Collector):
             yield metric
 
 
-class _Everyone(Collector):
+class _AllProcesses(Collector):
     """The values that the processes of this machine have written to their files, where ages are still points in time.
 
     Pushes are taken from `own`, if it is given.

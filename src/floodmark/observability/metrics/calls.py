@@ -13,7 +13,7 @@ from floodmark.observability.events import (
 from .families import MetricMaker, word
 
 BREAKER_STATES = {"closed": 0, "open": 1, "half-open": 2}
-# Accounts have breakers too, but are no domains.
+# Breakers of accounts are not domains.
 _ACCOUNTS, _DOMAINS = "telegram:", "web:"
 
 

@@ -43,7 +43,7 @@ class ChannelMetrics:
         for status in ("acquired", "busy"):
             self._locks.child(status)
         for reason in _FORCED:
-            # A series that starts at 0 shows its first one too as an increase.
+            # A series that starts at 0 also shows the first one as an increase.
             self._forced.child(reason)
 
     def attach(self, events: Events) -> None:
@@ -67,7 +67,7 @@ class ChannelMetrics:
 
     def _measured(self, event: UnfinishedChannelsMeasured) -> None:
         """Export the unfinished channels on the leader; a former leader exports none."""
-        # Of a channel that two jobs read, the one that stands still for longer.
+        # If two jobs read a channel, the one that is behind for longer.
         longest: dict[str, UnfinishedChannel] = {}
         for channel in event.channels:
             longest.setdefault(channel.channel_id, channel)

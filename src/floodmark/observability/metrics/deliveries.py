@@ -8,7 +8,7 @@ from .families import MetricMaker, word
 PUSHES = ("floodmark_pushes_total", "floodmark_last_push_timestamp_seconds")
 
 
-class TellingMetrics:
+class DeliveryMetrics:
     """Counts notifications and pushes, and exports the version."""
 
     def __init__(self, make: MetricMaker) -> None:
@@ -21,9 +21,9 @@ class TellingMetrics:
     def attach(self, events: Events) -> None:
         """Start to count."""
         events.listen(NotificationSent, lambda e: self._sent.child(word(e.channel), word(e.result)).inc())
-        events.listen(MetricsPushed, self._told)
+        events.listen(MetricsPushed, self._count_push)
 
-    def _told(self, event: MetricsPushed) -> None:
+    def _count_push(self, event: MetricsPushed) -> None:
         if event.error is not None:
             return self._failed.inc()
         self._pushed.inc()

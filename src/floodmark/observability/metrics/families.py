@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from .catalogue import CATALOGUE, Across
 
 OTHER = "other"
-# Longer words than this are sentences.
+# Longer values are sentences, not words.
 _LONGEST_WORD = 60
 
 M = TypeVar("M", bound=MetricWrapperBase)
@@ -61,7 +61,7 @@ class Family(Generic[M]):
             self.child(*labels).set(value)
 
     def _admit(self, labels: tuple[str, ...]) -> M:
-        # Only the folded labels are remembered: the values turned away have no end.
+        # Only the folded labels are stored: the number of other values is unlimited.
         labels = tuple(self._folded(place, value) for place, value in enumerate(labels))
         if labels not in self._children:
             self._children[labels] = self._metric.labels(*labels)
@@ -129,8 +129,8 @@ class _Way(NamedTuple):
     mode: str
 
 
-# What several processes show together. Everyone sees the same queue and the same breakers: the last one to look knows
-# best. The newest moment counts even if who saw it is gone.
+# How the values of several processes are combined. All see the same queue and breakers: the most recent value counts.
+# The newest point in time counts even if its process has ended.
 _GAUGES: Mapping[Across, _Way] = {
     "sum": _Way(Gauge, "livesum"),
     "largest": _Way(Gauge, "livemax"),
@@ -161,7 +161,7 @@ class MetricMaker:
     def __init__(self, registry: CollectorRegistry, limit: int) -> None:
         self._registry, self._limit = registry, limit
         self._piles = _Piles()
-        # Before all others, so that they show what was counted.
+        # Registered first, so that all others export the counted events.
         registry.register(self._piles)
         self.made: set[str] = set()
 

@@ -152,12 +152,12 @@ class SchedulingMetrics:
     def _leader_changed(self, event: LeaderChanged) -> None:
         self._is_leader.set(event.is_leader)
         if not event.is_leader:
-            # Whoever leads now knows better: the largest value of all instances must not be ours for ever.
+            # The new leader measures the depth: our last value must not stay the maximum of all instances.
             for label in _LABELS.values():
                 self._depths.child(label).set(0)
 
     def _slots(self, event: SlotsChanged) -> None:
-        # A worker says so after each group of leases and of outcomes.
+        # A worker emits this after each group of leases and of outcomes.
         self._starts.clear()
         self._ends.clear()
         self._running.set(event.busy)
