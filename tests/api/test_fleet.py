@@ -34,7 +34,7 @@ async def test_health_tells_of_the_scheduler_the_stores_and_the_workers(api: Api
         api.resources.settings.scheduler_leader_key, holder="one", ttl=timedelta(seconds=30)
     )
     await fleet.tick("one", timedelta(seconds=5))
-    await fleet.seen(
+    await fleet.record_presence(
         "one", role="worker", hostname="h", pid=1, slots=4, busy=1, draining=False, ttl=timedelta(seconds=30)
     )
 

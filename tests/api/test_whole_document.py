@@ -190,7 +190,7 @@ async def _pretend_fleet(resources: Resources) -> None:
     """Say that a scheduler and a worker run: without them `/health` is rightly an error of the server."""
     fleet, hour = FleetRepository(resources.database, resources.clock), timedelta(hours=1)
     await fleet.tick("one", hour)
-    await fleet.seen("one", role="worker", hostname="h", pid=1, slots=1, busy=0, draining=False, ttl=hour)
+    await fleet.record_presence("one", role="worker", hostname="h", pid=1, slots=1, busy=0, draining=False, ttl=hour)
 
 
 async def _furnish(resources: Resources) -> None:

@@ -96,7 +96,7 @@ class TestPostgresSignals(SignalsContract):
         self, resources: Resources, pg_clean: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Signals may have been missed, so every bell rings. Then the process listens again."""
-        monkeypatch.setattr("floodmark.coordination.signals.postgres._RECONNECT_SECONDS", 0.02)
+        monkeypatch.setattr("floodmark.coordination.signals.listening._RECONNECT_SECONDS", 0.02)
         bells = [await wait_for_silence(resources.signals.bell(topic)) for topic in Topic]
         connection = await asyncpg.connect(pg_clean)
         cut = await connection.fetchval(
@@ -153,7 +153,7 @@ class TestRedisSignals(SignalsContract):
 
     async def test_everything_rings_after_a_restart(self, sqlite_copy: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Pub/Sub drops messages that it cannot deliver. A signal sent while Redis is unavailable raises no error."""
-        monkeypatch.setattr("floodmark.coordination.signals.redis._RECONNECT_SECONDS", 0.02)
+        monkeypatch.setattr("floodmark.coordination.signals.listening._RECONNECT_SECONDS", 0.02)
         with Valkey.start(own=True) as valkey:
             settings = Settings(database_url=sqlite_copy, redis_url=valkey.url, hostname="test")
             async with open_resources(settings) as resources, open_resources(settings) as other:

@@ -184,7 +184,7 @@ async def test_a_part_that_failed_takes_the_rest_with_it(operations: LocalOperat
 
 
 async def test_an_entry_without_its_change_is_refused(operations: LocalOperations) -> None:
-    with pytest.raises(AssertionError, match="outside of the transaction"):
+    with pytest.raises(AssertionError, match="outside the transaction"):
         await operations.record("job.paused", "job:news")
 
 

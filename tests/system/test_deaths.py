@@ -18,7 +18,7 @@ from floodmark.model.outcome import Done
 from floodmark.process.lock_files import FileLock, is_free, machine
 from floodmark.queue.redis_streams import GROUP
 from floodmark.runtime.scheduler_role import SchedulerRole, death_watch
-from floodmark.scheduler.dead_processes import Deaths
+from floodmark.scheduler.dead_processes import DeadProcesses
 from floodmark.scheduler.death_watch import DeathWatch
 from floodmark.security.vault import Vault
 from floodmark.sources.telegram.accounts import Accounts
@@ -48,7 +48,7 @@ async def survivor(postgres_only: Opened) -> AsyncIterator[Resources]:
 
 async def present(resources: Resources) -> None:
     """As a role does every two seconds."""
-    await FleetRepository(resources.database, resources.clock).seen(
+    await FleetRepository(resources.database, resources.clock).record_presence(
         resources.name, role="worker", hostname="box", pid=1, slots=4, busy=0, draining=False, ttl=LONG,
         lock_file=resources.lock.file, lock_key=resources.lock.key,
     )  # fmt: skip
@@ -157,10 +157,10 @@ async def test_a_false_alarm_costs_nothing_but_a_fetch_and_happens_once(opened: 
         await present(living)
         await given_queued(living, 2)
         kept, lost = await take(living, 2, worker=living.name, ttl=LONG)
-        deaths = Deaths(other.database, other.clock)
+        deaths = DeadProcesses(other.database, other.clock)
 
-        assert await deaths.bury(living.name, is_certain=False)
-        assert not await deaths.bury(living.name, is_certain=False)
+        assert await deaths.record_death(living.name, is_certain=False)
+        assert not await deaths.record_death(living.name, is_certain=False)
 
         extended = await living.queue.extend([kept], ttl=LONG)
         assert not extended.lost, "its next heartbeat makes up for the mistake"
@@ -177,18 +177,18 @@ async def test_a_false_alarm_costs_nothing_but_a_fetch_and_happens_once(opened: 
 async def test_an_account_is_free_early_only_when_its_holder_is_certainly_dead(opened: Opened) -> None:
     """A session that is used twice is revoked for good, so a missing connection is not enough."""
     async with opened() as resources:
-        deaths = Deaths(resources.database, resources.clock)
+        deaths = DeadProcesses(resources.database, resources.clock)
         accounts = Accounts(resources.database, resources.clock, Vault.of(resources.settings), resources.events)
         await accounts.add("reader", api_id=1, api_hash="h", session="s")
         assert await accounts.lease("reader", holder="gone", ttl=LONG)
-        await FleetRepository(resources.database, resources.clock).seen(
+        await FleetRepository(resources.database, resources.clock).record_presence(
             "gone", role="worker", hostname="box", pid=1, slots=1, busy=0, draining=False, ttl=LONG, lock_key=7
         )
 
-        assert await deaths.bury("gone", is_certain=False)
+        assert await deaths.record_death("gone", is_certain=False)
         assert not await accounts.lease("reader", holder="next", ttl=LONG)
 
-        assert await deaths.bury("gone", is_certain=True)
+        assert await deaths.record_death("gone", is_certain=True)
         assert await accounts.lease("reader", holder="next", ttl=LONG)
 
 

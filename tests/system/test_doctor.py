@@ -47,7 +47,7 @@ async def staffed(database: AnyDatabase) -> None:
     """A leader and a worker."""
     await SqlLeases(database, SystemClock()).acquire("scheduler-leader", holder="host-1", ttl=HOUR)
     fleet = FleetRepository(database, SystemClock())
-    await fleet.seen("w", role="worker", hostname="h", pid=1, slots=4, busy=0, draining=False, ttl=HOUR)
+    await fleet.record_presence("w", role="worker", hostname="h", pid=1, slots=4, busy=0, draining=False, ttl=HOUR)
 
 
 @pytest.fixture

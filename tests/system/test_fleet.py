@@ -16,7 +16,7 @@ def fleet(database: AnyDatabase) -> FleetRepository:
 
 
 async def see(fleet: FleetRepository, worker: str, *, busy: int = 0, ttl: timedelta = timedelta(seconds=30)) -> None:
-    await fleet.seen(
+    await fleet.record_presence(
         worker, role="worker", hostname="box", pid=1, slots=4, busy=busy, draining=busy == 0, ttl=ttl
     )  # fmt: skip
 
@@ -34,8 +34,8 @@ async def test_a_worker_is_alive_for_as_long_as_it_says(fleet: FleetRepository) 
     assert (silent.worker, silent.alive) == ("silent", False)
     assert here.started_at == first.started_at
     assert here.seen_until >= first.seen_until
-    await fleet.left("here")
-    await fleet.left("here")
+    await fleet.remove("here")
+    await fleet.remove("here")
     assert [worker.worker for worker in await fleet.workers()] == ["silent"]
 
 

@@ -161,7 +161,7 @@ async def test_statistics_leave_out_what_is_older_or_never_ran(
 async def test_cleaning_up_keeps_the_young_and_the_unfinished(
     history: ExecutionHistory, database: AnyDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("floodmark.store.history._FORGOTTEN_AT_ONCE", 2)
+    monkeypatch.setattr("floodmark.store.history._DELETED_AT_ONCE", 2)
     for n in range(5):
         await put_execution(database, execution_id=id_from(hours_ago=49), job_id=f"old-{n}")
     young = await put_execution(database, execution_id=id_from(hours_ago=47), job_id="young")

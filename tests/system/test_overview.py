@@ -70,7 +70,7 @@ async def stock(resources: Resources) -> None:
     await resources.leases.acquire(resources.settings.scheduler_leader_key, holder="one", ttl=timedelta(seconds=30))
     await fleet.tick("one", timedelta(seconds=5))
     ttl = timedelta(seconds=30)
-    await fleet.seen("one", role="worker", hostname="h", pid=1, slots=4, busy=2, draining=False, ttl=ttl)
+    await fleet.record_presence("one", role="worker", hostname="h", pid=1, slots=4, busy=2, draining=False, ttl=ttl)
     await Glance(*given, resources.repositories.fleet, resources.repositories.staleness).measure()
 
 

@@ -26,7 +26,7 @@ from floodmark.observability.events import (
 )
 from floodmark.outbound.tables import breakers, limits
 from floodmark.runtime.scheduler_role import SchedulerRole
-from floodmark.scheduler.cleanup import Leftovers
+from floodmark.scheduler.cleanup import Cleanup
 from floodmark.scheduler.pruner import Pruner
 from floodmark.scheduler.requeuer import Requeuer, Waker
 from floodmark.scheduler.rescuer import Rescuer
@@ -505,10 +505,10 @@ async def test_what_is_left_of_crawls_and_reports_is_forgotten_in_time(resources
         jobs_ = Jobs(resources.database, resources.clock)
         await jobs_.remove(await jobs_.get(name))
 
-    leftovers = Leftovers(resources.database, resources.clock)
-    assert await leftovers.forget(pages=90 * DAY, blobs=90 * DAY, limit=2) == 3
-    assert await leftovers.forget(pages=90 * DAY, blobs=90 * DAY, limit=2) == 1
-    assert await leftovers.forget(pages=90 * DAY, blobs=90 * DAY, limit=2) == 0
+    cleanup = Cleanup(resources.database, resources.clock)
+    assert await cleanup.delete_unused(pages=90 * DAY, blobs=90 * DAY, limit=2) == 3
+    assert await cleanup.delete_unused(pages=90 * DAY, blobs=90 * DAY, limit=2) == 1
+    assert await cleanup.delete_unused(pages=90 * DAY, blobs=90 * DAY, limit=2) == 0
 
     assert {row["stream"] for row in await rows_of(resources, pages_table)} == {"wanted", "recent"}
     assert [row["sha256"] for row in await rows_of(resources, blobs)] == [again.sha256]
@@ -527,8 +527,8 @@ async def test_a_picture_that_is_being_kept_again_is_not_forgotten(postgres_only
 
         async with resources.database.writing() as connection:
             await connection.execute(update(blobs).values(kept_at=datetime.now(UTC)))
-            leftovers = Leftovers(other.database, other.clock)
-            forgetting = asyncio.create_task(leftovers.forget(pages=90 * DAY, blobs=90 * DAY, limit=2))
+            cleanup = Cleanup(other.database, other.clock)
+            forgetting = asyncio.create_task(cleanup.delete_unused(pages=90 * DAY, blobs=90 * DAY, limit=2))
             await eventually(lambda: _is_waited_for(resources, "blobs"))
 
         assert await forgetting == 0

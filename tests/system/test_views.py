@@ -33,7 +33,7 @@ async def test_a_job_is_explained_through_its_life(jobs: Jobs, views: Views, cre
 
     await jobs.force_run(job)
     assert await code(views, job) == "no_worker"
-    await fleet.seen(
+    await fleet.record_presence(
         "w", role="worker", hostname="h", pid=1, slots=2, busy=0, draining=False, ttl=timedelta(seconds=30)
     )  # fmt: skip
     assert await code(views, job) == "queued"

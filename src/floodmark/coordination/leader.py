@@ -1,4 +1,4 @@
-"""Which of the schedulers does the work. Losing leadership is harmless; having none is what hurts."""
+"""Leader election among schedulers. Two leaders at once do no harm; without one nothing is fired."""
 
 import time
 from datetime import timedelta
@@ -20,7 +20,7 @@ class Leader:
 
     @property
     def is_leader(self) -> bool:
-        """Only for two thirds of the lease: a leader that could not renew falls silent before another begins."""
+        """Whether this process leads. Ends after two thirds of the lease, so that a new leader never overlaps."""
         return time.monotonic() < self._acts_until
 
     async def step(self) -> timedelta:
@@ -30,7 +30,7 @@ class Leader:
             won = await self._leases.acquire(self._name, holder=self.holder, ttl=self._ttl)
         except Exception:
             if self._was_leader and not self.is_leader:
-                # Nobody answers, but our time is over: another may lead by now.
+                # The lease could not be renewed in time: another process may lead by now.
                 self._lose(None)
             raise
         if won:

@@ -1,4 +1,4 @@
-"""Lua scripts that ship beside the adapters that use them."""
+"""Lua scripts, stored next to the adapters that use them."""
 
 from collections.abc import Sequence
 from importlib.resources import files
@@ -12,14 +12,14 @@ class Script:
     """One `.lua` file in the folder `lua` of a package, sent to Redis once and then called by its digest."""
 
     def __init__(self, redis: "Redis", package: str, name: str) -> None:
-        from redis.exceptions import NoScriptError  # noqa: PLC0415 - whoever has a Redis has it, see `redis_errors`
+        from redis.exceptions import NoScriptError  # noqa: PLC0415 - see `redis_errors`
 
         self._redis, self._unknown = redis, NoScriptError
         self._text = (files(package) / "lua" / f"{name}.lua").read_text()
         self._digest: str | None = None
 
     async def __call__(self, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        """Run it; a Redis that was restarted or flushed is sent the text again."""
+        """Run the script. Its text is sent again to a Redis that was restarted or flushed."""
         if self._digest is None:
             self._digest = await self._redis.script_load(self._text)
         try:

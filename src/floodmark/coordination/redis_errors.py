@@ -1,6 +1,6 @@
-"""What a client of Redis raises when it is away, for modules that also serve where there is none.
+"""The errors of an unreachable Redis, for modules that also work without Redis.
 
-The client itself is imported only where there is a Redis: with all it brings along that takes a third of a second.
+The client is imported only when Redis is configured, because the import takes a third of a second.
 """
 
 from functools import cache
@@ -8,7 +8,7 @@ from functools import cache
 
 @cache
 def redis_errors() -> tuple[type[Exception], ...]:
-    """To be caught; time-outs are among them."""
+    """Return the exceptions to catch, time-outs included."""
     from redis.exceptions import RedisError  # noqa: PLC0415 - see above
 
     return RedisError, OSError

@@ -1,4 +1,4 @@
-"""Services: the recurring duties of a process, declared as values and run by one runner."""
+"""Services: the recurring tasks of a process, declared as values and run by one runner."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -12,12 +12,12 @@ from floodmark.rules.backoff import backoff
 
 from .signals.port import Bell
 
-# Returns how long until it wants to be called again; None for the usual interval.
+# Returns the time until its next call; None for the usual interval.
 Step = Callable[[], Awaitable[timedelta | None]]
 
-# For the steps under way to end, and for each `close`, when a process stops.
+# When a process stops: the time for running steps to end, and for each `close`.
 LAST_STEP = timedelta(seconds=3)
-# For a cancelled task to release its connections.
+# The time for a cancelled task to release its connections.
 CANCELLING = timedelta(seconds=1)
 # A process that does not lead looks again this soon: leadership can lapse during a slow renewal and return silently.
 _LEADER_AGAIN = timedelta(seconds=1)
@@ -25,11 +25,11 @@ _PAUSE, _SHORTEST_CAP, _LONGEST_CAP = timedelta(seconds=0.5), timedelta(seconds=
 
 
 class Service(Struct, frozen=True):
-    """A step that is taken again and again: after `interval`, after the shorter time it returned, or when `bell` rings.
+    """A step that runs repeatedly: after `interval`, after the shorter time it returned, or when `bell` rings.
 
-    leader_only    only the leader takes the step
+    leader_only    run the step only on the leader
     interrupt      called when the process stops: ends a wait inside the step
-    close          called after the last step of every service; the service that was declared last closes first
+    close          called after the last step of every service, in reverse order of declaration
     """
 
     name: str
@@ -49,7 +49,7 @@ async def run_services(
     is_leader: Callable[[], bool] = lambda: True,
     patience: timedelta = LAST_STEP,
 ) -> AsyncIterator[None]:
-    """Run the services during the block. Then stop them all, wait up to `patience` for their last steps, close them."""
+    """Run the services during the block. Then stop all, wait up to `patience` for their last steps, and close them."""
     loops = [_Loop(service, events, is_leader) for service in services]
     tasks = [asyncio.create_task(loop.run(), name=loop.service.name) for loop in loops]
     try:
@@ -65,7 +65,7 @@ async def run_services(
 
 
 async def _end(tasks: "Sequence[asyncio.Task[None]]", patience: timedelta) -> None:
-    """Wait for the steps under way, but not for one that hangs: every step may be cut off at any point."""
+    """Wait for running steps and cancel those that take too long: every step may be cancelled at any point."""
     done, late = await asyncio.wait(tasks, timeout=patience.total_seconds())
     for task in late:
         task.cancel()
@@ -75,16 +75,16 @@ async def _end(tasks: "Sequence[asyncio.Task[None]]", patience: timedelta) -> No
 
 
 async def attempt(work: Awaitable[None], events: Events) -> None:
-    """Await what others would otherwise notice a little later: bounded in time, and a failure is only reported."""
+    """Await work at shutdown, bounded in time. A failure is only reported: others notice our end later anyway."""
     try:
         async with asyncio.timeout(LAST_STEP.total_seconds()):
             await work
-    except Exception as error:  # noqa: BLE001 - nothing keeps a process from leaving; the failure is reported
+    except Exception as error:  # noqa: BLE001 - no failure keeps a process from stopping; it is reported
         events.emit(StepFailed(step="leave", error=f"{type(error).__name__}: {error}"))
 
 
 class _Loop:
-    """Runs one service. A step that raises is reported and taken again after a growing pause; only `stop` ends it."""
+    """Runs one service. A step that raises is reported and repeated after a growing pause; only `stop` ends it."""
 
     def __init__(self, service: Service, events: Events, is_leader: Callable[[], bool]) -> None:
         self.service, self._events, self._is_leader = service, events, is_leader
@@ -92,17 +92,17 @@ class _Loop:
         self._stopping = False
 
     async def run(self) -> None:
-        """Take steps until stopped."""
+        """Run steps until stopped."""
         failures, interval = 0, self.service.interval
         while not self._stopping:
             pause = interval
             try:
                 asked = await self._step()
                 pause, failures = min(interval, asked if asked is not None else pause), 0
-            except Exception as error:  # noqa: BLE001 - a service outlives every failure of its step; it is reported
+            except Exception as error:  # noqa: BLE001 - a service survives every failure of its step; it is reported
                 failures += 1
                 self._events.emit(StepFailed(step=self.service.name, error=f"{type(error).__name__}: {error}"))
-                # Never longer than usual: a heartbeat or a leader that rests too long has lost what it holds.
+                # Never longer than usual: a heartbeat or a leader that pauses too long loses its leases.
                 longest = min(_LONGEST_CAP, max(_SHORTEST_CAP, interval))
                 pause = backoff(failures, base=_PAUSE, longest=longest)
             if not self._stopping:
@@ -115,7 +115,7 @@ class _Loop:
         return asked if self._is_leader() else _LEADER_AGAIN
 
     def stop(self) -> None:
-        """End after the step under way."""
+        """End after the current step."""
         self._stopping = True
         self._bell.ring()
         if self.service.interrupt is not None:

@@ -107,7 +107,7 @@ class MovedJobs(Jobs):
     def _row(self, new: NewJob, version: int, now: datetime) -> dict[str, Any]:
         assert new.spec.name is not None
         return {
-            **self._checked(new.spec),
+            **self._check(new.spec),
             "job_id": new_id(),
             "scheduler_version": version,
             "paused": new.pause_reason is not None,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
     from redis.asyncio.client import PubSub
 
-    from floodmark.coordination.redis_connection import Listening
+    from floodmark.coordination.redis_connection import PubSubReader
 
 CHANNELS, STREAMS = "triggers.channels", "triggers.streams"
 # One name for whoever leads: what one leader has read and not acknowledged, the next one finds.
@@ -111,7 +111,7 @@ class ChannelListener:
         self._redis, self._intake, self._leader, self._events = redis, intake, leader, events
         self._announcer, self._own, self._step = announcer, own_names(prefix), step
         self._pubsub: PubSub | None = None
-        self._listening: Listening | None = None
+        self._listening: PubSubReader | None = None
         self._subscribed: tuple[str, ...] = ()
         self._looked_at = -_LOOK_EVERY_SECONDS
         self._waiting: deque[tuple[Arrival, bytes]] = deque()
@@ -168,10 +168,10 @@ class ChannelListener:
 
     async def _change(self, wanted: tuple[str, ...]) -> None:
         if self._pubsub is None:
-            from floodmark.coordination.redis_connection import Listening  # noqa: PLC0415 - only where there is a Redis
+            from floodmark.coordination.redis_connection import PubSubReader  # noqa: PLC0415 - only where there is a Redis
 
             self._pubsub = self._redis.pubsub()
-            self._listening = Listening(self._pubsub, step=self._step)
+            self._listening = PubSubReader(self._pubsub, step=self._step)
         pubsub, more, less = self._pubsub, set(wanted) - set(self._subscribed), set(self._subscribed) - set(wanted)
         for patterns, plain, glob in (
             (more, pubsub.subscribe, pubsub.psubscribe),

@@ -1,4 +1,4 @@
-"""The queue: an index of the executions that can start now. The store is the truth; losing the queue loses nothing."""
+"""The queue: an index of the executions that can start now. It can be rebuilt from the store at any time."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -13,20 +13,20 @@ class Publisher(Protocol):
     """The scheduler's half of the queue."""
 
     async def put(self, executions: Sequence[Queued], *, again: bool = False) -> int:
-        """Make them available; how many the queue did not know. Putting the same id again changes nothing.
+        """Make executions available; returns how many were new to the queue. Putting an id twice changes nothing.
 
-        `again` is for executions that were in the hands of a worker before (taken back, handed back, woken, retried):
-        what was delivered then no longer counts, and may not be gone yet.
-        Never raises because the queue is away: what could not be put is found by the requeuer.
+        `again` is for executions that a worker has held before (rescued, released, woken, retried): it replaces the
+        old delivery, which may still exist.
+        Never raises because the queue is unreachable: the requeuer puts these executions later.
         """
         ...
 
     async def depth(self) -> Mapping[Priority, int]:
-        """How many wait, by priority."""
+        """Return the number of waiting executions by priority."""
         ...
 
     async def hand_on(self, worker: str) -> None:
-        """A worker has died: make what it had been handed available to others. Never raises, as `put`."""
+        """Make the deliveries of a dead worker available to others. Like `put`, it never raises."""
         ...
 
 
@@ -34,25 +34,25 @@ class Consumer(Protocol):
     """The worker's half: at least once, one holder at a time."""
 
     async def lease(self, limit: int, *, worker: str, ttl: timedelta, wait: timedelta) -> list[Lease]:
-        """Hand out up to `limit` executions, most urgent first.
+        """Lease up to `limit` executions, most urgent first.
 
-        Each step of priority is worth one QUEUE_PATIENCE of waiting, so nothing waits for ever. Waits up to `wait` for
-        something to come; an empty list means nothing did.
+        Each step of priority is worth one QUEUE_PATIENCE of waiting, so no execution starves. Waits up to `wait` for
+        an execution; returns an empty list if there is none.
         """
         ...
 
     async def extend(self, leases: Sequence[Lease], *, ttl: timedelta) -> Extended:
-        """Keep them for another `ttl`; tells which are lost or to be cancelled."""
+        """Extend the leases by `ttl`; returns those that are lost or to be cancelled."""
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """Close the leases. False where one had already passed to another worker."""
+        """Write the outcomes. False for each lease that had already passed to another worker."""
         ...
 
     async def leave(self, worker: str) -> None:
-        """The worker is going: forget it. What it still holds is taken back when its leases end."""
+        """Remove a worker that stops. The executions it still holds are rescued when their leases end."""
         ...
 
 
 class Queue(Publisher, Consumer, Protocol):
-    """Both halves."""
+    """Both halves of the queue."""

@@ -39,7 +39,7 @@ class Presence:
     async def renew(self) -> None:
         """Write the row."""
         lock, worker = self._lock, self._worker
-        await self._fleet.seen(
+        await self._fleet.record_presence(
             worker=self._name,
             role=self._role,
             hostname=self._hostname,
@@ -54,4 +54,4 @@ class Presence:
 
     async def leave(self) -> None:
         """Remove the row."""
-        await self._fleet.left(self._name)
+        await self._fleet.remove(self._name)

@@ -14,14 +14,14 @@ from floodmark.inbound.redis_listeners import build_listeners
 from floodmark.inbound.refusals import FLUSH_EVERY
 from floodmark.observability.events import DepthMeasured, SchedulerStarted
 from floodmark.operations.overview import Glance
-from floodmark.scheduler.cleanup import Leftovers
-from floodmark.scheduler.dead_processes import Deaths
+from floodmark.scheduler.cleanup import Cleanup
+from floodmark.scheduler.dead_processes import DeadProcesses
 from floodmark.scheduler.death_watch import DeathWatch
 from floodmark.scheduler.pruner import Pruner
 from floodmark.scheduler.requeuer import Requeuer, Waker
 from floodmark.scheduler.rescuer import Rescuer
 from floodmark.scheduler.scheduler import Scheduler
-from floodmark.scheduler.state_metrics import Measuring
+from floodmark.scheduler.state_metrics import StateMeasurer
 from floodmark.sinks.delivery import Delivery
 from floodmark.sinks.loading import is_relayed, open_sinks
 from floodmark.sinks.relay import Relay
@@ -75,7 +75,7 @@ class SchedulerRole:
         self._measure_bell, self._requeue_bell, self._election_bell = Bell(), Bell(), Bell()
         self._intake = build_intake(resources)
         self._measure_at = 0.0
-        self._measuring = Measuring(resources.database, resources.clock, resources.repositories.staleness)
+        self._measuring = StateMeasurer(resources.database, resources.clock, resources.repositories.staleness)
         self._glance = Glance(resources.database, resources.clock, self._fleet, resources.repositories.staleness)
         self._shadow = Shadow(ShadowFires(resources.database, resources.clock))
         self.services = self._declare(resources)
@@ -92,7 +92,7 @@ class SchedulerRole:
             most=settings.history_keep_count,
         )
         cleaning = partial(
-            Leftovers(resources.database, resources.clock).step,
+            Cleanup(resources.database, resources.clock).step,
             pages=timedelta(days=settings.history_keep_days),
             blobs=timedelta(days=settings.reports_keep_days),
         )
@@ -195,7 +195,7 @@ class SchedulerRole:
 def death_watch(resources: Resources) -> DeathWatch:
     """Return what notices the death of other processes of this installation."""
     return DeathWatch(
-        Deaths(resources.database, resources.clock),
+        DeadProcesses(resources.database, resources.clock),
         resources.leases,
         resources.queue,
         resources.events,

@@ -1,22 +1,20 @@
-"""Which processes have died, and what they leave behind.
+"""Dead processes and their leases.
 
-Tables: `workers` (the locks, the moment of death), and the leases in `job_executions`, `watermarks` and `accounts`.
+Tables: `workers` (locks, time of death), and the leases in `executions`, `watermarks` and `accounts`.
 """
 
 from msgspec import Struct
 from sqlalchemy import select, text, tuple_, update
 
-from floodmark.model.clock import Clock
 from floodmark.model.execution import State
 from floodmark.sources.telegram.tables import accounts
 from floodmark.store.async_engine import AsyncConnection
-from floodmark.store.database import Database
-from floodmark.store.dialects import present
+from floodmark.store.repository import Repository
 from floodmark.store.rule_sql import JOB_STREAM
 from floodmark.store.tables import job_executions, jobs, watermarks, workers
 
-# One look at all locks, whatever the number of processes. Shortly after a start of the server (a restart, a failover)
-# the processes have not all come back to take their locks again: then a missing lock says nothing.
+# One query for the locks of all processes. Shortly after the server has started (a restart, a failover) a missing lock
+# proves nothing, because not all processes have reconnected yet.
 _SESSION_LOCKS = text("""
 WITH held AS MATERIALIZED (
     SELECT (classid::int8 << 32) | objid::int8 AS key FROM pg_locks
@@ -31,21 +29,18 @@ SELECT w.worker, w.lock_file,
 
 
 class Holder(Struct, frozen=True):
-    """A process that said it holds a lock. `is_missing`: its session lock is not held by anyone."""
+    """A process that has registered a lock. `is_missing`: no session holds its lock."""
 
     worker: str
     lock_file: str | None
     is_missing: bool
 
 
-class Deaths:
-    """Looks at the locks of other processes, and ends what a dead one holds."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database, self._clock = database, clock
+class DeadProcesses(Repository):
+    """Reads the locks of other processes, and ends the leases of dead ones."""
 
     async def holders(self, me: str) -> list[Holder]:
-        """Every process but this one that said it holds a lock."""
+        """Return every process except `me` that has registered a lock."""
         async with self._database.reading() as connection:
             if self._database.dialect == "postgresql":
                 return [Holder(*row) for row in await connection.execute(_SESSION_LOCKS, {"me": me})]
@@ -54,14 +49,14 @@ class Deaths:
             )
             return [Holder(worker, file, False) for worker, file in await connection.execute(query)]
 
-    async def bury(self, worker: str, *, is_certain: bool) -> bool:
-        """Write the death down and end the leases of the process, in one transaction. False if that was done before.
+    async def record_death(self, worker: str, *, is_certain: bool) -> bool:
+        """Record the death and end the leases of the process, in one transaction. False if it was recorded before.
 
-        The fence keeps this safe: a process that lives all the same loses what it was about to fetch, and no item.
-        The session of a Telegram account used twice is revoked for good, so leases of accounts end only when the
-        death is certain: the kernel freed the lock file, or a parent has seen the process end.
+        Fences make this safe: a process that is alive after all loses its current batch, but no item. Telegram revokes
+        a session that is used twice, so leases of accounts end only when the death is certain: the kernel has freed
+        the lock file, or the parent has seen the process end.
         """
-        now = present(self._database, self._clock)
+        now = self._now()
         this = update(workers).where(workers.c.worker == worker)
         async with self._database.writing() as connection:
             written = await connection.execute(
@@ -78,10 +73,10 @@ class Deaths:
             return bool(written.rowcount)
 
     async def _end_leases(self, connection: AsyncConnection, worker: str) -> None:
-        now = present(self._database, self._clock)
+        now = self._now()
         theirs = (job_executions.c.state == State.RUNNING.value, job_executions.c.worker == worker)
         held = select(JOB_STREAM, job_executions.c.fence).join(jobs, jobs.c.job_id == job_executions.c.job_id)
-        # The target of a job that was deleted meanwhile stays with its lease: nothing waits for it.
+        # The stream of a job that was deleted meanwhile keeps its lease: no execution waits for it.
         await connection.execute(update(job_executions).where(*theirs).values(lease_until=now))
         await connection.execute(
             update(watermarks)

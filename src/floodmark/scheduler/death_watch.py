@@ -1,4 +1,4 @@
-"""Notices that a process has died, long before its leases end."""
+"""Detects dead processes long before their leases end."""
 
 import time
 from datetime import timedelta
@@ -10,36 +10,35 @@ from floodmark.observability.events import Events, ProcessDied
 from floodmark.process import lock_files as files
 from floodmark.queue.port import Publisher
 
-from .dead_processes import Deaths
+from .dead_processes import DeadProcesses
 
-# A living process that lost its connection takes its lock again within moments. The other way round the worst is that
-# something is fetched twice.
+# A living process that lost its connection takes its lock again sooner. If it does not, a batch is fetched twice.
 _MISSING = timedelta(seconds=1.2)
 
 
 class Death(Struct, frozen=True):
-    """A process that has died. `lock_file`: freed by the kernel, which leaves no doubt; None for a missing lock."""
+    """A dead process. `lock_file`: freed by the kernel, so the death is certain; None for a missing session lock."""
 
     worker: str
     lock_file: str | None
 
 
 class DeathWatch:
-    """Looks at the locks of all processes, and hands on what the dead ones hold.
+    """Checks the locks of all processes, and gives the work of dead ones to others.
 
-    Every scheduler looks, the leader and those that wait to take over: the leader's own lease is given up here too.
+    Every scheduler does this, not only the leader, because the leader's own lease is released here too.
     """
 
     def __init__(
-        self, deaths: Deaths, leases: Leases, queue: Publisher, events: Events, *, me: str, leader_key: str
+        self, dead: DeadProcesses, leases: Leases, queue: Publisher, events: Events, *, me: str, leader_key: str
     ) -> None:
-        self._deaths, self._leases, self._queue, self._events = deaths, leases, queue, events
+        self._dead, self._leases, self._queue, self._events = dead, leases, queue, events
         self._me, self._leader_key = me, leader_key
         self._missing_since: dict[str, float] = {}
 
     async def step(self) -> int:
-        """Look once; how many were found dead."""
-        found = await self._look()
+        """Check all processes once; returns how many are dead."""
+        found = await self._find_dead()
         for death in found:
             await self.hand_on(death.worker, is_certain=death.lock_file is not None)
             if death.lock_file is not None:
@@ -47,16 +46,16 @@ class DeathWatch:
         return len(found)
 
     async def hand_on(self, worker: str, *, is_certain: bool) -> None:
-        """Give the work of a dead process to others. The store comes last: until then the next look repeats it."""
+        """Give the work of a dead process to others. The store comes last: until then the next step repeats all."""
         await self._leases.release(self._leader_key, holder=worker)
         await self._queue.hand_on(worker)
-        if await self._deaths.bury(worker, is_certain=is_certain):
+        if await self._dead.record_death(worker, is_certain=is_certain):
             self._events.emit(ProcessDied(worker, is_certain=is_certain))
 
-    async def _look(self) -> list[Death]:
-        # A look that fails says nothing about the time since the one before it.
+    async def _find_dead(self) -> list[Death]:
+        # Reset first: if the query fails, we do not know whether the locks were missing all the time.
         before, self._missing_since = self._missing_since, {}
-        holders, now = await self._deaths.holders(self._me), time.monotonic()
+        holders, now = await self._dead.holders(self._me), time.monotonic()
         dead = list[Death]()
         for holder in holders:
             is_free = None if holder.lock_file is None else files.is_free(holder.lock_file)

@@ -1,4 +1,4 @@
-"""Forgets what ended long ago."""
+"""Deletes old executions and events."""
 
 from datetime import timedelta
 
@@ -8,13 +8,12 @@ _AT_ONCE = 1000
 
 
 class Pruner:
-    """Deletes old history and events that were sent, a little at a time. Only the leader prunes."""
+    """Deletes old history and sent events in small portions. Runs only on the leader."""
 
     def __init__(self, upkeep: Upkeep, *, history: timedelta, events: timedelta, most: int | None = None) -> None:
-        self._upkeep, self._history, self._events = upkeep, history, events
-        self._most = most
+        self._upkeep, self._history, self._events, self._most = upkeep, history, events, most
 
     async def step(self) -> timedelta | None:
-        """One portion."""
+        """Delete one portion; returns a short pause while there may be more."""
         pruned = await self._upkeep.prune(history=self._history, events=self._events, limit=_AT_ONCE, most=self._most)
         return timedelta(seconds=1) if pruned >= _AT_ONCE else None

@@ -1,4 +1,4 @@
-"""Queues what is due again, and what the queue has forgotten."""
+"""Queues waiting executions that can start, and executions that the queue has lost."""
 
 import time
 from datetime import timedelta
@@ -9,39 +9,38 @@ from floodmark.queue.port import Publisher
 from floodmark.store.port import Upkeep
 
 _AT_ONCE = 1000
-_AT_MOST_OFTEN = timedelta(milliseconds=25)
-_RARELY = timedelta(seconds=1)
+_SHORTEST_PAUSE, _LONGEST_PAUSE = timedelta(milliseconds=25), timedelta(seconds=1)
 
 
 class Waker:
-    """waiting -> queued when the time has come or what stood in the way is gone. Only the leader wakes.
+    """waiting -> queued when its time has come or its hold has ended. Runs only on the leader.
 
-    One execution of a job gives way to the next, so whatever was woken may soon let another one through: it looks
-    again at once, then ever more rarely until something wakes. Of a long look it rests four times as long.
+    A woken execution often frees the way for the next one of its job. So the waker runs again soon after it has woken
+    one, then less and less often. It pauses at least four times as long as its query took.
     """
 
     def __init__(self, upkeep: Upkeep, queue: Publisher) -> None:
-        self._upkeep, self._queue = upkeep, queue
-        self._pause = _RARELY
+        self._upkeep, self._queue, self._pause = upkeep, queue, _LONGEST_PAUSE
 
     async def step(self) -> timedelta | None:
-        """Once through all that can go on now."""
+        """Queue one portion; returns the pause until the next step."""
         began = time.monotonic()
         woken = await self._upkeep.wake(limit=_AT_ONCE)
         if woken:
             failpoint("wake.committed")
-            # Again: the worker that let it go may not have taken its old entry away yet.
+            # With `again`: the worker that settled the execution may not have deleted its old entry yet.
             await self._queue.put(woken, again=True)
         if len(woken) >= _AT_ONCE:
             return timedelta()
-        self._pause = _AT_MOST_OFTEN if woken else min(self._pause * 2, _RARELY)
+        self._pause = _SHORTEST_PAUSE if woken else min(self._pause * 2, _LONGEST_PAUSE)
         return max(self._pause, timedelta(seconds=4 * (time.monotonic() - began)))
 
 
 class Requeuer:
-    """Puts again whatever has been queued for a while: harmless for what the queue knows, healing for the rest.
+    """Puts executions again that have been queued for a while, which restores those that the queue has lost.
 
-    A page a step, going round, so that a long queue costs no more than a short one. Only the leader requeues.
+    Each step puts one page and the pages follow in rounds, so a long queue costs no more per step than a short one.
+    Runs only on the leader.
     """
 
     def __init__(self, upkeep: Upkeep, queue: Publisher, events: Events, *, older_than: timedelta) -> None:
@@ -49,11 +48,11 @@ class Requeuer:
         self._usual_age, self._older_than, self._after = older_than, older_than, ""
 
     def begin_again(self) -> None:
-        """Put everything again in the next round: the last leader may have fired without reaching Redis."""
+        """Put all queued executions in the next round: the last leader may have fired without reaching Redis."""
         self._older_than, self._after = timedelta(), ""
 
     async def step(self) -> timedelta | None:
-        """The next page."""
+        """Put the next page; returns a short pause while the round is not complete."""
         page = await self._upkeep.queued(after=self._after, older_than=self._older_than, limit=_AT_ONCE)
         if page:
             failpoint("requeue.read")

@@ -1,4 +1,4 @@
-"""Takes back executions whose worker went silent."""
+"""Queues executions again whose lease has expired."""
 
 from datetime import timedelta
 
@@ -11,14 +11,13 @@ _AT_ONCE = 500
 
 
 class Rescuer:
-    """running -> queued when a lease has run out. Only the leader rescues."""
+    """running -> queued when a lease has expired. Runs only on the leader."""
 
     def __init__(self, upkeep: Upkeep, queue: Publisher, events: Events, *, rescue_max: int) -> None:
-        self._upkeep, self._queue, self._events = upkeep, queue, events
-        self._rescue_max = rescue_max
+        self._upkeep, self._queue, self._events, self._rescue_max = upkeep, queue, events, rescue_max
 
     async def step(self) -> timedelta | None:
-        """Once through all that are silent now."""
+        """Rescue one portion; returns at once while there may be more."""
         rescued = await self._upkeep.rescue(limit=_AT_ONCE, rescue_max=self._rescue_max)
         if rescued.dead:
             self._events.emit(ExecutionsGivenUp(rescued.dead))

@@ -1,4 +1,4 @@
-"""The leader's step: what is due is written down, then put on the queue."""
+"""The scheduler: writes executions of due jobs, then puts them on the queue."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from floodmark.rules.planner import Action, Fire, plan
 from floodmark.store.port import Decision, Firing, NewExecution
 from floodmark.triggers import trigger_of
 
-# As many as a step of a tenth of a second can write: much of its time does not depend on how many there are.
+# As many as a step can write in a tenth of a second; much of its time does not depend on their number.
 _AT_ONCE = 1000
 _INSTANT = timedelta(microseconds=1)
 
@@ -32,24 +32,23 @@ _STATES = {
 
 
 class Scheduler:
-    """Fires due jobs. Two of them at once do no harm, so leadership only saves work."""
+    """Fires due jobs. Two schedulers at once do no harm, so leadership only saves work."""
 
     def __init__(self, firing: Firing, queue: Publisher, events: Events, tracing: Tracing | None = None) -> None:
-        self._firing, self._queue, self._events = firing, queue, events
-        self._tracing = tracing
+        self._firing, self._queue, self._events, self._tracing = firing, queue, events, tracing
         self.last_tick: datetime | None = None
 
     async def step(self) -> timedelta | None:
-        """Fire what is due; returns how long until something will be."""
+        """Fire due jobs; returns the time until the next one is due."""
         decided: list[Decision] = []
         spans: dict[str, Started] = {}
 
         def decide(due: Sequence[DueJob], now: datetime) -> Sequence[Decision]:
-            # A step repeated after a fault decides anew.
+            # The store calls this again when it repeats a step after a fault.
             decided[:] = [decide_one(job, now) for job in due]
             if self._tracing is not None:
                 spans.clear()
-                decided[:] = [_traced(decision, now, self._tracing, spans) for decision in decided]
+                decided[:] = [_add_traces(decision, now, self._tracing, spans) for decision in decided]
             return decided
 
         fired = await self._firing.fire(decide, limit=_AT_ONCE)
@@ -60,12 +59,12 @@ class Scheduler:
             span.end()
         self.last_tick = fired.now
         self._events.emit(SchedulerTicked(fired.now))
-        self._tell(decided, fired.now)
+        self._report(decided, fired.now)
         if fired.looked_at >= _AT_ONCE:
             return timedelta()
         return None if fired.next_due is None else max(timedelta(), fired.next_due - fired.now)
 
-    def _tell(self, decisions: Sequence[Decision], now: datetime) -> None:
+    def _report(self, decisions: Sequence[Decision], now: datetime) -> None:
         lateness = defaultdict[tuple[ScheduleType, Priority], list[float]](list)
         for decision in decisions:
             job = decision.job
@@ -79,30 +78,30 @@ class Scheduler:
             self._events.emit(ExecutionsFired(schedule_type, priority, seconds))
 
 
-def _traced(decision: Decision, now: datetime, tracing: Tracing, spans: dict[str, Started]) -> Decision:
-    """The same decision, with a trace for each execution that is to run."""
+def _add_traces(decision: Decision, now: datetime, tracing: Tracing, spans: dict[str, Started]) -> Decision:
+    """Return the decision with a trace for each execution that will run."""
 
-    def traced(new: NewExecution) -> NewExecution:
+    def add_trace(new: NewExecution) -> NewExecution:
         if new.state is State.SKIPPED:
             return new
         span = spans[new.execution_id] = tracing.fire(decision.job, new.execution_id, new.scheduled_for, now)
         return replace(new, traceparent=span.traceparent)
 
-    return replace(decision, executions=tuple(map(traced, decision.executions)))
+    return replace(decision, executions=tuple(map(add_trace, decision.executions)))
 
 
 def decide_one(job: DueJob, now: datetime) -> Decision:
-    """What becomes of one due job: pure, so that every rule can be tested without a database."""
-    # A job never planned before counts from its very first moment: an interval job runs at once.
+    """Decide what to do with one due job: pure, so that every rule can be tested without a database."""
+    # A job that was never planned is planned from just before its creation: an interval job runs at once.
     since = job.planned_until or job.created_at - _INSTANT
     if job.invalid_reason is not None:
-        return _invalid(job, since, job.invalid_reason)
+        return _park_invalid(job, since, job.invalid_reason)
     try:
         trigger = trigger_of(job.when, anchor=job.created_at)
         planned = plan(trigger, job.policy, planned_until=since, now=now, active=job.active, seed=job.job_id)
     except InvalidInput as error:
         reason = f"{error}. {error.hint}" if error.hint else str(error)
-        return _invalid(job, since, reason)
+        return _park_invalid(job, since, reason)
     return Decision(
         job=job,
         executions=tuple(_execution(job, fire) for fire in planned.fires),
@@ -112,8 +111,8 @@ def decide_one(job: DueJob, now: datetime) -> Decision:
     )
 
 
-def _invalid(job: DueJob, since: datetime, reason: str) -> Decision:
-    """Left alone until someone changes it: the database then clears the reason."""
+def _park_invalid(job: DueJob, since: datetime, reason: str) -> Decision:
+    """Plan nothing until someone changes the job: the database then clears the reason."""
     return Decision(job=job, executions=(), next_run=None, planned_until=since, invalid_reason=reason)
 
 

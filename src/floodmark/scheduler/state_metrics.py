@@ -1,4 +1,4 @@
-"""What stands in the database and somebody should know of, counted in one query. Only the leader asks it."""
+"""Numbers about the state of the database, for metrics. Only the leader reads them."""
 
 from datetime import datetime
 from typing import Any
@@ -16,19 +16,19 @@ from floodmark.store.rule_sql import JOB_STREAM
 from floodmark.store.staleness import Staleness
 from floodmark.store.tables import job_executions, jobs, outbox, watermarks
 
-# Beyond it the exact number tells nobody anything, and costs more and more.
+# Counting stops here: a larger number tells an operator no more, and costs more.
 MOST_COUNTED = 100_000
 _MOST_CHANNELS = 10_000
 
 
-class Measuring:
+class StateMeasurer:
     """Counts dead letters, limits, parked accounts, stale jobs and unsent events."""
 
     def __init__(self, database: Database, clock: Clock, staleness: Staleness) -> None:
         self._database, self._clock, self._staleness = database, clock, staleness
 
     async def measure(self) -> StateMeasured:
-        """All of it, now."""
+        """Count everything in one query."""
         async with self._database.reading() as connection:
             row = (await connection.execute(self._query())).one()
         return StateMeasured(
@@ -41,7 +41,7 @@ class Measuring:
         )
 
     async def unfinished_channels(self) -> UnfinishedChannelsMeasured:
-        """The channels of enabled jobs that have a high-water mark: a run began, and none has finished since."""
+        """Return the channels of enabled jobs with an unfinished run, which have a high-water mark."""
         query = (
             select(jobs.c.target, watermarks.c.value, watermarks.c.moved_at)
             .join(watermarks, watermarks.c.stream == JOB_STREAM)
@@ -67,7 +67,7 @@ class Measuring:
             _count(select(job_executions.c.execution_id).where(job_executions.c.state == State.DEAD)).label("dead"),
             _count(select(limits.c.key).where(limits.c.until > now)).label("limits"),
             _count(select(accounts.c.name).where(accounts.c.state == "parked")).label("parked"),
-            self._staleness.counting().scalar_subquery().label("stale"),
+            self._staleness.count_query().scalar_subquery().label("stale"),
             _count(select(outbox.c.seq).where(unsent)).label("pending"),
             oldest.scalar_subquery().label("oldest"),
         )

@@ -1,7 +1,7 @@
-"""One database, reached in two ways: SQLAlchemy for everything people wait for, the bare driver for the hot steps.
+"""One database with two ways in: SQLAlchemy for operations of people, the bare driver for the hot steps.
 
 PostgreSQL: at most `pool_max` connections, two thirds of them bare asyncpg for the hot steps.
-SQLite: readers through SQLAlchemy; all writing goes one at a time, hot steps on a thread of their own.
+SQLite: reads go through SQLAlchemy; writes run one at a time, the hot steps on their own thread.
 """
 
 import asyncio
@@ -9,16 +9,16 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-from sqlalchemy import URL, NullPool, event, make_url, text
+from sqlalchemy import URL, NullPool, RowMapping, Select, event, make_url, text
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 
@@ -38,19 +38,19 @@ else:
     # Only PostgreSQL needs it.
     asyncpg = LazyModule("asyncpg")
 
-# Wait this long for SQLite's write lock before giving up: longer than any step of ours holds it.
+# The time to wait for SQLite's write lock: longer than any step of ours holds it.
 LOCK_TIMEOUT_SECONDS = 10
 
 _PRAGMAS = (
-    # For a new database only, and before anything else. An item of a kilobyte or two then lies in its page; with the
-    # usual 4096 bytes it overflows into a page of its own: nearly twice the space, and two thirds more time to write.
+    # Works only on a new database, and first. An item of one or two kilobytes then fits into its page; with the default
+    # of 4096 bytes it needs an overflow page: nearly twice the space, and two thirds more time to write.
     "PRAGMA page_size=8192",
     "PRAGMA journal_mode=WAL",
-    # A crash of the process loses nothing; only a power cut may lose the last commits, never consistency.
+    # A crash of the process loses nothing; a power cut may lose the last commits, but never consistency.
     "PRAGMA synchronous=NORMAL",
     f"PRAGMA busy_timeout={LOCK_TIMEOUT_SECONDS * 1000}",
     "PRAGMA foreign_keys=ON",
-    # Room for the indexes of a large history, and fewer, larger checkpoints: 32 MB each.
+    # Space for the indexes of a large history, and fewer, larger checkpoints: 32 MB each.
     "PRAGMA cache_size=-32000",
     "PRAGMA wal_autocheckpoint=4000",
     "PRAGMA temp_store=MEMORY",
@@ -58,10 +58,10 @@ _PRAGMAS = (
 
 _CHECKPOINT_SECONDS = 1.0
 
-# Planning our hot statements anew each time would cost as much as running them, so they are planned once, without
-# knowing how many rows there will be. All of them take a handful of rows by an index and look others up one by one;
-# a plan made while a table was empty, or for a guess of a tenth of it, must not read the whole table instead.
-_PLANNED_ONCE = {
+# Planning a hot statement costs as much as running it, so each is planned once, without knowledge of the number of
+# rows. All of them read a few rows by an index and look up others one by one; these settings keep a plan that was made
+# for an empty table, or for a wrong estimate, from scanning whole tables.
+_PLAN_ONCE = {
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
@@ -70,7 +70,7 @@ _PLANNED_ONCE = {
 
 _ATTEMPTS = 4
 _PAUSE, _LONGEST_PAUSE = timedelta(seconds=0.5), timedelta(seconds=3)
-# A hot connection that nobody has needed for this long is closed.
+# A hot connection that was not used for this long is closed.
 _IDLE_SECONDS = 300.0
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ def _unanswered() -> tuple[type[Exception], ...]:
 
 
 def _is_refusal(error: BaseException | None) -> bool:
-    """Whether the server answered, and will say the same the next time: a wrong password, an unknown database."""
+    """Return whether the server refused us for good: a wrong password, an unknown database."""
     while error is not None:
         if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError | asyncpg.InvalidCatalogNameError):
             return True
@@ -115,19 +115,19 @@ def _is_refusal(error: BaseException | None) -> bool:
 
 
 def encode_json(value: Any) -> str:
-    """JSON text as the databases take it."""
+    """Return a value as JSON text."""
     return msgspec.json.encode(value).decode()
 
 
 class _Transaction:
-    """One that is open, with the parts of it that others write."""
+    """An open transaction, with its nested parts."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self.connection, self.has_failed = connection, False
 
     @contextmanager
     def part(self) -> Iterator[None]:
-        """Half of a part must not be committed because someone has caught its error."""
+        """Mark the transaction as failed if a part raises: it must not be committed when the error is caught."""
         try:
             yield
         except BaseException:
@@ -136,22 +136,22 @@ class _Transaction:
 
 
 class Database:
-    """What both kinds of database have in common. Use `open_database`."""
+    """The common part of both databases. Use `open_database`."""
 
     dialect: str
     reads_at: str | None = None
 
     def __init__(self, engine: AsyncEngine) -> None:
         self.engine = engine
-        # Shares the pool. On PostgreSQL it reads without a transaction: two round trips less, and a process that gets
-        # no CPU for a while between two reads is not ended by the server as idle in a transaction.
+        # Shares the pool. PostgreSQL reads without a transaction: that saves two round trips, and the server does not
+        # end a process that is stalled between two reads as idle in a transaction.
         self._readers = engine.execution_options(isolation_level=self.reads_at) if self.reads_at else engine
-        # By task, so that one that is started within a transaction has no part in it.
+        # By task: a task that was started within a transaction does not take part in it.
         self._transactions: dict[asyncio.Task[Any] | None, _Transaction] = {}
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
-        """A connection to read with. Within `writing` of the same task it is that one: it sees what was written."""
+        """A connection to read with. Within `writing` of the same task it is the connection of that transaction."""
         outer = self._transactions.get(asyncio.current_task())
         if outer is not None:
             yield outer.connection
@@ -159,12 +159,23 @@ class Database:
         async with self._readers.connect() as connection:
             yield connection
 
+    async def fetch(self, query: Select[Any]) -> Sequence[RowMapping]:
+        """Return all rows of a query."""
+        async with self.reading() as connection:
+            rows: Sequence[RowMapping] = (await connection.execute(query)).mappings().all()
+        return rows
+
+    async def fetch_value(self, query: Select[Any]) -> Any:
+        """Return the first column of the first row, None if there is no row."""
+        async with self.reading() as connection:
+            return (await connection.execute(query)).scalar()
+
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[AsyncConnection]:
         """A transaction: committed at the end of the block, rolled back by an exception.
 
-        Within another one of the same task it is a part of that: the outermost block commits everything, or nothing.
-        What is told to others, by a signal or a queue, belongs behind it.
+        Nested blocks of the same task share one transaction: the outermost block commits everything or nothing.
+        Signals and queue entries must follow the outermost block.
         """
         task = asyncio.current_task()
         outer = self._transactions.get(task)
@@ -172,7 +183,7 @@ class Database:
             with outer.part():
                 yield outer.connection
             return
-        async with self._begun() as connection:
+        async with self._begin() as connection:
             transaction = self._transactions[task] = _Transaction(connection)
             try:
                 yield connection
@@ -181,22 +192,16 @@ class Database:
             if transaction.has_failed:
                 raise AssertionError("a part of this transaction has failed: the rest must not be committed")
 
-    @asynccontextmanager
-    async def _begun(self) -> AsyncIterator[AsyncConnection]:
-        async with self.engine.begin() as connection:
-            yield connection
+    def _begin(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        return self.engine.begin()
 
-    @asynccontextmanager
-    async def working_long(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction for a person's work that takes longer than a step may, such as a migration."""
-        async with self.writing() as connection:
-            yield connection
+    def working_long(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """A transaction that may take longer than a step, such as a migration."""
+        return self.writing()
 
-    @asynccontextmanager
-    async def reading_long(self) -> AsyncIterator[AsyncConnection]:
-        """A connection for a person who reads for longer than a step may take, such as a look at every row."""
-        async with self.reading() as connection:
-            yield connection
+    def reading_long(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """A connection to read with for longer than a step may take, for example every row of a table."""
+        return self.reading()
 
     @property
     def is_writing(self) -> bool:
@@ -204,8 +209,8 @@ class Database:
         return bool(self._transactions) and asyncio.current_task() in self._transactions
 
     def _require_none_open(self, step: str) -> None:
-        """A hot step has a connection of its own, which would see nothing of a transaction, or wait for its end."""
-        assert not self.is_writing, f"{step} within a transaction: do it when that is committed"
+        # A hot step uses another connection: it would not see the open transaction, or wait for its end.
+        assert not self.is_writing, f"{step} within a transaction: do it after the commit"
 
     async def ping(self) -> None:
         """Raise `Unreachable` unless the database answers."""
@@ -221,12 +226,12 @@ class Database:
             ) from error
 
     async def close(self) -> None:
-        """Give every connection back."""
+        """Close every connection."""
         await self.engine.dispose()
 
 
 class PostgresDatabase(Database):
-    """PostgreSQL 12 or newer through asyncpg: two thirds of the connections for the hot steps, the rest for people."""
+    """PostgreSQL 12 or newer through asyncpg: two thirds of the connections are for the hot steps."""
 
     dialect = "postgresql"
     reads_at = "AUTOCOMMIT"
@@ -249,7 +254,7 @@ class PostgresDatabase(Database):
 
     @asynccontextmanager
     async def working_long(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction on a connection of its own that may take longer than a step may."""
+        """A transaction on its own connection, which may take longer than a step."""
         self._require_none_open("long work")
 
         async def connect() -> Connection:
@@ -262,20 +267,18 @@ class PostgresDatabase(Database):
         finally:
             await engine.dispose()
 
-    @asynccontextmanager
-    async def reading_long(self) -> AsyncIterator[AsyncConnection]:
-        """A connection of its own that may be used for longer than a step may take."""
-        async with self.working_long() as connection:
-            yield connection
+    def reading_long(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """The same for reading."""
+        return self.working_long()
 
-    async def _once(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _run_once(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         connection = await self._hot.take()
         step = self.connector.step.total_seconds()
         timer = Deadline(step, partial(self.connector.give_up_on, connection))
         try:
             return await work(connection)
         except asyncio.CancelledError:
-            # The server may still be busy with it, or be silent: the next step shall not have to find out.
+            # The server may still be running the statement, or be dead: do not let the next step use the connection.
             connection.terminate()
             raise
         finally:
@@ -283,18 +286,18 @@ class PostgresDatabase(Database):
             self._hot.give_back(connection)
 
     async def close(self) -> None:
-        """Give every connection back. Takes little time even if nobody answers."""
+        """Close every connection. Takes little time even if the server does not answer."""
         await self.connector.close()
         await super().close()
 
     async def hot(self, step: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run a hot step; repeat it if the server rolled it back or the connection was lost."""
         self._require_none_open(step)
-        # A second attempt after one that took all its time, and no third: the lease would be over.
+        # One more attempt after one that timed out, but no third: the lease would have expired.
         last_start = time.monotonic() + self.connector.step.total_seconds() * 1.5
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return await self._once(work)
+                return await self._run_once(work)
             except (*_rolled_back(), *_disconnected()) as error:
                 pause = backoff(attempt, base=_PAUSE, longest=_LONGEST_PAUSE).total_seconds()
                 if attempt == _ATTEMPTS or time.monotonic() + pause > last_start:
@@ -306,7 +309,7 @@ class PostgresDatabase(Database):
 
 def _engine(url: URL, connect: Callable[[], Awaitable[Connection]], **options: Any) -> AsyncEngine:
     return create_async_engine(
-        # What else the URL says is for `connect` alone.
+        # The options of the URL are for `connect` alone.
         url.set(drivername="postgresql+asyncpg", query={}),
         async_creator=connect,
         json_serializer=encode_json,
@@ -316,9 +319,9 @@ def _engine(url: URL, connect: Callable[[], Awaitable[Connection]], **options: A
 
 
 def _watch(engine: AsyncEngine, connector: PostgresConnector) -> None:
-    """Replace connections of an engine that have fallen silent."""
+    """Replace dead connections of an engine."""
 
-    def taken(adapted: Any, _record: Any, _proxy: Any) -> None:
+    def check(adapted: Any, _record: Any, _proxy: Any) -> None:
         connector.idle.discard(adapted.driver_connection)
         try:
             adapted.run_async(connector.ping)
@@ -326,35 +329,35 @@ def _watch(engine: AsyncEngine, connector: PostgresConnector) -> None:
             connector.give_up_on(adapted.driver_connection)
             raise InvalidatePoolError from error
 
-    def given_back(adapted: Any, _record: Any) -> None:
+    def mark_idle(adapted: Any, _record: Any) -> None:
         if adapted is not None:
             connector.idle.add(adapted.driver_connection)
 
-    def failed(context: ExceptionContext) -> None:
-        # The driver leaves a connection open whose statement has timed out, and waits for it once more at the rollback.
+    def handle_error(context: ExceptionContext) -> None:
+        # The driver keeps a connection open whose statement has timed out, and would wait for it again to roll back.
         if isinstance(context.original_exception, TimeoutError) and context.connection is not None:
             found = context.connection.connection.driver_connection
             if found is not None:
                 connector.give_up_on(found)
             context.is_disconnect = True
         elif isinstance(context.original_exception.__cause__, asyncpg.InternalClientError):
-            # The farewell of the server arrived between two statements: the driver cannot go on from there.
+            # The server closed the connection between two statements: the driver cannot use it any more.
             context.is_disconnect = True
 
-    event.listen(engine.sync_engine, "checkout", taken)
-    event.listen(engine.sync_engine, "checkin", given_back)
-    event.listen(engine.sync_engine, "handle_error", failed)
+    event.listen(engine.sync_engine, "checkout", check)
+    event.listen(engine.sync_engine, "checkin", mark_idle)
+    event.listen(engine.sync_engine, "handle_error", handle_error)
 
 
 class _HotConnections:
-    """A handful of bare connections, the last one used first. `asyncpg.Pool` would cost a task for every loan."""
+    """A pool of bare connections, most recently used first. `asyncpg.Pool` would start a task for every checkout."""
 
     def __init__(self, connector: PostgresConnector, *, size: int, kept: int) -> None:
         self._connector, self._room, self._kept = connector, asyncio.Semaphore(size), kept
         self._free: list[tuple[float, Connection]] = []
 
     async def take(self) -> Connection:
-        """One that is not in use, or a new one; waits for as long as a step may take when there is no room."""
+        """Return a free connection or a new one; wait at most for the time of a step if all are in use."""
         if self._room.locked():
             async with asyncio.timeout(self._connector.step.total_seconds()):
                 await self._room.acquire()
@@ -366,13 +369,13 @@ class _HotConnections:
             if not connection.is_closed():
                 return connection
         try:
-            return await self._connector.connect(_PLANNED_ONCE, each=False)
+            return await self._connector.connect(_PLAN_ONCE, each=False)
         except BaseException:
             self._room.release()
             raise
 
     def give_back(self, connection: Connection) -> None:
-        """The next one in need gets it; one that has died, or that nobody has needed for long, goes."""
+        """Return a connection to the pool. Dead ones, and those that were idle for long, are dropped."""
         now = time.monotonic()
         if not connection.is_closed():
             self._free.append((now, connection))
@@ -399,35 +402,35 @@ def _not_writable(folder: Path, why: str) -> Unavailable:
 
 
 def _make_private(path: Path) -> None:
-    """Make the file of a database for its owner alone, or tighten the one that is there.
+    """Create the database file readable by its owner only, or restrict an existing one.
 
-    SQLite gives the files beside it (`-wal`, `-shm`) the mode of the database.
+    SQLite gives the files next to it (`-wal`, `-shm`) the mode of the database.
     """
     if os.name != "posix":
         return
     with suppress(OSError):
-        # One of another user's, or on a disk that is full or read-only: opening it says what is wrong.
+        # It may belong to another user, or the disk may be full or read-only: opening the database reports that.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     for file in (path, *(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm", "-journal"))):
         tighten(file, 0o600)
 
 
 def tighten(path: Path, mode: int) -> None:
-    """Take away what others may do with a file or folder, if it is there and ours."""
+    """Remove the permissions of others from a file or folder, if it exists and is ours."""
     try:
         found = path.stat()
         if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & ~mode:
             path.chmod(stat.S_IMODE(found.st_mode) & mode)
     except OSError:
-        # Gone meanwhile, or a file system without modes: nothing to tighten.
+        # Deleted meanwhile, or on a file system without modes.
         return
 
 
 class _Checkpoints:
-    """Copies the write-ahead log into the database on a thread of its own.
+    """Copies the write-ahead log into the database on its own thread.
 
-    SQLite does it within the commit that makes the log long enough: every few seconds one step would take 30 ms longer
-    than the others. It still does so when this thread cannot keep up.
+    By itself SQLite does this in the commit that makes the log too long, so that every few seconds a step takes 30 ms
+    longer. It still does when this thread cannot keep up.
     """
 
     def __init__(self, path: Path) -> None:
@@ -436,22 +439,22 @@ class _Checkpoints:
         self._connection: sqlite3.Connection | None = None
 
     def after_commit(self) -> None:
-        """Begin a checkpoint if the last one began long enough ago."""
+        """Start a checkpoint if the last one started long enough ago."""
         now = time.monotonic()
         if now - self._last >= _CHECKPOINT_SECONDS:
             self._last = now
             self._thread.submit(self._copy)
 
     def _copy(self) -> None:
-        # A full or broken disk: the next commit fails because of it too, and that is reported.
+        # On a full or broken disk the next commit fails too, and that is reported.
         with suppress(sqlite3.OperationalError):
             if self._connection is None:
                 self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-            # It waits neither for readers nor for the writer, and neither waits for it.
+            # PASSIVE waits neither for readers nor for the writer, and does not block them.
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:
-        """End after the checkpoint that has begun."""
+        """Wait for the running checkpoint, then close."""
         self._thread.shutdown()
         if self._connection is not None:
             self._connection.close()
@@ -478,21 +481,21 @@ class SqliteDatabase(Database):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="floodmark-sqlite")
         self._writer: sqlite3.Connection | None = None
         self._checkpoints = _Checkpoints(self.path)
-        # SQLite's own waiting for the write lock is a sleep that grows; ours is a queue.
+        # Fair and without delay, while SQLite waits for the write lock by sleeping longer and longer.
         self._turn = asyncio.Lock()
 
     @asynccontextmanager
-    async def _begun(self) -> AsyncIterator[AsyncConnection]:
-        """It takes the write lock at once, so that it never has to be given up half-way."""
+    async def _begin(self) -> AsyncIterator[AsyncConnection]:
+        """Take the write lock at once, so that the transaction cannot fail to get it later."""
         async with self._turn, self.engine.connect() as connection:
             await connection.exec_driver_sql("BEGIN IMMEDIATE")
             yield connection
             await connection.commit()
 
     async def hot(self, step: str, work: Callable[[sqlite3.Connection], T], *, durable: bool = False) -> T:
-        """Run a hot step as one transaction, in one trip to the writer's thread.
+        """Run a hot step as one transaction on the writer's thread.
 
-        `durable`: on the disk before this returns, with everything that was committed before it.
+        `durable`: it is on the disk when this returns, and so is everything committed before it.
         """
         self._require_none_open(step)
         transact = self._transact_durably if durable else self._transact
@@ -500,14 +503,14 @@ class SqliteDatabase(Database):
             return await asyncio.get_running_loop().run_in_executor(self._thread, transact, work)
 
     def _transact_durably(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        writer = self._opened()
+        writer = self._open_writer()
         writer.execute("PRAGMA synchronous=FULL")
         try:
             return self._transact(work)
         finally:
             writer.execute("PRAGMA synchronous=NORMAL")
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open_writer(self) -> sqlite3.Connection:
         if self._writer is None:
             self._writer = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
             for pragma in _PRAGMAS:
@@ -515,7 +518,7 @@ class SqliteDatabase(Database):
         return self._writer
 
     def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        writer = self._opened()
+        writer = self._open_writer()
         writer.execute("BEGIN IMMEDIATE")
         try:
             result = work(writer)
@@ -528,7 +531,7 @@ class SqliteDatabase(Database):
         return result
 
     async def data_version(self) -> int:
-        """A number that moves when another process has committed."""
+        """Return a number that changes when another process has committed."""
 
         def read() -> int:
             return int(self._writer.execute("PRAGMA data_version").fetchone()[0]) if self._writer else 0
@@ -536,7 +539,7 @@ class SqliteDatabase(Database):
         return await asyncio.get_running_loop().run_in_executor(self._thread, read)
 
     async def close(self) -> None:
-        """Close the writer's connection and the readers'."""
+        """Close the connections of the writer and the readers."""
 
         def end() -> None:
             self._checkpoints.close()
@@ -549,12 +552,12 @@ class SqliteDatabase(Database):
 
 
 def _prepare(connection: Any, _record: Any) -> None:
-    # Transactions are ours to begin: the driver's own habit of beginning late invites lock errors.
+    # We begin transactions ourselves: the driver would begin them late, which causes lock errors.
     connection.isolation_level = None
     cursor = connection.cursor()
     for pragma in _PRAGMAS:
         cursor.execute(pragma)
-    # There are several of these, and each would fill a cache of its own.
+    # Small, because every connection has its own cache.
     cursor.execute("PRAGMA cache_size=-4000")
     cursor.close()
 
@@ -562,7 +565,7 @@ def _prepare(connection: Any, _record: Any) -> None:
 def open_database(
     url: str, *, events: Events, pool_min: int = 1, pool_max: int = 10, step: timedelta = USUAL_STEP
 ) -> PostgresDatabase | SqliteDatabase:
-    """Choose the database by its URL. On PostgreSQL, a step that takes longer than `step` has failed."""
+    """Open the database of a URL. On PostgreSQL, a step fails when it takes longer than `step`."""
     kind = make_url(url).get_backend_name()
     if kind == "sqlite":
         return SqliteDatabase(url)

@@ -1,4 +1,4 @@
-"""Executions that failed for good, until someone retries or drops them. They are rows of `executions`."""
+"""Dead letters: executions that failed for good, until someone retries or drops them. Table: `executions`."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -7,19 +7,17 @@ from typing import Any
 from sqlalchemy import RowMapping, Select, bindparam, exists, or_, select, tuple_, update
 
 from floodmark.errors import InvalidInput, NotFound
-from floodmark.model.clock import Clock
 from floodmark.model.dead_letters import DeadLetterGroup, fingerprint
 from floodmark.model.execution import Execution, Queued, State
 from floodmark.model.job import Priority
 from floodmark.rules.rank import rank_delay
 
 from .async_engine import AsyncConnection
-from .database import Database
-from .dialects import present
-from .execution_rows import SELECT_EXECUTION, execution_from_row
+from .execution_rows import SELECT_EXECUTION, read_executions
+from .repository import Repository
 from .tables import job_executions, jobs
 
-# How many letters are grouped, retried or dropped at once, newest first; the rest is there for the next time.
+# The newest letters are grouped, retried or dropped; the next call continues with the others.
 MOST_AT_ONCE = 10_000
 MOST_SHOWN = 500
 _JOBS_NAMED = 10
@@ -27,25 +25,22 @@ _JOBS_NAMED = 10
 _e = job_executions.c
 
 
-class DeadLetters:
-    """What to do about executions that failed for good."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database, self._clock = database, clock
+class DeadLetters(Repository):
+    """Lists, retries and drops dead letters."""
 
     async def page(
         self, job: str | None = None, before: Sequence[Any] | None = None, limit: int = 50
     ) -> list[Execution]:
-        """Newest death first. The next page is `before` the time of death and the id of the last one."""
+        """Return dead letters, newest first. The next page is `before` the `completed_at` and the id of the last."""
         query = _dead(job)
         if before is not None:
             query = query.where(tuple_(_e.completed_at, _e.execution_id) < tuple_(*before))
-        return await self._read(query.limit(max(1, min(limit, MOST_SHOWN))))
+        return await read_executions(self._database, query.limit(max(1, min(limit, MOST_SHOWN))))
 
     async def groups(self, job: str | None = None) -> list[DeadLetterGroup]:
-        """The newest letters by error, most frequent first."""
+        """Return the newest letters grouped by error, most frequent first."""
         by_error: dict[str, list[Execution]] = {}
-        for letter in await self._read(_dead(job).limit(MOST_AT_ONCE)):
+        for letter in await read_executions(self._database, _dead(job).limit(MOST_AT_ONCE)):
             by_error.setdefault(fingerprint(letter.error_message), []).append(letter)
         return sorted((_group(*entry) for entry in by_error.items()), key=lambda group: -group.count)
 
@@ -57,14 +52,13 @@ class DeadLetters:
         job: str | None = None,
         patience: timedelta = timedelta(),
     ) -> list[Queued]:
-        """dead -> queued with all attempts ahead, for these ids, one error's fingerprint, or one job.
+        """dead -> queued with all attempts, for these ids, a group of errors, or a job.
 
-        The error stays readable in `error_details`. Letters of deleted jobs are left. A job that is paused runs
-        its letters when it is resumed. Put what is returned on the queue. `patience` is what one step of priority is
-        worth there.
+        The error stays in `error_details`. Letters of deleted jobs are not retried. A paused job runs its letters when
+        it is resumed. The caller puts the returned executions on the queue. `patience` is QUEUE_PATIENCE.
         """
         async with self._database.writing() as connection:
-            letters = [letter for letter in await self._chosen(connection, ids, group, job) if letter["has_job"]]
+            letters = [letter for letter in await _choose(connection, ids, group, job) if letter["has_job"]]
             if not letters:
                 raise NotFound(
                     "the jobs of these dead letters have been deleted",
@@ -73,7 +67,7 @@ class DeadLetters:
             for priority in sorted({letter["priority"] for letter in letters}):
                 statement = _THIS.values(
                     state=State.QUEUED,
-                    queue_rank=present(self._database, self._clock, rank_delay(priority, patience)),
+                    queue_rank=self._now(rank_delay(priority, patience)),
                     reason="retried by operator",
                     error_details=bindparam("details"),
                     **dict.fromkeys(("attempt", "rescues"), 0),
@@ -95,32 +89,29 @@ class DeadLetters:
         job: str | None = None,
         reason: str = "dropped by operator",
     ) -> int:
-        """dead -> cancelled: nobody needs to look at these again. How many."""
+        """dead -> cancelled for these ids, a group of errors, or a job. Returns how many."""
         async with self._database.writing() as connection:
-            letters = await self._chosen(connection, ids, group, job)
+            letters = await _choose(connection, ids, group, job)
             rows = [{"letter": letter["execution_id"]} for letter in letters]
             await connection.execute(_THIS.values(state=State.CANCELLED, reason=reason), rows)
         return len(letters)
 
-    async def _chosen(
-        self, connection: AsyncConnection, ids: Sequence[str] | None, group: str | None, job: str | None
-    ) -> list[RowMapping]:
-        if ids is None and group is None and job is None:
-            raise InvalidInput("no dead letters were named", hint="name their ids, a job or a group of errors")
-        has_job = exists(select(1).where(jobs.c.job_id == _e.job_id)).label("has_job")
-        # Locked: two people who deal with one letter at the same time must not both move it.
-        query = _dead(job).add_columns(has_job).limit(MOST_AT_ONCE).with_for_update(of=job_executions)
-        if ids is not None:
-            query = query.where(_e.execution_id.in_(ids))
-        rows = (await connection.execute(query)).mappings().all()
-        chosen = [row for row in rows if group is None or fingerprint(row["error_message"]) == group]
-        if not chosen:
-            raise NotFound("there are no such dead letters", hint="see what there is with: floodmark dlq")
-        return chosen
 
-    async def _read(self, query: Select[Any]) -> list[Execution]:
-        async with self._database.reading() as connection:
-            return [execution_from_row(row) for row in await connection.execute(query)]
+async def _choose(
+    connection: AsyncConnection, ids: Sequence[str] | None, group: str | None, job: str | None
+) -> list[RowMapping]:
+    """Return the letters to retry or drop, locked: two people must not both move one."""
+    if ids is None and group is None and job is None:
+        raise InvalidInput("no dead letters were named", hint="name their ids, a job or a group of errors")
+    has_job = exists(select(1).where(jobs.c.job_id == _e.job_id)).label("has_job")
+    query = _dead(job).add_columns(has_job).limit(MOST_AT_ONCE).with_for_update(of=job_executions)
+    if ids is not None:
+        query = query.where(_e.execution_id.in_(ids))
+    rows = (await connection.execute(query)).mappings().all()
+    chosen = [row for row in rows if group is None or fingerprint(row["error_message"]) == group]
+    if not chosen:
+        raise NotFound("there are no such dead letters", hint="see what there is with: floodmark dlq")
+    return chosen
 
 
 _CLEARED = (
@@ -144,9 +135,9 @@ def _dead(job: str | None) -> Select[Any]:
 
 
 def _details(letter: RowMapping) -> list[Any]:
-    """The failed attempts so far, with the one the letter died of, which a rescue does not write there."""
-    told = letter["error_details"]
-    before = told if isinstance(told, list) else [] if told is None else [told]
+    """Return the failed attempts, with the last one added if it is not among them."""
+    details = letter["error_details"]
+    before = details if isinstance(details, list) else [] if details is None else [details]
     last = before[-1].get("error") if before and isinstance(before[-1], dict) else None
     if letter["error_message"] is None or last == letter["error_message"]:
         return before

@@ -1,4 +1,4 @@
-"""Which job waits for which. No job may wait for itself, by whatever detour."""
+"""Dependencies between jobs. Cycles are refused."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -11,20 +11,20 @@ from .async_engine import AsyncConnection
 from .database import Database
 from .tables import job_dependencies, jobs
 
-# Two people closing a cycle from both ends would not see each other's half.
+# Two transactions that each add one half of a cycle would not see the other half.
 _ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtext('floodmark.dependencies'))")
 _SHOWN = 12
 
 
 async def set_dependencies(connection: AsyncConnection, database: Database, job_id: str, on: Sequence[str]) -> bool:
-    """Let a job wait for exactly these (ids); whether that changed anything. Raises `Conflict` for a cycle."""
+    """Make a job depend on exactly these jobs (ids). Returns whether anything changed; `Conflict` for a cycle."""
     return await set_all_dependencies(connection, database, {job_id: on})
 
 
 async def set_all_dependencies(
     connection: AsyncConnection, database: Database, wanted: Mapping[str, Sequence[str]]
 ) -> bool:
-    """The same for several jobs at once, in a handful of statements."""
+    """The same for several jobs at once, with few statements."""
     if database.dialect == "postgresql":
         await connection.execute(_ONE_AT_A_TIME)
     edge = job_dependencies.c
@@ -39,7 +39,7 @@ async def set_all_dependencies(
     except CycleError:
         cycle = next(filter(None, (find_cycle(edges, job_id, wanted[job_id]) for job_id in wanted)), [])
         raise Conflict(
-            f"the jobs would wait for each other: {await _drawn(connection, cycle)}",
+            f"the jobs would wait for each other: {await _draw_cycle(connection, cycle)}",
             hint="leave out one of these dependencies",
         ) from None
     if before - after:
@@ -53,7 +53,7 @@ async def set_all_dependencies(
 
 
 async def dependency_names(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """By job, the names of those it waits for, in order."""
+    """Return, by job, the names of the jobs it depends on, in order."""
     query = (
         select(job_dependencies.c.job_id, jobs.c.name)
         .join(jobs, jobs.c.job_id == job_dependencies.c.depends_on)
@@ -67,11 +67,10 @@ async def dependency_names(connection: AsyncConnection, job_ids: Sequence[str]) 
 
 
 def find_cycle(edges: Mapping[str, Iterable[str]], job: str, on: Iterable[str]) -> list[str]:
-    """The way from `job` through one of `on` back to `job`, both ends included; empty if there is none."""
-    reached_from: dict[str, str] = {}
+    """Return the path from `job` through one of `on` back to `job`, both ends included; empty if there is none."""
     ahead = list(on)
-    reached_from.update(dict.fromkeys(ahead, job))
-    # A list of what lies ahead instead of recursion: chains may be longer than Python's stack.
+    reached_from = dict.fromkeys(ahead, job)
+    # No recursion: chains may be longer than Python's stack.
     while ahead and job not in reached_from:
         here = ahead.pop()
         new = [there for there in edges.get(here, ()) if there not in reached_from]
@@ -79,14 +78,14 @@ def find_cycle(edges: Mapping[str, Iterable[str]], job: str, on: Iterable[str]) 
         ahead += new
     if job not in reached_from:
         return []
-    way = [job, reached_from[job]]
-    while way[-1] != job:
-        way.append(reached_from[way[-1]])
-    return way[::-1]
+    path = [job, reached_from[job]]
+    while path[-1] != job:
+        path.append(reached_from[path[-1]])
+    return path[::-1]
 
 
 async def _reachable(connection: AsyncConnection, on: Sequence[str]) -> dict[str, list[str]]:
-    """The edges that can be walked from `on`, in one query."""
+    """Return the edges that are reachable from `on`, in one query."""
     edge = job_dependencies.c
     start = select(edge.job_id, edge.depends_on).where(edge.job_id.in_(on)).cte("walk", recursive=True)
     walk = start.union(select(edge.job_id, edge.depends_on).where(edge.job_id == start.c.depends_on))
@@ -96,8 +95,8 @@ async def _reachable(connection: AsyncConnection, on: Sequence[str]) -> dict[str
     return edges
 
 
-async def _drawn(connection: AsyncConnection, cycle: Sequence[str]) -> str:
-    """ "a -> b -> a"; of a long way only its ends."""
+async def _draw_cycle(connection: AsyncConnection, cycle: Sequence[str]) -> str:
+    """Return a text such as `a -> b -> a`; of a long cycle only its ends."""
     shown, half = list(cycle), _SHOWN // 2
     if len(shown) > _SHOWN:
         shown = shown[:half] + shown[-half:]

@@ -1,4 +1,4 @@
-"""The few things that SQLite and PostgreSQL say differently in statements that are otherwise the same."""
+"""The SQL expressions that differ between SQLite and PostgreSQL."""
 
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -21,9 +21,9 @@ else:
 
 
 def present(database: Database, clock: Clock, after: timedelta = timedelta()) -> ColumnElement[Any]:
-    """The present moment inside a statement, or `after` it.
+    """Return the present time, or `after` it, as an expression.
 
-    It is that of the database or, SQLite being one machine, of the process.
+    PostgreSQL uses the clock of the database; SQLite, which runs on one machine, the clock of the process.
     """
     if database.dialect != "postgresql":
         return type_coerce(clock.now() + after, UtcTime())
@@ -32,7 +32,7 @@ def present(database: Database, clock: Clock, after: timedelta = timedelta()) ->
 
 
 async def present_moment(database: Database, clock: Clock, connection: AsyncConnection) -> datetime:
-    """The same moment as a value."""
+    """Return the same time as a value."""
     if database.dialect != "postgresql":
         return clock.now()
     found: datetime = (await connection.execute(select(present(database, clock)))).scalar_one()
@@ -40,21 +40,21 @@ async def present_moment(database: Database, clock: Clock, connection: AsyncConn
 
 
 def seconds_between(database: Database, begin: ColumnElement[Any], end: ColumnElement[Any]) -> ColumnElement[float]:
-    """How many seconds lie between two moments."""
+    """Return the seconds between two times."""
     if database.dialect == "postgresql":
-        # Said plainly: SQLAlchemy takes our own type of moments for text, which cannot be subtracted.
+        # Coerced, because SQLAlchemy takes our own type for text, which cannot be subtracted.
         first, last = (type_coerce(moment, DateTime(timezone=True)) for moment in (begin, end))
         return cast(func.extract("epoch", last - first), Float)
     return (func.julianday(end, type_=Float()) - func.julianday(begin, type_=Float())) * 86_400.0
 
 
 def insert_into(database: Database, table: Table) -> Any:
-    """An INSERT that knows ON CONFLICT."""
+    """Return an INSERT that supports ON CONFLICT."""
     return postgresql.insert(table) if database.dialect == "postgresql" else sqlite.insert(table)
 
 
 def json_has(database: Database, column: Column[Any], entry: str) -> ColumnElement[bool]:
-    """Whether a JSON list holds a text."""
+    """Return the condition that a JSON list contains a text."""
     if database.dialect == "postgresql":
         return type_coerce(column, postgresql.JSONB()).contains([entry])
     entries = func.json_each(cast(column, Text)).table_valued("value")
@@ -62,6 +62,6 @@ def json_has(database: Database, column: Column[Any], entry: str) -> ColumnEleme
 
 
 def raw(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    """A JSON column as its text: decoded by whoever knows what it holds. Other columns stay as they are."""
-    # A cast, not a coercion: the driver of PostgreSQL decodes JSON before SQLAlchemy sees it.
+    """Return a JSON column as undecoded text. Other columns stay as they are."""
+    # A cast, not a coercion: the PostgreSQL driver decodes JSON before SQLAlchemy sees it.
     return cast(column, Text) if isinstance(column.type, type(Json)) else column

@@ -1,7 +1,7 @@
-"""Events and items as readers get them. Tables: `outbox` once the relay has numbered it, `items`, `item_revisions`.
+"""Events and items for readers. Tables: `outbox` (rows that the relay has numbered), `items`, `item_revisions`.
 
-A reader keeps the position of the last event it has dealt with and asks for those after it. Positions are given
-in commit order, so none is ever passed over; events are pruned after a while, items are not.
+A reader stores the position of the last event it has processed and asks for later ones. Positions follow the order of
+commits, so a reader misses no event. Events are pruned after a while, items are not.
 """
 
 from datetime import datetime
@@ -10,28 +10,27 @@ from typing import Any, NamedTuple
 from sqlalchemy import Select, Table, and_, case, func, or_, select
 
 from floodmark.errors import NotFound
-from floodmark.model.clock import Clock
 from floodmark.model.streams import ItemHistory, StoredItem
 
 from .async_engine import AsyncConnection
-from .database import Database
 from .dialects import raw
 from .outbox_rows import event_from_row
 from .port import Event
+from .repository import Repository
 from .tables import item_revisions, items, outbox
 
 MOST_SHOWN = 1000
 
 
 def _events() -> Select[Any]:
-    """In the columns that `event_from_row` expects."""
+    """Return the query with the columns that `event_from_row` expects."""
     same = and_(items.c.stream == outbox.c.stream, items.c.key == outbox.c.key)
     before = and_(
         item_revisions.c.stream == outbox.c.stream,
         item_revisions.c.key == outbox.c.key,
         item_revisions.c.revision == outbox.c.revision,
     )
-    # By the presence of the revision, not of the value: an older one may well have had no `occurred_at`.
+    # By the existence of the revision, not of the value: an older revision may have no `occurred_at`.
     is_newest = item_revisions.c.key.is_(None)
     occurred_at, collected_at, data, deleted = (
         case((is_newest, items.c[name]), else_=item_revisions.c[name])
@@ -60,14 +59,11 @@ def _select(table: Table) -> Select[Any]:
     return select(*(table.c[name] for name in StoredItem.__struct_fields__))
 
 
-class EventLog:
+class EventLog(Repository):
     """Reads events by position and items by key."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database, self._clock = database, clock
-
     async def after(self, position: int, limit: int = 100, stream: str | None = None) -> list[Event]:
-        """Events with a higher position, in order; of one stream or of all."""
+        """Return events after a position, in order; of one stream or of all."""
         query = _events().where(outbox.c.position > position)
         if stream is not None:
             query = query.where(outbox.c.stream == stream)
@@ -76,37 +72,35 @@ class EventLog:
             return [event_from_row(row) for row in rows]
 
     async def bounds(self) -> tuple[int, int]:
-        """Return the positions of the oldest and of the newest event that is kept; 0 and 0 before the first."""
+        """Return the positions of the oldest and the newest stored event; 0 and 0 if there is none."""
         query = select(func.min(outbox.c.position), func.max(outbox.c.position)).where(outbox.c.position.is_not(None))
         async with self._database.reading() as connection:
             oldest, newest = (await connection.execute(query)).one()
         return oldest or 0, newest or 0
 
     async def last_position(self) -> int:
-        """The position of the newest event, 0 before the first."""
-        async with self._database.reading() as connection:
-            return int((await connection.execute(select(func.max(outbox.c.position)))).scalar() or 0)
+        """Return the position of the newest event, 0 if there is none."""
+        return int(await self._database.fetch_value(select(func.max(outbox.c.position))) or 0)
 
     async def items(self, stream: str, after_key: str | None = None, limit: int = 100) -> list[StoredItem]:
-        """The newest revisions in order of key. The next page is after the key of the last one."""
+        """Return the newest revisions in order of key. The next page is after the key of the last one."""
         query = _select(items).where(items.c.stream == stream)
         if after_key is not None:
             query = query.where(items.c.key > after_key)
-        async with self._database.reading() as connection:
-            rows = await connection.execute(query.order_by(items.c.key).limit(_bounded(limit)))
-            return [StoredItem(**row) for row in rows.mappings()]
+        rows = await self._database.fetch(query.order_by(items.c.key).limit(_bounded(limit)))
+        return [StoredItem(**row) for row in rows]
 
     async def newest(
         self, stream: str, *, since: datetime | None = None, before_key: str | None = None, limit: int = 100
     ) -> list[StoredItem]:
-        """The newest revisions, newest first: by when they happened, else by when they were collected.
+        """Return the newest revisions, newest first: by `occurred_at`, or by `collected_at` where it is missing.
 
         Of equal times the greater key comes first, 10 before 9. The next page is before the key of the last one.
         """
         async with self._database.reading() as connection:
-            edge = None if before_key is None else await _place_of(connection, stream, before_key)
+            edge = None if before_key is None else _place(await _read_item(connection, stream, before_key))
             found: list[StoredItem] = []
-            # Two queries, so that each can walk along an index instead of sorting a whole stream.
+            # Two queries, so that each can use an index instead of sorting a whole stream.
             for query, at in (
                 (_select(items).where(items.c.occurred_at.is_not(None)), items.c.occurred_at),
                 (_select(items).where(items.c.occurred_at.is_(None)), items.c.collected_at),
@@ -128,7 +122,7 @@ class EventLog:
         after: tuple[datetime, str] | None = None,
         limit: int = 100,
     ) -> list[StoredItem]:
-        """The newest revisions of what happened in a time, in order of that and of key; what has no time is left out.
+        """Return the newest revisions of items with an `occurred_at` in a period, in order of `occurred_at` and key.
 
         The next page is after the `occurred_at` and the key of the last one.
         """
@@ -141,57 +135,48 @@ class EventLog:
         if after is not None:
             moment, key = after
             query = query.where(at >= moment, or_(at > moment, items.c.key > key))
-        async with self._database.reading() as connection:
-            rows = await connection.execute(query.order_by(at, items.c.key).limit(_bounded(limit)))
-            return [StoredItem(**row) for row in rows.mappings()]
+        rows = await self._database.fetch(query.order_by(at, items.c.key).limit(_bounded(limit)))
+        return [StoredItem(**row) for row in rows]
 
     async def item(self, stream: str, key: str) -> ItemHistory:
-        """One item with its revisions."""
+        """Return an item with its revisions."""
         async with self._database.reading() as connection:
-            this = _select(items).where(items.c.stream == stream, items.c.key == key)
-            row = (await connection.execute(this)).mappings().first()
-            if row is None:
-                raise _no_item(stream, key)
+            newest = await _read_item(connection, stream, key)
             before = _select(item_revisions).where(item_revisions.c.stream == stream, item_revisions.c.key == key)
             rows = await connection.execute(before.order_by(item_revisions.c.revision.desc()).limit(MOST_SHOWN))
-            earlier = tuple(StoredItem(**row) for row in rows.mappings())
-        return ItemHistory(newest=StoredItem(**row), earlier=earlier)
+            return ItemHistory(newest=newest, earlier=tuple(StoredItem(**row) for row in rows.mappings()))
 
     async def count(self, stream: str) -> int:
-        """How many items a stream holds, tombstones included."""
+        """Return the number of items of a stream, tombstones included."""
         query = select(func.count()).select_from(items).where(items.c.stream == stream)
-        async with self._database.reading() as connection:
-            return int((await connection.execute(query)).scalar_one())
+        return int(await self._database.fetch_value(query))
 
 
-class _Place(NamedTuple):
-    """Where an item stands among those of its stream."""
+class _ItemPlace(NamedTuple):
+    """The sort key of an item within its stream."""
 
     at: datetime
     length: int
     key: str
 
 
-def _place(item: StoredItem) -> _Place:
-    return _Place(item.occurred_at or item.collected_at, len(item.key), item.key)
+def _place(item: StoredItem) -> _ItemPlace:
+    return _ItemPlace(item.occurred_at or item.collected_at, len(item.key), item.key)
 
 
-async def _place_of(connection: AsyncConnection, stream: str, key: str) -> _Place:
+async def _read_item(connection: AsyncConnection, stream: str, key: str) -> StoredItem:
     this = _select(items).where(items.c.stream == stream, items.c.key == key)
     row = (await connection.execute(this)).mappings().first()
     if row is None:
-        raise _no_item(stream, key)
-    return _place(StoredItem(**row))
+        hint = f"see what there is with: floodmark items {stream}"
+        raise NotFound(f"{stream} has no item {key[:60]!r}", hint=hint)
+    return StoredItem(**row)
 
 
-def _is_before(at: Any, edge: _Place) -> Any:
+def _is_before(at: Any, edge: _ItemPlace) -> Any:
     length = func.length(items.c.key)
     is_lesser_key = or_(length < edge.length, and_(length == edge.length, items.c.key < edge.key))
     return or_(at < edge.at, and_(at == edge.at, is_lesser_key))
-
-
-def _no_item(stream: str, key: str) -> NotFound:
-    return NotFound(f"{stream} has no item {key[:60]!r}", hint=f"see what there is with: floodmark items {stream}")
 
 
 def _bounded(limit: int) -> int:

@@ -1,21 +1,22 @@
-"""From rows of `executions` to the values the history shows."""
+"""Rows of `executions` as values."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import case, func, or_, select
+from sqlalchemy import Select, case, func, or_, select
 
-from floodmark.model.execution import Execution, Hold, State
+from floodmark.model.execution import Execution, Hold, Queued, State
 from floodmark.model.job import Priority
 
 from .async_engine import AsyncConnection
+from .database import Database
 from .tables import job_executions
 
 SELECT_EXECUTION = select(*(job_executions.c[name] for name in Execution.__struct_fields__))
 
 
 def execution_from_row(row: Any) -> Execution:
-    """An execution from a row of `SELECT_EXECUTION`."""
+    """Return an execution from a row of `SELECT_EXECUTION`."""
     columns = dict(row._mapping)
     columns["state"] = State(columns["state"])
     columns["priority"] = Priority(columns["priority"])
@@ -23,18 +24,29 @@ def execution_from_row(row: Any) -> Execution:
     return Execution(**columns)
 
 
+async def read_executions(database: Database, query: Select[Any]) -> list[Execution]:
+    """Return the executions of a query that is made of `SELECT_EXECUTION`."""
+    async with database.reading() as connection:
+        return [execution_from_row(row) for row in await connection.execute(query)]
+
+
+def queued_from_rows(rows: Iterable[Sequence[Any]]) -> list[Queued]:
+    """Return executions to put on the queue, from rows that start with id and priority and end with traceparent."""
+    return [Queued(row[0], Priority(row[1]), row[-1]) for row in rows]
+
+
 async def find_under_way(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, Any]:
     """Return, by job, the execution that a new one has to wait for.
 
-    One that is itself held by a pause or a dependency is not waited for: it may be held for ever.
+    Executions held by a pause or a dependency do not count, because they may be held for ever.
     """
     cell = job_executions.c
-    held = or_(cell.hold.is_(None), cell.hold == Hold.OVERLAP)
-    most_lasting = case((cell.state == State.RUNNING, 0), else_=1)
-    place = func.row_number().over(partition_by=cell.job_id, order_by=(most_lasting, cell.scheduled_for))
+    counts = or_(cell.hold.is_(None), cell.hold == Hold.OVERLAP)
+    running_first = case((cell.state == State.RUNNING, 0), else_=1)
+    place = func.row_number().over(partition_by=cell.job_id, order_by=(running_first, cell.scheduled_for))
     ranked = (
         select(cell.job_id, cell.execution_id, cell.state, place.label("place"))
-        .where(cell.job_id.in_(job_ids), cell.completed_at.is_(None), held)
+        .where(cell.job_id.in_(job_ids), cell.completed_at.is_(None), counts)
         .subquery()
     )
     rows = await connection.execute(select(ranked).where(ranked.c.place == 1))

@@ -1,13 +1,13 @@
-"""`rules.holding` as SQL for both databases: which executions that wait for another one (`hold = 'overlap'`) go on.
+"""`rules.holding` as SQL for both databases: which executions that wait for another one (`hold = 'overlap'`) may start.
 
-The rule is applied twice: when an execution of the stream ends (settle), and by the leader for everything that ended in
-another way (wake). Both look at one execution a job, by index, so the cost does not grow with the number that waits.
+The rule is applied when an execution of the stream ends (settle), and by the leader for those that ended in another way
+(wake). Both examine one execution per job, by index, so the cost does not grow with the number of waiting ones.
 
-Several jobs may collect one stream, but only one at a time. When one of them ends, the next turn goes to the job whose
-last run is longest ago: otherwise a job with a long backlog would keep the stream until its backlog is empty.
+Several jobs may collect one stream, but only one at a time. When one of them ends, the job whose last run is longest
+ago is next: otherwise a job with a long backlog would keep the stream until its backlog is empty.
 
-In these fragments `e` is the waiting execution and `j` its job. `{index}` is for SQLite, which has to be told to use
-`ix_job_executions_held`: without statistics it may take the index of the whole history, which is in the same order.
+In these fragments `e` is the waiting execution and `j` its job. `{index}` is for SQLite, which must be told to use
+`ix_job_executions_held`: without statistics it may choose the index of the whole history, which has the same order.
 """
 
 from floodmark.rules.starting import FORCED
@@ -21,17 +21,17 @@ SELECT {{columns}} FROM executions h {{index}}
  ORDER BY h.scheduled_for LIMIT 1
 """
 
-# The jobs that collect the stream of `p`, an execution that ended: by their own `stream`, or by source and target.
-# `p.job_id` is among them even if its stream was changed meanwhile.
+# The jobs that collect the stream of `p`, an execution that has ended: by their `stream`, or by source and target.
+# `p.job_id` is one of them even if its stream was changed meanwhile.
 SHARES_STREAM = """
 (j.job_id = p.job_id OR j.stream = p.stream
  OR (j.stream IS NULL AND j.source = {source} AND j.target = {target}))
 """
 
-# What MAY_GO_ON reads of an execution: given by FIRST_HELD itself, no plan can begin with all executions.
+# The columns that MAY_GO_ON needs. FIRST_HELD returns them, so that no plan can start with all executions.
 HELD_COLUMNS = "h.execution_id, h.job_id, h.trigger, h.scheduled_for"
 
-# Everything unfinished without a hold is under way: queued, running, or waiting for a time.
+# An unfinished execution without a hold is under way: queued, running, or waiting for a time.
 MAY_GO_ON = f"""
 NOT EXISTS (SELECT 1 FROM executions o
              WHERE o.job_id = e.job_id AND o.completed_at IS NULL AND o.hold IS NULL {{besides}})

@@ -1,4 +1,4 @@
-"""Items as the databases take them: JSON text, a content hash, one row per key."""
+"""Items as rows: JSON, a content hash, one row per key."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ from floodmark.model.batch import Item, SitePage, Watermark
 from floodmark.model.clean_text import clean
 from floodmark.model.strict_json import TooDeep, require_shallow
 
-# One item is a post, a page, a report - not an archive. Larger ones are a mistake better told than stored.
+# An item is a post, a page or a report. A larger one is a mistake, and an error is more useful than storing it.
 MAX_ITEM_BYTES = 16 * 1024 * 1024
 
 _encoder = msgspec.json.Encoder()
-# Takes twice as long, and is the same however the source puts its fields in order.
+# Takes twice as long, but does not depend on the order of fields.
 _ordered = msgspec.json.Encoder(order="deterministic")
 
 
 class Packed(NamedTuple):
-    """An item ready to be written. `data` is the JSON as UTF-8: as text it would have to be encoded again."""
+    """An item as a row. `data` is JSON in UTF-8: as text it would have to be encoded again."""
 
     key: str
     occurred_at: Any
@@ -32,13 +32,13 @@ class Packed(NamedTuple):
 
 
 def pack(items: Sequence[Item]) -> list[Packed]:
-    """Rows to write, oldest first. Of several items with one key the last one counts."""
-    # By the key as it is stored: two that differ only in what no database can hold are one.
+    """Return the rows of items, in their order. Of several items with one key the last one counts."""
+    # By the stored key: two keys that differ only in characters that cannot be stored are one.
     return [_pack(key, item) for key, item in {clean(item.key): item for item in items}.items()]
 
 
 def pack_watermark(watermark: Watermark | None) -> str | None:
-    """A watermark ready to be written."""
+    """Return a watermark as JSON text."""
     if watermark is None:
         return None
     try:
@@ -50,7 +50,7 @@ def pack_watermark(watermark: Watermark | None) -> str | None:
 
 
 def pack_pages(pages: Sequence[SitePage]) -> list[tuple[Any, ...]]:
-    """Pages as rows, one for each address: the one that knows most."""
+    """Return the rows of pages, for each URL that of the latest crawl."""
     rows: dict[str, SitePage] = {}
     for page in pages:
         known = rows.get(page.url)
@@ -59,25 +59,25 @@ def pack_pages(pages: Sequence[SitePage]) -> list[tuple[Any, ...]]:
     return [tuple(clean(value) for value in astuple(page)) for page in rows.values()]
 
 
-def _utc(moment: datetime | None) -> datetime | None:
-    """Without a zone it is taken as UTC, whatever the zone of this machine."""
+def _as_utc(moment: datetime | None) -> datetime | None:
+    # A time without a zone is UTC, whatever the zone of this machine.
     return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
 
 
 def _pack(key: str, item: Item) -> Packed:
     if item.fingerprint is None:
-        data = fingerprint = _storable(item.data, _ordered)
+        data = fingerprint = _encode_data(item.data, _ordered)
     else:
-        data, fingerprint = _storable(item.data, _encoder), _encode(item.fingerprint, _ordered)
+        data, fingerprint = _encode_data(item.data, _encoder), _encode(item.fingerprint, _ordered)
     digest = hashlib.blake2b(fingerprint, digest_size=16).hexdigest()
-    # A tombstone is a change even when nothing else changed.
+    # A deletion is a change even if the data is the same.
     content_hash = f"gone:{digest}" if item.deleted else digest
-    return Packed(key, _utc(item.occurred_at), data, content_hash, item.deleted)
+    return Packed(key, _as_utc(item.occurred_at), data, content_hash, item.deleted)
 
 
-def _storable(data: Any, encoder: msgspec.json.Encoder) -> bytes:
+def _encode_data(data: Any, encoder: msgspec.json.Encoder) -> bytes:
     encoded = _encode(data, encoder)
-    # PostgreSQL stores no NUL in text. Most texts have no escape at all, which is seen at a glance.
+    # PostgreSQL stores no NUL in text. Most texts have no escape at all, which the first test finds quickly.
     if b"\\" in encoded and b"\\u0000" in encoded:
         encoded = _encode_clean(data, encoder)
     if len(encoded) > MAX_ITEM_BYTES:

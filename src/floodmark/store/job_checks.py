@@ -1,4 +1,4 @@
-"""Checks of what people set in a job: each column by itself, then all of them together."""
+"""Checks of the columns of a job that people set: each column alone, then all together."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -17,10 +17,10 @@ from floodmark.triggers.matching import path_pattern
 
 from .database import encode_json
 
-# Half of what PostgreSQL takes into an index row: the other half is for the keys of the items.
+# Half of PostgreSQL's limit for an index row: the other half is for the keys of items.
 _STREAM_BYTES = 1000
 
-# Moving jobs over from an older scheduler sets its version.
+# An import from an older scheduler sets `scheduler_version`.
 _SETTABLE = {field.name: field for field in COLUMNS if field.is_settable or field.name == "scheduler_version"}
 SETTABLE_COLUMNS = tuple(_SETTABLE)
 
@@ -33,12 +33,12 @@ _ELSEWHERE = {
 
 
 def check_columns(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns as the database takes them; refuse unknown names and values of the wrong kind."""
+    """Return the columns as the database stores them; refuse unknown names and values of the wrong type."""
     return {name: _check_column(name, value) for name, value in changes.items()}
 
 
 def check_job(columns: Mapping[str, Any], *, now: datetime) -> None:
-    """Refuse a job whose columns, each good by itself, do not make sense together."""
+    """Refuse a job whose columns are valid alone, but not together."""
     stream = stream_name(columns["stream"], columns["source"], columns["target"])
     if len(stream.encode()) > _STREAM_BYTES:
         hint = f"give the job a shorter stream: at most {_STREAM_BYTES} bytes"
@@ -49,7 +49,7 @@ def check_job(columns: Mapping[str, Any], *, now: datetime) -> None:
 
 
 def check_json(name: str, value: Any, *, hint: str) -> Any:
-    """Return the value as it will come back from the database; refuse what JSON or PostgreSQL cannot hold."""
+    """Return the value as the database will return it; refuse what JSON or PostgreSQL cannot store."""
     try:
         text = encode_json(value)
         stored = read_json(text)

@@ -1,7 +1,7 @@
-"""Bring a database to the schema this version of Floodmark needs.
+"""Bring a database to the schema that this version of Floodmark needs.
 
-Alembic does it. But nearly every start finds the newest schema there already, and to see that takes no Alembic,
-which is heavy to import: the version stands in its table, and the versions we know are the names of files.
+Nearly every start finds the newest schema, which is checked without Alembic because its import is slow: the current
+revision is in Alembic's table, and the known revisions are names of files.
 """
 
 from functools import cache
@@ -17,18 +17,18 @@ from .schema import load_metadata
 _FOLDER = Path(__file__).parent / "migrations"
 _TABLE = "alembic_version"
 _VIEWS = ("posts", "schedules", "job_executions")
-# Any number will do, so long as it is ours: two processes that start at once migrate one after the other.
+# An arbitrary number of our own: two processes that start at once migrate one after the other.
 _MIGRATION_LOCK = 7_205_759_403
 
 
 @cache
 def _known() -> tuple[str, ...]:
-    """All revisions, oldest first: each is the number that its file's name begins with."""
+    """Return all revisions, oldest first: the numbers at the beginning of the file names."""
     return tuple(sorted(path.name.partition("_")[0] for path in (_FOLDER / "versions").glob("[0-9]*.py")))
 
 
 def newest() -> str:
-    """The revision this version of Floodmark is written for."""
+    """Return the revision that this version of Floodmark needs."""
     return _known()[-1]
 
 
@@ -39,7 +39,7 @@ def _current(connection: Connection) -> str | None:
 
 
 def _require_free_names(connection: Connection) -> None:
-    """Refuse a database in which another program has tables of the names that ours will have."""
+    """Refuse a database in which another program uses the names of our tables."""
     inspector = inspect(connection)
     there = {*inspector.get_table_names(), *inspector.get_view_names()}
     taken = sorted(there.intersection({*load_metadata().tables, *_VIEWS}))
@@ -52,14 +52,13 @@ def _require_free_names(connection: Connection) -> None:
 
 
 async def migrate(database: Database, *, to: str = "head") -> tuple[str | None, str | None]:
-    """Upgrade (or, given an older revision, downgrade); the revision before and after."""
+    """Upgrade, or downgrade to an older revision. Returns the revisions before and after."""
 
     def work(connection: Connection) -> tuple[str | None, str | None]:
         before = _current(connection)
         if before is not None and before not in _known():
             raise _too_new(before)
         if to == "head" and before == newest():
-            # Alembic's environment is global to the process, too: best left alone when not needed.
             return before, before
         if before is None:
             _require_free_names(connection)
@@ -90,13 +89,13 @@ def _change(connection: Connection, to: str, *, is_older: bool) -> None:
 
 
 async def current(database: Database) -> str | None:
-    """The schema revision the database is at, None for an empty one."""
+    """Return the schema revision of the database, None for an empty one."""
     async with database.reading() as connection:
         return await connection.run_sync(_current)
 
 
 async def require_newest(database: Database) -> None:
-    """Raise `Unavailable` unless the schema is the one this version is written for."""
+    """Raise `Unavailable` unless the database has the schema that this version needs."""
     found, wanted = await current(database), newest()
     if found is not None and found not in _known():
         raise _too_new(found)

@@ -1,4 +1,4 @@
-"""Find a thing by what a person typed, and tell them what comes close when it is not there."""
+"""Find jobs and streams by what a person typed, and suggest similar names when there is no match."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -11,15 +11,15 @@ from floodmark.errors import InvalidInput, NotFound
 from .async_engine import AsyncConnection
 from .tables import jobs, watermarks
 
-# How many names are compared to find those that come close.
+# The most names that are compared to find similar ones.
 _COMPARED = 2000
 _SHOWN = 10
 
 
 async def find_job(connection: AsyncConnection, text: str) -> str:
-    """The id of the job with this name, this id, or the only one whose name or id begins so."""
+    """Return the id of the job with this name or id, or with a name or id that starts with the text."""
     typed = text.strip()
-    # Ids are kept without dashes, but those taken over from an older scheduler may have them.
+    # Ids are stored without dashes, but imported ones may have them.
     exact = or_(jobs.c.name == typed, jobs.c.job_id.in_((typed, typed.replace("-", "").lower())))
     best = case((jobs.c.name == typed, 0), else_=1)
     found = (await connection.execute(select(jobs.c.job_id).where(exact).order_by(best).limit(1))).scalar()
@@ -29,14 +29,14 @@ async def find_job(connection: AsyncConnection, text: str) -> str:
 
 
 async def find_jobs(connection: AsyncConnection, texts: Sequence[str]) -> list[str]:
-    """The ids of several jobs, each once, in the order they were named."""
+    """Return the ids of several jobs, each once, in the given order."""
     return list(dict.fromkeys([await find_job(connection, text) for text in texts]))
 
 
 async def no_such_stream(connection: AsyncConnection, stream: str) -> NotFound:
-    """What to raise for a stream nobody knows."""
-    names = await _compared(connection, watermarks.c.stream, stream)
-    return NotFound(f"there is no stream {stream[:60]!r}", hint=_close(stream, names, "floodmark watermark"))
+    """Return the error for an unknown stream."""
+    hint = await _suggest(connection, watermarks.c.stream, stream, "floodmark watermark")
+    return NotFound(f"there is no stream {stream[:60]!r}", hint=hint)
 
 
 async def _by_beginning(connection: AsyncConnection, typed: str) -> str:
@@ -50,22 +50,19 @@ async def _by_beginning(connection: AsyncConnection, typed: str) -> str:
         fitting = ", ".join(row.name for row in rows[:_SHOWN])
         count = f"more than {_SHOWN}" if more else str(len(rows))
         raise InvalidInput(f"{typed!r} fits {count} jobs", hint=f"write out one of: {fitting}{more}")
-    names = await _compared(connection, jobs.c.name, typed)
-    raise NotFound(f"there is no job {typed[:60]!r}", hint=_close(typed, names, "floodmark ls"))
+    hint = await _suggest(connection, jobs.c.name, typed, "floodmark ls")
+    raise NotFound(f"there is no job {typed[:60]!r}", hint=hint)
 
 
 def _begins(column: Column[Any], typed: str) -> Any:
-    # LIKE heeds case on one database and not on the other.
+    # LIKE is case-sensitive on one database only.
     return func.substr(column, 1, len(typed)) == typed
 
 
-async def _compared(connection: AsyncConnection, column: Column[Any], typed: str) -> list[str]:
-    """Names to compare with; those that begin alike first, should there be too many."""
+async def _suggest(connection: AsyncConnection, column: Column[Any], typed: str, command: str) -> str:
+    """Return a hint with up to three similar names; names with the same first letter are compared first."""
     alike = case((_begins(column, typed[:1]), 0), else_=1)
-    return list((await connection.execute(select(column).order_by(alike, column).limit(_COMPARED))).scalars())
-
-
-def _close(typed: str, names: Sequence[str], command: str) -> str:
+    names = list((await connection.execute(select(column).order_by(alike, column).limit(_COMPARED))).scalars())
     folded = {name.lower(): name for name in names}
     close = [folded[match] for match in get_close_matches(typed.lower()[:200], folded, n=3, cutoff=0.5)]
     # "durov" should find "telegram-durov".

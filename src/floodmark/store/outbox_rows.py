@@ -1,4 +1,4 @@
-"""From an outbox row to the event a reader sees."""
+"""Rows of the outbox as events."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,49 +7,35 @@ from floodmark.model.posts import post_event
 
 from .database import encode_json
 from .port import Event, Unsent
-from .rows import moment
+from .rows import read_moment
 
 
 def event_from_row(row: Sequence[Any]) -> Event:
-    """Columns: position, stream, key, revision, occurred_at, collected_at, data, deleted, tenant_id, user_id."""
+    """Return an event from the columns position, stream, key, revision, occurred_at, collected_at, data, deleted,
+    tenant_id and user_id.
+    """
     return Event(**_fields(row))
 
 
 def unsent_from_row(row: Sequence[Any]) -> Unsent:
-    """The same columns, and behind them traceparent."""
+    """Return an event to be sent from the same columns, followed by traceparent."""
     return Unsent(**_fields(row[:-1]), traceparent=row[-1])
 
 
 def _fields(row: Sequence[Any]) -> dict[str, Any]:
     position, stream, key, revision, occurred_at, collected_at, data, deleted, tenant_id, user_id = tuple(row)
-    collected, occurred = moment(collected_at), moment(occurred_at)
-    assert collected is not None
-    event_id = f"{stream}/{key}/{revision}"
-    kind = "item.deleted" if deleted else "item.new" if revision == 1 else "item.changed"
+    occurred = read_moment(occurred_at)
     text = data if isinstance(data, str) else encode_json(data)
-    told = post_event(
-        event_id=event_id,
-        stream=stream,
-        key=key,
-        revision=revision,
-        deleted=bool(deleted),
-        tenant_id=tenant_id,
-        user_id=user_id,
-        posted_at=occurred,
-        collected_at=collected,
-        data=text,
-    )
-    return {
-        "event_id": event_id,
-        "position": position,
+    kind = "item.deleted" if deleted else "item.new" if revision == 1 else "item.changed"
+    shared = {
+        "event_id": f"{stream}/{key}/{revision}",
         "stream": stream,
         "key": key,
         "revision": revision,
-        "kind": kind,
-        "type": kind if told is None else told.type,
         "tenant_id": tenant_id,
         "user_id": user_id,
-        "occurred_at": occurred,
-        "collected_at": collected,
-        "data": text if told is None else told.payload,
+        "collected_at": read_moment(collected_at),
     }
+    post = post_event(**shared, deleted=bool(deleted), posted_at=occurred, data=text)
+    kind_and_data = {"type": kind, "data": text} if post is None else {"type": post.type, "data": post.payload}
+    return {**shared, "position": position, "kind": kind, "occurred_at": occurred, **kind_and_data}

@@ -1,7 +1,7 @@
-"""What the stages ask of the store on the hot path. Each method is one transaction for many rows.
+"""The store's ports for the hot path. Each method is one transaction for many rows.
 
-Two implementations, `postgres/` and `sqlite/`, file by file the same: firing, leasing, keeping.
-All lease arithmetic uses the clock of the database; SQLite, being one machine, that of the process.
+There are two implementations with the same files: `postgres/` and `sqlite/`.
+Leases use the clock of the database; on SQLite, which runs on one machine, the clock of the process.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from floodmark.model.outcome import Outcome
 
 
 class NewExecution(Struct, frozen=True, kw_only=True, gc=False):
-    """An execution about to be written down."""
+    """An execution to be written."""
 
     execution_id: str
     scheduled_for: datetime
@@ -32,7 +32,7 @@ class NewExecution(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Decision(Struct, frozen=True, kw_only=True, gc=False):
-    """What the scheduler decided about one due job."""
+    """The scheduler's decision about one due job."""
 
     job: DueJob
     executions: tuple[NewExecution, ...]
@@ -43,7 +43,7 @@ class Decision(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Fired(Struct, frozen=True, kw_only=True, gc=False):
-    """What a fire step wrote: what can be queued now, how many jobs were looked at, when to look again."""
+    """The result of a fire step: executions to put on the queue, jobs examined, and when the next job is due."""
 
     queued: Sequence[Queued]
     written: int
@@ -56,18 +56,18 @@ Decide = Callable[[Sequence[DueJob], datetime], Sequence[Decision]]
 
 
 class Firing(Protocol):
-    """The scheduler's half."""
+    """The scheduler's part of the store."""
 
     async def fire(self, decide: Decide, *, limit: int) -> Fired:
-        """Take up to `limit` due or unplanned jobs, let `decide` say what becomes of them, and write that.
+        """Read up to `limit` due or unplanned jobs, call `decide`, and write its decisions.
 
-        Two schedulers at once never see the same job; an instant is written once whoever comes second.
+        Two schedulers never process a job at the same time, and an instant is written only once.
         """
         ...
 
 
 class Settlement(Struct, frozen=True, kw_only=True, gc=False):
-    """A lease and how it ended."""
+    """A lease and its outcome."""
 
     lease: Lease
     outcome: Outcome
@@ -75,72 +75,72 @@ class Settlement(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Settled(Struct, frozen=True, kw_only=True, gc=False):
-    """What a settle step wrote: which leases were still ours, and the executions that can start because of it."""
+    """The result of a settle step: which leases were still ours, and the executions that can start now."""
 
     mine: list[bool]
     woken: list[Queued]
 
 
 class Extended(Struct, frozen=True, kw_only=True, gc=False):
-    """What a heartbeat learnt: leases that have passed to others, and those someone wants cancelled."""
+    """The result of a heartbeat: leases that have passed to other workers, and executions to cancel, with reasons."""
 
     lost: frozenset[str]
     cancelled: dict[str, str]
 
 
 class Leasing(Protocol):
-    """The worker's half: who runs what, and how it ended."""
+    """The worker's part of the store: leases and outcomes."""
 
     async def prepare(self) -> None:
-        """Make ready, so that the first claim is as quick as any other. Changes nothing."""
+        """Connect and plan statements, so that the first claim is as fast as any other. Changes nothing."""
         ...
 
     async def claim(self, ids: Sequence[str], *, worker: str, ttl: timedelta) -> list[Lease]:
-        """queued -> running for those of `ids` that may start now; the others are parked or dropped."""
+        """queued -> running for those of `ids` that may start now; park or cancel the others."""
         ...
 
     async def claim_next(self, limit: int, *, worker: str, ttl: timedelta) -> list[Lease]:
-        """The same for whatever is first in line."""
+        """The same for the first `limit` executions in line."""
         ...
 
     async def extend(self, leases: Sequence[Lease], *, ttl: timedelta) -> Extended:
-        """Keep them for another `ttl`."""
+        """Extend the leases by `ttl`."""
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         """Write the outcomes; in the same transaction queue the next execution of each job that waited for them.
 
-        Put its `woken` on the queue. A lease that had already passed to another worker is not settled.
+        The caller puts `woken` on the queue. A lease that has passed to another worker is not settled.
         """
         ...
 
 
 class Rescued(Struct, frozen=True, kw_only=True):
-    """What became of executions whose worker went silent: those queued again, and how many died, by source."""
+    """The result of a rescue: executions queued again, and the number of dead ones by source."""
 
     queued: list[Queued]
     dead: Mapping[str, int]
 
 
 class Upkeep(Protocol):
-    """The leader's broom: brings back what is due again or was left lying."""
+    """The leader's maintenance: waking, rescuing, requeuing, pruning."""
 
     async def wake(self, *, limit: int) -> list[Queued]:
-        """waiting -> queued for those whose time has come or whose hold is gone."""
+        """waiting -> queued for executions whose time has come or whose hold has ended."""
         ...
 
     async def rescue(self, *, limit: int, rescue_max: int) -> Rescued:
-        """running -> queued for those whose worker went silent; dead after `rescue_max` without progress."""
+        """running -> queued for executions whose lease has expired; dead after `rescue_max` without progress."""
         ...
 
     async def queued(self, *, after: str, older_than: timedelta, limit: int) -> list[Queued]:
-        """Executions that have been queued for a while, in order of id, to be put on the queue again."""
+        """Return executions that have been queued for `older_than`, in order of id, to put them on the queue again."""
         ...
 
     async def prune(self, *, history: timedelta, events: timedelta, limit: int, most: int | None = None) -> int:
-        """Delete up to `limit` executions that ended and are older than `history`, or than the `most` newest ones.
+        """Delete up to `limit` ended executions older than `history`, or than the `most` newest ones.
 
-        Events that were sent go after `events`. Returns how many rows were deleted.
+        Sent events are deleted after `events`. Returns the number of deleted rows.
         """
         ...
 
@@ -167,7 +167,7 @@ class Event(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Unsent(Event, frozen=True, kw_only=True, gc=False):
-    """An event on its way out, with the batch it comes from, if that was traced."""
+    """An event to be sent, with the trace of its batch, if there is one."""
 
     traceparent: str | None = None
 
@@ -176,12 +176,12 @@ Publish = Callable[[Sequence[Unsent]], Awaitable[None]]
 
 
 class Keeping(Protocol):
-    """The sink's half: items, watermark and events in one transaction."""
+    """The sink's part of the store: items, watermark and events in one transaction."""
 
     async def keep(self, lease: Lease, batch: Batch) -> Kept:
         """Keep a batch and move the watermark, or raise `Fenced` and change nothing."""
         ...
 
     async def relay(self, publish: Publish, *, limit: int) -> int:
-        """Number the events not yet sent, in order, and hand them to `publish` before that is committed."""
+        """Number the unsent events in order, and pass them to `publish` before they are marked as sent."""
         ...

@@ -1,12 +1,12 @@
 """Connections to PostgreSQL that cannot hang for longer than one step may take.
 
-A connection can fall silent without being closed: a firewall forgets it, a host vanishes, the server is stopped. The
-client then waits for ever, and the server keeps the locks of the open transaction. Hence three limits, all derived from
-the time that one step may take:
+A connection can die without being closed: a firewall drops it, a host fails, the server is stopped. The client would
+then wait for ever, and the server would keep the locks of the open transaction. Three limits prevent that, all derived
+from the time that one step may take:
 
     client      a step that takes longer ends its connection (`PostgresConnector.give_up_on`)
     server      `statement_timeout`, `lock_timeout` and `idle_in_transaction_session_timeout` are a little shorter
-    sockets     keepalives find a dead peer of an idle connection, the user time-out one that acknowledges nothing
+    sockets     keepalives detect a dead peer of an idle connection, the user time-out one that acknowledges nothing
 """
 
 import asyncio
@@ -29,17 +29,16 @@ else:
 # Generic only in its stubs.
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
-# The time that one step may take where no settings say otherwise: see `Settings.step_timeout`.
+# The default time that one step may take: see `Settings.step_timeout`.
 USUAL_STEP = timedelta(seconds=5)
-# Work for people, such as a migration, is long by nature.
+# For work that a person starts, such as a migration.
 LONG_WORK = timedelta(minutes=30)
 _KEEPALIVE_PROBES = 3
-# The server needs a moment to tell us that it has given up.
+# Shorter than the time-out of the client, so that the server's error still arrives.
 _STATEMENT_SHARE, _LOCK_SHARE, _IDLE_SHARE = 0.9, 0.8, 0.6
-# Connections that are idle have nothing left to say: this is for the farewell.
-_FAREWELL_SECONDS = 1.0
-# A timer that fires this late: the process stood still. It then has a moment to read what has arrived.
-_STOOD_STILL_SECONDS, _READING_SECONDS = 0.1, 0.25
+_CLOSE_SECONDS = 1.0
+# A timer that fires this late shows that the process itself was stalled. It then gets a moment to read its sockets.
+_STALLED_SECONDS, _READING_SECONDS = 0.1, 0.25
 # Types with smaller numbers are part of PostgreSQL and the same on every server.
 _FIRST_OID_OF_USERS = 16384
 _BUILT_IN_TYPES: dict[frozenset[int], Any] = {}
@@ -48,8 +47,8 @@ _BUILT_IN_TYPES: dict[frozenset[int], Any] = {}
 class Deadline:
     """Calls `act` after some seconds, unless it is cancelled before.
 
-    A process that stood still itself, on a busy machine or after a pause, would blame the other side for it: then what
-    has arrived meanwhile is read first.
+    A process that was stalled itself, for example on a busy machine, first reads what has arrived meanwhile: the answer
+    may be there.
     """
 
     def __init__(self, seconds: float, act: Callable[[], None]) -> None:
@@ -58,11 +57,11 @@ class Deadline:
         self._timer = self._loop.call_later(seconds, self._fire)
 
     def cancel(self) -> None:
-        """Let it pass."""
+        """Do not call `act` any more."""
         self._timer.cancel()
 
     def _fire(self) -> None:
-        if self._loop.time() - self._due < _STOOD_STILL_SECONDS:
+        if self._loop.time() - self._due < _STALLED_SECONDS:
             self._act()
         else:
             self._timer = self._loop.call_later(_READING_SECONDS, self._act)
@@ -92,7 +91,7 @@ class PostgresConnector:
         self._dsn = url.set(drivername="postgresql").render_as_string(hide_password=False)
         self.step = step
         self.idle: set[Connection] = set()
-        """Kept by the pools. All of them are suspect once one connection has fallen silent."""
+        """Kept by the pools. Once one connection has died, all idle ones are dropped."""
         self._open: set[Connection] = set()
 
     async def connect(
@@ -100,7 +99,7 @@ class PostgresConnector:
     ) -> Connection:
         """Open a connection for steps, or for `work` that may take longer.
 
-        `each`: every statement has this time to itself. Without it the caller watches over the time.
+        `each`: the time limit applies to every statement. Without it the caller limits the time.
         """
         limit = (work or self.step).total_seconds()
         connection: Connection = await asyncpg.connect(
@@ -112,18 +111,18 @@ class PostgresConnector:
         )
         _watch_socket(connection, self.step.total_seconds())
         self._open.add(connection)
-        connection.add_termination_listener(self._ended)
+        connection.add_termination_listener(self._forget)
         return connection
 
     def give_up_on(self, connection: Connection) -> None:
-        """End a connection that has not answered in time, and all idle ones: they would keep us waiting too."""
+        """End a connection that has not answered in time, and all idle ones, which are probably dead too."""
         connection.terminate()
         for other in tuple(self.idle):
             other.terminate()
         self.idle.clear()
 
     async def ping(self, connection: Connection, within: timedelta | None = None) -> None:
-        """Raise unless the server answers on it in time, by default in half the time of a step."""
+        """Raise unless the server answers in time, by default within half the time of a step."""
         seconds = (within or self.step / 2).total_seconds()
         timer = Deadline(seconds, partial(self.give_up_on, connection))
         try:
@@ -132,18 +131,18 @@ class PostgresConnector:
             timer.cancel()
 
     async def close(self) -> None:
-        """Say farewell on all connections at once; end those that do not answer."""
-        await asyncio.gather(*(_closed(connection) for connection in tuple(self._open)))
+        """Close all connections at once; terminate those that do not answer."""
+        await asyncio.gather(*(_close(connection) for connection in tuple(self._open)))
         self.idle.clear()
 
-    def _ended(self, connection: Any) -> None:
+    def _forget(self, connection: Any) -> None:
         self._open.discard(connection)
         self.idle.discard(connection)
 
 
-async def _closed(connection: Connection) -> None:
+async def _close(connection: Connection) -> None:
     try:
-        await connection.close(timeout=_FAREWELL_SECONDS)
+        await connection.close(timeout=_CLOSE_SECONDS)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
         connection.terminate()
 
@@ -153,23 +152,23 @@ def _server_settings(limit: float, step: float) -> dict[str, str]:
         "application_name": "floodmark",
         "statement_timeout": f"{int(limit * _STATEMENT_SHARE * 1000)}ms",
         "lock_timeout": f"{int(limit * _LOCK_SHARE * 1000)}ms",
-        # A frozen or partitioned process must not hold row locks for longer than others wait.
+        # A stalled or partitioned process must not hold row locks for longer than others wait.
         "idle_in_transaction_session_timeout": f"{int(limit * _IDLE_SHARE * 1000)}ms",
-        # Ignored on Unix sockets, and by servers on systems that know no such thing.
+        # Ignored on Unix sockets, and by servers whose system does not support them.
         "tcp_keepalives_idle": str(_idle_seconds(step)),
         "tcp_keepalives_interval": "1",
         "tcp_keepalives_count": str(_KEEPALIVE_PROBES),
         "tcp_user_timeout": f"{int(step * 1000)}ms",
-        # Our statements are short and many: compiling them costs more than it can save.
+        # Our statements are short: compiling them costs more than it saves.
         "jit": "off",
     }
 
 
 def keepalive_options(step: timedelta) -> dict[int, int]:
-    """Options of a TCP socket that end it when its peer is silent for about as long as a step may take."""
+    """Return options of a TCP socket that close it when its peer is silent for about the time of a step."""
     seconds = step.total_seconds()
     wanted = {
-        # The same option under its name on macOS.
+        # macOS has another name for this option.
         "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE": _idle_seconds(seconds),
         "TCP_KEEPINTVL": 1,
         "TCP_KEEPCNT": _KEEPALIVE_PROBES,
@@ -182,10 +181,14 @@ def _idle_seconds(step: float) -> int:
     return max(1, int(step) - _KEEPALIVE_PROBES)
 
 
-def _watch_socket(connection: Connection, step: float) -> None:
-    # The driver has no public way to its socket; without it the other limits remain.
+def socket_of(connection: Connection) -> Any:
+    """Return the socket of a connection, or None: the driver has no public access to it."""
     transport = getattr(connection, "_transport", None)
-    found = None if transport is None else transport.get_extra_info("socket")
+    return None if transport is None else transport.get_extra_info("socket")
+
+
+def _watch_socket(connection: Connection, step: float) -> None:
+    found = socket_of(connection)
     if found is None or found.family not in {socket.AF_INET, socket.AF_INET6}:
         return
     found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

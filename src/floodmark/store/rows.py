@@ -1,6 +1,6 @@
 """Rows of `jobs` as values. Columns and conversions follow from the field table (`floodmark.model.job_fields`).
 
-Leasing and firing read many rows: the function that reads one is compiled once, and is as fast as one written by hand.
+Leasing and firing read many rows, so the functions that read a row are compiled: they are as fast as hand-written ones.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,32 +19,32 @@ from floodmark.rules.streams import stream_name
 
 from .types import from_text
 
-# Raised by attempts to read a value of the wrong kind.
+# Raised when a value of the wrong type is read.
 _UNREADABLE = (KeyError, TypeError, ValueError)
 
-# How a value is read, by the type of its field; $ is the column.
+# The expression that reads a value, by the type of its field; $ is the column.
 _READERS: Mapping[Any, str] = {
     bool: "bool($)",
-    timedelta: "seconds($)",
-    datetime: "moment($)",
-    Mapping: "{} if $ == '{}' else decoded($)",
-    tuple: "tuple(decoded($))",
+    timedelta: "read_seconds($)",
+    datetime: "read_moment($)",
+    Mapping: "{} if $ == '{}' else decode_json($)",
+    tuple: "tuple(decode_json($))",
 }
 
 
-def moment(value: datetime | str | None) -> datetime | None:
-    """A time as either driver gives it: SQLite text, asyncpg aware UTC."""
+def read_moment(value: datetime | str | None) -> datetime | None:
+    """Return a time column of either driver: SQLite returns text, asyncpg aware UTC."""
     return from_text(value) if isinstance(value, str) else value
 
 
-def decoded(value: Any) -> Any:
-    """A JSON column as either driver gives it."""
+def decode_json(value: Any) -> Any:
+    """Return a JSON column of either driver."""
     return read_json(value, depth=STORED_DEPTH) if isinstance(value, str | bytes) else value
 
 
 @lru_cache(maxsize=1024)
-def seconds(value: float) -> timedelta:
-    """A duration typed by hand may be absurd, but must not stop everyone else: it is cut at ten years."""
+def read_seconds(value: float) -> timedelta:
+    """Return a duration of at most ten years: an absurd one typed by hand must not stop other jobs."""
     return timedelta(seconds=min(max(value, 0.0), TEN_YEARS))
 
 
@@ -54,7 +54,7 @@ def _expression(field: JobField) -> str:
         return "stream_name(stream, source, target)"
     read = _READERS.get(field.kind, "$")
     if field.is_enum:
-        # A frequency typed by hand may be wrong; the trigger says so when the job is planned.
+        # A frequency typed by hand may be wrong; the trigger reports it when the job is planned.
         read = f"{field.kind.__name__}.get($, $)" if field.is_optional else f"{field.kind.__name__}[$]"
     elif field.kind is datetime and not field.is_optional:
         read += " or LONG_AGO"
@@ -62,7 +62,7 @@ def _expression(field: JobField) -> str:
 
 
 def _compile(struct: type[Struct], fields: Sequence[JobField], *more: str) -> Callable[..., Any]:
-    """Return a function that takes a row of these fields, and `more` values as they are, and returns a struct."""
+    """Return a function that makes a struct from a row of these fields and from `more` values."""
     values = {field.attribute: _expression(field) for field in fields if field.part is None}
     for part in dict.fromkeys(field.part for field in fields if field.part is not None):
         values[part] = f"{part}(({', '.join(field.name for field in fields if field.part == part)}))"
@@ -71,13 +71,13 @@ def _compile(struct: type[Struct], fields: Sequence[JobField], *more: str) -> Ca
         ({", ".join(field.name for field in fields)}) = row
         return struct({", ".join(f"{name}={value}" for name, value in values.items())})"""
     names = {**_NAMES, "struct": struct}
-    exec(source, names)  # noqa: S102 - made of the names in our own table
+    exec(source, names)  # noqa: S102 - made of names in our own table
     compiled: Callable[..., Any] = names["read"]
     return compiled
 
 
 def _compile_part(struct: type[Struct], part: str) -> Callable[..., Any]:
-    """The same for a part of a job, which many jobs have in common: reading it again takes longer than the rest."""
+    """Return the same for a part of a job, with a cache: many jobs share its values, and reading it is slow."""
     compiled = _compile(struct, [replace(field, part=None) for field in COLUMNS if field.part == part])
     return lru_cache(maxsize=1024)(compiled)
 
@@ -88,20 +88,17 @@ def _fields_of(struct: type[Struct], *without: str) -> tuple[JobField, ...]:
     return tuple(field for field in COLUMNS if (field.part or field.attribute) in names)
 
 
-# What the expressions use. The name of an Enum stands for a mapping from its values to its members.
-_NAMES: dict[str, Any] = {"seconds": seconds, "moment": moment, "decoded": decoded, "LONG_AGO": LONG_AGO}
-_NAMES["stream_name"] = stream_name
+# The names in the expressions. That of an Enum is a mapping from its values to its members.
+_FUNCTIONS = (read_seconds, read_moment, decode_json, stream_name)
+_NAMES: dict[str, Any] = {"LONG_AGO": LONG_AGO, **{function.__name__: function for function in _FUNCTIONS}}
 _NAMES |= {field.kind.__name__: {word.value: word for word in field.kind} for field in COLUMNS if field.is_enum}
 _NAMES |= {"when": _compile_part(When, "when"), "policy": _compile_part(Policy, "policy")}
 
 _JOB, _WORK = _fields_of(Job), _fields_of(Work)
 # A job whose schedule is invalid is never due.
 _DUE = _fields_of(DueJob, "invalid_reason")
-_read_job, _read_work, _read_due_job = (
-    _compile(Job, _JOB),
-    _compile(Work, _WORK),
-    _compile(DueJob, _DUE, "active", "waits_for"),
-)
+_read_job, _read_work = _compile(Job, _JOB), _compile(Work, _WORK)
+_read_due_job = _compile(DueJob, _DUE, "active", "waits_for")
 
 
 def _names_of(fields: Iterable[JobField]) -> tuple[str, ...]:
@@ -115,7 +112,7 @@ DUE_SELECT = ", ".join(f"j.{column}" for column in DUE_COLUMNS)
 
 
 def job_from_row(row: Sequence[Any]) -> Job:
-    """Return a job from columns in the order of `JOB_COLUMNS`; one that cannot be read has the reason within it."""
+    """Return a job from columns in the order of `JOB_COLUMNS`. An unreadable one has the reason in `unreadable`."""
     try:
         job: Job = _read_job(row)
     except _UNREADABLE as error:
@@ -125,9 +122,9 @@ def job_from_row(row: Sequence[Any]) -> Job:
 
 
 def work_from_row(row: Sequence[Any]) -> Work:
-    """Return what a worker needs of a job, from columns in the order of `WORK_COLUMNS`.
+    """Return the part of a job that a worker needs, from columns in the order of `WORK_COLUMNS`.
 
-    One that cannot be read has the reason within it: those that were claimed with it must not suffer.
+    An unreadable one has the reason in `unreadable`: it must not stop those that were claimed with it.
     """
     try:
         work: Work = _read_work(row)
@@ -137,28 +134,28 @@ def work_from_row(row: Sequence[Any]) -> Work:
 
 
 def due_job_from_row(row: Sequence[Any], active: int, waits_for: Sequence[str]) -> DueJob:
-    """Return what the scheduler needs of a job, from columns in the order of `DUE_COLUMNS`."""
+    """Return the part of a job that the scheduler needs, from columns in the order of `DUE_COLUMNS`."""
     try:
         due: DueJob = _read_due_job(row, active, tuple(waits_for))
     except _UNREADABLE as error:
         when = When(schedule_type=ScheduleType.EVENT)
-        # A change of the schedule makes the scheduler plan the job again; so does resuming it, whatever was changed.
+        # Resuming a job makes the scheduler plan it again, whichever column was corrected.
         reason = f"{_explain(_DUE, row, error)}; correct it, then pause and resume the job"
         return DueJob(**_identity(_DUE, row), when=when, invalid_reason=reason)
     return due
 
 
-def of_execution(work: Work, *columns: Any) -> tuple[Any, ...]:
-    """The work of an execution and its JSON columns; if one of these cannot be read, the work says so."""
+def decode_columns(work: Work, *columns: Any) -> tuple[Any, ...]:
+    """Return the job of an execution and the execution's JSON columns; an unreadable one is reported in the job."""
     try:
-        return work, *map(decoded, columns)
+        return work, *map(decode_json, columns)
     except _UNREADABLE as error:
         reason = f"its watermark, or the params or result of its execution, cannot be read: {error}"
         return replace(work, unreadable=work.unreadable or reason), *(None for _ in columns)
 
 
 def _identity(fields: Sequence[JobField], row: Sequence[Any]) -> dict[str, Any]:
-    """Return the fields that are text, whatever was typed into them."""
+    """Return the text fields, which can always be read."""
     columns = dict(zip(_names_of(fields), row, strict=True))
     if "stream" in columns:
         columns["stream"] = stream_name(columns["stream"], columns["source"], columns["target"])
@@ -166,7 +163,7 @@ def _identity(fields: Sequence[JobField], row: Sequence[Any]) -> dict[str, Any]:
 
 
 def _explain(fields: Sequence[JobField], row: Sequence[Any], error: Exception) -> str:
-    """Say which column of a row cannot be read."""
+    """Return which column of a row cannot be read."""
     columns = dict(zip(_names_of(fields), row, strict=True))
     for field in fields:
         try:

@@ -1,4 +1,4 @@
-"""The rules of `rules/` as SQL: values and texts come from there, `tests/system/test_rules_in_sql.py` proves the rest.
+"""The rules of `rules/` as SQL, with values and texts from there. `tests/system/test_rules_in_sql.py` compares both.
 
 In these fragments `e` is an execution and `j` its job.
 """
@@ -75,7 +75,7 @@ PLANNABLE = (
     f"j.schedule_enabled AND NOT j.paused AND j.invalid_reason IS NULL AND j.scheduler_version = {SCHEDULER_VERSION}"
 )
 
-# What becomes of unfinished executions that a newer instant replaces: a running one is asked to end.
+# The new values of unfinished executions that a newer instant replaces: a running one is asked to end.
 REPLACE = f"""
     cancel_requested = CASE state WHEN 'running' THEN {quote(REPLACED)} END,
     state = CASE state WHEN 'running' THEN state ELSE 'cancelled' END,

@@ -1,4 +1,4 @@
-"""The schema of the database: every `tables.py` of the package declares its tables on one `metadata`."""
+"""The schema of the database: every `tables.py` declares its tables on one `metadata`."""
 
 from importlib import import_module
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The row of an execution after an outcome, for both databases."""
+"""The row of an execution after its outcome, for both databases."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -14,22 +14,29 @@ from .database import encode_json
 from .port import Settlement
 
 
-def storable(settlements: Sequence[Settlement]) -> list[Settlement]:
-    """The same, with every text as a database can hold it: sources raise what they read, NUL bytes included."""
-    return [s if _is_bare(s.outcome) else replace(s, outcome=_storable(s.outcome)) for s in settlements]
+def clean_outcomes(settlements: Sequence[Settlement]) -> list[Settlement]:
+    """Return settlements whose texts a database can store: errors of a source may contain NUL bytes."""
+    return [s if _is_bare(s.outcome) else replace(s, outcome=_clean_outcome(s.outcome)) for s in settlements]
 
 
 def _is_bare(outcome: Outcome) -> bool:
     return type(outcome) is Done and outcome.result is None
 
 
-def _storable(outcome: Outcome) -> Outcome:
+def _clean_outcome(outcome: Outcome) -> Outcome:
     texts = {name: clean(value) for name, value in asdict(outcome).items() if isinstance(value, str | dict | list)}
     return replace(outcome, **texts)
 
 
+# The columns of a settled row.
+SETTLED = (
+    *("execution_id", "fence", "stream", "state", "refund", "after", "reason", "error", "details", "result"),
+    *("new", "changed", "known", "duration"),
+)
+
+
 def settled_row(settlement: Settlement, follows: Consequence) -> tuple[Any, ...]:
-    """The new values: id, fence, stream, state, refund, after, reason, error, details, result, counts, duration."""
+    """Return the columns `SETTLED` of an execution."""
     lease, outcome = settlement.lease, settlement.outcome
     return (
         lease.execution_id,
@@ -50,12 +57,12 @@ def settled_row(settlement: Settlement, follows: Consequence) -> tuple[Any, ...]
 
 
 def _details(settlement: Settlement) -> str:
-    """One entry per failed attempt, so that the history tells them all."""
+    """Return the entry of a failed attempt in `error_details`."""
     outcome = settlement.outcome
     assert isinstance(outcome, Retry | Dead)
     return encode_json(
         {
-            # By the clock of the worker: for people who read the history, and compared with nothing.
+            # The clock of the worker is good enough here: only people read it.
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "attempt": settlement.lease.attempt,
             "worker": settlement.lease.worker,

@@ -1,4 +1,4 @@
-"""Which jobs are stale: their targets were not read to the end for much longer than usual. Tables: jobs, watermarks."""
+"""Stale jobs: their last complete read is much longer ago than usual. Tables: `jobs`, `watermarks`."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,7 +18,7 @@ from .tables import jobs, watermarks
 
 
 class StaleJob(Struct, frozen=True, kw_only=True):
-    """A job that is stale. `checked_at`: when its target was last read to the end, None if it never was."""
+    """A stale job. `checked_at`: when its target was last read to the end, None if never."""
 
     job_id: str
     name: str
@@ -27,25 +27,24 @@ class StaleJob(Struct, frozen=True, kw_only=True):
 
 
 class Staleness:
-    """Enabled jobs that are due by themselves, last checked longer ago than twice the usual gap between two runs.
+    """Finds enabled, timed jobs whose last check is longer ago than twice the usual time between two runs.
 
-    Those of Telegram have `telegram_max_age` at least: until then they catch up by themselves. A job that was never
-    checked counts from when it was made.
+    Telegram jobs are stale after `telegram_max_age` at the earliest: until then they catch up by themselves. For a job
+    that was never checked, the time since its creation counts.
     """
 
     def __init__(self, database: Database, clock: Clock, *, telegram_max_age: timedelta) -> None:
         self._database, self._clock, self._max_age = database, clock, telegram_max_age
 
     async def page(self, *, limit: int = 100) -> list[StaleJob]:
-        """Those that are stale now, the longest unchecked first."""
+        """Return stale jobs, the longest unchecked first."""
         checked = watermarks.c.last_checked_at
         query = self._stale(jobs.c.job_id, jobs.c.name, jobs.c.source, checked.label("checked_at"))
         query = query.order_by(func.coalesce(checked, jobs.c.created_at), jobs.c.name).limit(limit)
-        async with self._database.reading() as connection:
-            return [StaleJob(**row) for row in (await connection.execute(query)).mappings()]
+        return [StaleJob(**row) for row in await self._database.fetch(query)]
 
     async def by_source(self, *, limit: int = 100) -> list[SourceFreshness]:
-        """How fresh each source is, in order of name. Reads every job."""
+        """Return the freshness of each source, in order of name. Reads every job."""
         checked, is_stale = watermarks.c.last_checked_at, self._unchecked() > self._patience()
         query = (
             select(
@@ -61,16 +60,15 @@ class Staleness:
             .group_by(jobs.c.source)
             .order_by(jobs.c.source)
         )
-        async with self._database.reading() as connection:
-            return [SourceFreshness(**row) for row in (await connection.execute(query.limit(limit))).mappings()]
+        return [SourceFreshness(**row) for row in await self._database.fetch(query.limit(limit))]
 
     def condition(self, *, is_stale: bool) -> ColumnElement[bool]:
-        """Whether a job is one of them, to be asked within another query. Reads every job."""
+        """Return the condition that a job is stale, or is not, for another query. Reads every job."""
         found = self._stale(jobs.c.job_id).correlate(None)
         return jobs.c.job_id.in_(found) if is_stale else jobs.c.job_id.not_in(found)
 
-    def counting(self) -> Select[tuple[int]]:
-        """The query that counts them, to be asked together with others."""
+    def count_query(self) -> Select[tuple[int]]:
+        """Return the query that counts stale jobs."""
         return self._stale(func.count())
 
     def _stale(self, *columns: ColumnElement[Any]) -> Select[Any]:
@@ -78,7 +76,7 @@ class Staleness:
         return select(*columns).select_from(self._tables()).where(self._is_due(), is_stale)
 
     def _unchecked(self) -> ColumnElement[float]:
-        """For how many seconds."""
+        """Return the seconds since the last check."""
         since = func.coalesce(watermarks.c.last_checked_at, jobs.c.created_at)
         return seconds_between(self._database, since, present(self._database, self._clock))
 
@@ -100,7 +98,7 @@ class Staleness:
         return case((jobs.c.source == rule.PATIENT_SOURCE, patient), else_=usual)
 
     def _gap(self) -> ColumnElement[float]:
-        """Seconds between two runs, as the job says, or as it was last planned."""
+        """Return the seconds between two runs, by the job's schedule or by its last planning."""
         frequencies = {frequency.value: gap.total_seconds() for frequency, gap in rule.INTERVALS.items()}
         return case(
             (jobs.c.schedule_type == ScheduleType.INTERVAL, jobs.c.interval_seconds),

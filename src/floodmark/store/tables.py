@@ -1,10 +1,10 @@
 """The tables of the core: one definition for SQLite and PostgreSQL. Sources and services have their own `tables.py`.
 
 The columns of `jobs` follow from the fields of a job (`floodmark.model.job_fields`).
-Every column a person may leave out when typing SQL by hand has a default in the database.
-Views stand in migrations only: `posts` over the items of Telegram channels, `schedules` and `job_executions` under the
-names and columns of other schedulers.
-`jobs.next_run` is cleared by a database trigger whenever a when-column changes (see `WHEN_COLUMNS`).
+Columns that a person may omit in SQL have a default in the database.
+Views are defined in migrations only: `posts` over the items of Telegram channels; `schedules` and `job_executions` with
+the names and columns of other schedulers.
+A database trigger clears `jobs.next_run` when one of `WHEN_COLUMNS` changes.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ from .types import Json, Serial, UtcTime, new_id, now_text
 
 STATES = ("queued", "waiting", "running", "done", "dead", "cancelled", "skipped")
 
-# A change of one of these, by whatever means, makes the scheduler plan the job again.
+# A change of one of these columns makes the scheduler plan the job again.
 WHEN_COLUMNS = (*When.__struct_fields__, "schedule_enabled", "paused", "scheduler_version")
 
 # The type of a column, by the type of its field.
@@ -57,7 +57,7 @@ _SQL_TYPES: Mapping[Any, Any] = {
     Mapping: Json,
     tuple: Json,
 }
-# What only the database knows of a column.
+# Properties of columns that only the database needs.
 _OWN_COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "job_id": {"type_": String(36), "primary_key": True, "server_default": new_id()},
     "name": {"unique": True},
@@ -94,9 +94,9 @@ jobs = Table(
     "jobs",
     metadata,
     *map(_job_column, COLUMNS),
-    # The declaration in code that this row was made from: an operator's change holds until the code changes.
+    # The declaration in code that made this row: an operator's change stays until the declaration changes.
     Column("declared", Text),
-    # The name of `job_id` in other schedulers, for SQL that was written for them.
+    # The name of `job_id` in other schedulers, for their SQL.
     Column("id", String(36), Computed("job_id")),
     *(_check_words(field) for field in COLUMNS if field.is_enum and not field.is_optional),
 )
@@ -121,8 +121,8 @@ job_dependencies = Table(
     Index("ix_job_dependencies_depends_on", "depends_on"),
 )
 
-# No foreign key to `jobs`: the history outlives the job. `job_executions` itself is a view, with the columns that
-# other schedulers know on top of these (see the migration 0006); its indexes and constraints keep the name.
+# No foreign key to `jobs`: the history stays when a job is deleted. `job_executions` is a view of this table with
+# the additional columns of other schedulers (migration 0006); indexes and constraints keep that name.
 job_executions = Table(
     "executions",
     metadata,
@@ -138,10 +138,10 @@ job_executions = Table(
     Column("rescues", Integer, nullable=False, server_default="0"),
     Column("coalesced", Integer, nullable=False, server_default="0"),
     Column("reason", Text),
-    # What a waiting execution waits for, when it is not the time in `not_before`.
+    # What a waiting execution waits for, if not for the time in `not_before`.
     Column("hold", Text),
     Column("not_before", UtcTime),
-    # Its place in line: when it was queued, later by one QUEUE_PATIENCE for each step of lower priority.
+    # The place in line: the time it was queued, plus one QUEUE_PATIENCE for each step of lower priority.
     Column("queue_rank", UtcTime),
     Column("lease_until", UtcTime),
     Column("worker", Text),
@@ -160,14 +160,14 @@ job_executions = Table(
     Column("created_at", UtcTime, nullable=False, server_default=now_text()),
     PrimaryKeyConstraint("execution_id", name="pk_job_executions"),
     UniqueConstraint("job_id", "scheduled_for", name="uq_job_executions_job_id_scheduled_for"),
-    # SQLite builds a table for every IN that it meets on the way of a row; a chain of comparisons costs nothing.
+    # No IN: SQLite builds a table for it with every row, while comparisons cost nothing.
     CheckConstraint(" OR ".join(f"state = '{state}'" for state in STATES), name=conv("ck_job_executions_state")),
     CheckConstraint("hold = 'overlap' OR hold = 'dependency' OR hold = 'paused'", name=conv("ck_job_executions_hold")),
 )
 
 
-# Partial, so that finished executions, nearly all of the table, cost these indexes nothing. There is none on
-# `created_at`: ids begin with the time, so the primary key already sorts the history.
+# Partial: finished executions, nearly all of the table, are not in these indexes. There is none on `created_at`,
+# because ids start with the time and the primary key already sorts the history.
 partial_index("ix_job_executions_queued", "state = 'queued'", job_executions.c.queue_rank)
 partial_index("ix_job_executions_waiting", "state = 'waiting'", job_executions.c.not_before)
 partial_index("ix_job_executions_running", "state = 'running'", job_executions.c.lease_until)
@@ -189,12 +189,12 @@ watermarks = Table(
     Column("fence", BigInteger, nullable=False, server_default="0"),
     Column("holder", String(36)),
     Column("lease_until", UtcTime),
-    # The newest thing kept by a run that has not finished; cleared when it does.
+    # The newest item of an unfinished run; cleared when the run ends.
     Column("high_water", Json),
     Column("moved_at", UtcTime),
     Column("last_parsed_at", UtcTime),
     Column("last_checked_at", UtcTime),
-    # Where the items go, when it is not the stream of this name: one channel may be collected under several names.
+    # The stream of the items, if it has another name: one channel may be collected under several names.
     Column("items_stream", Text),
     sqlite_with_rowid=False,
 )
@@ -215,12 +215,12 @@ items = Table(
     Column("execution_id", String(36)),
     Column("fence", BigInteger, nullable=False),
     PrimaryKeyConstraint("stream", "key"),
-    # Partial, so that it serves only who asks for a time: see the migration that makes it.
+    # Partial, so that only queries for a time use it: see migration 0002.
     partial_index("ix_items_stream_occurred_at", "occurred_at IS NOT NULL", "stream", "occurred_at"),
     sqlite_with_rowid=False,
 )
 
-# What a changed item looked like before: `items` always holds the newest revision.
+# Earlier revisions of changed items: `items` always has the newest one.
 item_revisions = Table(
     "item_revisions",
     metadata,
@@ -238,8 +238,8 @@ item_revisions = Table(
     sqlite_with_rowid=False,
 )
 
-# An event says which revision of which item; its payload is that item. `position` is given by the relay
-# in commit order, so that a reader's cursor cannot pass over a transaction that commits late.
+# An event refers to a revision of an item, which is its payload. The relay assigns `position` in the order of
+# commits, so that a reader's cursor cannot skip a transaction that commits late.
 outbox = Table(
     "outbox",
     metadata,
@@ -269,15 +269,15 @@ workers = Table(
     Column("draining", Boolean, nullable=False, server_default=false()),
     Column("started_at", UtcTime, nullable=False),
     Column("seen_until", UtcTime, nullable=False),
-    # The locks that a living process holds (see `process/process_lock.py`), NULL for one without locks. A process that
-    # was declared dead never gets a lock again: a wrong verdict happens at most once.
+    # The locks that a living process holds (see `process/process_lock.py`), NULL if it has none. A process that was
+    # declared dead registers no lock again, so it can be declared dead by mistake only once.
     Column("lock_file", Text),
     Column("lock_key", BigInteger),
     Column("died_at", UtcTime),
 )
 
-# Small facts about the installation: its id (so that two deployments do not share one Redis by mistake),
-# the last tick of the scheduler, whether workers are drained.
+# Facts about the installation: its id (so that two deployments do not share one Redis by mistake), the last step of
+# the scheduler, whether workers are drained.
 facts = Table(
     "facts",
     metadata,
@@ -287,7 +287,7 @@ facts = Table(
 )
 
 
-# Who changed what. `via` is the way they came: cli, api, sync.
+# Who changed what. `via` is the interface: cli, api or sync.
 audit = Table(
     "audit",
     metadata,

@@ -1,4 +1,4 @@
-"""Column types that mean the same on SQLite and PostgreSQL."""
+"""Column types for SQLite and PostgreSQL."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -10,12 +10,12 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 
 def to_text(moment: datetime) -> str:
-    """Fixed width, UTC: sorts as time does, and SQLite's own date functions read it."""
+    """Return a time as UTC text of fixed width: it sorts by time, and SQLite's date functions can read it."""
     return (moment if moment.tzinfo is UTC else moment.astimezone(UTC)).isoformat(sep=" ", timespec="microseconds")
 
 
 def from_text(text: str) -> datetime:
-    """Also reads what a person typed by hand: without a zone it is taken as UTC."""
+    """Return the time of a text, also of one typed by hand. Without a zone it is UTC."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is UTC:
         return moment
@@ -29,19 +29,17 @@ class UtcTime(TypeDecorator[datetime]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """Choose the column type of the database at hand."""
+        """Return the column type of the database."""
         if dialect.name == "postgresql":
             return dialect.type_descriptor(DateTime(timezone=True))
         return dialect.type_descriptor(String(32))
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
-        """Write an aware moment."""
-        if value is None or dialect.name == "postgresql":
-            return value
-        return to_text(value)
+        """Write an aware time."""
+        return value if value is None or dialect.name == "postgresql" else to_text(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        """Read it back as aware UTC."""
+        """Read a time as aware UTC."""
         if value is None:
             return None
         return value.astimezone(UTC) if isinstance(value, datetime) else from_text(value)
@@ -64,18 +62,18 @@ class _JsonColumn(TypeDecorator[Any]):
 
 Json = _JsonColumn(none_as_null=True)
 
-# SQLite numbers rows by itself only in a column of exactly this type.
+# SQLite numbers rows automatically only in a column of this type.
 Serial = BigInteger().with_variant(Integer, "sqlite")
 
 
 class now_text(FunctionElement[Any]):  # noqa: N801 - reads as the SQL function it is
-    """The database's present moment, in the format of `UtcTime`."""
+    """The present time of the database, in the format of `UtcTime`."""
 
     inherit_cache = True
 
 
 class new_id(FunctionElement[Any]):  # noqa: N801 - reads as the SQL function it is
-    """A random identifier made by the database, for rows typed by hand."""
+    """A random id made by the database, for rows inserted by hand."""
 
     inherit_cache = True
 

@@ -1,4 +1,4 @@
-"""How far each stream is collected, and how a person moves that. Table: `watermarks`."""
+"""Watermarks: how far each stream is collected. Table: `watermarks`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,14 +6,12 @@ from typing import Any
 from sqlalchemy import select
 
 from floodmark.errors import InvalidInput
-from floodmark.model.clock import Clock
 from floodmark.model.streams import StreamState
 
 from .async_engine import AsyncConnection
-from .database import Database
-from .dialects import insert_into, present
 from .job_checks import check_json
 from .name_search import no_such_stream
+from .repository import Repository
 from .rule_sql import stream_of
 from .tables import jobs, watermarks
 
@@ -21,60 +19,56 @@ MOST_SHOWN = 1000
 
 _EXAMPLE = 'for example {"id": 4812}'
 
-
 _SELECT = select(*(watermarks.c[name] for name in StreamState.__struct_fields__))
 
 
-class Watermarks:
-    """Shows and moves watermarks. A move fences off whoever is collecting: nothing of theirs is kept after it."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database, self._clock = database, clock
+class Watermarks(Repository):
+    """Shows and moves watermarks. A move fences off the current worker: its later batches are refused."""
 
     async def show(self, stream: str) -> StreamState:
-        """How far a stream is collected; `NotFound` names those that come close."""
+        """Return the state of a stream; `NotFound` suggests similar names."""
         async with self._database.reading() as connection:
             return await _read(connection, stream)
 
     async def page(self, after: str | None = None, limit: int = 100) -> list[StreamState]:
-        """Streams in order of name. The next page is `after` the last one."""
+        """Return streams in order of name. The next page is `after` the last one."""
         query = _SELECT if after is None else _SELECT.where(watermarks.c.stream > after)
-        async with self._database.reading() as connection:
-            rows = await connection.execute(query.order_by(watermarks.c.stream).limit(max(1, min(limit, MOST_SHOWN))))
-            return [StreamState(**row) for row in rows.mappings()]
+        query = query.order_by(watermarks.c.stream).limit(max(1, min(limit, MOST_SHOWN)))
+        return [StreamState(**row) for row in await self._database.fetch(query)]
 
     async def holds_items(self, stream: str) -> bool:
-        """Whether the items of some other stream went here."""
+        """Return whether items of another stream are stored under this name."""
         query = select(watermarks.c.stream).where(watermarks.c.items_stream == stream).limit(1)
-        async with self._database.reading() as connection:
-            return (await connection.execute(query)).first() is not None
+        return await self._database.fetch_value(query) is not None
 
     async def is_known(self, stream: str) -> bool:
-        """Whether it was ever collected, or is the stream of a job that has yet to run."""
+        """Return whether the stream was ever collected, or belongs to a job."""
         async with self._database.reading() as connection:
             return await _is_known(connection, stream)
 
     async def set(self, stream: str, value: Mapping[str, Any]) -> StreamState:
-        """Go on from `value`, which only the stream's source understands. The stream must be known, or a job's."""
+        """Continue from `value`, which only the source of the stream understands. The stream must be known."""
         if not isinstance(value, Mapping):
             raise InvalidInput(f"a watermark is an object, not {value!r:.60}", hint=_EXAMPLE)
         wanted = check_json("the watermark", dict(value), hint=_EXAMPLE)
-        return await self._move(stream, {"value": wanted, "moved_at": present(self._database, self._clock)})
+        return await self._move(stream, {"value": wanted, "moved_at": self._now()})
 
     async def reset(self, stream: str) -> StreamState:
-        """Begin again, as if the stream had never been collected. Items that are kept stay known."""
+        """Start again, as if the stream had never been collected. Its items stay."""
         cleared: dict[str, Any] = dict.fromkeys(("value", "moved_at", "last_parsed_at", "last_checked_at"))
         return await self._move(stream, cleared)
 
     async def _move(self, stream: str, values: dict[str, Any]) -> StreamState:
-        # The row stays, also for a reset: a fence that began again at 1 would let an old worker in.
+        # A reset keeps the row: a fence that starts again at 1 would let an old worker in.
         values = {**values, "holder": None, "lease_until": None, "high_water": None}
-        statement = insert_into(self._database, watermarks).values(stream=stream, fence=1, **values)
+        statement = self._insert_into(watermarks).values(stream=stream, fence=1, **values)
         statement = statement.on_conflict_do_update(
             index_elements=["stream"], set_={**values, "fence": watermarks.c.fence + 1}
         )
         async with self._database.writing() as connection:
-            await _require(connection, stream)
+            # A typing mistake must not create a stream.
+            if not await _is_known(connection, stream):
+                raise await no_such_stream(connection, stream)
             await connection.execute(statement)
             return await _read(connection, stream)
 
@@ -84,12 +78,6 @@ async def _read(connection: AsyncConnection, stream: str) -> StreamState:
     if row is None:
         raise await no_such_stream(connection, stream)
     return StreamState(**row)
-
-
-async def _require(connection: AsyncConnection, stream: str) -> None:
-    """A typing mistake must not make a stream that nobody collects."""
-    if not await _is_known(connection, stream):
-        raise await no_such_stream(connection, stream)
 
 
 async def _is_known(connection: AsyncConnection, stream: str) -> bool:

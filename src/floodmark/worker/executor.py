@@ -1,4 +1,4 @@
-"""A lease goes in, an outcome comes out."""
+"""The executor: runs one lease and returns its outcome."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -17,16 +17,16 @@ from floodmark.rules.retries import Retries
 from floodmark.sinks.port import Sink
 from floodmark.sources.port import Context, Source, Target
 
-# Sources pass on what they are told, and servers tell all sorts of things.
+# Sources pass on the wait that a server asks for, which may be absurd.
 _SHORTEST_SNOOZE, _LONGEST_SNOOZE = timedelta(seconds=1), timedelta(days=1)
-# A source that hangs while it is being closed must not keep its slot.
+# A source that hangs while it is being closed must not block its slot.
 _CLOSING_SECONDS = 10.0
 
 
 class Interrupt:
-    """A way to end one execution from outside: by its time-out, by a person, or because the worker is leaving.
+    """Ends one execution from outside: on its time-out, on a cancellation, or because the worker stops.
 
-    What `asyncio.timeout` does, at a third of its price, and for more reasons than the time.
+    Like `asyncio.timeout`, but at a third of its cost and for more reasons.
     """
 
     def __init__(self) -> None:
@@ -34,30 +34,30 @@ class Interrupt:
         self._timer: asyncio.TimerHandle | None = None
         self._is_cancelled = False
         self.outcome: Outcome | None = None
-        self.is_ended, self.is_over = False, False
+        self.is_ended, self.is_timed_out = False, False
 
     def begin(self, seconds: float) -> None:
-        """From here on the running task can be ended; it is after `seconds`."""
+        """Apply to the running task from now on; end it after `seconds`."""
         self._task = asyncio.current_task()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._run_out)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._time_out)
 
     def close(self) -> bool:
-        """The execution is behind us: ending it has no effect any more. Whether it was ended."""
+        """Stop applying to the task; returns whether it was ended."""
         if self._timer is not None and self._task is not None:
             self._timer.cancel()
             if self._is_cancelled:
-                # The cancellation was ours and goes no further than this execution.
+                # The cancellation was ours and must not go beyond this execution.
                 self._task.uncancel()
             self._task = None
         return self._is_cancelled
 
     def end(self, outcome: Outcome | None) -> None:
-        """End it with this outcome; None when the lease was lost and nothing may be written."""
+        """End the execution with this outcome; None when the lease was lost and nothing may be written."""
         self.outcome, self.is_ended = outcome, True
         self._cancel()
 
-    def _run_out(self) -> None:
-        self.is_over = True
+    def _time_out(self) -> None:
+        self.is_timed_out = True
         self._cancel()
 
     def _cancel(self) -> None:
@@ -67,18 +67,18 @@ class Interrupt:
 
 
 class Executor:
-    """Runs leases. Holds no state of its own between them."""
+    """Runs leases. Keeps no state between them."""
 
     def __init__(self, sources: Mapping[str, Source], sink: Sink, retries: Retries, stopping: asyncio.Event) -> None:
         self._sources, self._sink, self._retries, self._stopping = sources, sink, retries, stopping
 
     async def execute(self, lease: Lease, interrupt: Interrupt) -> Outcome | None:
-        """Collect what is newer than the target's watermark and say how it went; None if the lease was lost."""
+        """Collect what is newer than the target's watermark; returns the outcome, None if the lease was lost."""
         kept, context = Kept(), self._context(lease)
         interrupt.begin(lease.job.timeout.total_seconds())
         try:
             source, target = self._source(lease), _target(lease)
-            # Again: the row may have been edited with SQL since it was checked.
+            # Checked again: the row may have been edited with SQL.
             source.check(target.name, target.params)
             batches = source.collect(target, lease.watermark, context)
             is_left = True
@@ -86,7 +86,7 @@ class Executor:
                 async for batch in batches:
                     kept += await self._sink.keep(lease, batch)
                     if self._stopping.is_set():
-                        # A good place to stop: everything so far is kept, the next worker goes on from here.
+                        # A good place to stop: all batches are kept, and the next worker continues from here.
                         return Released(kept=kept, result=context.result or None)
                 is_left = False
             finally:
@@ -97,22 +97,22 @@ class Executor:
         except asyncio.CancelledError as error:
             if not interrupt.close():
                 raise
-            return _with_result(self._failed(lease, interrupt, error, kept), context)
-        except Exception as error:  # noqa: BLE001 - whatever a source raises becomes an outcome in the history
-            return _with_result(self._failed(lease, interrupt, error, kept), context)
+            return _add_result(self._outcome_of(lease, interrupt, error, kept), context)
+        except Exception as error:  # noqa: BLE001 - every error of a source becomes an outcome in the history
+            return _add_result(self._outcome_of(lease, interrupt, error, kept), context)
         finally:
             interrupt.close()
         return Done(kept=kept, result=context.result or None)
 
-    def _failed(self, lease: Lease, interrupt: Interrupt, error: BaseException, kept: Kept) -> Outcome | None:
+    def _outcome_of(self, lease: Lease, interrupt: Interrupt, error: BaseException, kept: Kept) -> Outcome | None:
         if interrupt.is_ended:
-            # Whatever the source made of being interrupted.
+            # Whatever the source raised when it was interrupted.
             return None if interrupt.outcome is None else replace(interrupt.outcome, kept=kept)
         if isinstance(error, SlowDown):
-            # The source is healthy and named its price: waiting costs no attempt.
+            # The source is healthy and asked us to wait: that costs no attempt.
             after = min(max(error.after, _SHORTEST_SNOOZE), _LONGEST_SNOOZE)
             return Snooze(after=after, reason=error.reason, key=error.key, kept=kept)
-        if interrupt.is_over:
+        if interrupt.is_timed_out:
             error = TimeoutError(f"took longer than its time-out of {format_duration(lease.job.timeout)}")
         return self._retries.after(lease, error, kept)
 
@@ -144,13 +144,13 @@ class Executor:
         )
 
 
-def _with_result(outcome: Outcome | None, context: Context) -> Outcome | None:
-    """What the source has reported so far is worth reading above all when the run did not go through."""
+def _add_result(outcome: Outcome | None, context: Context) -> Outcome | None:
+    """Return the outcome with what the source has reported so far: it helps most when a run has failed."""
     return outcome if outcome is None or not context.result else replace(outcome, result=context.result)
 
 
 async def _close(batches: AsyncIterator[Batch]) -> None:
-    """When we leave half-way, what the source opened is closed now, not whenever it is collected as garbage."""
+    """Close what the source has opened now, not when it is collected as garbage."""
     if isinstance(batches, AsyncGenerator):
         async with asyncio.timeout(_CLOSING_SECONDS):
             await batches.aclose()

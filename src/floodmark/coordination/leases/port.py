@@ -1,28 +1,28 @@
-"""Named leases: at most one holder at a time, for as long as it says it is alive."""
+"""Named leases: at most one holder at a time, for as long as it renews the lease."""
 
 from datetime import timedelta
 from typing import Protocol
 
 
 class Leases(Protocol):
-    """Locks with an end. They save work; safety comes from fences and unique rows, never from here."""
+    """Locks that expire. They save work; correctness depends on fences and unique rows, never on a lease."""
 
     async def acquire(self, name: str, *, holder: str, ttl: timedelta) -> bool:
-        """Take or renew the lease. False while someone else holds it."""
+        """Take or renew the lease. Returns False while another process holds it."""
         ...
 
     async def release(self, name: str, *, holder: str) -> None:
-        """Give it back, if it is still ours; a stranger's lease is left alone."""
+        """End the lease if `holder` still holds it."""
         ...
 
     async def holder(self, name: str) -> str | None:
-        """Who holds it now, None if nobody does."""
+        """Return the current holder, if any."""
         ...
 
 
 class YieldingLeases(Leases, Protocol):
-    """Leases that a holder may keep for want of a better one."""
+    """Leases that a holder can mark as free for a better suited process."""
 
     async def acquire(self, name: str, *, holder: str, ttl: timedelta, yields: bool = False) -> bool:
-        """Take or renew the lease. With `yields` it is ours only until someone without `yields` asks for it."""
+        """Take or renew the lease. A process that asks without `yields` takes it from a holder that `yields`."""
         ...

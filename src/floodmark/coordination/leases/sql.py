@@ -1,36 +1,28 @@
-"""Leases in the table `leases`: one row a name, taken over when its time is up.
+"""Leases in the table `leases`: one row per name, taken over when it has expired.
 
-Times are those of the database on PostgreSQL, of this machine on SQLite. Rows stay when a lease ends, so that `term`
-grows with every new holder and never begins again.
+Times come from the clock of the database on PostgreSQL and of this machine on SQLite. A row stays when its lease ends,
+so that `term` grows with every new holder and never starts again.
 """
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, func, or_, select, update
+from sqlalchemy import case, or_, select, update
 
-from floodmark.model.clock import Clock
-from floodmark.store.database import Database
-from floodmark.store.dialects import insert_into
+from floodmark.store.repository import Repository
 
 from .tables import leases
 
 _ENDED = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class SqlLeases:
-    """Leases kept by the database that holds everything else."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database, self._clock = database, clock
+class SqlLeases(Repository):
+    """Leases in the database of the installation."""
 
     async def acquire(self, name: str, *, holder: str, ttl: timedelta, yields: bool = False) -> bool:
-        """Take or renew the lease. With `yields` it is ours only until someone without `yields` asks for it."""
-        now = self._now()
-        statement = insert_into(self._database, leases).values(
-            name=name, holder=holder, lease_until=now + ttl, yields=yields
-        )
-        is_free = or_(leases.c.holder == holder, leases.c.lease_until < now)
+        """Take or renew the lease. A process that asks without `yields` takes it from a holder that `yields`."""
+        until = self._now(ttl)
+        statement = self._insert_into(leases).values(name=name, holder=holder, lease_until=until, yields=yields)
+        is_free = or_(leases.c.holder == holder, leases.c.lease_until < self._now())
         statement = statement.on_conflict_do_update(
             index_elements=[leases.c.name],
             set_={
@@ -46,19 +38,14 @@ class SqlLeases:
         return row is not None
 
     async def release(self, name: str, *, holder: str) -> None:
-        """Give it back, if it is still ours."""
-        is_ours = and_(leases.c.name == name, leases.c.holder == holder)
+        """End the lease if `holder` still holds it."""
+        this = update(leases).where(leases.c.name == name, leases.c.holder == holder)
         async with self._database.writing() as connection:
-            await connection.execute(update(leases).where(is_ours).values(lease_until=_ENDED))
+            await connection.execute(this.values(lease_until=_ENDED))
 
     async def holder(self, name: str) -> str | None:
-        """Who holds it now."""
-        async with self._database.reading() as connection:
-            found = await connection.execute(
-                select(leases.c.holder).where(leases.c.name == name, leases.c.lease_until >= self._now())
-            )
-            row = found.first()
-        return None if row is None else str(row[0])
-
-    def _now(self) -> ColumnElement[Any] | Any:
-        return func.clock_timestamp() if self._database.dialect == "postgresql" else self._clock.now()
+        """Return the current holder, if any."""
+        is_held = leases.c.lease_until >= self._now()
+        query = select(leases.c.holder).where(leases.c.name == name, is_held)
+        found: str | None = await self._database.fetch_value(query)
+        return found

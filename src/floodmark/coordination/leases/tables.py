@@ -13,6 +13,6 @@ leases = Table(
     # Grows with every new holder.
     Column("term", BigInteger, nullable=False, server_default="1"),
     Column("lease_until", UtcTime, nullable=False),
-    # The holder cannot do all of the work: a process that can may take the lease before its end.
+    # The holder cannot do all of the work: a process that can may take the lease before it ends.
     Column("yields", Boolean, nullable=False, server_default=false()),
 )

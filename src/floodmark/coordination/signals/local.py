@@ -1,4 +1,4 @@
-"""Signals within one process, and, on SQLite, a glance at whether another process has written."""
+"""Signals within one process and, on SQLite, polling for commits of other processes."""
 
 import asyncio
 from contextlib import suppress
@@ -7,19 +7,19 @@ from floodmark.store.database import SqliteDatabase
 
 from .port import Bell, Bells, Topic
 
-# A change made by another process, SQL typed by hand included, is noticed within this time.
-_GLANCE_SECONDS = 0.5
+# A commit of another process, such as SQL typed by hand, is noticed within this time.
+_POLL_SECONDS = 0.5
 
 
 class LocalSignals:
-    """Bells in memory. Given a SQLite database, a commit by another process rings them all."""
+    """Bells in memory. With a SQLite database, a commit by another process rings all of them."""
 
     def __init__(self, database: SqliteDatabase | None = None) -> None:
         self._bells, self._database = Bells(), database
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to watch the database file."""
+        """Start to watch the database file."""
         if self._database is not None:
             self._watcher = asyncio.create_task(self._watch(self._database), name="signals")
 
@@ -28,11 +28,11 @@ class LocalSignals:
         self._bells.ring(topic)
 
     def bell(self, topic: Topic) -> Bell:
-        """Something to wait on."""
+        """Return a new bell that rings for `topic`."""
         return self._bells.add(topic)
 
     async def stop(self) -> None:
-        """Cease to watch."""
+        """Stop watching."""
         if self._watcher is not None:
             self._watcher.cancel()
             with suppress(asyncio.CancelledError):
@@ -41,7 +41,7 @@ class LocalSignals:
     async def _watch(self, database: SqliteDatabase) -> None:
         seen = await database.data_version()
         while True:
-            await asyncio.sleep(_GLANCE_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
             version = await database.data_version()
             if version != seen:
                 seen = version

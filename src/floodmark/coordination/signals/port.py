@@ -1,4 +1,4 @@
-"""Wake-ups between stages and processes: a hint that there is something to do, never the truth about it."""
+"""Wake-ups between stages and processes: hints that there is work. The store knows what the work is."""
 
 import asyncio
 from collections import defaultdict
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Topic(StrEnum):
-    """What a wake-up is about."""
+    """The subject of a wake-up."""
 
     JOBS = "jobs"
     QUEUE = "queue"
@@ -18,22 +18,22 @@ class Topic(StrEnum):
 
 
 class Signals(Protocol):
-    """Everyone who waits is woken. A signal nobody waits for is remembered for the next wait of each bell."""
+    """Wakes every waiting bell of a topic. A bell that is not waiting remembers the signal for its next wait."""
 
     async def start(self) -> None:
-        """Begin to listen."""
+        """Start to listen."""
         ...
 
     async def notify(self, topic: Topic) -> None:
-        """Wake those who wait for `topic`, here and in other processes. Losing one must do no harm."""
+        """Ring the bells of `topic` in every process. A signal may get lost: callers must not depend on it."""
         ...
 
     def bell(self, topic: Topic) -> "Bell":
-        """Something to wait on."""
+        """Return a new bell that rings for `topic`."""
         ...
 
     async def stop(self) -> None:
-        """Cease to listen."""
+        """Stop listening."""
         ...
 
 
@@ -44,11 +44,11 @@ class Bell:
         self._rung = asyncio.Event()
 
     def ring(self) -> None:
-        """Wake whoever waits, or the next who will."""
+        """End the current wait, or the next one."""
         self._rung.set()
 
     async def wait(self, timeout: timedelta) -> bool:
-        """Until it rings, or the time is up. Whether it rang."""
+        """Wait until the bell rings, at most for `timeout`. Returns whether it rang."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._rung.wait(), timeout.total_seconds())
         rang = self._rung.is_set()
@@ -63,7 +63,7 @@ class Bells:
         self._bells: defaultdict[Topic, list[Bell]] = defaultdict(list)
 
     def add(self, topic: Topic) -> Bell:
-        """A new bell."""
+        """Return a new bell."""
         bell = Bell()
         self._bells[topic].append(bell)
         return bell
@@ -74,6 +74,6 @@ class Bells:
             bell.ring()
 
     def ring_all(self) -> None:
-        """Ring everything: we may have missed something."""
+        """Ring the bells of all topics: signals may have been missed."""
         for topic in Topic:
             self.ring(topic)

@@ -79,7 +79,7 @@ class JobHandlers(JobOperations, Handlers):
         replaces = self.resources.settings.job_replace_existing_instance
         spec = await self.complete_spec(spec)
         async with self.transaction(Topic.JOBS):
-            before = await self.store.jobs.named(spec.name) if replaces and spec.name is not None else None
+            before = await self.store.jobs.find_by_name(spec.name) if replaces and spec.name is not None else None
             job = await self.store.jobs.add(spec, job_id=job_id, replace_existing=replaces)
             if before is not None and before.job_id == job.job_id:
                 await self._record_change("job.replaced", before, job)

@@ -1,4 +1,4 @@
--- Settle entries: acknowledge and delete them, and forget the executions they stood for.
+-- Acknowledge and delete entries, and remove their executions from `known`.
 -- KEYS: 1 known, 2-4 the streams high, normal, low
 -- ARGV: 1 group, 2 how many, then their execution ids, then their "<priority>:<entry>"
 -- returns: how many entries were deleted
@@ -14,7 +14,7 @@ for priority = 1, 3 do
         deleted = deleted + redis.call('XDEL', KEYS[priority + 1], unpack(entries[priority]))
     end
 end
--- Not of those that were put again meanwhile: they stand for a newer entry.
+-- Executions that were put again meanwhile have a newer entry, and stay known.
 local known, forgotten = redis.call('HMGET', KEYS[1], unpack(ARGV, 3, 2 + count)), {}
 for i = 1, count do
     if known[i] == ARGV[2 + count + i] then forgotten[#forgotten + 1] = ARGV[2 + i] end

@@ -1,4 +1,4 @@
--- How many entries wait, that is, are not in anyone's hands.
+-- Count the entries that no consumer has read yet.
 -- KEYS: 1 known, 2-4 the streams high, normal, low
 -- ARGV: 1 group
 -- returns: three numbers: high, normal, low

@@ -1,6 +1,6 @@
 -- Hand out new entries, most urgent first.
 -- The stream whose first entry has the lowest rank gets most of the batch, the others a share of it. A rank is the time
--- at which an entry came plus the delay of its priority (`rules/rank.py`).
+-- at which an entry was added plus the delay of its priority (`rules/rank.py`).
 -- KEYS: 1 known, 2-4 the streams high, normal, low
 -- ARGV: 1 group, 2 consumer, 3 count, 4-6 the delays of high, normal, low in milliseconds
 -- returns: execution id, "<priority>:<entry>", ... flat
@@ -18,7 +18,7 @@ local function last_delivered(key)
             if name == group then return last end
         end
     end
-    -- From the very beginning: entries may have come before anyone read.
+    -- From the first entry on: entries may be older than the group.
     redis.call('XGROUP', 'CREATE', key, group, '0', 'MKSTREAM')
     return '0-0'
 end
@@ -47,7 +47,7 @@ local function read(stream, count)
             result[#result + 1] = id
             result[#result + 1] = reference
         else
-            -- Not ours at all. One that is ours but out of date is dropped by the store, which knows better.
+            -- Floodmark did not write this entry. (An outdated entry of ours is dropped when its claim fails.)
             redis.call('XACK', stream.key, group, entry[1])
             redis.call('XDEL', stream.key, entry[1])
         end

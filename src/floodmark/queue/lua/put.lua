@@ -1,4 +1,4 @@
--- Make executions available. One that is known already is left as it is, unless it is put again.
+-- Make executions available. A known execution keeps its entry, unless it is put again.
 -- KEYS: 1 known, 2-4 the streams high, normal, low
 -- ARGV: 1 group, 2 "1" to put again, 3 how many, then their ids, then their priorities; if any of them is traced, then
 --       their traceparents, "" for those that are not
@@ -10,7 +10,7 @@ local fresh, added = {}, { 0, 0, 0 }
 local function is_there(id, reference)
     local number, entry = string.match(reference, '^(%d):(.+)$')
     local found = redis.call('XRANGE', KEYS[number + 1], entry, entry)[1]
-    -- Someone may have deleted the entry, or the whole stream, which then gives its entry ids to others.
+    -- The stream may have been deleted; a new stream can use the same entry id for another execution.
     local is_of_another = found and found[2][2] ~= id
     if again and not is_of_another then
         redis.call('XACK', KEYS[number + 1], group, entry)

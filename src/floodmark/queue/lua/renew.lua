@@ -1,4 +1,4 @@
--- Say that entries are still being worked on.
+-- Mark entries as still being processed.
 -- KEYS: 1 known, 2-4 the streams high, normal, low
 -- ARGV: 1 group, 2 consumer, then "<priority>:<entry>" for each
 -- returns: how many were renewed

@@ -1,4 +1,4 @@
--- Take over entries that a silent consumer never settled, and forget consumers that left nothing behind.
+-- Take over the pending entries of silent consumers, and remove silent consumers without pending entries.
 -- KEYS: 1 known, 2-4 the streams high, normal, low
 -- ARGV: 1 group, 2 consumer, 3 milliseconds of silence, 4 count
 -- returns: execution id, "<priority>:<entry>", ... flat
@@ -8,10 +8,10 @@ local result = {}
 local MOST_ROUNDS = 1000
 for priority = 1, 3 do
     local key, from, rounds = KEYS[priority + 1], '0-0', 0
-    -- One call looks at ten times as many entries as it is to claim, those in good hands included: on from there.
+    -- One call examines ten times as many entries as it may claim, also those of living consumers: continue from there.
     repeat
         local claimed = redis.pcall('XAUTOCLAIM', key, group, consumer, silence, from, 'COUNT', wanted)
-        -- No such stream or group.
+        -- There is no such stream or group.
         if claimed.err then break end
         from, rounds = claimed[1], rounds + 1
         for _, entry in ipairs(claimed[2]) do

@@ -1,6 +1,6 @@
 """The scheduler's transaction on PostgreSQL.
 
-Reads `jobs` under `FOR UPDATE SKIP LOCKED`, writes `executions` under its unique (job_id, scheduled_for).
+Reads `jobs` with `FOR UPDATE SKIP LOCKED`; writes `executions`, whose (job_id, scheduled_for) is unique.
 """
 
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ class PostgresFiring:
         self._database, self._delays = database, rank_delays(patience)
 
     async def fire(self, decide: Decide, *, limit: int) -> Fired:
-        """One transaction: look, decide, write."""
+        """Read due jobs, decide, and write, in one transaction."""
 
         async def work(connection: Connection) -> Fired:
             async with connection.transaction():
@@ -77,7 +77,7 @@ class PostgresFiring:
                     rows += await connection.fetch(_DUE, limit - len(rows), now)
                 decisions = decide([_due_job(row) for row in rows], now) if rows else ()
                 queued, written = await self._write(connection, decisions, now) if decisions else ([], 0)
-                # Whoever has taken all it may looks again at once.
+                # A full portion means that there may be more: fire again at once.
                 next_due = await connection.fetchval(_NEXT_DUE) if len(rows) < limit else now
             return Fired(queued=queued, written=written, looked_at=len(rows), next_due=next_due, now=now)
 
@@ -108,7 +108,7 @@ class PostgresFiring:
     async def _insert(
         self, connection: Connection, new: Sequence[tuple[DueJob, NewExecution]], now: datetime
     ) -> frozenset[str]:
-        """Which of them are new indeed: an instant that another scheduler has written stays as it is."""
+        """Insert executions; returns the ids of new ones. Instants that another scheduler has written stay."""
         rows = await connection.fetch(
             _INSERT,
             [n.execution_id for _, n in new],
@@ -130,7 +130,7 @@ class PostgresFiring:
 
 
 def _sparse(values: list[T | None]) -> list[T | None]:
-    """The same to `unnest`, which fills up short arrays with NULL, but nothing to send where there is no value."""
+    """Return an empty list if all values are None: `unnest` fills it up with NULL, and there is less to send."""
     return [] if all(value is None for value in values) else values
 
 

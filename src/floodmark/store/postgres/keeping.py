@@ -1,7 +1,7 @@
-"""Items, watermark and events in one statement on PostgreSQL, and the numbering of events for readers.
+"""Writes items, watermark and events in one statement on PostgreSQL, and numbers events for readers.
 
-Tables: `watermarks` (the fence decides), `items`, `item_revisions`, `outbox`, `pages`, `blobs`. The row of the
-watermark is locked first, so that two keeps of one stream follow each other, and so do their events.
+Tables: `watermarks` (with the fence), `items`, `item_revisions`, `outbox`, `pages`, `blobs`. The row of the watermark
+is locked first, so that two calls for one stream run one after the other, and their events have the same order.
 """
 
 from msgspec.structs import astuple
@@ -32,11 +32,11 @@ WITH moved AS (
                                 execution_id, fence)
     SELECT i.stream, i.key, i.revision, i.occurred_at, i.collected_at, i.data, i.content_hash, i.deleted,
            i.execution_id, i.fence
-      -- One look-up a key: left to itself the planner reads the whole stream.
+      -- LATERAL forces one look-up per key: otherwise the planner reads the whole stream.
       FROM incoming n CROSS JOIN LATERAL (
           SELECT * FROM items i WHERE i.stream = $1 AND i.key = n.key AND i.content_hash <> n.content_hash LIMIT 1
       ) i
-    -- Someone else who collects the same items was quicker: they have put it away already.
+    -- Another job that collects the same items has archived the revision already.
     ON CONFLICT DO NOTHING
     RETURNING key, revision
 ), kept AS (
@@ -50,7 +50,7 @@ WITH moved AS (
            data = excluded.data, content_hash = excluded.content_hash, deleted = excluded.deleted,
            execution_id = excluded.execution_id, fence = excluded.fence
      WHERE i.content_hash <> excluded.content_hash
-       -- Only what was put away may be replaced: who lost that race leaves the item as the quicker one has kept it.
+       -- Replace only what this statement has archived: otherwise the other job's item stays.
        AND EXISTS (SELECT 1 FROM archived a WHERE a.key = i.key AND a.revision = i.revision)
     RETURNING i.key, i.revision
 ), told AS (
@@ -61,7 +61,7 @@ SELECT (SELECT count(*) FROM moved), count(*) FILTER (WHERE revision = 1), count
   FROM kept
 """
 
-# Who was visited by a later crawl knows more; one that was only found again tells nothing new.
+# Only a page of a later crawl replaces a row; a page that was only found again has no news.
 _PAGES = """
 INSERT INTO pages AS p (stream, url, depth, place, crawl, status, etag, last_modified, content_hash, misses, note,
                         visited_at)
@@ -84,7 +84,7 @@ SELECT DISTINCT ON (n.sha256) n.sha256, n.media_type, length(n.content), n.conte
 ON CONFLICT (sha256) DO UPDATE SET kept_at = clock_timestamp()
 """
 
-# Held to the end of the transaction: even two leaders relay one after the other, so order is kept.
+# Held to the end of the transaction, so that even two leaders relay one after the other and in order.
 _ONE_RELAY = "SELECT pg_try_advisory_xact_lock(hashtext('floodmark.relay'))"
 
 _NUMBER = """
@@ -107,7 +107,7 @@ SELECT m.position, m.stream, m.key, m.revision,
 
 
 class PostgresKeeping:
-    """The sink's half of the store, on PostgreSQL."""
+    """Keeps batches and relays events on PostgreSQL."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
@@ -153,7 +153,7 @@ class PostgresKeeping:
         return await self._database.hot("keep", work_with_more if batch.pages or batch.blobs else work)
 
     async def relay(self, publish: Publish, *, limit: int) -> int:
-        """Number the events not yet sent, in order, and publish them before that is committed."""
+        """Number the unsent events in order, and publish them before the commit."""
 
         async def work(connection: Connection) -> int:
             async with connection.transaction():

@@ -1,8 +1,8 @@
 """Claims, heartbeats and outcomes on PostgreSQL.
 
-Tables: `executions` (state, lease), `watermarks` (fence and lease of the target), `jobs` (last run),
-`limits`. Rows of `watermarks` are locked in order of stream; should two workers wait for each other all the same,
-the server rolls one of them back and it is repeated.
+Tables: `executions` (state, lease), `watermarks` (fence and lease of the stream), `jobs` (last run), `limits`. Rows of
+`watermarks` are locked in order of stream; if two workers deadlock all the same, the server rolls one of them back and
+its step is repeated.
 """
 
 import asyncio
@@ -20,12 +20,11 @@ from floodmark.store.database import PostgresDatabase
 from floodmark.store.holds import FIRST_HELD, HELD_COLUMNS, MAY_GO_ON, SHARES_STREAM
 from floodmark.store.port import Extended, Settled, Settlement
 from floodmark.store.postgres_connection import Connection
-from floodmark.store.rows import WORK_SELECT, of_execution, work_from_row
+from floodmark.store.rows import WORK_SELECT, decode_columns, work_from_row
 from floodmark.store.rule_sql import STREAM, choose, fill_text, holds_pause, list_states, postgres_rank, quote
-from floodmark.store.settling import settled_row, storable
+from floodmark.store.settling import SETTLED, clean_outcomes, settled_row
 
 _EXECUTION_COLUMNS = 11
-_SETTLE_ARRAYS = 14
 
 _MAY_START = f"""NOT {holds_pause("j.paused", "e.trigger")}
        AND NOT EXISTS (SELECT 1 FROM limits l WHERE l.key = j.limit_key AND l.until > clock_timestamp())"""
@@ -54,7 +53,7 @@ SELECT {{found}}, claimed.scheduled_for, claimed.attempt, claimed.fence, claimed
   FROM {{origin}} LEFT JOIN jobs j ON j.job_id = claimed.job_id {{order}}
 """
 _SEVERAL = {"one_each": "DISTINCT ON (s.stream)", "in_order": "ORDER BY s.stream, s.queue_rank"}
-# Candidates that could not start are told too: they have to be parked, or they would stay first in line for ever.
+# Also returns candidates that could not start: they must be parked, or they would stay first in line for ever.
 _CLAIM_NEXT = _CLAIM.format(
     startable=f"""candidate AS MATERIALIZED (
     SELECT e.execution_id, e.job_id, e.queue_rank, e.trigger FROM executions e
@@ -68,7 +67,7 @@ _CLAIM_NEXT = _CLAIM.format(
     origin="candidate c LEFT JOIN claimed USING (execution_id)",
     order="ORDER BY c.queue_rank",
 )
-# The detour around `state` keeps the planner from reading the index of everything queued to find a few ids.
+# `state || ''` keeps the planner from reading the index of all queued executions to find a few ids.
 _NAMED = f"""startable AS MATERIALIZED (
     SELECT e.execution_id, e.queue_rank, {STREAM} AS stream FROM executions e JOIN jobs j USING (job_id)
      WHERE e.execution_id = {{which}} AND e.state || '' = 'queued' AND {_MAY_START}
@@ -76,7 +75,7 @@ _NAMED = f"""startable AS MATERIALIZED (
 )"""
 _FOUND = {"found": "claimed.execution_id", "origin": "claimed", "order": ""}
 _CLAIM_THESE = _CLAIM.format(startable=_NAMED.format(which="ANY($3)"), **_SEVERAL, **_FOUND)
-# What an idle worker is waiting for: nothing to sort, a tenth less to wait.
+# The usual claim of an idle worker: without sorting it is a tenth faster.
 _CLAIM_ONE = _CLAIM.format(startable=_NAMED.format(which="$3"), one_each="", in_order="", **_FOUND)
 
 # When each of `OBSTACLES` applies to a queued execution that could not start.
@@ -115,8 +114,8 @@ SELECT x.execution_id, CASE WHEN j.job_id IS NULL THEN {quote(JOB_DELETED)} ELSE
   FROM extended x LEFT JOIN jobs j USING (job_id)
 """
 
-# What a waiting execution becomes when nothing holds it any more: queued, or waiting for its share of the jitter.
-# By the time of the statement, which is the same in all its parts.
+# The new values of a waiting execution without a hold: queued, or waiting until its jitter is over.
+# Uses the time of the statement, which is the same in all its parts.
 WOKEN = """
     state = CASE WHEN e.not_before > statement_timestamp() THEN 'waiting' ELSE 'queued' END, hold = NULL,
     reason = CASE WHEN e.not_before > statement_timestamp() THEN NULL ELSE e.reason END,
@@ -126,8 +125,8 @@ WOKEN = """
 """
 
 _ENDED = list_states(ENDING)
-# All parts of a statement see the tables as they were before it: of the executions that end here, and of the last run
-# of their jobs, only `ended` knows.
+# All parts of a statement see the tables as they were before it: only `ended` has the executions that end here, and
+# the new last run of their jobs.
 _LAST_RUN = "CASE WHEN j.job_id = p.job_id THEN p.last_run ELSE j.last_run END"
 # `streams.split_stream`.
 _SOURCE = "substr(p.stream, 1, GREATEST(strpos(p.stream, ':') - 1, 0))"
@@ -156,8 +155,7 @@ _SETTLE = """
 WITH s AS (
     SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::int[], $6::float8[], $7::text[],
                          $8::text[], $9::text[], $10::text[], $11::int[], $12::int[], $13::int[], $14::float8[])
-      AS s(execution_id, fence, stream, state, refund, after, reason, error, details, result,
-           new, changed, known, duration)
+      AS s({columns})
 ), ended AS (
     UPDATE executions e
        SET state = {state}, attempt = e.attempt - s.refund, lease_until = NULL,
@@ -189,7 +187,7 @@ WITH s AS (
       FROM ended WHERE j.job_id = ended.job_id AND ended.state IN {finished}
 ), next AS ({next}
 ), startable AS (
-    -- Only the first of each stream, never the one behind it: if another transaction has it, the leader looks again.
+    -- Only the first of each stream, never the next one: if another transaction has locked it, the leader wakes it.
     SELECT e.execution_id FROM executions e JOIN next USING (execution_id) FOR UPDATE OF e SKIP LOCKED
 ), woken AS (
     UPDATE executions e SET {woken}
@@ -199,16 +197,17 @@ WITH s AS (
 SELECT execution_id, NULL::smallint, NULL FROM ended
 UNION ALL SELECT execution_id, priority, traceparent FROM woken WHERE state = 'queued'
 """.format(
+    columns=", ".join(SETTLED),
     finished=_ENDED,
     next=_NEXT,
     rank=_RANK,
     woken=WOKEN.format(rank=_RANK),
-    # `outcomes.consequence_of`: a request to cancel ends what would have run again.
+    # `outcomes.consequence_of`: a requested cancellation ends an execution that would run again.
     state=f"CASE WHEN e.cancel_requested IS NOT NULL AND s.state IN {list_states(CONTINUING)}"
     " THEN 'cancelled' ELSE s.state END",
 )
 
-# The runs that are being settled are among the last ones, and dead.
+# The executions that are being settled count too: they are already dead.
 _PAUSE = """
 UPDATE jobs j SET paused = TRUE, pause_reason = n.reason
   FROM unnest($1::text[], $2::text[], $3::int[]) AS n(job_id, reason, in_a_row)
@@ -229,25 +228,25 @@ ON CONFLICT (key) DO UPDATE
 
 
 class PostgresLeasing:
-    """Who runs what, on PostgreSQL."""
+    """Leases and outcomes on PostgreSQL."""
 
     def __init__(self, database: PostgresDatabase, *, patience: timedelta) -> None:
         self._database, self._patience, self._delays = database, patience, rank_delays(patience)
 
     async def prepare(self) -> None:
-        """Connect, and plan what an idle worker runs first: that takes longer than a hundred claims."""
-        nothing: list[list[Any]] = [[]] * _SETTLE_ARRAYS
+        """Connect and plan the first statements of a worker: that takes longer than a hundred claims."""
+        nothing: list[list[Any]] = [[]] * len(SETTLED)
 
         async def work(connection: Connection) -> None:
             await connection.fetch(_CLAIM_ONE, timedelta(), "", "")
             await connection.fetch(_CLAIM_THESE, timedelta(), "", [])
             await connection.fetch(_SETTLE, *nothing, self._delays)
 
-        # On two connections: the next claim often comes while the last outcome is being written.
+        # On two connections: the next claim often runs while the last outcome is being written.
         await asyncio.gather(*(self._database.hot("prepare", work) for _ in range(2)))
 
     async def claim(self, ids: Sequence[str], *, worker: str, ttl: timedelta) -> list[Lease]:
-        """Those of `ids` that may start now, in their order."""
+        """Claim those of `ids` that may start now, in their order; park the others."""
         statement, which = (_CLAIM_ONE, ids[0]) if len(ids) == 1 else (_CLAIM_THESE, list(ids))
 
         async def work(connection: Connection) -> list[Lease]:
@@ -260,7 +259,7 @@ class PostgresLeasing:
         return await self._database.hot("claim", work)
 
     async def claim_next(self, limit: int, *, worker: str, ttl: timedelta) -> list[Lease]:
-        """Whatever is first in line."""
+        """Claim the first executions in line; park those that may not start."""
 
         async def work(connection: Connection) -> list[Lease]:
             rows = await connection.fetch(_CLAIM_NEXT, ttl, worker, limit)
@@ -272,7 +271,7 @@ class PostgresLeasing:
         return await self._database.hot("claim", work)
 
     async def extend(self, leases: Sequence[Lease], *, ttl: timedelta) -> Extended:
-        """Keep them for another `ttl`."""
+        """Extend the leases by `ttl`."""
         ids = [lease.execution_id for lease in leases]
 
         async def work(connection: Connection) -> Extended:
@@ -287,23 +286,23 @@ class PostgresLeasing:
         return await self._database.hot("extend", work)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        """Write the outcomes, and what follows from them for jobs, limits and the executions that waited."""
-        settlements = storable(settlements)
-        # In order of stream, as in a claim, so that two workers seldom wait for each other crosswise.
+        """Write the outcomes and their consequences for jobs, limits and waiting executions."""
+        settlements = clean_outcomes(settlements)
+        # In order of stream, as in a claim, so that two workers seldom deadlock.
         in_order = sorted(settlements, key=lambda s: s.lease.job.stream)
         columns = list(zip(*(settled_row(s, consequence_of(s.outcome)) for s in in_order), strict=True))
         pauses = [(s.lease, s.outcome) for s in settlements if isinstance(s.outcome, Dead) and s.outcome.pause]
-        # A limit holds for everyone, whoever was told of it.
-        told = [s.outcome for s in settlements if isinstance(s.outcome, Snooze) and s.outcome.key is not None]
+        # A rate limit applies to all workers, even if this lease was lost.
+        limits = [s.outcome for s in settlements if isinstance(s.outcome, Snooze) and s.outcome.key is not None]
 
         async def work(connection: Connection) -> Settled:
-            if not pauses and not told:
-                # By far the most common: one statement is one transaction, and one round trip.
+            if not pauses and not limits:
+                # By far the most common case: one statement is one transaction and one round trip.
                 rows = await connection.fetch(_SETTLE, *columns, self._delays)
             else:
                 async with connection.transaction():
                     rows = await connection.fetch(_SETTLE, *columns, self._delays)
-                    await _follow_up(connection, {row[0] for row in rows if row[1] is None}, pauses, told)
+                    await _follow_up(connection, {row[0] for row in rows if row[1] is None}, pauses, limits)
             mine = {row[0] for row in rows if row[1] is None}
             return Settled(
                 mine=[s.lease.execution_id in mine for s in settlements],
@@ -314,14 +313,14 @@ class PostgresLeasing:
 
 
 async def _follow_up(
-    connection: Connection, mine: set[str], pauses: Sequence[tuple[Lease, Dead]], told: Sequence[Snooze]
+    connection: Connection, mine: set[str], pauses: Sequence[tuple[Lease, Dead]], limits: Sequence[Snooze]
 ) -> None:
     dead = [(lease.job.job_id, o.error, o.in_a_row) for lease, o in pauses if lease.execution_id in mine]
     if dead:
         await connection.execute(_PAUSE, *map(list, zip(*dead, strict=True)))
-    if told:
-        seconds = [outcome.after.total_seconds() for outcome in told]
-        await connection.execute(_LIMIT, [o.key for o in told], seconds, [o.reason for o in told])
+    if limits:
+        seconds = [outcome.after.total_seconds() for outcome in limits]
+        await connection.execute(_LIMIT, [o.key for o in limits], seconds, [o.reason for o in limits])
 
 
 def _lease(row: Any, worker: str, patience: timedelta) -> Lease:
@@ -331,7 +330,7 @@ def _lease(row: Any, worker: str, patience: timedelta) -> Lease:
         result,
     ) = columns[:_EXECUTION_COLUMNS]  # fmt: skip
     work = work_from_row(columns[_EXECUTION_COLUMNS:])
-    job, mark, given, so_far = of_execution(work, watermark, params, result)
+    job, mark, given, so_far = decode_columns(work, watermark, params, result)
     return Lease(
         execution_id=execution_id,
         job=job,

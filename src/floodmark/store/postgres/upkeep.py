@@ -1,16 +1,15 @@
-"""The leader's broom on PostgreSQL: waiting, abandoned, forgotten and outdated rows."""
+"""The leader's maintenance on PostgreSQL: waking, rescuing, requeuing, pruning."""
 
 from collections import Counter
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from floodmark.model.execution import Queued
 from floodmark.model.ids import floor_id
-from floodmark.model.job import Priority
 from floodmark.rules.rank import rank_delays
 from floodmark.rules.rescue import GIVEN_UP, SILENT
 from floodmark.store.database import PostgresDatabase
+from floodmark.store.execution_rows import queued_from_rows
 from floodmark.store.holds import FIRST_HELD, HELD_COLUMNS, MAY_GO_ON
 from floodmark.store.port import Rescued
 from floodmark.store.postgres_connection import Connection
@@ -18,7 +17,7 @@ from floodmark.store.rule_sql import RESCUES, STREAM, UNMET, fill_text, postgres
 
 from .leasing import WOKEN
 
-# One execution a job: the jobs are walked in the index, not the executions that wait.
+# One execution per job: the query steps through the jobs in the index, not through all waiting executions.
 _WAKE = f"""
 WITH RECURSIVE timed AS (
     SELECT e.execution_id FROM executions e
@@ -101,7 +100,7 @@ SELECT execution_id, priority, traceparent FROM executions
  ORDER BY execution_id LIMIT $4
 """
 
-# In the index of the primary key alone: ids begin with the time.
+# Reads only the primary key: ids start with the time.
 _NEWEST = "SELECT execution_id FROM executions ORDER BY execution_id DESC LIMIT 1 OFFSET $1"
 
 _PRUNE = """
@@ -121,7 +120,7 @@ WITH old AS (
 ), forgotten AS (
     DELETE FROM executions e USING old WHERE e.execution_id = old.execution_id RETURNING 1
 ), unsaid AS (
-    -- The newest number stays: the next one is counted from it.
+    -- The newest position stays: the next one is counted from it.
     DELETE FROM outbox o USING heard WHERE o.seq = heard.seq
        AND o.position < (SELECT max(position) FROM outbox WHERE position IS NOT NULL) RETURNING 1
 )
@@ -130,29 +129,29 @@ SELECT (SELECT count(*) FROM forgotten) + (SELECT count(*) FROM unsaid)
 
 
 class PostgresUpkeep:
-    """Brings back what is due again or was left lying, on PostgreSQL."""
+    """Wakes, rescues, requeues and prunes executions on PostgreSQL."""
 
     def __init__(self, database: PostgresDatabase, *, patience: timedelta) -> None:
         self._database, self._delays = database, rank_delays(patience)
 
     async def wake(self, *, limit: int) -> list[Queued]:
-        """waiting -> queued for those whose time has come or whose hold is gone."""
-        return _queued(await self._fetch("wake", _WAKE, limit, self._delays))
+        """waiting -> queued for executions whose time has come or whose hold has ended."""
+        return queued_from_rows(await self._fetch("wake", _WAKE, limit, self._delays))
 
     async def rescue(self, *, limit: int, rescue_max: int) -> Rescued:
-        """running -> queued for those whose worker went silent."""
+        """running -> queued for executions whose lease has expired."""
         rows = await self._fetch("rescue", _RESCUE, limit, rescue_max, self._delays)
         return Rescued(
-            queued=_queued([row for row in rows if row[2] == "queued"]),
+            queued=queued_from_rows(row for row in rows if row[2] == "queued"),
             dead=Counter(source for _, _, state, source, _ in rows if state == "dead"),
         )
 
     async def queued(self, *, after: str, older_than: timedelta, limit: int) -> list[Queued]:
-        """Executions that have been queued for a while, in order of id."""
-        return _queued(await self._fetch("queued", _QUEUED, after, self._delays, older_than, limit))
+        """Return executions that have been queued for `older_than`, in order of id."""
+        return queued_from_rows(await self._fetch("queued", _QUEUED, after, self._delays, older_than, limit))
 
     async def prune(self, *, history: timedelta, events: timedelta, limit: int, most: int | None = None) -> int:
-        """Delete what ended long ago, or before the `most` newest."""
+        """Delete old executions and events."""
         newest = [] if most is None else await self._fetch("prune", _NEWEST, most - 1)
         oldest = max(floor_id(datetime.now(UTC) - history), newest[0][0] if newest else "")
         rows = await self._fetch("prune", _PRUNE, oldest, events, limit)
@@ -163,8 +162,3 @@ class PostgresUpkeep:
             return await connection.fetch(statement, *arguments)
 
         return await self._database.hot(step, work)
-
-
-def _queued(rows: Sequence[Any]) -> list[Queued]:
-    """Of rows that begin with id and priority, and end with traceparent."""
-    return [Queued(row[0], Priority(row[1]), row[-1]) for row in rows]

@@ -1,4 +1,4 @@
-"""The scheduler's transaction on SQLite: the single writer takes the place of row locks."""
+"""The scheduler's transaction on SQLite: with a single writer it needs no row locks."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from floodmark.model.job import DueJob, Priority
 from floodmark.rules.rank import rank_of
 from floodmark.store.database import SqliteDatabase
 from floodmark.store.port import Decide, Decision, Fired, NewExecution
-from floodmark.store.rows import DUE_COLUMNS, DUE_SELECT, decoded, due_job_from_row, moment
+from floodmark.store.rows import DUE_COLUMNS, DUE_SELECT, decode_json, due_job_from_row, read_moment
 from floodmark.store.rule_sql import PLANNABLE, REPLACE, UNMET_SINCE_LAST_RUN
 from floodmark.store.types import to_text
 
@@ -51,7 +51,7 @@ class SqliteFiring:
         self._database, self._patience, self._clock = database, patience, clock
 
     async def fire(self, decide: Decide, *, limit: int) -> Fired:
-        """One transaction: look, decide, write."""
+        """Read due jobs, decide, and write, in one transaction."""
 
         def work(connection: sqlite3.Connection) -> Fired:
             now = self._clock.now()
@@ -65,7 +65,7 @@ class SqliteFiring:
                 queued=queued,
                 written=written,
                 looked_at=len(rows),
-                next_due=moment(following[0]) if following else None,
+                next_due=read_moment(following[0]) if following else None,
                 now=now,
             )
 
@@ -86,7 +86,7 @@ class SqliteFiring:
                 connection.execute(
                     _REPLACE, {"now": to_text(now), "job": decision.job.job_id, "newest": to_text(newest)}
                 )
-        connection.executemany(_ADVANCE, [_advanced(decision) for decision in decisions])
+        connection.executemany(_ADVANCE, [_next_plan(decision) for decision in decisions])
         return queued, written
 
     def _row(self, decision: Decision, new: NewExecution, now: datetime) -> tuple[Any, ...]:
@@ -110,11 +110,11 @@ class SqliteFiring:
         )
 
 
-def _advanced(decision: Decision) -> tuple[Any, ...]:
+def _next_plan(decision: Decision) -> tuple[Any, ...]:
     next_run = None if decision.next_run is None else to_text(decision.next_run)
     return next_run, to_text(decision.planned_until), decision.invalid_reason, decision.job.job_id
 
 
 def _due_job(row: Sequence[Any]) -> DueJob:
     active, waits_for = row[len(DUE_COLUMNS) :]
-    return due_job_from_row(row[: len(DUE_COLUMNS)], active, sorted(decoded(waits_for)))
+    return due_job_from_row(row[: len(DUE_COLUMNS)], active, sorted(decode_json(waits_for)))

@@ -1,4 +1,4 @@
-"""Items, watermark and events in one transaction on SQLite, and the numbering of events for readers."""
+"""Writes items, watermark and events in one transaction on SQLite, and numbers events for readers."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ SELECT key, content_hash, revision FROM items
  WHERE stream = ? AND key IN (SELECT value FROM json_each(?))
 """
 
-# What all rows have in common is bound once.
+# Values that all rows share are bound once.
 _INSERT = """
 INSERT INTO items (stream, collected_at, tenant_id, user_id, execution_id, fence,
                    key, occurred_at, data, content_hash, deleted)
@@ -48,13 +48,13 @@ UPDATE items SET revision = revision + 1, occurred_at = ?, collected_at = ?, dat
  WHERE stream = ? AND key = ?
 """
 
-_TELL = "INSERT INTO outbox (stream, key, revision, created_at, traceparent) VALUES (?, ?, ?, ?, ?)"
-_TELL_NEW = """
+_ADD_EVENT = "INSERT INTO outbox (stream, key, revision, created_at, traceparent) VALUES (?, ?, ?, ?, ?)"
+_ADD_NEW_EVENTS = """
 INSERT INTO outbox (stream, key, revision, created_at, traceparent)
 SELECT ?1, value, 1, ?2, ?3 FROM json_each(?4) ORDER BY json_each.key
 """
 
-# Who was visited by a later crawl knows more; one that was only found again tells nothing new.
+# Only a page of a later crawl replaces a row; a page that was only found again has no news.
 _PAGES = """
 INSERT INTO pages (stream, visited_at, url, depth, place, crawl, status, etag, last_modified, content_hash, misses,
                    note)
@@ -73,12 +73,12 @@ ON CONFLICT (sha256) DO UPDATE SET kept_at = excluded.kept_at
 
 _PAGE_ROW = f"(?1, {', '.join('?' * 11)})"
 
-# Rows that one statement inserts: a few pages of posts. SQLite takes no more than 32,766 values.
+# Rows per statement: a few pages of posts. SQLite takes no more than 32,766 values.
 _AT_ONCE = 500
-# What is known of an item that is not: its hash and its revision.
+# The hash and revision of an unknown item.
 _NEW = ("", 0)
 
-# Committed one after the other, so `seq` is already the order in which readers may see events.
+# Transactions commit one after the other, so `seq` is already the order of events for readers.
 _UNSENT = """
 SELECT o.seq, o.stream, o.key, o.revision,
        CASE WHEN r.key IS NULL THEN i.occurred_at ELSE r.occurred_at END, COALESCE(r.collected_at, i.collected_at),
@@ -93,7 +93,7 @@ _SENT = "UPDATE outbox SET sent_at = ? WHERE sent_at IS NULL AND seq <= ?"
 
 
 class SqliteKeeping:
-    """The sink's half of the store, on SQLite."""
+    """Keeps batches and relays events on SQLite."""
 
     def __init__(self, database: SqliteDatabase, *, clock: Clock) -> None:
         self._database, self._clock = database, clock
@@ -120,10 +120,10 @@ class SqliteKeeping:
                 connection.executemany(_CHANGE, [_changed_row(lease, stream, item, now) for item in changed])
                 touched = {item.key for item in (*new, *changed)}
                 revisions = [(item.key, known.get(item.key, _NEW)[1] + 1) for item in packed if item.key in touched]
-                connection.executemany(_TELL, [(stream, *event, now, lease.traceparent) for event in revisions])
+                connection.executemany(_ADD_EVENT, [(stream, *event, now, lease.traceparent) for event in revisions])
             elif new:
-                told = keys if not known else encode_json([item.key for item in new])
-                connection.execute(_TELL_NEW, (stream, now, lease.traceparent, told))
+                new_keys = keys if not known else encode_json([item.key for item in new])
+                connection.execute(_ADD_NEW_EVENTS, (stream, now, lease.traceparent, new_keys))
             if batch.pages:
                 _insert(connection, _PAGES, _PAGE_ROW, _page_rows(batch.pages, now), (lease.job.stream,))
             if batch.blobs:
@@ -135,10 +135,10 @@ class SqliteKeeping:
         return await self._database.hot("keep", work)
 
     async def relay(self, publish: Publish, *, limit: int) -> int:
-        """Number the events not yet sent, publish them, then mark them; a crash in between repeats them.
+        """Number the unsent events, publish them, then mark them as sent; a crash in between sends them again.
 
-        Numbered durably: what someone may have read must not be forgotten in a power cut, and its number given to
-        something else.
+        Positions are written durably: after a power cut, a position that was published must not be given to another
+        event.
         """
 
         def number(connection: sqlite3.Connection) -> list[Unsent]:
@@ -162,7 +162,7 @@ def _insert(
     rows: Sequence[tuple[Any, ...]],
     shared: tuple[Any, ...],
 ) -> None:
-    """Insert many rows in few steps: between steps this thread has to wait for the event loop's to pause."""
+    """Insert many rows with few statements: after each one this thread waits for the event loop's thread."""
     for start in range(0, len(rows), _AT_ONCE):
         some = rows[start : start + _AT_ONCE]
         values = [*shared, *chain.from_iterable(some)]
@@ -193,15 +193,6 @@ def _new_row(item: Packed) -> tuple[Any, ...]:
 
 
 def _changed_row(lease: Lease, stream: str, item: Packed, now: str) -> tuple[Any, ...]:
-    occurred_at = None if item.occurred_at is None else to_text(item.occurred_at)
-    return (
-        occurred_at,
-        now,
-        item.data,
-        item.content_hash,
-        item.deleted,
-        lease.execution_id,
-        lease.fence,
-        stream,
-        item.key,
-    )
+    key, moment, data, content_hash, deleted = item
+    changes = (moment and to_text(moment), now, data, content_hash, deleted)
+    return (*changes, lease.execution_id, lease.fence, stream, key)

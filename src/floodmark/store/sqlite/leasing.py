@@ -1,4 +1,4 @@
-"""Claims, heartbeats and outcomes on SQLite: the same rules as on PostgreSQL, under the single writer."""
+"""Claims, heartbeats and outcomes on SQLite: the same rules as on PostgreSQL, with a single writer."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -11,23 +11,23 @@ from typing import Any
 
 from floodmark.model.clock import Clock
 from floodmark.model.execution import ENDED, Lease, Queued, State
-from floodmark.model.job import Priority
 from floodmark.model.outcome import Dead, Done, Snooze
 from floodmark.rules.outcomes import ENDING, Consequence, consequence_of
 from floodmark.rules.rank import rank_of, waited
 from floodmark.rules.starting import JOB_DELETED, Obstacle, find_obstacle, wakes_to
 from floodmark.rules.streams import split_stream
 from floodmark.store.database import SqliteDatabase, encode_json
+from floodmark.store.execution_rows import queued_from_rows
 from floodmark.store.holds import FIRST_HELD, MAY_GO_ON, SHARES_STREAM
 from floodmark.store.port import Extended, Settled, Settlement
-from floodmark.store.rows import WORK_SELECT, moment, of_execution, work_from_row
+from floodmark.store.rows import WORK_SELECT, decode_columns, read_moment, work_from_row
 from floodmark.store.rule_sql import STREAM
-from floodmark.store.settling import settled_row, storable
+from floodmark.store.settling import SETTLED, clean_outcomes, settled_row
 from floodmark.store.types import from_text, to_text
 
 _EXECUTION_COLUMNS = 16
 
-# With everything that could stand in the way of a start: the job gone or paused, a limit, the target leased.
+# With all possible obstacles: the job is deleted or paused, a limit, the stream is leased.
 _CANDIDATES = f"""
 SELECT e.execution_id, e.scheduled_for, e.attempt, e.trigger, e.params, {STREAM}, l.until, l.reason,
        w.lease_until > :now, w.fence, w.value, j.paused, e.queue_rank, e.traceparent, e.created_at,
@@ -71,7 +71,7 @@ SELECT execution_id, fence, cancel_requested FROM executions
  WHERE execution_id IN (SELECT value FROM json_each(?)) AND state = 'running'
 """
 
-# By far the most common outcome, without the columns that only failures need.
+# The most common outcome, without the columns that only failures need.
 _SETTLE_DONE = """
 WITH n(execution_id, fence, started_at, completed_at, duration, new, changed, known, result) AS ({rows})
 UPDATE executions AS e
@@ -84,14 +84,15 @@ UPDATE executions AS e
 
 _SETTLE = """
 UPDATE executions
-   SET state = ?, attempt = attempt - ?, reason = ?, lease_until = NULL, not_before = ?, queue_rank = ?,
-       started_at = ?, completed_at = ?, duration_seconds = COALESCE(duration_seconds, 0) + ?,
-       items_new = items_new + ?, items_changed = items_changed + ?, items_known = items_known + ?,
-       error_message = COALESCE(?, error_message),
-       error_details = CASE WHEN ? IS NULL THEN error_details
-                            ELSE json_insert(COALESCE(error_details, '[]'), '$[#]', json(?)) END,
-       result = COALESCE(?, result)
- WHERE execution_id = ?
+   SET state = :state, attempt = attempt - :refund, reason = :reason, lease_until = NULL, not_before = :not_before,
+       queue_rank = :queue_rank, started_at = :started_at, completed_at = :completed_at,
+       duration_seconds = COALESCE(duration_seconds, 0) + :duration,
+       items_new = items_new + :new, items_changed = items_changed + :changed, items_known = items_known + :known,
+       error_message = COALESCE(:error, error_message),
+       error_details = CASE WHEN :details IS NULL THEN error_details
+                            ELSE json_insert(COALESCE(error_details, '[]'), '$[#]', json(:details)) END,
+       result = COALESCE(:result, result)
+ WHERE execution_id = :execution_id
 """
 
 _FREE_DONE = """
@@ -105,13 +106,13 @@ UPDATE watermarks AS w
 """
 _FREE = "UPDATE watermarks SET lease_until = NULL WHERE stream = ? AND fence = ?"
 
-_TELL = """
+_UPDATE_JOBS = """
 WITH n(job_id, last_run, last_status, last_success) AS ({rows})
 UPDATE jobs AS j
    SET last_run = n.last_run, last_status = n.last_status, last_success = COALESCE(n.last_success, j.last_success)
   FROM n WHERE j.job_id = n.job_id
 """
-# The run that is being settled is among the last ones, and dead.
+# The execution that is being settled counts too: it is already dead.
 _PAUSE = """
 UPDATE jobs SET paused = TRUE, pause_reason = :reason
  WHERE job_id = :job_id AND NOT paused AND :in_a_row <= (
@@ -141,36 +142,36 @@ SELECT e.execution_id, e.priority, e.not_before, e.traceparent
 _QUEUE = "UPDATE executions SET state = 'queued', hold = NULL, not_before = NULL, queue_rank = ? WHERE execution_id = ?"
 _UNHOLD = "UPDATE executions SET hold = NULL, reason = NULL WHERE execution_id = ?"
 
-# How many rows go into one statement: few sizes, so that all of them stay prepared.
+# Rows per statement: few sizes, so that all statements stay prepared.
 _SIZES = (50, 10, 1)
 
 
 class _NotAllOurs(Exception):
-    """Some leases had passed to another worker: what was written is rolled back, and they are looked at one by one."""
+    """Some leases have passed to another worker: roll back, and check them one by one."""
 
 
 class SqliteLeasing:
-    """Who runs what, on SQLite."""
+    """Leases and outcomes on SQLite."""
 
     def __init__(self, database: SqliteDatabase, *, patience: timedelta, clock: Clock) -> None:
         self._database, self._patience, self._clock = database, patience, clock
 
     async def prepare(self) -> None:
-        """There is nothing to connect to, and little to plan."""
+        """Do nothing: there is nothing to connect to, and little to plan."""
 
     async def claim(self, ids: Sequence[str], *, worker: str, ttl: timedelta) -> list[Lease]:
-        """Those of `ids` that may start now."""
+        """Claim those of `ids` that may start now; park the others."""
         return await self._claim(_THESE, {"ids": encode_json(ids), "limit": len(ids)}, worker, ttl)
 
     async def claim_next(self, limit: int, *, worker: str, ttl: timedelta) -> list[Lease]:
-        """Whatever is first in line."""
+        """Claim the first executions in line; park those that may not start."""
         return await self._claim(_NEXT, {"limit": limit}, worker, ttl)
 
     async def _claim(self, statement: str, arguments: dict[str, Any], worker: str, ttl: timedelta) -> list[Lease]:
         def work(connection: sqlite3.Connection) -> list[Lease]:
             now = self._clock.now()
             rows = connection.execute(statement, {"now": to_text(now), **arguments}).fetchall()
-            parked, leases = _sorted(rows, worker, now, self._patience)
+            parked, leases = _sort_candidates(rows, worker, now, self._patience)
             stamp, until = to_text(now), to_text(now + ttl)
             connection.executemany(_PARK, parked)
             _write(connection, _TAKE, [(lease.job.stream, lease.fence, lease.execution_id, until) for lease in leases])
@@ -184,7 +185,7 @@ class SqliteLeasing:
         return await self._database.hot("claim", work)
 
     async def extend(self, leases: Sequence[Lease], *, ttl: timedelta) -> Extended:
-        """Keep them for another `ttl`."""
+        """Extend the leases by `ttl`."""
 
         def work(connection: sqlite3.Connection) -> Extended:
             until = to_text(self._clock.now() + ttl)
@@ -204,13 +205,13 @@ class SqliteLeasing:
         return await self._database.hot("extend", work)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        """Write the outcomes, and what follows from them for jobs, limits and the executions that waited."""
-        settlements = storable(settlements)
+        """Write the outcomes and their consequences for jobs, limits and waiting executions."""
+        settlements = clean_outcomes(settlements)
 
         def work(connection: sqlite3.Connection) -> Settled:
             return _settle(connection, settlements, self._clock.now(), self._patience)
 
-        # By far the most common: all are done and ours. The latter is found out by writing, not by looking first.
+        # The most common case: all are done and ours. Whether they are ours is found by writing, not by reading first.
         done = [(s, s.outcome) for s in settlements if isinstance(s.outcome, Done)]
 
         def quick_work(connection: sqlite3.Connection) -> Settled:
@@ -227,9 +228,9 @@ class SqliteLeasing:
 
 
 def _write(connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
-    """Run a statement over rows, many in one step, and say how many it wrote.
+    """Run a statement over many rows at once; returns how many it wrote.
 
-    Row by row each would open the table and its indexes anew, and wait for the event loop's thread to pause.
+    Row by row, each would open the table and its indexes again, and wait for the event loop's thread.
     """
     before, at = connection.total_changes, 0
     for size in _SIZES:
@@ -246,10 +247,10 @@ def _prepared(statement: str, columns: int, rows: int) -> str:
     return statement.format(rows=f"VALUES {', '.join([row] * rows)}")
 
 
-def _sorted(
+def _sort_candidates(
     rows: Sequence[Sequence[Any]], worker: str, now: datetime, patience: timedelta
 ) -> tuple[list[tuple[Any, ...]], list[Lease]]:
-    """Which candidates have to wait, and why; which may start."""
+    """Return the rows of candidates to park, and the leases of those that may start."""
     parked: list[tuple[Any, ...]] = []
     leases: list[Lease] = []
     taken: set[str] = set()
@@ -266,11 +267,11 @@ def _sorted(
             is_busy=bool(busy) or stream in taken,
         )
         if obstacle is not None:
-            parked.append((*_parked(obstacle, stream, until, limit, now), execution_id))
+            parked.append((*_park_columns(obstacle, stream, until, limit, now), execution_id))
         else:
             taken.add(stream)
             work = work_from_row(row[_EXECUTION_COLUMNS:])
-            job, watermark, given, so_far = of_execution(work, value, params, result)
+            job, watermark, given, so_far = decode_columns(work, value, params, result)
             since_rank = (now - from_text(rank)).total_seconds()
             age = (now - from_text(created_at)).total_seconds()
             leases.append(
@@ -292,10 +293,10 @@ def _sorted(
     return parked, leases
 
 
-def _parked(
+def _park_columns(
     obstacle: Obstacle, stream: str | None, until: str | None, limit: str | None, now: datetime
 ) -> tuple[str | None, ...]:
-    """The columns state, completed_at, hold, not_before and reason."""
+    """Return the columns state, completed_at, hold, not_before and reason."""
     return (
         obstacle.state,
         to_text(now) if obstacle.state in ENDED else None,
@@ -328,7 +329,7 @@ def _settle(
 def _wake_next(
     connection: sqlite3.Connection, ended: Sequence[Settlement], now: datetime, patience: timedelta
 ) -> list[Queued]:
-    """Queue the next execution of each stream of which one has ended."""
+    """Queue the next execution of each stream in which an execution has ended."""
     if connection.execute(_IS_ANY_HELD).fetchone() is None:
         return []
     streams = {(s.lease.job.job_id, s.lease.job.stream) for s in ended}
@@ -343,19 +344,19 @@ def _wake_next(
 def queue_woken(
     connection: sqlite3.Connection, rows: Sequence[Sequence[Any]], now: datetime, patience: timedelta
 ) -> list[Queued]:
-    """Queue executions that nothing holds any more, except those whose jitter is not over: these wait for it.
+    """Queue executions whose hold has ended; those whose jitter is not over wait for it.
 
-    Rows are id, priority, not_before, traceparent.
+    Rows are id, priority, not_before and traceparent.
     """
-    is_early = [wakes_to(moment(row[2]), now) is State.WAITING for row in rows]
+    is_early = [wakes_to(read_moment(row[2]), now) is State.WAITING for row in rows]
     ready = list(compress(rows, map(not_, is_early)))
     connection.executemany(_UNHOLD, [(row[0],) for row in compress(rows, is_early)])
     connection.executemany(_QUEUE, [(to_text(rank_of(row[1], now, patience)), row[0]) for row in ready])
-    return [Queued(row[0], Priority(row[1]), row[3]) for row in ready]
+    return queued_from_rows(ready)
 
 
 def _settle_done(connection: sqlite3.Connection, done: Sequence[tuple[Settlement, Done]], now: datetime) -> int:
-    """How many of them were ours."""
+    """Write outcomes; returns how many leases were ours."""
     executions, streams, jobs, stamp = [], [], {}, to_text(now)
     for s, outcome in done:
         lease, kept, started = s.lease, outcome.kept, to_text(now - timedelta(seconds=s.duration))
@@ -363,57 +364,42 @@ def _settle_done(connection: sqlite3.Connection, done: Sequence[tuple[Settlement
         counts = (kept.new, kept.changed, kept.known)
         executions.append((lease.execution_id, lease.fence, started, stamp, s.duration, *counts, result))
         streams.append((lease.job.stream, lease.fence, lease.execution_id, stamp))
-        # One row a job, the last one counts.
+        # One row per job: the last one counts.
         jobs[lease.job.job_id] = (lease.job.job_id, started, "done", stamp)
     written = _write(connection, _SETTLE_DONE, executions)
     _write(connection, _FREE_DONE, streams)
-    _write(connection, _TELL, list(jobs.values()))
+    _write(connection, _UPDATE_JOBS, list(jobs.values()))
     return written
 
 
 def _settle_others(
     connection: sqlite3.Connection, others: Sequence[tuple[Settlement, Consequence]], now: datetime, patience: timedelta
 ) -> None:
-    connection.executemany(_SETTLE, [_settled(s, follows, now, patience) for s, follows in others])
+    connection.executemany(_SETTLE, [_settle_row(s, follows, now, patience) for s, follows in others])
     connection.executemany(_FREE, [(s.lease.job.stream, s.lease.fence) for s, _ in others])
-    ended = {s.lease.job.job_id: _told(s, follows.state, now) for s, follows in others if follows.state in ENDING}
-    _write(connection, _TELL, list(ended.values()))
+    ended: dict[str, tuple[Any, ...]] = {}
+    for s, follows in others:
+        if follows.state in ENDING:
+            started, job_id = to_text(now - timedelta(seconds=s.duration)), s.lease.job.job_id
+            ended[job_id] = (job_id, started, follows.state.value, None)
+    _write(connection, _UPDATE_JOBS, list(ended.values()))
 
 
-def _settled(settlement: Settlement, follows: Consequence, now: datetime, patience: timedelta) -> tuple[Any, ...]:
-    (
-        execution_id, _fence, _stream, state, refund, after, reason, error, details, result, new, changed, known,
-        duration,
-    ) = settled_row(settlement, follows)  # fmt: skip
-    return (
-        state,
-        refund,
-        reason,
-        None if after is None else to_text(now + timedelta(seconds=after)),
-        to_text(rank_of(settlement.lease.job.priority, now, patience)) if follows.state is State.QUEUED else None,
-        to_text(now - timedelta(seconds=duration)),
-        to_text(now) if follows.state in ENDING else None,
-        duration,
-        new,
-        changed,
-        known,
-        error,
-        details,
-        details,
-        result,
-        execution_id,
-    )
-
-
-def _told(settlement: Settlement, state: State, now: datetime) -> tuple[Any, ...]:
-    started = to_text(now - timedelta(seconds=settlement.duration))
-    return settlement.lease.job.job_id, started, state.value, None
+def _settle_row(settlement: Settlement, follows: Consequence, now: datetime, patience: timedelta) -> dict[str, Any]:
+    rank = to_text(rank_of(settlement.lease.job.priority, now, patience)) if follows.state is State.QUEUED else None
+    return {
+        **dict(zip(SETTLED, settled_row(settlement, follows), strict=True)),
+        "not_before": None if follows.after is None else to_text(now + follows.after),
+        "queue_rank": rank,
+        "started_at": to_text(now - timedelta(seconds=settlement.duration)),
+        "completed_at": to_text(now) if follows.state in ENDING else None,
+    }
 
 
 def _follow_up(
     connection: sqlite3.Connection, settlements: Sequence[Settlement], mine: Sequence[Settlement], now: datetime
 ) -> None:
-    """What outcomes mean beyond their execution. A limit holds for everyone, whoever was told of it."""
+    """Set rate limits, which apply to all workers even if a lease was lost, and pause failing jobs."""
     stamp = to_text(now)
     for outcome in (s.outcome for s in settlements):
         if isinstance(outcome, Snooze) and outcome.key is not None:

@@ -1,8 +1,7 @@
-"""The leader's broom on SQLite: waiting, abandoned, forgotten and outdated rows."""
+"""The leader's maintenance on SQLite: waking, rescuing, requeuing, pruning."""
 
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +12,7 @@ from floodmark.model.job import Priority
 from floodmark.rules.rank import rank_of
 from floodmark.rules.rescue import rescue_of
 from floodmark.store.database import SqliteDatabase, encode_json
+from floodmark.store.execution_rows import queued_from_rows
 from floodmark.store.holds import FIRST_HELD, MAY_GO_ON
 from floodmark.store.port import Rescued
 from floodmark.store.rule_sql import RESCUES, STREAM, UNMET
@@ -25,7 +25,7 @@ SELECT execution_id, priority, not_before, traceparent FROM executions
  WHERE state = 'waiting' AND hold IS NULL AND not_before <= :now ORDER BY not_before LIMIT :limit
 """
 
-# One execution a job: the jobs are walked in the index, not the executions that wait.
+# One execution per job: the query steps through the jobs in the index, not through all waiting executions.
 _NEXT_HELD = f"""
 WITH RECURSIVE held_job(job_id) AS (
     SELECT min(h.job_id) FROM executions h {HELD_INDEX} WHERE h.state = 'waiting' AND h.hold = 'overlap'
@@ -79,7 +79,7 @@ UPDATE executions
  WHERE execution_id = :id
 """
 
-_TELL = """
+_UPDATE_JOB = """
 UPDATE jobs SET last_status = :state,
        last_run = (SELECT started_at FROM executions WHERE execution_id = :id)
  WHERE job_id = (SELECT job_id FROM executions WHERE execution_id = :id)
@@ -92,7 +92,7 @@ SELECT execution_id, priority, traceparent FROM executions
  ORDER BY execution_id LIMIT ?
 """
 
-# In the index of the primary key alone: ids begin with the time.
+# Reads only the primary key: ids start with the time.
 _NEWEST = "SELECT execution_id FROM executions ORDER BY execution_id DESC LIMIT 1 OFFSET ?"
 
 _OLD = """
@@ -100,20 +100,20 @@ DELETE FROM executions WHERE execution_id IN (
     SELECT execution_id FROM executions
      WHERE execution_id < ? AND state IN ('done', 'dead', 'cancelled', 'skipped') ORDER BY execution_id LIMIT ?)
 """
-_HEARD = """
+_SENT = """
 DELETE FROM outbox WHERE seq IN (
     SELECT seq FROM outbox WHERE sent_at IS NOT NULL AND created_at < ? ORDER BY seq LIMIT ?)
 """
 
 
 class SqliteUpkeep:
-    """Brings back what is due again or was left lying, on SQLite."""
+    """Wakes, rescues, requeues and prunes executions on SQLite."""
 
     def __init__(self, database: SqliteDatabase, *, patience: timedelta, clock: Clock) -> None:
         self._database, self._patience, self._clock = database, patience, clock
 
     async def wake(self, *, limit: int) -> list[Queued]:
-        """waiting -> queued for those whose time has come or whose hold is gone."""
+        """waiting -> queued for executions whose time has come or whose hold has ended."""
 
         def work(connection: sqlite3.Connection) -> list[Queued]:
             now = self._clock.now()
@@ -128,7 +128,7 @@ class SqliteUpkeep:
         return await self._database.hot("wake", work)
 
     async def rescue(self, *, limit: int, rescue_max: int) -> Rescued:
-        """running -> queued for those whose worker went silent."""
+        """running -> queued for executions whose lease has expired."""
 
         def work(connection: sqlite3.Connection) -> Rescued:
             now = to_text(self._clock.now())
@@ -151,24 +151,24 @@ class SqliteUpkeep:
                     "details": encode_json(details),
                 }
                 connection.execute(_GIVE_UP, given_up)
-                connection.execute(_TELL, {"state": given_up["state"], "id": execution_id})
+                connection.execute(_UPDATE_JOB, {"state": given_up["state"], "id": execution_id})
                 dead.update([source] if found.state is State.DEAD else [])
-            return Rescued(queued=_queued(rescued), dead=dead)
+            return Rescued(queued=queued_from_rows(rescued), dead=dead)
 
         return await self._database.hot("rescue", work)
 
     async def queued(self, *, after: str, older_than: timedelta, limit: int) -> list[Queued]:
-        """Executions that have been queued for a while, in order of id."""
+        """Return executions that have been queued for `older_than`, in order of id."""
 
         def work(connection: sqlite3.Connection) -> list[Queued]:
             since = self._clock.now() - older_than
             ranks = [to_text(rank_of(priority, since, self._patience)) for priority in Priority]
-            return _queued(connection.execute(_QUEUED, (after, *ranks, limit)).fetchall())
+            return queued_from_rows(connection.execute(_QUEUED, (after, *ranks, limit)).fetchall())
 
         return await self._database.hot("queued", work)
 
     async def prune(self, *, history: timedelta, events: timedelta, limit: int, most: int | None = None) -> int:
-        """Delete what ended long ago, or before the `most` newest."""
+        """Delete old executions and events."""
 
         def work(connection: sqlite3.Connection) -> int:
             now = self._clock.now()
@@ -181,15 +181,10 @@ class SqliteUpkeep:
             newest = None if most is None else connection.execute(_NEWEST, (most - 1,)).fetchone()
             oldest = max(floor_id(now - history), newest[0] if newest else "")
             old = connection.execute(_OLD, (oldest, limit)).rowcount
-            heard = connection.execute(_HEARD, (to_text(now - events), limit)).rowcount
-            return old + heard
+            sent = connection.execute(_SENT, (to_text(now - events), limit)).rowcount
+            return old + sent
 
         return await self._database.hot("prune", work)
 
     def _rank(self, priority: int) -> str:
         return to_text(rank_of(priority, self._clock.now(), self._patience))
-
-
-def _queued(rows: Sequence[Any]) -> list[Queued]:
-    """Of rows that begin with id and priority, and end with traceparent."""
-    return [Queued(row[0], Priority(row[1]), row[-1]) for row in rows]

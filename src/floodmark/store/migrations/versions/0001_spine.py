@@ -1,4 +1,4 @@
-"""The spine: jobs, executions, watermarks, items, events."""
+"""The core: jobs, executions, watermarks, items, events."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-# A change of one of these plans the job anew from the moment of the change.
+# A change of one of these columns makes the scheduler plan the job again, from the time of the change.
 WHEN = (
     "schedule_type",
     "cron_expression",
@@ -25,7 +25,7 @@ WHEN = (
 
 
 def upgrade() -> None:
-    """Make the tables and the trigger that clears `next_run`."""
+    """Create the tables and the trigger that clears `next_run`."""
     _create_tables()
     if op.get_bind().dialect.name == "postgresql":
         _watch_postgresql()
@@ -35,7 +35,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take everything away."""
+    """Drop everything."""
     for table in (
         "job_dependencies",
         "facts",
@@ -56,7 +56,7 @@ def downgrade() -> None:
 
 
 def _leave_room() -> None:
-    """These rows are rewritten at every run; with room on the page their indexes need not be."""
+    """Leave free space on the pages of rows that every run updates: then their indexes need no update."""
     op.execute("ALTER TABLE jobs SET (fillfactor = 60)")
     op.execute("ALTER TABLE watermarks SET (fillfactor = 50)")
 
@@ -105,6 +105,11 @@ def _watch_sqlite() -> None:
              WHERE job_id = NEW.job_id;
         END
     """)
+
+
+def _partial_index(name: str, table: str, column: str, where: str, *, unique: bool = False) -> None:
+    rows = sa.text(where)
+    op.create_index(name, table, [column], unique=unique, postgresql_where=rows, sqlite_where=rows)
 
 
 def _create_tables() -> None:
@@ -190,46 +195,11 @@ def _create_tables() -> None:
         sa.PrimaryKeyConstraint("execution_id", name=op.f("pk_job_executions")),
         sa.UniqueConstraint("job_id", "scheduled_for", name=op.f("uq_job_executions_job_id_scheduled_for")),
     )
-    op.create_index(
-        "ix_job_executions_active",
-        "job_executions",
-        ["job_id"],
-        unique=False,
-        postgresql_where=sa.text("completed_at IS NULL"),
-        sqlite_where=sa.text("completed_at IS NULL"),
-    )
-    op.create_index(
-        "ix_job_executions_dead",
-        "job_executions",
-        ["completed_at"],
-        unique=False,
-        postgresql_where=sa.text("state = 'dead'"),
-        sqlite_where=sa.text("state = 'dead'"),
-    )
-    op.create_index(
-        "ix_job_executions_queued",
-        "job_executions",
-        ["queue_rank"],
-        unique=False,
-        postgresql_where=sa.text("state = 'queued'"),
-        sqlite_where=sa.text("state = 'queued'"),
-    )
-    op.create_index(
-        "ix_job_executions_running",
-        "job_executions",
-        ["lease_until"],
-        unique=False,
-        postgresql_where=sa.text("state = 'running'"),
-        sqlite_where=sa.text("state = 'running'"),
-    )
-    op.create_index(
-        "ix_job_executions_waiting",
-        "job_executions",
-        ["not_before"],
-        unique=False,
-        postgresql_where=sa.text("state = 'waiting'"),
-        sqlite_where=sa.text("state = 'waiting'"),
-    )
+    _partial_index("ix_job_executions_active", "job_executions", "job_id", "completed_at IS NULL")
+    _partial_index("ix_job_executions_dead", "job_executions", "completed_at", "state = 'dead'")
+    _partial_index("ix_job_executions_queued", "job_executions", "queue_rank", "state = 'queued'")
+    _partial_index("ix_job_executions_running", "job_executions", "lease_until", "state = 'running'")
+    _partial_index("ix_job_executions_waiting", "job_executions", "not_before", "state = 'waiting'")
     op.create_table(
         "jobs",
         sa.Column("job_id", sa.String(length=36), server_default=new_id(), nullable=False),
@@ -289,32 +259,10 @@ def _create_tables() -> None:
         sa.PrimaryKeyConstraint("job_id", name=op.f("pk_jobs")),
         sa.UniqueConstraint("name", name=op.f("uq_jobs_name")),
     )
-    op.create_index(
-        "ix_jobs_domain",
-        "jobs",
-        ["domain"],
-        unique=False,
-        postgresql_where=sa.text("domain IS NOT NULL"),
-        sqlite_where=sa.text("domain IS NOT NULL"),
-    )
-    op.create_index(
-        "ix_jobs_domain_config_id",
-        "jobs",
-        ["domain_config_id"],
-        unique=False,
-        postgresql_where=sa.text("domain_config_id IS NOT NULL"),
-        sqlite_where=sa.text("domain_config_id IS NOT NULL"),
-    )
-    op.create_index(
-        "ix_jobs_next_run",
-        "jobs",
-        ["next_run"],
-        unique=False,
-        postgresql_where=sa.text(
-            "schedule_enabled AND NOT paused AND invalid_reason IS NULL AND scheduler_version = 2"
-        ),
-        sqlite_where=sa.text("schedule_enabled AND NOT paused AND invalid_reason IS NULL AND scheduler_version = 2"),
-    )
+    _partial_index("ix_jobs_domain", "jobs", "domain", "domain IS NOT NULL")
+    _partial_index("ix_jobs_domain_config_id", "jobs", "domain_config_id", "domain_config_id IS NOT NULL")
+    plannable = "schedule_enabled AND NOT paused AND invalid_reason IS NULL AND scheduler_version = 2"
+    _partial_index("ix_jobs_next_run", "jobs", "next_run", plannable)
     op.create_table(
         "leases",
         sa.Column("name", sa.Text(), nullable=False),
@@ -344,22 +292,8 @@ def _create_tables() -> None:
         sa.PrimaryKeyConstraint("seq", name=op.f("pk_outbox")),
         sqlite_autoincrement=True,
     )
-    op.create_index(
-        "ix_outbox_position",
-        "outbox",
-        ["position"],
-        unique=True,
-        postgresql_where=sa.text("position IS NOT NULL"),
-        sqlite_where=sa.text("position IS NOT NULL"),
-    )
-    op.create_index(
-        "ix_outbox_unsent",
-        "outbox",
-        ["seq"],
-        unique=False,
-        postgresql_where=sa.text("sent_at IS NULL"),
-        sqlite_where=sa.text("sent_at IS NULL"),
-    )
+    _partial_index("ix_outbox_position", "outbox", "position", "position IS NOT NULL", unique=True)
+    _partial_index("ix_outbox_unsent", "outbox", "seq", "sent_at IS NULL")
     op.create_table(
         "watermarks",
         sa.Column("stream", sa.Text(), nullable=False),

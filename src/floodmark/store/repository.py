@@ -1,0 +1,26 @@
+"""The base of repositories: classes that read and write tables for people and services."""
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Table
+
+from floodmark.model.clock import Clock
+
+from .database import Database
+from .dialects import insert_into, present
+
+
+class Repository:
+    """Reads and writes tables of one database."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+
+    def _now(self, after: timedelta = timedelta()) -> ColumnElement[Any]:
+        """Return the present time, or `after` it, as an expression."""
+        return present(self._database, self._clock, after)
+
+    def _insert_into(self, table: Table) -> Any:
+        """Return an INSERT that supports ON CONFLICT."""
+        return insert_into(self._database, table)
