@@ -192,7 +192,7 @@ async def test_nobody_is_told_of_a_change_before_it_is_committed(operations: Loc
     """On SQLite a hot step would wait for the transaction that waits for it, on PostgreSQL it would tell too early."""
     is_postgres = isinstance(operations.resources.database, PostgresDatabase)
     async with operations.transaction():
-        with pytest.raises(AssertionError, match="do it when that is committed"):
+        with pytest.raises(AssertionError, match="do it after the commit"):
             await (operations.resources.signals.notify(Topic.JOBS) if is_postgres else take(operations.resources))
 
 

@@ -168,6 +168,6 @@ async def _job_id(connection: AsyncConnection, text: str) -> str:
     named = (await connection.execute(select(jobs.c.job_id).where(jobs.c.name == text))).scalar()
     if named is None:
         # Rare, and the newest executions are read first.
-        gone = select(_e.job_id).where(_e.job_name == text).order_by(_e.execution_id.desc()).limit(1)
-        named = (await connection.execute(gone)).scalar()
+        deleted = select(_e.job_id).where(_e.job_name == text).order_by(_e.execution_id.desc()).limit(1)
+        named = (await connection.execute(deleted)).scalar()
     return text if named is None else str(named)

@@ -6,7 +6,7 @@ The rule is applied when an execution of the stream ends (settle), and by the le
 Several jobs may collect one stream, but only one at a time. When one of them ends, the job whose last run is longest
 ago is next: otherwise a job with a long backlog would keep the stream until its backlog is empty.
 
-In these fragments `e` is the waiting execution and `j` its job. `{index}` is for SQLite, which must be told to use
+In these fragments `e` is the waiting execution and `j` its job. `{index}` makes SQLite use
 `ix_job_executions_held`: without statistics it may choose the index of the whole history, which has the same order.
 """
 

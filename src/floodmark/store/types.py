@@ -81,22 +81,11 @@ class new_id(FunctionElement[Any]):  # noqa: N801 - reads as the SQL function it
 SQLITE_NOW = "strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now')"
 
 
-@compiles(now_text, "sqlite")
-def _now_sqlite(element: Any, compiler: Any, **options: Any) -> str:
-    return f"({SQLITE_NOW})"
+def _define(function: type[FunctionElement[Any]], **sql: str) -> None:
+    for dialect, text in sql.items():
+        compiles(function, dialect)(lambda element, compiler, text=text, **options: text)
 
 
-@compiles(now_text, "postgresql")
-def _now_postgresql(element: Any, compiler: Any, **options: Any) -> str:
-    return "clock_timestamp()"
-
-
-@compiles(new_id, "sqlite")
-def _id_sqlite(element: Any, compiler: Any, **options: Any) -> str:
-    return "(lower(hex(randomblob(16))))"
-
-
-@compiles(new_id, "postgresql")
-def _id_postgresql(element: Any, compiler: Any, **options: Any) -> str:
-    # Not gen_random_uuid(): PostgreSQL 12 has it only as an extension.
-    return "md5(random()::text || clock_timestamp()::text)"
+_define(now_text, sqlite=f"({SQLITE_NOW})", postgresql="clock_timestamp()")
+# Not gen_random_uuid(): PostgreSQL 12 has it only as an extension.
+_define(new_id, sqlite="(lower(hex(randomblob(16))))", postgresql="md5(random()::text || clock_timestamp()::text)")

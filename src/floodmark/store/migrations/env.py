@@ -1,4 +1,4 @@
-"""Alembic's way in: run the migrations on the connection that `migrate.py` hands over."""
+"""The environment of Alembic: runs the migrations on the connection that `migrate.py` passes."""
 
 from alembic import context
 

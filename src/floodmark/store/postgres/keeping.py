@@ -53,7 +53,7 @@ WITH moved AS (
        -- Replace only what this statement has archived: otherwise the other job's item stays.
        AND EXISTS (SELECT 1 FROM archived a WHERE a.key = i.key AND a.revision = i.revision)
     RETURNING i.key, i.revision
-), told AS (
+), events AS (
     INSERT INTO outbox (stream, key, revision, created_at, traceparent)
     SELECT $1, k.key, k.revision, clock_timestamp(), $15 FROM kept k
 )

@@ -181,7 +181,7 @@ WITH s AS (
            last_parsed_at = CASE WHEN ended.state = 'done' AND ended.kept > 0 THEN clock_timestamp()
                                  ELSE w.last_parsed_at END
       FROM s JOIN ended USING (execution_id) WHERE w.stream = s.stream AND w.fence = s.fence
-), told AS (
+), updated_jobs AS (
     UPDATE jobs j SET last_run = ended.started_at, last_status = ended.state,
            last_success = CASE ended.state WHEN 'done' THEN ended.completed_at ELSE j.last_success END
       FROM ended WHERE j.job_id = ended.job_id AND ended.state IN {finished}

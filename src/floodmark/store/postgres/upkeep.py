@@ -85,7 +85,7 @@ WITH silent AS (
            queue_rank = {postgres_rank("clock_timestamp()", delays="$3")}
       FROM judged n WHERE e.execution_id = n.execution_id AND e.state = 'running'
     RETURNING e.execution_id, e.job_id, e.priority, e.state, e.started_at, e.traceparent
-), told AS (
+), updated_jobs AS (
     UPDATE jobs j SET last_run = r.started_at, last_status = r.state
       FROM rescued r WHERE j.job_id = r.job_id AND r.state <> 'queued'
 )
@@ -108,23 +108,23 @@ WITH old AS (
     SELECT execution_id FROM executions
      WHERE execution_id < $1 AND state IN ('done', 'dead', 'cancelled', 'skipped')
      ORDER BY execution_id LIMIT $3
-), heard AS (
+), sent AS (
     SELECT seq FROM outbox WHERE sent_at IS NOT NULL AND created_at < clock_timestamp() - $2::interval
      ORDER BY seq LIMIT $3
-), past AS (
+), deleted_limits AS (
     DELETE FROM limits WHERE until < clock_timestamp() - interval '1 day'
-), calm AS (
+), deleted_breakers AS (
     DELETE FROM breakers WHERE greatest(updated_at, open_until) < clock_timestamp() - interval '1 day'
-), gone AS (
+), deleted_workers AS (
     DELETE FROM workers WHERE seen_until < clock_timestamp() - interval '1 day'
-), forgotten AS (
+), deleted_executions AS (
     DELETE FROM executions e USING old WHERE e.execution_id = old.execution_id RETURNING 1
-), unsaid AS (
+), deleted_events AS (
     -- The newest position stays: the next one is counted from it.
-    DELETE FROM outbox o USING heard WHERE o.seq = heard.seq
+    DELETE FROM outbox o USING sent WHERE o.seq = sent.seq
        AND o.position < (SELECT max(position) FROM outbox WHERE position IS NOT NULL) RETURNING 1
 )
-SELECT (SELECT count(*) FROM forgotten) + (SELECT count(*) FROM unsaid)
+SELECT (SELECT count(*) FROM deleted_executions) + (SELECT count(*) FROM deleted_events)
 """
 
 

@@ -110,7 +110,8 @@ class SqliteKeeping:
             moved = connection.execute(_MOVE, (value, high_water, now, batch.stream, lease.job.stream, lease.fence))
             if not moved.rowcount:
                 raise Fenced(f"{lease.job.stream} has passed to another worker; this batch was not kept")
-            known = _known(connection, stream, keys) if packed else {}
+            rows = connection.execute(_KNOWN, (stream, keys)) if packed else ()
+            known = {key: (content_hash, revision) for key, content_hash, revision in rows}
             new = [item for item in packed if item.key not in known] if known else packed
             changed = [item for item in packed if item.key in known and known[item.key][0] != item.content_hash]
             shared = _shared(lease, batch, now)
@@ -127,8 +128,8 @@ class SqliteKeeping:
             if batch.pages:
                 _insert(connection, _PAGES, _PAGE_ROW, _page_rows(batch.pages, now), (lease.job.stream,))
             if batch.blobs:
-                rows = [(blob.sha256, blob.media_type, len(blob.content), blob.content, now) for blob in batch.blobs]
-                connection.executemany(_BLOBS, rows)
+                blobs = [(blob.sha256, blob.media_type, len(blob.content), blob.content, now) for blob in batch.blobs]
+                connection.executemany(_BLOBS, blobs)
             failpoint("keep.written")
             return Kept(len(new), len(changed), len(batch.items) - len(new) - len(changed))
 
@@ -176,15 +177,10 @@ def _page_rows(pages: Sequence[SitePage], now: str) -> list[tuple[Any, ...]]:
     ]
 
 
-def _known(connection: sqlite3.Connection, stream: str, keys: str) -> dict[str, tuple[str, int]]:
-    rows = connection.execute(_KNOWN, (stream, keys))
-    return {key: (content_hash, revision) for key, content_hash, revision in rows}
-
-
 def _shared(lease: Lease, batch: Batch, now: str) -> tuple[Any, ...]:
     job = lease.job
-    whose = (job.tenant_id or batch.tenant_id, job.user_id or batch.user_id)
-    return (batch.stream or job.stream, now, *whose, lease.execution_id, lease.fence)
+    owner = (job.tenant_id or batch.tenant_id, job.user_id or batch.user_id)
+    return (batch.stream or job.stream, now, *owner, lease.execution_id, lease.fence)
 
 
 def _new_row(item: Packed) -> tuple[Any, ...]:

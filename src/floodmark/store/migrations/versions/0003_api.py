@@ -1,4 +1,4 @@
-"""The API: tokens, the audit, triggers and their deliveries, repeated requests, and what a shadow would have fired."""
+"""The API: tokens, the audit log, triggers and their deliveries, idempotency keys, and fires of shadow schedulers."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,12 +10,12 @@ down_revision = "0002"
 branch_labels = None
 depends_on = None
 
-# Jobs that are fired from outside say so in these columns of theirs.
+# The columns of jobs that external triggers fire.
 _COLUMNS = ("trigger_webhook", "trigger_channel")
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Create the tables."""
     _create_access()
     _create_triggers()
     op.create_table(
@@ -28,7 +28,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take them away again."""
+    """Drop them."""
     for column in _COLUMNS:
         op.drop_index(f"ix_jobs_{column}", table_name="jobs")
     for table in ("shadow_fires", "trigger_deliveries", "triggers", "idempotency_keys", "audit", "tokens"):

@@ -1,4 +1,4 @@
-"""The web: what crawls know of sites, and pictures and documents that belong to items."""
+"""The web: pages of crawled sites, and pictures and documents that belong to items."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make `pages` and `blobs`."""
+    """Create `pages` and `blobs`."""
     op.create_table(
         "pages",
         sa.Column("stream", sa.Text(), nullable=False),
@@ -45,6 +45,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Forget them."""
+    """Drop them."""
     op.drop_table("blobs")
     op.drop_table("pages")

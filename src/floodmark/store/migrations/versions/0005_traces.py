@@ -1,4 +1,4 @@
-"""Traces: events remember the batch they came from."""
+"""Traces: events store the trace of their batch."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -15,5 +15,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Forget it."""
+    """Drop it."""
     op.drop_column("outbox", "traceparent")

@@ -1,8 +1,8 @@
 """Names of other schedulers: `jobs.id`, the views `schedules` and `job_executions`, the table `scan_profiles`.
 
 The table of executions is called `executions` from here on. `job_executions` becomes a view with all of its columns
-and, beside them, `schedule_id`, `status`, `domain`, `domain_config_id`, `scan_id` and `metadata`. Both views can be
-written to. Floodmark itself uses the tables.
+and also `schedule_id`, `status`, `domain`, `domain_config_id`, `scan_id` and `metadata`. Both views are writable.
+Floodmark itself uses the tables.
 """
 
 import sqlalchemy as sa
@@ -15,7 +15,7 @@ down_revision = "0005"
 branch_labels = None
 depends_on = None
 
-# Columns that the view passes on as they are, with what a row gets that does not name them.
+# Columns that the view passes through, with their defaults for inserted rows.
 _PASSED = {
     "job_name": None,
     "scheduled_for": None,
@@ -48,7 +48,7 @@ _STATUS_OF = {
     "done": "success",
     "dead": "failed",
 }
-# Whatever others call the same; what is not listed is taken as it stands.
+# Names that other schedulers use for our states; other words are taken as they are.
 _STATE_OF = {
     "pending": "queued",
     "success": "done",
@@ -67,7 +67,7 @@ _NOT_THE_DOMAIN = "domain and domain_config_id belong to the schedule: change th
 
 
 def upgrade() -> None:
-    """Rename the table, then make the column, the table and the views."""
+    """Rename the table, then create the column, the table and the views."""
     op.rename_table("job_executions", "executions")
     op.add_column("jobs", sa.Column("id", sa.String(length=36), sa.Computed("job_id")))
     op.create_table(
@@ -132,7 +132,7 @@ def _job_executions(*, is_postgresql: bool) -> str:
     """
 
 
-# What a written row means, in terms that both databases understand. {differs} is "is not the same as".
+# The values of a written row, as SQL for both databases. {differs} is the operator for "is not the same as".
 _STATE = _translated("COALESCE(NEW.status, NEW.state)", _STATE_OF)
 _NEW_STATE = (
     f"CASE WHEN NEW.status {{differs}} OLD.status THEN {_translated('NEW.status', _STATE_OF)} ELSE NEW.state END"

@@ -1,4 +1,4 @@
-"""Leadership: a holder without Redis gives way to one that has it."""
+"""Leadership: a holder without Redis yields to a process that reaches Redis."""
 
 import sqlalchemy as sa
 from alembic import op

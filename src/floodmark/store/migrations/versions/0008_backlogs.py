@@ -1,4 +1,4 @@
-"""Backlogs: the next execution of a job is found without reading all that wait."""
+"""Backlogs: indexes to find the next execution of a job without reading all waiting ones."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -13,7 +13,7 @@ _HELD = sa.text("state = 'waiting' AND hold IS NOT NULL")
 
 
 def upgrade() -> None:
-    """Index the unfinished executions of a job by what holds them, and those that are held in their order."""
+    """Index the unfinished executions of a job by their hold, and the held ones in order."""
     op.drop_index("ix_job_executions_active", "executions")
     op.create_index(
         "ix_job_executions_active",

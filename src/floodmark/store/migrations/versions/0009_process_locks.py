@@ -1,4 +1,4 @@
-"""Process locks: the death of a process is seen by a lock that it held."""
+"""Process locks: a dead process is detected by the lock that it held."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,13 +12,13 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add to `workers` the locks of a process and the moment of its death."""
+    """Add the locks and the time of death of a process to `workers`."""
     op.add_column("workers", sa.Column("lock_file", sa.Text(), nullable=True))
     op.add_column("workers", sa.Column("lock_key", sa.BigInteger(), nullable=True))
     op.add_column("workers", sa.Column("died_at", UtcTime(), nullable=True))
 
 
 def downgrade() -> None:
-    """Forget them."""
+    """Drop them."""
     for name in ("died_at", "lock_key", "lock_file"):
         op.drop_column("workers", name)

@@ -1,4 +1,4 @@
-"""Shared streams: the jobs that collect one stream are found by index."""
+"""Shared streams: indexes to find the jobs that collect a stream."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,7 +12,7 @@ _OWN_STREAM = sa.text("stream IS NOT NULL")
 
 
 def upgrade() -> None:
-    """Index jobs by stream, which is their own or made of source and target."""
+    """Index jobs by their stream, and by the source and target that it is made of."""
     op.create_index("ix_jobs_stream", "jobs", ["stream"], postgresql_where=_OWN_STREAM, sqlite_where=_OWN_STREAM)
     op.create_index("ix_jobs_target", "jobs", ["target", "source"])
 
