@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from floodmark.model.batch import Batch, Item
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.cookies.findings import Banner, Cookie, Found, PhaseFound, Visit
-from floodmark.sources.cookies.report import made
+from floodmark.sources.cookies.report import make_report
 from floodmark.testing.factories import given_lease
 from floodmark.wiring.resources import Resources
 
@@ -58,7 +58,7 @@ async def keep_scans(resources: Resources, *scans: Found, stream: str = "cookies
     lease = await given_lease(resources, **{**usual, **columns})
     for number, found in enumerate(scans, start=1):
         at = NOON + timedelta(hours=number)
-        report, blobs = made(found, began=at, seconds=2.5)
+        report, blobs = make_report(found, began=at, seconds=2.5)
         item = Item(f"scan-{number}", report, occurred_at=at)
         await SqlSink(resources.keeping, resources.events).keep(
             lease, Batch([item], {"execution": item.key}, blobs=blobs)

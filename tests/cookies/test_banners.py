@@ -8,15 +8,15 @@ from aiohttp import web
 from msgspec.structs import asdict
 from playwright.async_api import Page, async_playwright
 
-from floodmark.sources.cookies.banners import Kind, answer, look_for
+from floodmark.sources.cookies.banners import Kind, answer_banner, find_banner
 from floodmark.sources.cookies.browser import FLAGS
 from floodmark.sources.cookies.managers import languages, managers
-from floodmark.sources.cookies.room import reader, witness
+from floodmark.sources.cookies.phase import observer_script, reader_script
 from floodmark.testing.web.serving import serve_app
 
 pytestmark = pytest.mark.spec("E8")
 
-TOKEN = "_witness"
+TOKEN = "_observer"
 FIXED = 'style="position:fixed;bottom:0"'
 WORDS = "by its words"
 SHADOW = """<div id=usercentrics-root></div><script>
@@ -182,7 +182,7 @@ async def test_the_buttons_of_banners_are_found(chromium: Path) -> None:
     async with async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=chromium, args=list(FLAGS))
         context = await browser.new_context()
-        await context.add_init_script(script=witness(TOKEN))
+        await context.add_init_script(script=observer_script(TOKEN))
         page = await context.new_page()
         for html, name, accept, reject in PAGES:
             # Init scripts run when a page is loaded, not when its content is replaced.
@@ -203,7 +203,7 @@ async def test_the_buttons_of_banners_are_found(chromium: Path) -> None:
 async def _second_layers(page: Page) -> None:
     for html, steps, title in SECOND_LAYERS:
         await page.set_content(html.format(fixed=FIXED))
-        banner = await answer(page, await look_for(page, TOKEN), "reject", TOKEN)
+        banner = await answer_banner(page, await find_banner(page, TOKEN), "reject", TOKEN)
         assert (banner.steps, banner.layer, await page.title()) == (steps, 2, title)
 
 
@@ -212,7 +212,7 @@ async def _covered(page: Page) -> None:
         f"<div {FIXED}>Cookies <button onclick='document.title=\"pressed\"'>Accept all</button></div>"
         "<div style='position:fixed;inset:0;z-index:9'>In the way</div>"
     )
-    await answer(page, await look_for(page, TOKEN), "accept", TOKEN)
+    await answer_banner(page, await find_banner(page, TOKEN), "accept", TOKEN)
     assert await page.title() == "pressed", "also when something lies over it"
 
 
@@ -237,7 +237,7 @@ async def _workers(page: Page) -> None:
         start = f"http://127.0.0.1:{port}/"
         await page.goto(start)
         await page.evaluate("navigator.serviceWorker.register('/worker.js').then(() => navigator.serviceWorker.ready)")
-        told = await page.evaluate(reader(), TOKEN)
+        told = await page.evaluate(reader_script(), TOKEN)
         assert told["worker"] == [[f"{start}worker.js", f"for {start}"]]
         await page.goto("about:blank")
 
@@ -249,12 +249,12 @@ async def _speaks(page: Page, language: str, words: Any) -> None:
         f"<button>{reject.upper() if language != 'tr' else reject}</button>"
         f"<button>{words['settings'][0]}</button></div>"
     )
-    seen = await look_for(page, TOKEN)
+    seen = await find_banner(page, TOKEN)
     assert set(seen.buttons) == {"accept", "reject", "settings"}, language
 
 
 async def found(page: Page, kind: Kind) -> Any:
-    seen = await look_for(page, TOKEN)
+    seen = await find_banner(page, TOKEN)
     return (seen.name, seen.buttons[kind].text) if kind in seen.buttons else None
 
 

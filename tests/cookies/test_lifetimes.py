@@ -18,7 +18,7 @@ from floodmark.model.clock import SystemClock
 from floodmark.model.outcome import Cancelled, Done, Snooze
 from floodmark.rules.retries import Retries
 from floodmark.sinks.sql import SqlSink
-from floodmark.sources.cookies.keeper import descendants
+from floodmark.sources.cookies.browser_process import descendants
 from floodmark.sources.cookies.source import CookiesSource
 from floodmark.store.tables import items
 from floodmark.testing.eventually import eventually
@@ -79,7 +79,7 @@ def browsers(pids: Iterable[int]) -> list[int]:
 async def in_mid_scan(shop: Shop) -> list[int]:
     """Wait until the browser waits for a page; its processes then, without the servers of other tests."""
     await eventually(shop.held.is_set)
-    keepers = [pid for pid in descendants(os.getpid()) if "cookies.keeper" in command(pid)]
+    keepers = [pid for pid in descendants(os.getpid()) if "cookies.browser_process" in command(pid)]
     below = [pid for keeper in keepers for pid in (keeper, *descendants(keeper))]
     assert browsers(below)
     return below

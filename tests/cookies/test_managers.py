@@ -11,16 +11,16 @@ import pytest_asyncio
 from playwright.async_api import BrowserContext, Route, async_playwright
 
 from cookies.packages import CASES, Case, installed
-from floodmark.sources.cookies.banners import BannerView, Kind, answer, look_for
+from floodmark.sources.cookies.banners import BannerView, Kind, answer_banner, find_banner
 from floodmark.sources.cookies.browser import FLAGS, ordinary_agent, visitor_flags
 from floodmark.sources.cookies.findings import Banner
-from floodmark.sources.cookies.room import witness
+from floodmark.sources.cookies.phase import observer_script
 from floodmark.testing.eventually import eventually
 
 pytestmark = [pytest.mark.spec("E8"), pytest.mark.asyncio(loop_scope="module")]
 
 START = "http://managers.test/"
-TOKEN = "_witness"
+TOKEN = "_observer"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -33,7 +33,7 @@ async def context(chromium: Path) -> AsyncIterator[BrowserContext]:
         session = await browser.new_browser_cdp_session()
         agent = ordinary_agent((await session.send("Browser.getVersion"))["userAgent"])
         context = await browser.new_context(user_agent=agent)
-        await context.add_init_script(script=witness(TOKEN))
+        await context.add_init_script(script=observer_script(TOKEN))
 
         async def serve(route: Route) -> None:
             path = packages / route.request.url.removeprefix(START).partition("?")[0]
@@ -59,7 +59,7 @@ async def choose(context: BrowserContext, case: Case, kind: Kind) -> Banner:
         await route.fulfill(body=html, content_type="text/html")
 
     async def seen() -> BannerView | None:
-        look = await look_for(page, TOKEN)
+        look = await find_banner(page, TOKEN)
         return look if look.way(kind) else None
 
     async def is_stored() -> bool:
@@ -72,7 +72,7 @@ async def choose(context: BrowserContext, case: Case, kind: Kind) -> Banner:
         await eventually(seen)
         # A scan looks again as well: what has just appeared may not be complete.
         await asyncio.sleep(0.3)
-        banner = await answer(page, await look_for(page, TOKEN), kind, TOKEN)
+        banner = await answer_banner(page, await find_banner(page, TOKEN), kind, TOKEN)
         assert banner.answered_at is not None, banner
         await eventually(is_stored)
         return banner

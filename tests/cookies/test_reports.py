@@ -174,5 +174,5 @@ def test_a_scan_is_added(line: CommandLine) -> None:
         "accept_selector": "#yes",
     }
     line.refused("add", "cookies", "example.com", says="cookies-example-com scans example.com already")
-    line.refused("add", "cookies", "example.com/page", says="is a page, and a scan is of a domain")
+    line.refused("add", "cookies", "example.com/page", says="is a page, but a scan needs a domain")
     line.refused("add", "cookies", "example.org", "--custom-page", "https://a.test/", says="is not a page of")

@@ -17,9 +17,9 @@ from cookies.shop import YEAR, Shop
 from floodmark.errors import Permanent, Transient
 from floodmark.model.batch import Batch
 from floodmark.model.clock import SystemClock
-from floodmark.sources.cookies.keeper import descendants
+from floodmark.sources.cookies.browser_process import descendants
 from floodmark.sources.cookies.pool import Pool
-from floodmark.sources.cookies.source import CookiesSource, rules_of
+from floodmark.sources.cookies.source import CookiesSource, browser_rules
 from floodmark.sources.port import Target
 from floodmark.testing.contracts.source import a_context
 
@@ -203,7 +203,7 @@ async def test_the_buttons_can_be_named(scanner: CookiesSource, shop: Shop) -> N
     assert names(accept) == {"pressed"}
     assert (reject["result"], reject["note"]) == (
         "banner not found",
-        "reject_selector selects nothing: .no-such-thing",
+        "reject_selector matches nothing: .no-such-thing",
     )
 
 
@@ -216,7 +216,7 @@ async def test_a_time_out_is_a_result(scanner: CookiesSource, shop: Shop) -> Non
     [item] = batch.items
     assert item.data["result"] == context.result["result"] == "time-out"
     [before] = item.data["phases"]
-    assert before["note"] == "not there after 6 s"
+    assert before["note"] == "not loaded after 6 s"
     # Also of a page that is not what it should be.
     assert "before.png" in item.data["manifest"]
     assert names(before) == {"early"}
@@ -239,7 +239,7 @@ async def test_a_site_that_cannot_be_reached_is_a_failure(scanner: CookiesSource
 async def test_private_addresses_are_out_of_reach(scanner: CookiesSource, shop: Shop) -> None:
     report = await scanned(scanner, shop, "inside.test")
 
-    refused = [note for note in report["notes"] if "not let through" in note]
+    refused = [note for note in report["notes"] if "request refused" in note]
     assert [note.partition(": ")[2].partition(" is")[0] for note in refused] == ["127.0.0.1", "169.254.169.254", "::1"]
     assert not [path for path in shop.asked if "secret" in path]
     # The same certificate and port; only nobody has named this host.
@@ -257,7 +257,7 @@ async def test_third_party_cookies_are_seen_though_browsers_block_them(scanner: 
     assert {cookie["name"] for cookie in cookies} == {"tp_chips", "tp_js", "tp_none"}
 
     usual, below = (
-        Pool(replace(rules_of(patient()), third_party_cookies=False, scans_each=1)),
+        Pool(replace(browser_rules(patient()), third_party_cookies=False, scans_each=1)),
         set(descendants(getpid())),
     )
     try:
@@ -275,7 +275,7 @@ async def test_one_execution_makes_one_item(scanner: CookiesSource, shop: Shop) 
 
     first, second = await asyncio.gather(batch_of(scanner, target), batch_of(scanner, target))
     report = first.items[0].data
-    assert (report["result"], report["phases"][0]["note"]) == ("blocked page", "status 403: it refuses us")
+    assert (report["result"], report["phases"][0]["note"]) == ("blocked page", "status 403: access denied")
     assert names(report["phases"][0]) == {"bouncer"}
     again = [batch async for batch in scanner.collect(target, first.watermark, a_context())]
     assert [item.key for item in first.items] == [item.key for item in second.items] == ["e"]

@@ -16,16 +16,16 @@ from floodmark.sources.cookies.blocked import why_blocked
 from floodmark.sources.cookies.browser import BrowserMissing, find_chromium
 from floodmark.sources.cookies.difference import difference
 from floodmark.sources.cookies.findings import Banner, Contact, Found, PhaseFound, Stored, Visit
-from floodmark.sources.cookies.params import canonical, completed, custom_urls, parse_params
-from floodmark.sources.cookies.parties import party_of, site_of
-from floodmark.sources.cookies.purposes import PURPOSES, known_as, table
-from floodmark.sources.cookies.report import made, result_of, upgraded
+from floodmark.sources.cookies.params import complete_spec, custom_urls, normalize_domain, parse_params
+from floodmark.sources.cookies.parties import party_of, registrable_domain
+from floodmark.sources.cookies.purposes import PURPOSES, find_purpose, known_cookies
+from floodmark.sources.cookies.report import make_report, scan_result, upgrade_report
 
 pytestmark = pytest.mark.spec("E8")
 
 
 def report_of(found: Found) -> dict[str, Any]:
-    return made(found, began=NOON, seconds=1)[0]
+    return make_report(found, began=NOON, seconds=1)[0]
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def report_of(found: Found) -> dict[str, Any]:
     ],
 )
 def test_a_domain_has_one_form(said: str, domain: str) -> None:
-    assert canonical(said) == domain
-    assert canonical(domain) == domain
+    assert normalize_domain(said) == domain
+    assert normalize_domain(domain) == domain
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_domain_has_one_form(said: str, domain: str) -> None:
 )
 def test_what_is_no_domain_is_refused(said: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        canonical(said)
+        normalize_domain(said)
     assert caught.value.hint
 
 
@@ -82,37 +82,39 @@ def test_params_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
 def test_a_job_is_completed() -> None:
     spec = JobSpec(source="cookies", target="https://Example.com", when=When(schedule_type=ScheduleType.EVENT))
 
-    made = completed(spec)
+    made = complete_spec(spec)
     assert (made.target, made.domain, made.stream) == ("example.com", "example.com", None)
-    assert completed(replace(spec, tenant_id="t")).stream == "cookies:t:example.com"
-    completed(replace(spec, params={"customPages": ["/a", "https://www.example.com/b", "https://blog.example.com/"]}))
+    assert complete_spec(replace(spec, tenant_id="t")).stream == "cookies:t:example.com"
+    complete_spec(
+        replace(spec, params={"customPages": ["/a", "https://www.example.com/b", "https://blog.example.com/"]})
+    )
     for page in ("https://example.org/", "//example.org/a", "javascript:alert(1)"):
         with pytest.raises(InvalidInput, match="is not a page of example"):
-            completed(replace(spec, params={"customPages": [page]}))
+            complete_spec(replace(spec, params={"customPages": [page]}))
 
 
 def test_parties_are_told_by_the_registrable_domain() -> None:
-    assert site_of("www.shop.example.co.uk") == "example.co.uk"
-    assert site_of("someone.github.io") == "someone.github.io"
-    assert site_of("shop.test") == "shop.test"
-    assert site_of("127.0.0.1") == "127.0.0.1"
+    assert registrable_domain("www.shop.example.co.uk") == "example.co.uk"
+    assert registrable_domain("someone.github.io") == "someone.github.io"
+    assert registrable_domain("shop.test") == "shop.test"
+    assert registrable_domain("127.0.0.1") == "127.0.0.1"
     assert party_of("cdn.example.com", "example.com") == "first"
     assert party_of("example.com.evil.net", "example.com") == "third"
     assert party_of("other.github.io", "someone.github.io") == "third"
 
 
 def test_purposes_come_from_the_table_or_are_unknown() -> None:
-    assert {row.purpose for row in table()} <= set(PURPOSES) - {"unknown"}
-    assert len({(row.name, row.domain) for row in table()}) == len(table()), "each once"
-    assert (known_as("_ga_ABC123", "example.com").purpose, known_as("_ga", ".example.com").vendor) == (
+    assert {row.purpose for row in known_cookies()} <= set(PURPOSES) - {"unknown"}
+    assert len({(row.name, row.domain) for row in known_cookies()}) == len(known_cookies()), "each once"
+    assert (find_purpose("_ga_ABC123", "example.com").purpose, find_purpose("_ga", ".example.com").vendor) == (
         "statistics",
         "Google Analytics",
     )
-    assert known_as("IDE", ".doubleclick.net").purpose == "marketing"
-    assert known_as("IDE", "example.com").purpose == "unknown", "a name that anybody may use"
-    assert known_as("_gat", "notgoogle.com").about == "Slows down requests."
-    assert known_as("xyz", "example.com").purpose == "unknown"
-    assert (known_as("cc_cookie", "a.test").purpose, known_as("fides_consent", "a.test").vendor) == (
+    assert find_purpose("IDE", ".doubleclick.net").purpose == "marketing"
+    assert find_purpose("IDE", "example.com").purpose == "unknown", "a name that anybody may use"
+    assert find_purpose("_gat", "notgoogle.com").about == "Slows down requests."
+    assert find_purpose("xyz", "example.com").purpose == "unknown"
+    assert (find_purpose("cc_cookie", "a.test").purpose, find_purpose("fides_consent", "a.test").vendor) == (
         "necessary",
         "Fides",
     )
@@ -183,7 +185,7 @@ def test_the_page_escapes_all_that_comes_from_elsewhere() -> None:
         visits=(Visit(url=evil, result="complete", title=evil, note=evil),),
         picture=b"png",
     )
-    report, blobs = made(replace(found, phases=(found.phases[0], phase)), began=NOON, seconds=1)
+    report, blobs = make_report(replace(found, phases=(found.phases[0], phase)), began=NOON, seconds=1)
 
     [page] = [blob.content.decode() for blob in blobs if blob.media_type.startswith("text/html")]
     assert "<script" not in page
@@ -197,10 +199,10 @@ def test_the_first_phase_that_has_something_to_tell_tells_it() -> None:
         names: Any = ("before", "accept", "reject")
         return [PhaseFound(phase=name, result=result) for name, result in zip(names, results, strict=False)]
 
-    assert result_of(phases("complete", "complete", "complete")) == "scan complete"
-    assert result_of(phases("complete", "complete", "no such button")) == "scan complete"
-    assert result_of(phases("complete", "banner not found", "banner not found")) == "banner not found"
-    assert result_of(phases("time-out")) == "time-out"
+    assert scan_result(phases("complete", "complete", "complete")) == "scan complete"
+    assert scan_result(phases("complete", "complete", "no such button")) == "scan complete"
+    assert scan_result(phases("complete", "banner not found", "banner not found")) == "banner not found"
+    assert scan_result(phases("time-out")) == "time-out"
 
 
 def test_findings_name_cookie_setter_time_and_phase() -> None:
@@ -256,7 +258,7 @@ def test_reports_of_the_first_schema_are_read_and_compared() -> None:
         for phase in new["phases"]
     ]
 
-    read = upgraded(old)
+    read = upgrade_report(old)
     assert read["result"] == "scan complete"
     assert [finding["code"] for finding in read["findings"]] == ["set_before_consent"]
     assert difference(read, new).summary == ()
@@ -288,7 +290,7 @@ def test_browsers_are_looked_for_in_order(tmp_path: Path) -> None:
 
 
 def test_without_a_browser_the_one_command_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("floodmark.sources.cookies.browser._USUAL", (tmp_path / "no",))
+    monkeypatch.setattr("floodmark.sources.cookies.browser._DEFAULT_PATHS", (tmp_path / "no",))
     with pytest.raises(BrowserMissing) as caught:
         find_chromium(None, {"HOME": str(tmp_path), "PATH": os.fspath(tmp_path)})
     assert caught.value.hint.endswith("python -m playwright install chromium")

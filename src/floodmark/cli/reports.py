@@ -164,9 +164,9 @@ def _show_phase(desk: Desk, phase: dict[str, Any]) -> None:
 
 
 def _kept_for(seconds: int | None) -> str:
-    from floodmark.sources.cookies.assessment import length_of  # noqa: PLC0415 - with the words of the page
+    from floodmark.sources.cookies.assessment import format_lifetime  # noqa: PLC0415 - with the words of the page
 
-    return length_of(seconds)
+    return format_lifetime(seconds)
 
 
 def _show_difference(desk: Desk, found: "ScanDifference", as_json: bool) -> None:

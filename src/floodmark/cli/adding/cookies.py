@@ -64,9 +64,9 @@ def cookies(
 async def _domain(operations: "AsyncOperations", settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
     """A job for a domain in its one form, and what is still missing before it can run."""
     from floodmark.operations.jobs import JobFilter  # noqa: PLC0415 - opened for this source alone
-    from floodmark.sources.cookies.params import completed  # noqa: PLC0415
+    from floodmark.sources.cookies.params import complete_spec  # noqa: PLC0415
 
-    spec = completed(spec)
+    spec = complete_spec(spec)
     stream = stream_name(spec.stream, spec.source, spec.target)
     async for other in operations.each_job(JobFilter(source="cookies", text=spec.target)):
         if other.stream == stream and spec.name is None:

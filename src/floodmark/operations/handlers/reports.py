@@ -9,8 +9,8 @@ from floodmark.model.cookie_reports import CookieReport
 from floodmark.operations.reports import ReportOperations
 from floodmark.sources.cookies.blobs import Blobs
 from floodmark.sources.cookies.difference import ScanDifference, difference
-from floodmark.sources.cookies.params import canonical
-from floodmark.sources.cookies.report import upgraded
+from floodmark.sources.cookies.params import normalize_domain
+from floodmark.sources.cookies.report import upgrade_report
 from floodmark.sources.cookies.stored_reports import KeptScan, Scans
 
 from .base import Handlers
@@ -62,7 +62,7 @@ class ReportHandlers(ReportOperations, Handlers):
                 if _is_report(kept)
             ]
             if found:
-                return [replace(kept, report=upgraded(kept.report)) for kept in found]
+                return [replace(kept, report=upgrade_report(kept.report)) for kept in found]
         if scan is not None:
             raise NotFound(
                 f"there is no scan {scan[:60]!r} of {domain[:100]}",
@@ -79,7 +79,7 @@ class ReportHandlers(ReportOperations, Handlers):
     async def _streams(self, text: str) -> list[str]:
         """Where the scans may be: of the domain itself, and of a job or stream of that name."""
         try:
-            found = [f"cookies:{canonical(text)}"]
+            found = [f"cookies:{normalize_domain(text)}"]
         except InvalidInput:
             found = []
         # A domain need not be the name of anything else.

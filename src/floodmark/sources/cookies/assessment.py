@@ -1,8 +1,9 @@
-"""What a scan found that a reviewer has to look at first, in sentences that name cookie, setter, time and phase.
+"""The findings of a scan for a reviewer: sentences that name the cookie, its setter, the time and the phase.
 
-Works on the data of a report, so that reports that were stored before there were findings have them too.
+They are derived from the data of a report, so that older reports get them as well.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +12,7 @@ from msgspec import Struct
 
 Entry = Mapping[str, Any]
 
-# Purposes that need consent under the usual reading of Article 5(3) of the ePrivacy Directive.
+# Purposes that need consent under the common reading of Article 5(3) of the ePrivacy Directive.
 NEEDS_CONSENT = ("statistics", "marketing")
 _STEPS = (
     (86_400 * 365, "year"),
@@ -56,29 +57,28 @@ def assess(phases: Sequence[Entry]) -> list[ConsentFinding]:
 
 def _before_consent(before: Entry) -> ConsentFinding | None:
     cookies = [cookie for cookie in before["cookies"] if cookie["purpose"] in NEEDS_CONSENT]
-    text = f"{counted(len(cookies), 'cookie')} for statistics or marketing {_was(cookies)} set before consent."
+    text = f"{format_count(len(cookies), 'cookie')} for statistics or marketing {_was(cookies)} set before consent."
     return _finding("set_before_consent", before, text, cookies)
 
 
 def _after_rejecting(before: Entry, reject: Entry | None) -> Iterable[ConsentFinding | None]:
     if reject is None or not _is_answered(reject):
         return
-    known = {_identity(cookie) for cookie in before["cookies"]}
+    known = {cookie_identity(cookie) for cookie in before["cookies"]}
     cookies = [cookie for cookie in reject["cookies"] if cookie["purpose"] in NEEDS_CONSENT]
     later = [cookie for cookie in cookies if _is_after(cookie, reject, known)]
     kept = [cookie for cookie in cookies if cookie not in later]
-    text = f"{counted(len(later), 'cookie')} for statistics or marketing {_was(later)} set after consent was rejected."
-    yield _finding("set_after_rejecting", reject, text, later)
-    text = f"{counted(len(kept), 'cookie')} for statistics or marketing {_was(kept)} kept after consent was rejected."
-    yield _finding("kept_after_rejecting", reject, text, kept)
+    for verb, cookies in (("set", later), ("kept", kept)):
+        subject = f"{format_count(len(cookies), 'cookie')} for statistics or marketing {_was(cookies)}"
+        yield _finding(f"{verb}_after_rejecting", reject, f"{subject} {verb} after consent was rejected.", cookies)
 
 
 def _is_after(cookie: Entry, reject: Entry, known: set[tuple[str, ...]]) -> bool:
-    """Whether a cookie was set after the choice: by its time, or else because it was not there before consent."""
+    """Return whether a cookie was set after the choice: by its time, or if it did not exist before consent."""
     set_at, answered_at = cookie.get("set_at"), _answered_at(reject)
     if set_at is not None and answered_at is not None:
         return bool(set_at > answered_at)
-    return _identity(cookie) not in known
+    return cookie_identity(cookie) not in known
 
 
 def _no_way_to_reject(accept: Entry | None, reject: Entry | None) -> ConsentFinding | None:
@@ -86,7 +86,7 @@ def _no_way_to_reject(accept: Entry | None, reject: Entry | None) -> ConsentFind
         return None
     text = "The consent banner offers no way to reject that the scan could find, on its first layer or in its settings."
     offer = _pressed(accept)
-    evidence = [f"Accepting takes {counted(len(offer), 'step')}: {_quoted(offer)}."] if offer else []
+    evidence = [f"Accepting takes {format_count(len(offer), 'step')}: {_quoted(offer)}."] if offer else []
     tried = _pressed(reject)
     if tried:
         evidence.append(f"Behind {_quoted(tried)} no button to reject and none to save a choice was found.")
@@ -98,11 +98,11 @@ def _second_layer(accept: Entry | None, reject: Entry | None) -> ConsentFinding 
         return None
     tried, offer = _pressed(reject), _pressed(accept)
     off = reject["banner"].get("switched_off") or 0
-    switched = f"; {counted(off, 'switch', 'switches')} had to be turned off" if off else ""
+    switched = f"; {format_count(off, 'switch', 'switches')} had to be turned off" if off else ""
     text = "Rejecting takes more steps than accepting: the first layer of the consent banner has no button to reject."
     evidence = (
-        f"Rejecting took {counted(len(tried), 'step')}: {_quoted(tried)}{switched}.",
-        f"Accepting took {counted(len(offer), 'step')}: {_quoted(offer)}.",
+        f"Rejecting took {format_count(len(tried), 'step')}: {_quoted(tried)}{switched}.",
+        f"Accepting took {format_count(len(offer), 'step')}: {_quoted(offer)}.",
     )
     return ConsentFinding(
         code="reject_on_second_layer", phase="reject", text=text, evidence=evidence[: 2 if offer else 1]
@@ -115,15 +115,15 @@ def _no_banner(before: Entry, accept: Entry | None) -> ConsentFinding | None:
     stored = [cookie for cookie in before["cookies"] if cookie["purpose"] != "necessary"]
     if not stored and not before["storage"]:
         return None
-    kept = [counted(len(before["cookies"]), "cookie")] if before["cookies"] else []
-    kept += [f"{counted(count, 'entry', 'entries')} in {name}" for name, count in _areas(before).items()]
+    kept = [format_count(len(before["cookies"]), "cookie")] if before["cookies"] else []
+    kept += [f"{format_count(count, 'entry', 'entries')} in {name}" for name, count in _areas(before).items()]
     text = f"No consent banner was shown, and the site stored {_and(kept)}."
     return ConsentFinding(code="no_banner", phase="before", text=text, evidence=(_sentence(accept["note"]),))
 
 
 def _unknown(before: Entry) -> ConsentFinding | None:
     cookies = [cookie for cookie in before["cookies"] if cookie["purpose"] == "unknown"]
-    text = f"{counted(len(cookies), 'cookie')} of unknown purpose {_was(cookies)} set before consent; assess each."
+    text = f"{format_count(len(cookies), 'cookie')} of unknown purpose {_was(cookies)} set before consent; assess each."
     return _finding("unknown_before_consent", before, text, cookies)
 
 
@@ -141,7 +141,7 @@ def _finding(code: str, phase: Entry, text: str, cookies: Sequence[Entry]) -> Co
 
 
 def describe(cookie: Entry, phase: Entry) -> str:
-    """Return one cookie as a sentence: whose it is, who set it, when, and how long it is kept."""
+    """Return a sentence about a cookie: its vendor, setter, time and lifetime."""
     vendor = f"{cookie['vendor']}, " if cookie["vendor"] else ""
     domain = cookie["domain"].lstrip(".")
     who = f"{cookie['name']} ({vendor}{cookie['purpose']}; {cookie['party']} party, {domain})"
@@ -172,26 +172,22 @@ def _moment(cookie: Entry, phase: Entry) -> str:
 
 
 def _kept(seconds: int | None) -> str:
-    return "kept until the browser is closed" if seconds is None else f"kept for {length_of(seconds)}"
+    return "kept until the browser is closed" if seconds is None else f"kept for {format_lifetime(seconds)}"
 
 
-def length_of(seconds: int | None) -> str:
-    """Return how long a cookie is kept, in words."""
+def format_lifetime(seconds: int | None) -> str:
+    """Return the lifetime of a cookie in words."""
     if seconds is None:
         return "session"
     if seconds <= 0:
         return "over"
-    # A year is a year, also a few seconds after it was set.
+    # A lifetime of a year is still a year some seconds later.
     size, name = next((step for step in _STEPS if seconds * 1.02 >= step[0]), _STEPS[-1])
-    return counted(max(1, round(seconds / size)), name)
+    return format_count(max(1, round(seconds / size)), name)
 
 
 def _areas(phase: Entry) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for entry in phase["storage"]:
-        name = area_name(entry["area"])
-        found[name] = found.get(name, 0) + 1
-    return found
+    return Counter(area_name(entry["area"]) for entry in phase["storage"])
 
 
 def area_name(area: str) -> str:
@@ -201,7 +197,7 @@ def area_name(area: str) -> str:
 
 def _is_answered(phase: Entry) -> bool:
     banner = phase["banner"] or {}
-    # Reports of the first schema have a button instead.
+    # Reports of the first schema have only the button.
     return banner["answered_at"] is not None if "answered_at" in banner else bool(banner.get("button"))
 
 
@@ -214,7 +210,8 @@ def _pressed(phase: Entry) -> list[str]:
     return list(banner.get("steps") or ([banner["button"]] if banner.get("button") else []))
 
 
-def _identity(cookie: Entry) -> tuple[str, ...]:
+def cookie_identity(cookie: Entry) -> tuple[str, ...]:
+    """Return what identifies a cookie within a phase."""
     return cookie["name"], cookie["domain"], cookie["path"], cookie["partition"] or ""
 
 
@@ -234,6 +231,6 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun."""
+def format_count(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun, such as `2 cookies`."""
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"

@@ -1,4 +1,4 @@
-"""Pictures and documents that belong to items. Table: `blobs`; written with the batch of their item, only read here."""
+"""Reads pictures and documents of items. Table: `blobs`; the sink writes it with the batch of the item."""
 
 from collections.abc import Sequence
 
@@ -11,13 +11,13 @@ from .tables import blobs
 
 
 class Blobs:
-    """Finds blobs by what they hold."""
+    """Finds blobs by the digest of their content."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def read(self, digests: Sequence[str]) -> dict[str, Blob]:
-        """Those of them that are stored, by their SHA-256."""
+        """Return the stored ones of these blobs by SHA-256."""
         query = select(blobs.c.sha256, blobs.c.media_type, blobs.c.content).where(blobs.c.sha256.in_(digests))
         async with self._database.reading() as connection:
             return {

@@ -1,14 +1,14 @@
-"""Pages that are shown to programs in place of the real ones."""
+"""Detects pages that block programs."""
 
 import re
 
 _STATUSES = {
-    401: "it asks for a password",
-    403: "it refuses us",
-    407: "it asks for a password",
-    429: "it has had enough",
+    401: "login required",
+    403: "access denied",
+    407: "login required",
+    429: "too many requests",
+    451: "blocked for legal reasons",
 }
-_STATUSES[451] = "it may not be shown here"
 _TITLES = re.compile(
     r"just a moment|attention required|access denied|are you a robot|are you human|captcha|pardon our interruption"
     r"|request unsuccessful|security check|bot verification|verify you are (?:a )?human|zugriff verweigert|forbidden",
@@ -20,12 +20,12 @@ _TEXTS = re.compile(
     r"|bot detection|enable javascript and cookies to continue|kein roboter",
     re.IGNORECASE,
 )
-# A real page may mention a captcha, in passing.
+# A longer page that mentions a captcha may be a real one.
 _SHORT = 1500
 
 
 def why_blocked(status: int | None, title: str, text: str) -> str | None:
-    """Why this is not the page that a visitor would see; None if it is."""
+    """Return why this is not the page that a visitor would see; None if it is."""
     if status in _STATUSES:
         return f"status {status}: {_STATUSES[status]}"
     if found := _TITLES.search(title):

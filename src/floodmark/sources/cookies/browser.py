@@ -1,7 +1,7 @@
-"""Which Chromium is used, and how it is started.
+"""Finds the Chromium to use, and defines how it is started.
 
-`python -m floodmark.sources.cookies.browser` prints the one that is used, with `--all` also those that come after it.
-Looked for in this order: FLOODMARK_CHROMIUM, Playwright's own download, Debian's /usr/bin/chromium, Google Chrome.
+`python -m floodmark.sources.cookies.browser` prints its path, with `--all` those of all browsers found. The order is:
+FLOODMARK_CHROMIUM, Playwright's own download, Debian's /usr/bin/chromium, Google Chrome.
 """
 
 import importlib.util
@@ -20,7 +20,7 @@ INSTALL = "python -m playwright install chromium"
 _VARIABLE = "FLOODMARK_CHROMIUM"
 _PACKAGES = ("playwright", "publicsuffixlist")
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_USUAL = (
+_DEFAULT_PATHS = (
     Path("/usr/bin/chromium"),
     Path("/usr/bin/google-chrome"),
     Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"),
@@ -28,7 +28,7 @@ _USUAL = (
 )
 _DOWNLOADED = ("chrome-linux*/chrome", "chrome-mac*/*.app/Contents/MacOS/*", "chrome-win*/chrome.exe")
 
-# Nothing is asked of anybody but the pages that are scanned.
+# The browser must send requests only for the scanned pages.
 FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
@@ -40,7 +40,7 @@ FLAGS = (
     "--metrics-recording-only",
     "--no-first-run",
     "--no-pings",
-    # Datagrams would not go through the proxy, and so not past the guard.
+    # UDP would bypass the proxy and its guard.
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
 )
 _PLATFORMS = {"darwin": "Macintosh; Intel Mac OS X 10_15_7", "win32": "Windows NT 10.0; Win64; x64"}
@@ -48,11 +48,11 @@ _VERSION_SECONDS = 30.0
 
 
 class BrowserMissing(Permanent):
-    """There is no browser to scan with on this machine."""
+    """This machine has no browser for scans."""
 
 
 def require_browser(named: Path | None, environ: Mapping[str, str]) -> Path:
-    """The browser to use, if what drives it is there too; `BrowserMissing` tells the one command that is missing."""
+    """Return the browser's path; `BrowserMissing`, with an install command, if it or Playwright is missing."""
     if any(importlib.util.find_spec(package) is None for package in _PACKAGES):
         raise BrowserMissing(
             "cookie scans need Playwright, which is not installed",
@@ -62,16 +62,16 @@ def require_browser(named: Path | None, environ: Mapping[str, str]) -> Path:
 
 
 def find_chromium(named: Path | str | None, environ: Mapping[str, str]) -> Path:
-    """The browser to use; `BrowserMissing` tells the one command that brings one."""
+    """Return the browser's path; `BrowserMissing`, with an install command, if there is none."""
     if named:
         path = Path(named).expanduser()
         if not _is_program(path):
             raise BrowserMissing(
-                f"{_VARIABLE} names {named}, which is not a program",
-                hint=f"correct it, or leave it out to have the usual places looked at: floodmark settings {_VARIABLE}",
+                f"{_VARIABLE} is {named}, which is not a program",
+                hint=f"correct it, or unset it to search the default paths: floodmark settings {_VARIABLE}",
             )
         return path
-    found = next(_candidates(environ), None)
+    found = next(_find_all(environ), None)
     if found is None:
         raise BrowserMissing(
             "no Chromium was found, and cookie scans need one",
@@ -80,19 +80,19 @@ def find_chromium(named: Path | str | None, environ: Mapping[str, str]) -> Path:
     return found
 
 
-def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
-    yield from filter(_is_program, _downloads(environ))
+def _find_all(environ: Mapping[str, str]) -> Iterator[Path]:
+    yield from filter(_is_program, _find_downloads(environ))
     for name in _PROGRAMS:
         on_path = shutil.which(name, path=environ.get("PATH", os.defpath))
         if on_path is not None:
             yield Path(on_path)
-    yield from filter(_is_program, _USUAL)
+    yield from filter(_is_program, _DEFAULT_PATHS)
 
 
-def _downloads(environ: Mapping[str, str]) -> list[Path]:
-    """What Playwright has downloaded, the newest first."""
+def _find_downloads(environ: Mapping[str, str]) -> list[Path]:
+    """Return Playwright's downloads, newest first."""
     folder = _download_folder(environ)
-    builds = sorted(folder.glob("chromium-*"), key=_build, reverse=True) if folder.is_dir() else []
+    builds = sorted(folder.glob("chromium-*"), key=_build_number, reverse=True) if folder.is_dir() else []
     return [path for build in builds for pattern in _DOWNLOADED for path in sorted(build.glob(pattern))]
 
 
@@ -107,7 +107,7 @@ def _download_folder(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "ms-playwright"
 
 
-def _build(folder: Path) -> int:
+def _build_number(folder: Path) -> int:
     found = re.search(r"(\d+)$", folder.name)
     return int(found[1]) if found else 0
 
@@ -117,9 +117,10 @@ def _is_program(path: Path) -> bool:
 
 
 def prepare_profile(folder: Path, *, third_party_cookies: bool) -> None:
-    """A fresh profile. Browsers come with third-party cookies blocked, which would empty a scan without a word;
+    """Write a new profile that allows or blocks third-party cookies.
 
-    no flag changes that, only what the profile prefers does. Contexts that are made later inherit it.
+    Browsers block them by default, which would silently hide them from a scan, and no flag changes that. All contexts
+    of the browser inherit the profile's preferences.
     """
     preferences = {
         "profile": {
@@ -128,21 +129,21 @@ def prepare_profile(folder: Path, *, third_party_cookies: bool) -> None:
         },
         "webrtc": {"ip_handling_policy": "disable_non_proxied_udp"},
     }
-    where = folder / "Default" / "Preferences"
-    where.parent.mkdir(parents=True, exist_ok=True)
-    where.write_text(json.dumps(preferences), encoding="utf-8")
+    path = folder / "Default" / "Preferences"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(preferences), encoding="utf-8")
 
 
 def visitor_flags(executable: str, user_agent: str) -> list[str]:
-    """The flags that make the browser look as it does to a visitor, or as the operator's own `user_agent` says.
+    """Return the flags that make the browser look like a visitor's, or that set the operator's own `user_agent`.
 
     Some consent managers show no banner to `navigator.webdriver` or to a headless user agent, so a scan that can be
-    recognised would report sites that are not as visitors see them.
+    recognised would not see a site as visitors do.
     """
     if user_agent:
         return [f"--user-agent={user_agent}"]
     flags = ["--disable-blink-features=AutomationControlled"]
-    # Contexts have their own setting; only this one reaches shared and service workers.
+    # Contexts have their own setting, but only this flag reaches shared and service workers.
     if (major := _major_version(executable)) is not None:
         platform = _PLATFORMS.get(sys.platform, "X11; Linux x86_64")
         agent = f"Mozilla/5.0 ({platform}) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/{major}.0.0.0 Safari/537.36"
@@ -151,25 +152,25 @@ def visitor_flags(executable: str, user_agent: str) -> list[str]:
 
 
 def ordinary_agent(user_agent: str) -> str:
-    """The same user agent without the word by which a browser without a window makes itself known."""
+    """Return a headless browser's user agent as that of an ordinary one."""
     return user_agent.replace("HeadlessChrome/", "Chrome/")
 
 
 def _major_version(executable: str) -> int | None:
-    """The version that a browser tells; None if it does not, as on Windows."""
+    """Return the browser's major version; None if it is unknown, as on Windows."""
     if sys.platform == "win32":
         return None
     command = [executable, "--version"]
     try:
-        told = subprocess.run(command, capture_output=True, timeout=_VERSION_SECONDS, check=False)  # noqa: S603 - ours
+        run = subprocess.run(command, capture_output=True, timeout=_VERSION_SECONDS, check=False)  # noqa: S603 - ours
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(rb"(\d+)\.\d+\.\d+\.\d+", told.stdout)
+    found = re.search(rb"(\d+)\.\d+\.\d+\.\d+", run.stdout)
     return int(found[1]) if found else None
 
 
 def main() -> int:
-    """Print the browser that would be used; 1 if there is none."""
+    """Print the path of the browser; return 1 if there is none."""
     named = os.environ.get(_VARIABLE)
     try:
         found = [find_chromium(named, os.environ)]
@@ -177,7 +178,7 @@ def main() -> int:
         sys.stderr.write(f"{missing}\n{missing.hint}\n")
         return 1
     if "--all" in sys.argv[1:] and not named:
-        found = list(dict.fromkeys(_candidates(os.environ)))
+        found = list(dict.fromkeys(_find_all(os.environ)))
     sys.stdout.writelines(f"{path}\n" for path in found)
     return 0
 

@@ -1,13 +1,15 @@
-"""Two scans of one domain compared: what is new, what is gone, and what is not as it was."""
+"""Compares two scans of a domain: what is new, gone or changed."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-_PHASES = {"before": "before consent", "accept": "after accepting", "reject": "after rejecting"}
+from .assessment import cookie_identity, format_count
+from .findings import PHASE_WORDS
+
 _ATTRIBUTES = ("http_only", "secure", "same_site", "party", "purpose", "set_by")
-# A cookie is set anew with every scan: only a lifetime that is really another counts.
+# Every scan sets the cookies again, so small differences in lifetime do not count.
 _SAME_LIFETIME = 0.1
 _SHOWN = 8
 
@@ -15,7 +17,7 @@ Entry = Mapping[str, Any]
 
 
 class Changed(Struct, frozen=True, kw_only=True):
-    """A cookie whose attributes are not as they were."""
+    """A cookie whose attributes have changed."""
 
     name: str
     domain: str
@@ -65,9 +67,9 @@ def difference(earlier: Entry, later: Entry) -> ScanDifference:
     before = {phase["phase"]: phase for phase in earlier["phases"]}
     now = {phase["phase"]: phase for phase in later["phases"]}
     phases = [
-        compared(name, before.get(name, _NOTHING), now.get(name, _NOTHING))
-        for name in _PHASES
-        if {name} & {*before, *now}
+        _compare_phase(name, before.get(name, _NOTHING), now.get(name, _NOTHING))
+        for name in PHASE_WORDS
+        if name in {*before, *now}
     ]
     return ScanDifference(
         domain=later["domain"],
@@ -81,11 +83,10 @@ def difference(earlier: Entry, later: Entry) -> ScanDifference:
 _NOTHING: Entry = {"result": "not scanned", "cookies": (), "contacts": (), "storage": ()}
 
 
-def compared(name: str, before: Entry, now: Entry) -> PhaseDifference:
-    """Compare one phase."""
-    old, new = _by(before["cookies"], _cookie_id), _by(now["cookies"], _cookie_id)
-    hosts = [_by(phase["contacts"], lambda contact: contact["host"]) for phase in (before, now)]
-    keys = [_by(phase["storage"], _key_id) for phase in (before, now)]
+def _compare_phase(name: str, before: Entry, now: Entry) -> PhaseDifference:
+    old, new = ({cookie_identity(cookie): cookie for cookie in phase["cookies"]} for phase in (before, now))
+    hosts = [dict.fromkeys(contact["host"] for contact in phase["contacts"]) for phase in (before, now)]
+    keys = [dict.fromkeys(_key_id(stored) for stored in phase["storage"]) for phase in (before, now)]
     changed = ((new[key], _changes(old[key], new[key])) for key in new if key in old)
     return PhaseDifference(
         phase=name,
@@ -102,14 +103,6 @@ def compared(name: str, before: Entry, now: Entry) -> PhaseDifference:
     )
 
 
-def _by(entries: Iterable[Entry], identity: Callable[[Entry], str]) -> dict[str, Entry]:
-    return {identity(entry): entry for entry in entries}
-
-
-def _cookie_id(cookie: Entry) -> str:
-    return "\0".join((cookie["name"], cookie["domain"], cookie["path"], cookie["partition"] or ""))
-
-
 def _key_id(stored: Entry) -> str:
     return f"{stored['origin']} {stored['area']} {stored['key']}"
 
@@ -121,38 +114,38 @@ def _short(cookie: Entry) -> dict[str, Any]:
 def _changes(old: Entry, new: Entry) -> dict[str, tuple[Any, Any]]:
     found = {name: (old[name], new[name]) for name in _ATTRIBUTES if old[name] != new[name]}
     lifetimes = (old["lifetime_seconds"], new["lifetime_seconds"])
-    if not _is_about(*lifetimes):
+    if not _is_similar(*lifetimes):
         found["lifetime_seconds"] = lifetimes
     return found
 
 
-def _is_about(one: int | None, other: int | None) -> bool:
+def _is_similar(one: int | None, other: int | None) -> bool:
     if one is None or other is None:
         return one is other
     return abs(one - other) <= max(abs(one), abs(other), 1) * _SAME_LIFETIME
 
 
 def _sentences(phase: PhaseDifference) -> Iterable[str]:
-    when = _PHASES[phase.phase]
+    when = PHASE_WORDS[phase.phase]
     if phase.results is not None:
         yield f'{when}: "{phase.results[1]}", was "{phase.results[0]}"'
     if phase.new_cookies:
-        yield f"{_counted(len(phase.new_cookies), 'new cookie')} {when}: {_names(phase.new_cookies)}"
+        yield f"{format_count(len(phase.new_cookies), 'new cookie')} {when}: {_names(phase.new_cookies)}"
     if phase.gone_cookies:
-        yield f"{_counted(len(phase.gone_cookies), 'cookie')} gone {when}: {_names(phase.gone_cookies)}"
+        yield f"{format_count(len(phase.gone_cookies), 'cookie')} gone {when}: {_names(phase.gone_cookies)}"
     for cookie in phase.changed_cookies[:_SHOWN]:
         fields = ", ".join(f"{name} {old!s} -> {new!s}" for name, (old, new) in cookie.fields.items())
         yield f"{cookie.name} ({cookie.domain}) changed {when}: {fields}"
     if len(phase.changed_cookies) > _SHOWN:
-        yield f"{_counted(len(phase.changed_cookies) - _SHOWN, 'more cookie')} changed {when}"
+        yield f"{format_count(len(phase.changed_cookies) - _SHOWN, 'more cookie')} changed {when}"
     if phase.new_hosts:
-        yield f"{_counted(len(phase.new_hosts), 'new host')} of third parties {when}: {_some(phase.new_hosts)}"
+        yield f"{format_count(len(phase.new_hosts), 'new host')} of third parties {when}: {_some(phase.new_hosts)}"
     if phase.gone_hosts:
-        yield f"{_counted(len(phase.gone_hosts), 'host')} of third parties gone {when}: {_some(phase.gone_hosts)}"
+        yield f"{format_count(len(phase.gone_hosts), 'host')} of third parties gone {when}: {_some(phase.gone_hosts)}"
     if phase.new_keys:
-        yield f"{_counted(len(phase.new_keys), 'new key')} in storage {when}: {_some(phase.new_keys)}"
+        yield f"{format_count(len(phase.new_keys), 'new key')} in storage {when}: {_some(phase.new_keys)}"
     if phase.gone_keys:
-        yield f"{_counted(len(phase.gone_keys), 'key')} in storage gone {when}: {_some(phase.gone_keys)}"
+        yield f"{format_count(len(phase.gone_keys), 'key')} in storage gone {when}: {_some(phase.gone_keys)}"
 
 
 def _names(cookies: Sequence[Entry]) -> str:
@@ -162,7 +155,3 @@ def _names(cookies: Sequence[Entry]) -> str:
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{', '.join(names[:_SHOWN])}{more}"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

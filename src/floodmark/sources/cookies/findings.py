@@ -1,50 +1,50 @@
-"""What a scan finds, as values: they travel from the browser's process to the worker, and into the report."""
+"""The results of a scan. The browser's process sends them to the worker, which stores them in the report."""
 
 from typing import Literal
 
 from msgspec import Struct
 
 Phase = Literal["before", "accept", "reject"]
-PHASES: tuple[Phase, ...] = ("before", "accept", "reject")
+PHASE_WORDS = {"before": "before consent", "accept": "after accepting", "reject": "after rejecting"}
 
 COMPLETE = "complete"
 Result = Literal["complete", "banner not found", "no such button", "blocked page", "time-out", "failed"]
-"""How a page or a phase went. Each of them is something worth knowing, and is stored. None of them judges the site."""
+"""How the scan of a page or phase went. It is stored, and does not judge the site."""
 Area = Literal["local", "session", "indexeddb", "cache", "worker"]
 
 
 class Cookie(Struct, frozen=True, kw_only=True):
-    """One cookie. Its value is not kept: only its length, and a digest by which two scans can be compared."""
+    """One cookie. Instead of its value only the size and a digest are stored, to compare scans."""
 
     name: str
     domain: str
-    """As the browser has it: with a dot in front if subdomains get it too."""
+    """As in the browser: with a leading dot if subdomains get the cookie as well."""
     path: str
     party: Literal["first", "third"]
     expires: float | None
-    """Seconds since 1970; None: gone with the browser session."""
+    """Seconds since 1970; None for a session cookie."""
     lifetime_seconds: int | None
     http_only: bool
     secure: bool
     same_site: str
     partition: str | None
-    """The site it is kept apart for (CHIPS); None: one for all sites."""
+    """The top-level site of a partitioned cookie (CHIPS); None if it is not partitioned."""
     size: int
     """Bytes of its name and value."""
     value_sha256: str
     set_by: Literal["header", "script"]
-    """`header`: a response carried it. `script`: none did that was seen."""
+    """`header` if a response set it, otherwise `script`."""
     set_from: str | None = None
     """The host of that response, or of the script."""
     set_by_url: str | None = None
-    """The address of that response or script, without its query; of an inline script that of its page or frame."""
+    """The URL of that response or script without its query; for an inline script that of its page or frame."""
     set_inline: bool = False
-    """Whether the script is part of the page or frame itself."""
+    """Whether it was set by an inline script."""
     set_at: float | None = None
-    """When it was set, in seconds since 1970; None: not seen."""
+    """When it was set, in seconds since 1970; None if unknown."""
     first_seen_on: str | None = None
     blocked_by_default: bool = False
-    """Whether a browser that blocks third-party cookies would not have it."""
+    """Whether a browser that blocks third-party cookies would reject it."""
     purpose: str = "unknown"
     vendor: str | None = None
     about: str | None = None
@@ -56,15 +56,15 @@ class Stored(Struct, frozen=True, kw_only=True):
     origin: str
     area: Area
     key: str
-    """Of a database or cache its name, of a service worker the address of its script."""
+    """The key, the name of a database or cache, or the script URL of a service worker."""
     size: int
-    """Characters of key and value; 0 where only the name is known."""
+    """Characters of key and value; 0 if only the name is known."""
     party: Literal["first", "third"]
     detail: str = ""
 
 
 class Contact(Struct, frozen=True, kw_only=True):
-    """A host of somebody else that the pages made the browser talk to."""
+    """A third-party host that received requests from the pages."""
 
     host: str
     site: str
@@ -73,7 +73,7 @@ class Contact(Struct, frozen=True, kw_only=True):
 
 
 class Visit(Struct, frozen=True, kw_only=True):
-    """One page that was visited in a phase."""
+    """One visited page of a phase."""
 
     url: str
     result: Result
@@ -85,24 +85,24 @@ class Visit(Struct, frozen=True, kw_only=True):
 
 
 class Banner(Struct, frozen=True, kw_only=True):
-    """The consent banner that was found, and what was pressed on it."""
+    """The consent banner, and the buttons that were pressed on it."""
 
     name: str
-    """Its maker as in `managers.toml`, or "by its words", or "by accept_selector"."""
+    """The consent manager as in `managers.toml`, or "by its words", or "by accept_selector"."""
     button: str = ""
-    """What the last button said."""
+    """The text of the last button pressed."""
     steps: tuple[str, ...] = ()
-    """What each button said that was pressed, in order."""
+    """The texts of all buttons pressed, in order."""
     layer: int | None = None
-    """On which layer the choice was made: 1 for the banner itself, 2 for the settings behind it."""
+    """The layer on which the choice was made: 1 for the banner itself, 2 for its settings."""
     switched_off: int = 0
-    """How many switches were turned off before the choice was stored."""
+    """Switches turned off before the choice was saved."""
     answered_at: float | None = None
-    """When the choice was made, in seconds since 1970; None: it could not be made."""
+    """When the choice was made, in seconds since 1970; None if it could not be made."""
 
 
 class PhaseFound(Struct, frozen=True, kw_only=True):
-    """Everything of one phase."""
+    """The results of one phase."""
 
     phase: Phase
     result: Result
@@ -116,11 +116,11 @@ class PhaseFound(Struct, frozen=True, kw_only=True):
     contacts: tuple[Contact, ...] = ()
     picture: bytes | None = None
     left_out: tuple[str, ...] = ()
-    """What there was too much of to be kept."""
+    """Results beyond the limits, in words."""
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """Everything of one scan."""
+    """The results of one scan."""
 
     domain: str
     start: str
@@ -128,8 +128,8 @@ class Found(Struct, frozen=True, kw_only=True):
     browser: str
     user_agent: str = ""
     is_recognisable: bool = False
-    """Whether sites could tell that this is a program: by `navigator.webdriver`, or by the user agent."""
+    """Whether sites could recognise a program, by `navigator.webdriver` or the user agent."""
     managers: tuple[str, ...] = ()
-    """Known consent managers that the start page loaded, shown or not."""
+    """Known consent managers that the start page loaded, whether visible or not."""
     phases: tuple[PhaseFound, ...]
     notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Consent managers that are known (`managers.toml`), and the words of all others (`words.toml`)."""
+"""Known consent managers (`managers.toml`), and words that identify other banners (`words.toml`)."""
 
 import tomllib
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-# What a button can say, and what a text can be about; each language has all of them.
+# Kinds of words on buttons and in texts; each language has all of them.
 KINDS = ("about", "related", "accept", "dismiss", "reject", "settings", "save", "not", "elsewhere")
 
 
@@ -34,7 +34,7 @@ class Manager(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @lru_cache(maxsize=1)
 def managers() -> tuple[Manager, ...]:
-    """Return the table, in its order."""
+    """Return all known consent managers, in order of priority."""
     return msgspec.convert(_read("managers.toml")["manager"], tuple[Manager, ...])
 
 

@@ -1,6 +1,6 @@
-"""What a worker and the process of a browser tell each other: msgpack behind its length.
+"""Messages between a worker and a browser's process: msgpack, each with its length in front.
 
-The first message to the browser is `Start`, each further one an `Order`; each is answered by an `ScanAnswer`.
+The worker sends `Start` first and then `Order`s; the response to each is a `ScanAnswer`.
 """
 
 import struct
@@ -18,37 +18,37 @@ HEAD = _LENGTH.size
 
 
 class Start(Struct, frozen=True, kw_only=True):
-    """How the browser is to be started."""
+    """How to start the browser."""
 
     executable: str
     folder: str
-    """Of this browser alone, for its profile; removed in the end."""
+    """This browser's own folder, for its profile; deleted at the end."""
     third_party_cookies: bool = True
     sandbox: bool = True
     user_agent: str = ""
-    """The operator's own, which makes scans recognisable; empty: the usual one of this browser."""
+    """The operator's own, which makes scans recognisable; empty for the browser's default."""
     allow_hosts: str = ""
     resolve: Mapping[str, Sequence[str]] = {}
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """A scan to be made."""
+    """A scan to run."""
 
     domain: str
     starts: tuple[str, ...]
-    """Where to begin; the next is tried when nobody answers at one."""
+    """Start URLs, tried in order until one can be loaded."""
     params: CookieParams
     page_seconds: float
     settle_seconds: float
-    """How long scripts have to do what they want after a page was loaded."""
+    """How long scripts may run after a page was loaded."""
     banner_seconds: float
-    """How long a page is watched for a banner before it counts as having none."""
+    """How long to wait for a banner."""
     scan_seconds: float
-    """When this is over, no more pages are visited."""
+    """After this time no more pages are visited."""
 
 
 class ScanAnswer(Struct, frozen=True, kw_only=True):
-    """What became of a message; one of these is there, or none when the browser has started."""
+    """The response to a message: one of these, or none of them when the browser has started."""
 
     found: Found | None = None
     unreachable: str | None = None
@@ -56,12 +56,12 @@ class ScanAnswer(Struct, frozen=True, kw_only=True):
     crashed: str | None = None
 
 
-def framed(message: Struct) -> bytes:
-    """A message as it goes through a pipe."""
+def encode_message(message: Struct) -> bytes:
+    """Return a message with its length in front."""
     body = msgspec.msgpack.encode(message)
     return _LENGTH.pack(len(body)) + body
 
 
-def length_of(head: bytes) -> int:
-    """How long the message behind this head is."""
+def read_length(head: bytes) -> int:
+    """Return the length of the message after this head."""
     return int(_LENGTH.unpack(head)[0])

@@ -1,4 +1,4 @@
-"""What a job says about a scan: the domain in its one form, and how far to look."""
+"""The domain and the parameters of a cookie scan."""
 
 import ipaddress
 import re
@@ -18,7 +18,7 @@ _HOST = re.compile(
     r"(?=.{1,253}$)(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII
 )
 _LONGEST_URL = 2000
-_MOST_CUSTOM_PAGES = 1000
+_MAX_CUSTOM_PAGES = 1000
 _FORM = "name it as example.com, or example.com:8443"
 
 Address = Annotated[str, Meta(min_length=1, max_length=_LONGEST_URL)]
@@ -36,24 +36,24 @@ class CookieParams(
         "custom_pages": "customPages",
     },
 ):
-    """How a domain is scanned."""
+    """The checked parameters of a scan."""
 
     allow_deep_scan: bool = False
     """Whether links are followed; without it only the start page and `customPages` are visited."""
     max_pages: Annotated[int, Meta(ge=1)] = 20
-    """How many pages are visited in each phase, the start page among them."""
+    """The most pages visited in each phase, including the start page."""
     scan_depth: Annotated[int, Meta(ge=0)] = 2
-    """How many links away from the start page a page may be."""
+    """The most links between the start page and a page."""
     max_retries: Annotated[int, Meta(ge=0, le=1000)] = 2
-    """How often a page that could not be loaded is loaded again."""
-    custom_pages: Annotated[tuple[Address, ...], Meta(max_length=_MOST_CUSTOM_PAGES)] = ()
-    """Pages that are visited in any case: paths, or addresses of the same site."""
+    """Retries of a page that could not be loaded."""
+    custom_pages: Annotated[tuple[Address, ...], Meta(max_length=_MAX_CUSTOM_PAGES)] = ()
+    """Pages that are always visited: paths, or URLs of the same site."""
     accept_selector: Selector | None = None
-    """The button that gives consent, if it is not one of a banner that is known."""
+    """The button that gives consent, if the scan does not find it by itself."""
     reject_selector: Selector | None = None
-    """The button that refuses it."""
+    """The button that refuses consent."""
     insecure: bool = False
-    """Scan although the certificate is not valid; the report says so."""
+    """Scan despite an invalid certificate; the report notes it."""
 
 
 _KNOWN = frozenset(field.encode_name for field in msgspec.structs.fields(CookieParams))
@@ -62,43 +62,43 @@ NAMES = _KNOWN | {"description"}
 
 
 def parse_params(params: Mapping[str, Any]) -> CookieParams:
-    """The params of a job, checked; names that a scan does not know are ignored."""
-    # Null is what others write for "not said".
-    said = {name: value for name, value in params.items() if name in _KNOWN and value is not None}
+    """Return the checked parameters of a job; unknown names are ignored."""
+    # Null means that a parameter is not given.
+    given = {name: value for name, value in params.items() if name in _KNOWN and value is not None}
     try:
-        return msgspec.convert(said, CookieParams, strict=False)
+        return msgspec.convert(given, CookieParams, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidInput(
-            f"a cookie scan cannot be done like that: {str(error)[:300]}",
-            hint="see what there is to say: floodmark add --help",
+            f"invalid parameters of a cookie scan: {str(error)[:300]}",
+            hint="see the parameters: floodmark add cookies --help",
         ) from None
 
 
-def canonical(text: str) -> str:
-    """The one name under which a domain is a target: in lower case, without scheme or path, with a port if need be."""
+def normalize_domain(text: str) -> str:
+    """Return the normalized domain: in lower case, without scheme and path, with a port unless it is the default."""
     said = text.strip()
     if len(said) > _LONGEST_URL:
-        raise _refused(said, "is too long")
+        raise _refusal(said, "is too long")
     if "://" not in said:
         said = f"https://{said}"
     try:
         parts = urlsplit(said)
         port = parts.port
-        host = _host(parts.hostname or "")
+        host = _normalize_host(parts.hostname or "")
     except ValueError as error:
-        raise _refused(text, f"is not a domain: {error}") from None
+        raise _refusal(text, f"is not a domain: {error}") from None
     if parts.scheme not in ("http", "https") or parts.username is not None or parts.password is not None:
-        raise _refused(text, "is not a domain")
+        raise _refusal(text, "is not a domain")
     if parts.path not in ("", "/") or parts.query or parts.fragment:
         raise InvalidInput(
-            f"{text[:80]!r} is a page, and a scan is of a domain",
+            f"{text[:80]!r} is a page, but a scan needs a domain",
             hint=f"scan {host} and name the page: --custom-page {parts.path or '/'}",
         )
-    usual = {"https": 443, "http": None}[parts.scheme]
-    return host if port in (None, usual) else f"{host}:{port}"
+    default = {"https": 443, "http": None}[parts.scheme]
+    return host if port in (None, default) else f"{host}:{port}"
 
 
-def _host(name: str) -> str:
+def _normalize_host(name: str) -> str:
     name = name.rstrip(".").lower()
     try:
         address = ipaddress.ip_address(name)
@@ -112,22 +112,22 @@ def _host(name: str) -> str:
     return found
 
 
-def _refused(text: str, why: str) -> InvalidInput:
+def _refusal(text: str, why: str) -> InvalidInput:
     return InvalidInput(f"{text[:80]!r} {why}", hint=_FORM)
 
 
 def start_urls(domain: str) -> tuple[str, ...]:
-    """Where a scan begins: encrypted, or else, if nobody answers there, not."""
+    """Return the start URLs to try: https, then http."""
     return (f"https://{domain}/", f"http://{domain}/")
 
 
 def custom_urls(params: CookieParams, start: str) -> list[str]:
-    """The pages that were named, as addresses, in their order, each once."""
+    """Return the distinct URLs of `customPages`, in order."""
     return list(dict.fromkeys(urljoin(start, page.strip()) for page in params.custom_pages))
 
 
 def check_custom_pages(domain: str, params: CookieParams) -> None:
-    """Refuse pages of another site: a scan is of one domain."""
+    """Raise `InvalidInput` for `customPages` of another site."""
     host = urlsplit(f"https://{domain}/").hostname or ""
     for page in custom_urls(params, f"https://{domain}/"):
         try:
@@ -142,9 +142,9 @@ def check_custom_pages(domain: str, params: CookieParams) -> None:
             )
 
 
-def completed(spec: JobSpec) -> JobSpec:
-    """A job to be made, with its domain in its one form. Tenants do not share their scans."""
-    target = canonical(spec.target)
+def complete_spec(spec: JobSpec) -> JobSpec:
+    """Return the job with its normalized domain. Tenants do not share scans."""
+    target = normalize_domain(spec.target)
     check_custom_pages(target, parse_params(spec.params))
     stream = spec.stream
     if stream is None and spec.tenant_id is not None:

@@ -1,4 +1,4 @@
-"""Whose a host is: first party is everything of the same site, which is the registrable domain."""
+"""First and third parties: a host is first party if it has the registrable domain of the site."""
 
 import ipaddress
 from functools import lru_cache
@@ -9,13 +9,13 @@ from publicsuffixlist import PublicSuffixList
 
 @lru_cache(maxsize=1)
 def _suffixes() -> PublicSuffixList:
-    # Takes half a second to read, so it is read once, and only where a scan is made.
+    # Takes half a second, so it is done once and only in processes that scan.
     return PublicSuffixList()
 
 
 @lru_cache(maxsize=10_000)
-def site_of(host: str) -> str:
-    """The registrable domain of a host ("shop.example.co.uk" -> "example.co.uk"); of an address itself."""
+def registrable_domain(host: str) -> str:
+    """Return the registrable domain of a host ("shop.example.co.uk" -> "example.co.uk"), or the IP address itself."""
     name = host.strip("[]").strip(".").lower()
     try:
         return str(ipaddress.ip_address(name))
@@ -24,5 +24,5 @@ def site_of(host: str) -> str:
 
 
 def party_of(host: str, site: str) -> Literal["first", "third"]:
-    """Which party a host is on the pages of a site."""
-    return "first" if site_of(host) == site else "third"
+    """Return which party a host is on the pages of a site."""
+    return "first" if registrable_domain(host) == site else "third"

@@ -1,6 +1,6 @@
-"""The browsers of a worker: so many at once, replaced after so many scans, and gone with the scan they were used for.
+"""The browsers of a worker: limited in number and replaced after some scans.
 
-Each is a process of ours (`keeper`) that holds the browser below it, in a folder of its own.
+Each browser is the child of a process of ours (`browser_process`) and has its own folder.
 """
 
 import asyncio
@@ -21,24 +21,24 @@ from floodmark.errors import Permanent, SlowDown, SourceError, Transient
 
 from .browser import require_browser
 from .findings import Found
-from .messages import HEAD, LARGEST, Order, ScanAnswer, Start, framed, length_of
+from .messages import HEAD, LARGEST, Order, ScanAnswer, Start, encode_message, read_length
 
-# A scan that made its browser crash is tried in so many others.
-_OTHERS = 2
-_LEAVING_SECONDS = 10.0
-_STARTING_SECONDS = 90.0
-# More than the scan may take by itself: for loading the last page, and for the other phases.
-_BEYOND_SECONDS = 300.0
+# Further browsers to try after a crash.
+_MORE_BROWSERS = 2
+_EXIT_SECONDS = 10.0
+_START_SECONDS = 90.0
+# In addition to the scan's own limit: for its last page and the other phases.
+_EXTRA_SECONDS = 300.0
 _BUSY = timedelta(seconds=15)
 _SHOWN = 2000
-_SPELLING = "is the domain written correctly, and does it answer? try it in a browser of yours"
-# What a process of ours needs to run; it is told nothing that a page could want to know.
+_UNREACHABLE_HINT = "check the spelling of the domain, and open it in your own browser"
+# Variables that the browser's process needs. It gets no others, so that no page can read secrets.
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "FONTCONFIG_PATH", "SYSTEMROOT")
-_ENVIRONMENT_STARTS = ("PYTHON", "PLAYWRIGHT_")
+_ENVIRONMENT_PREFIXES = ("PYTHON", "PLAYWRIGHT_")
 
 
 class BrowserRules(Struct, frozen=True, kw_only=True):
-    """What the settings say of browsers."""
+    """The settings of browsers."""
 
     chromium: Path | None = None
     browsers: int = 1
@@ -51,15 +51,15 @@ class BrowserRules(Struct, frozen=True, kw_only=True):
 
 
 class BrowserCrashed(Transient):
-    """The browser, or the process that holds it, went away."""
+    """The browser or its parent process has ended."""
 
 
 class UnreachableSite(Transient):
-    """Nobody answers at the start page."""
+    """The start page cannot be loaded."""
 
 
 class Pool:
-    """Hands out browsers to scans."""
+    """Runs scans in a limited number of browsers."""
 
     def __init__(self, rules: BrowserRules) -> None:
         self._rules = rules
@@ -68,15 +68,15 @@ class Pool:
         self.waiting, self.started = 0, 0
 
     async def close(self) -> None:
-        """End every browser that is idle; those in use end with their scans."""
+        """End all idle browsers; the others end with their scans."""
         while self._free:
             await self._free.pop().end()
 
     async def scan(self, order: Order) -> Found:
-        """One scan; in another browser if the first goes away. Cancelled, it takes its browser with it."""
-        async with self._turn():
-            for left in range(_OTHERS, -1, -1):
-                browser = await self._browser()
+        """Run a scan, in another browser if the first one crashes. A cancelled scan ends its browser."""
+        async with self._slot():
+            for left in range(_MORE_BROWSERS, -1, -1):
+                browser = await self._take_browser()
                 try:
                     found = await browser.scan(order)
                 except BrowserCrashed:
@@ -85,19 +85,19 @@ class Pool:
                         raise
                     continue
                 except SourceError:
-                    # It was about the site; the browser is fine.
-                    await self._give_back(browser)
+                    # An error of the site: the browser can be used again.
+                    await self._return_browser(browser)
                     raise
                 except BaseException:
                     await browser.end()
                     raise
-                await self._give_back(browser)
+                await self._return_browser(browser)
                 return found
         raise AssertionError("unreachable")
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
-        """Room for one more browser. One scan for each may wait, so that none is idle; the others leave their slots."""
+    async def _slot(self) -> AsyncIterator[None]:
+        """Wait for a free browser slot. As many scans may wait as there are browsers; the others are snoozed."""
         if self._room.locked() and self.waiting >= self._rules.browsers:
             raise SlowDown(_BUSY, None, "all browsers of this worker are busy")
         self.waiting += 1
@@ -110,7 +110,7 @@ class Pool:
         finally:
             self._room.release()
 
-    async def _browser(self) -> "_Browser":
+    async def _take_browser(self) -> "_Browser":
         while self._free:
             browser = self._free.pop()
             if browser.is_alive:
@@ -119,16 +119,16 @@ class Pool:
         self.started += 1
         return await _Browser.start(self._rules)
 
-    async def _give_back(self, browser: "_Browser") -> None:
+    async def _return_browser(self, browser: "_Browser") -> None:
         if browser.scans >= self._rules.scans_each:
-            # They grow with every page.
+            # Browsers use more memory with every page.
             await browser.end()
         else:
             self._free.append(browser)
 
 
 class _Browser:
-    """One browser and the process that holds it."""
+    """One browser and its parent process."""
 
     def __init__(self, process: asyncio.subprocess.Process, folder: Path, log: IO[bytes]) -> None:
         self._process, self._folder, self._log = process, folder, log
@@ -136,19 +136,19 @@ class _Browser:
 
     @classmethod
     async def start(cls, rules: BrowserRules) -> "_Browser":
-        """A browser that is ready; whatever happens on the way, nothing is left behind."""
+        """Start a browser and wait until it is ready; on any error leave no process or file."""
         executable = require_browser(rules.chromium, os.environ)
         folder = Path(tempfile.mkdtemp(prefix="floodmark-browser-"))
         log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the browser
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", "floodmark.sources.cookies.keeper"),
+                *("-m", "floodmark.sources.cookies.browser_process"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 env=_environment(),
-                # Not of our group: a Ctrl-C is for us, and we tell it.
+                # Its own group: Ctrl-C must reach only us.
                 start_new_session=True,
             )
         except BaseException:
@@ -157,17 +157,17 @@ class _Browser:
             raise
         browser = cls(process, folder, log)
         try:
-            started = Start(
+            start = Start(
                 executable=str(executable),
                 folder=str(folder),
                 third_party_cookies=rules.third_party_cookies,
-                # Chromium refuses its sandbox to root.
+                # Chromium's sandbox does not work as root.
                 sandbox=rules.sandbox and getattr(os, "geteuid", lambda: 1)() != 0,
                 user_agent=rules.user_agent,
                 allow_hosts=rules.allow_hosts,
                 resolve=rules.resolve,
             )
-            await browser._ask(started, _STARTING_SECONDS)
+            await browser._request(start, _START_SECONDS)
         except BaseException:
             await browser.end()
             raise
@@ -175,55 +175,57 @@ class _Browser:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its process is there; the browser may still be gone."""
+        """Whether the parent process is running. The browser itself may have ended."""
         return self._process.returncode is None
 
     async def scan(self, order: Order) -> Found:
-        """One scan. `BrowserCrashed`: this browser is of no more use. `UnreachableSite`: it is, but nobody answers."""
+        """Run one scan. After `BrowserCrashed` this browser cannot be used again, after other errors it can."""
         self.scans += 1
-        answer = await self._ask(order, order.scan_seconds + _BEYOND_SECONDS)
+        answer = await self._request(order, order.scan_seconds + _EXTRA_SECONDS)
         if answer.refused is not None:
-            raise Permanent(answer.refused, hint="name the host in HTTP_ALLOW_HOSTS if it is meant to be scanned")
+            raise Permanent(answer.refused, hint="to scan it all the same, add the host to HTTP_ALLOW_HOSTS")
         if answer.unreachable is not None:
             is_cert = "ERR_CERT" in answer.unreachable
-            hint = "is its certificate valid? to scan it all the same: --insecure" if is_cert else _SPELLING
+            hint = (
+                "its certificate is not valid; to scan it all the same use --insecure" if is_cert else _UNREACHABLE_HINT
+            )
             raise UnreachableSite(answer.unreachable, hint=hint)
         assert answer.found is not None
         return answer.found
 
-    async def _ask(self, message: Struct, seconds: float) -> ScanAnswer:
+    async def _request(self, message: Struct, seconds: float) -> ScanAnswer:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
         try:
             async with asyncio.timeout(seconds):
-                stdin.write(framed(message))
+                stdin.write(encode_message(message))
                 await stdin.drain()
-                length = length_of(await stdout.readexactly(HEAD))
+                length = read_length(await stdout.readexactly(HEAD))
                 if length > LARGEST:
-                    raise BrowserCrashed(f"an answer of {length} bytes is too large")
+                    raise BrowserCrashed(f"a response of {length} bytes is too large")
                 answer = msgspec.msgpack.decode(await stdout.readexactly(length), type=ScanAnswer)
         except TimeoutError:
-            raise BrowserCrashed(f"the browser did not answer within {seconds:g} s", hint=_look()) from None
+            raise BrowserCrashed(f"the browser did not respond within {seconds:g} s", hint=_crash_hint()) from None
         except (OSError, asyncio.IncompleteReadError):
-            raise BrowserCrashed(f"the process of the browser ended: {self._last_words()}", hint=_look()) from None
+            raise BrowserCrashed(f"the browser's process has ended: {self._read_log()}", hint=_crash_hint()) from None
         if answer.crashed is not None:
-            raise BrowserCrashed(answer.crashed, hint=_look(answer.crashed))
+            raise BrowserCrashed(answer.crashed, hint=_crash_hint(answer.crashed))
         return answer
 
-    def _last_words(self) -> str:
+    def _read_log(self) -> str:
         self._log.seek(0)
-        said = self._log.read().decode(errors="replace").strip()
-        return said[-_SHOWN:] or "it said nothing"
+        text = self._log.read().decode(errors="replace").strip()
+        return text[-_SHOWN:] or "its log is empty"
 
     async def end(self) -> None:
-        """Let nothing of it be left. Also when we are being cancelled: it takes a moment, not more."""
+        """End the browser with all its processes and files, also during a cancellation; takes a few seconds at most."""
         stdin = self._process.stdin
         assert stdin is not None
-        # What ends everything: see `keeper`.
+        # The end of its input ends everything: see `browser_process`.
         stdin.close()
         try:
-            async with asyncio.timeout(_LEAVING_SECONDS):
+            async with asyncio.timeout(_EXIT_SECONDS):
                 await self._process.wait()
         except TimeoutError:
             self._process.kill()
@@ -238,11 +240,11 @@ def _environment() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if name in _ENVIRONMENT or name.startswith(_ENVIRONMENT_STARTS)
+        if name in _ENVIRONMENT or name.startswith(_ENVIRONMENT_PREFIXES)
     }
 
 
-def _look(told: str = "") -> str:
-    if "sandbox" in told.lower():
-        return "where the system lacks what its sandbox needs: COOKIES_SANDBOX=false"
-    return "see whether it runs at all: python -m floodmark.sources.cookies.browser prints it; try it with --headless"
+def _crash_hint(message: str = "") -> str:
+    if "sandbox" in message.lower():
+        return "if this system does not support Chromium's sandbox, set COOKIES_SANDBOX=false"
+    return "check that it starts: run the path that python -m floodmark.sources.cookies.browser prints with --headless"

@@ -1,4 +1,4 @@
-"""What well-known cookies are for, by the open table `purposes.toml`. What is not in it is unknown, and says so."""
+"""The purposes of well-known cookies, from `purposes.toml`. All others are `unknown`."""
 
 import re
 import tomllib
@@ -15,14 +15,14 @@ PURPOSES = ("necessary", "preferences", "statistics", "marketing", UNKNOWN)
 
 
 class KnownCookie(Struct, frozen=True, kw_only=True):
-    """One row of the table."""
+    """One row of `purposes.toml`."""
 
     name: str
     purpose: str
     vendor: str | None = None
     about: str | None = None
     domain: str | None = None
-    """Only of this domain and those under it: for names that others use too."""
+    """Only cookies of this domain and its subdomains: for names that others use as well."""
 
 
 class _Rule(Struct, frozen=True):
@@ -31,11 +31,11 @@ class _Rule(Struct, frozen=True):
 
 
 @lru_cache(maxsize=1)
-def table() -> tuple[KnownCookie, ...]:
-    """Every row, in order."""
-    told = tomllib.loads(files(__package__).joinpath("purposes.toml").read_text(encoding="utf-8"))
+def known_cookies() -> tuple[KnownCookie, ...]:
+    """Return all rows, in order."""
+    content = tomllib.loads(files(__package__).joinpath("purposes.toml").read_text(encoding="utf-8"))
     rows: list[KnownCookie] = []
-    for vendor in told["vendor"]:
+    for vendor in content["vendor"]:
         rows += [
             KnownCookie(
                 name=cookie["name"],
@@ -49,7 +49,7 @@ def table() -> tuple[KnownCookie, ...]:
     return tuple(rows)
 
 
-def _choices() -> list[KnownCookie]:
+def _consent_cookies() -> list[KnownCookie]:
     about = "Stores the choice made on the consent banner."
     return [
         KnownCookie(name=name, purpose="necessary", vendor=manager.name, about=about)
@@ -61,13 +61,13 @@ def _choices() -> list[KnownCookie]:
 
 @lru_cache(maxsize=1)
 def _rules() -> tuple[_Rule, ...]:
-    # Rows that name a domain know more than those that do not; where consent managers keep the choice comes last.
-    rows = [*sorted(table(), key=lambda row: row.domain is None), *_choices()]
+    # Rows with a domain are more specific; cookies of consent managers come last.
+    rows = [*sorted(known_cookies(), key=lambda row: row.domain is None), *_consent_cookies()]
     return tuple(_Rule(re.compile(translate(row.name)), row) for row in rows)
 
 
-def known_as(name: str, domain: str) -> KnownCookie:
-    """What the table says of a cookie; `unknown` if it says nothing."""
+def find_purpose(name: str, domain: str) -> KnownCookie:
+    """Return the known cookie that matches; one of purpose `unknown` if none does."""
     host = domain.lstrip(".").lower()
     for rule in _rules():
         theirs = rule.known.domain

@@ -1,6 +1,6 @@
-"""One scan, in a browser that is there: what it keeps before consent, with it, and after it was refused.
+"""One scan in a running browser, in three phases: before consent, after accepting, after rejecting.
 
-Each phase has a context of its own, so that nothing of one is seen in another. Runs in the browser's process.
+Each phase has its own browser context, so that they share nothing. Runs in the browser's process.
 """
 
 import asyncio
@@ -13,46 +13,46 @@ import msgspec
 from msgspec.structs import replace
 from playwright.async_api import Browser, Error
 
-from .banners import BannerView, Kind, answer, look_for, select
+from .banners import KINDS, BannerView, Kind, answer_banner, find_banner, find_by_selector
 from .findings import COMPLETE, Banner, Found, PhaseFound, Visit
 from .messages import Order
 from .params import custom_urls
-from .parties import site_of
-from .room import Room, first_line, is_gone
+from .parties import registrable_domain
+from .phase import PhaseContext, first_line, is_gone
 
 _LONGEST_TEXT = 4000
 _ANSWER_SECONDS, _FIND_SECONDS = 40.0, 30.0
-# A page that is never quiet is watched so many times as long as one that is.
-_PATIENCE, _GLANCE_SECONDS, _COMPLETE_SECONDS = 3, 0.4, 0.3
+# A page with constant network traffic is watched this many times as long as a quiet one.
+_NOISY_FACTOR, _POLL_SECONDS, _COMPLETE_SECONDS = 3, 0.4, 0.3
 _FILES = re.compile(
     r"\.(?:pdf|zip|gz|tgz|rar|7z|exe|dmg|apk|docx?|xlsx?|pptx?|csv|jpe?g|png|gif|webp|svg|ico|mp[34]|avi|mov|webm)$",
     re.IGNORECASE,
 )
-# Leaving would take away what is being looked at.
-_LEAVING = re.compile(r"log-?out|sign-?out|abmelden|deconnexion", re.IGNORECASE)
+# Links that would end a session.
+_LOGOUT = re.compile(r"log-?out|sign-?out|abmelden|deconnexion", re.IGNORECASE)
 
 
 class Crashed(Exception):
-    """The browser is gone. What it was doing can be done again in another."""
+    """The browser has ended. The scan can be repeated in another one."""
 
 
 class PageUnreachable(Exception):
-    """Nobody answers at the start page, or what does cannot be scanned."""
+    """The start page cannot be loaded or scanned."""
 
 
 async def scan(browser: Browser, order: Order, user_agent: str | None = None) -> Found:
-    """All phases. `PageUnreachable` if there is no start page, `Crashed` if the browser went away."""
+    """Run all phases. Raises `PageUnreachable` without a start page, `Crashed` if the browser has ended."""
     try:
-        return _storable(await _Scan(browser, order, user_agent).run())
+        return _make_storable(await _Scan(browser, order, user_agent).run())
     except Error as error:
         if is_gone(browser, error):
             raise Crashed(first_line(error)) from error
-        # What was to be expected of a page is dealt with where it was asked.
+        # Expected errors of pages are handled where they occur.
         raise PageUnreachable(f"the page cannot be scanned: {first_line(error)}") from error
 
 
 class _Scan:
-    """The course of one scan."""
+    """The state of one scan."""
 
     def __init__(self, browser: Browser, order: Order, user_agent: str | None) -> None:
         self._browser, self._order, self._user_agent = browser, order, user_agent
@@ -64,16 +64,16 @@ class _Scan:
         self._managers: tuple[str, ...] = ()
 
     async def run(self) -> Found:
-        before, seen = await self._before()
+        before, seen = await self._run_first_phase()
         phases = [before]
         if seen is not None:
-            phases += [await self._answered(kind, seen) for kind in ("accept", "reject")]
+            phases += [await self._run_choice_phase(kind, seen) for kind in KINDS]
         if self._order.params.insecure:
             self._notes.append("certificates were not checked (insecure)")
         is_recognisable = self._is_driven or "Headless" in self._agent
         if is_recognisable:
             self._notes.append(
-                "the scan could be recognised as a program, and some consent managers hide from programs"
+                "sites could recognise the scan as a program, and some consent managers hide from programs"
             )
         return Found(
             domain=self._order.domain,
@@ -87,89 +87,94 @@ class _Scan:
             notes=tuple(self._notes),
         )
 
-    def _room(self) -> Room:
-        return Room(self._browser, self._order, self._user_agent)
+    def _open_context(self) -> PhaseContext:
+        return PhaseContext(self._browser, self._order, self._user_agent)
 
-    async def _before(self) -> tuple[PhaseFound, dict[Kind, BannerView] | None]:
-        """The first phase, which also finds out which pages there are, and which banner; None if there is no page."""
-        async with self._room() as room:
-            first = await self._begin(room)
-            self._final = room.page.url if room.page.url.startswith("http") else self._start
-            self._site = site_of(urlsplit(self._final).hostname or self._order.domain)
-            if self._site != site_of(urlsplit(self._start).hostname or ""):
-                self._notes.append(f"{self._order.domain} leads to another site, {self._site}, which was scanned")
+    async def _run_first_phase(self) -> tuple[PhaseFound, dict[Kind, BannerView] | None]:
+        """Run the phase before consent, which also finds the pages and the banner (None without a start page)."""
+        async with self._open_context() as context:
+            first = await self._visit_start(context)
+            self._final = context.page.url if context.page.url.startswith("http") else self._start
+            self._site = registrable_domain(urlsplit(self._final).hostname or self._order.domain)
+            if self._site != registrable_domain(urlsplit(self._start).hostname or ""):
+                self._notes.append(f"{self._order.domain} redirects to another site, {self._site}, which was scanned")
             if first.result != COMPLETE:
-                picture = await room.picture()
-                found = replace(await room.told("before", self._site, first.result), note=first.note, picture=picture)
+                picture = await context.picture()
+                found = replace(
+                    await context.collect("before", self._site, first.result), note=first.note, picture=picture
+                )
                 return found, None
-            seen = await self._choices(room)
-            picture = await room.picture()
-            # A banner that came late may have brought cookies with it.
-            await room.look()
-            self._agent, self._is_driven = room.seen.agent, room.seen.is_driven
-            result = await self._visit_all(room, is_finding=True)
-            found = await room.told("before", self._site, result)
+            seen = await self._find_choices(context)
+            picture = await context.picture()
+            # A late banner may have set cookies.
+            await context.read_page()
+            self._agent, self._is_driven = context.seen.agent, context.seen.is_driven
+            result = await self._visit_all(context, is_finding=True)
+            found = await context.collect("before", self._site, result)
             banner = next((Banner(name=look.name) for look in seen.values() if look.is_banner), None)
             return replace(found, picture=picture, banner=banner), seen
 
-    async def _choices(self, room: Room) -> dict[Kind, BannerView]:
-        """What can be pressed to give and to refuse consent."""
-        params = self._order.params
+    async def _find_choices(self, context: PhaseContext) -> dict[Kind, BannerView]:
+        """Return the banners on which consent can be given and refused."""
         plain = None
-        if params.accept_selector is None or params.reject_selector is None:
-            plain = await self._watch(room, None)
+        if any(self._selector(kind) is None for kind in KINDS):
+            plain = await self._wait_for_banner(context, None)
             self._managers = plain.loaded
-        accept = plain if plain is not None and params.accept_selector is None else await self._watch(room, "accept")
-        reject = plain if plain is not None and params.reject_selector is None else await self._watch(room, "reject")
-        return {"accept": accept, "reject": reject}
+        return {
+            kind: plain
+            if plain is not None and self._selector(kind) is None
+            else await self._wait_for_banner(context, kind)
+            for kind in KINDS
+        }
 
-    async def _begin(self, room: Room) -> Visit:
-        """The start page, at the first address where somebody answers."""
+    def _selector(self, kind: Kind) -> str | None:
+        params = self._order.params
+        return params.accept_selector if kind == "accept" else params.reject_selector
+
+    async def _visit_start(self, context: PhaseContext) -> Visit:
+        """Visit the start page at the first start URL that can be loaded."""
         for start in self._order.starts:
-            visit = await room.visit(start)
+            visit = await context.visit(start)
             if visit.result != "failed":
                 self._start = start
                 return visit
             self._notes.append(f"{start} cannot be reached: {visit.note}")
-        told = "; ".join(self._notes)
-        raise PageUnreachable(told)
+        raise PageUnreachable("; ".join(self._notes))
 
-    async def _watch(self, room: Room, kind: Kind | None) -> BannerView:
-        """Watch a page until it shows a banner, or is quiet and has had its time; a banner may come late.
+    async def _wait_for_banner(self, context: PhaseContext, kind: Kind | None) -> BannerView:
+        """Wait for a banner until the time for it is over and the network is quiet.
 
         With `kind` only a banner counts on which this choice can be made.
         """
         least = time.monotonic() + self._order.banner_seconds
-        most = least + (_PATIENCE - 1) * self._order.banner_seconds
+        most = least + (_NOISY_FACTOR - 1) * self._order.banner_seconds
         while True:
-            seen = await self._glance(room, kind)
+            seen = await self._find_banner(context, kind)
             if seen.is_banner and (kind is None or seen.way(kind)):
-                # What has just appeared may not be complete.
+                # A banner that has just appeared may be incomplete.
                 await asyncio.sleep(_COMPLETE_SECONDS)
-                again = await self._glance(room, kind)
+                again = await self._find_banner(context, kind)
                 return again if again.is_banner and (kind is None or again.way(kind)) else seen
             now = time.monotonic()
-            if now >= most or (now >= least and room.is_quiet):
+            if now >= most or (now >= least and context.is_quiet):
                 return seen
-            await asyncio.sleep(_GLANCE_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
-    async def _glance(self, room: Room, kind: Kind | None) -> BannerView:
-        params = self._order.params
-        selector = {"accept": params.accept_selector, "reject": params.reject_selector, None: None}[kind]
+    async def _find_banner(self, context: PhaseContext, kind: Kind | None) -> BannerView:
         try:
             async with asyncio.timeout(_FIND_SECONDS):
-                if selector is not None and kind is not None:
-                    return await select(room.page, kind, selector)
-                return await look_for(room.page, room.token)
+                if kind is not None and (selector := self._selector(kind)) is not None:
+                    return await find_by_selector(context.page, kind, selector)
+                return await find_banner(context.page, context.token)
         except TimeoutError:
-            # A page whose scripts never rest has no button that could be pressed.
+            # The scripts of the page run all the time: no button can be pressed.
             return BannerView()
 
-    async def _made(self, room: Room, seen: BannerView, kind: Kind) -> Banner | str:
-        """Make a choice on the banner; why it could not be made, if it could not."""
+    async def _make_choice(self, context: PhaseContext, seen: BannerView, kind: Kind) -> Banner | str:
+        """Make a choice on the banner; return the reason as text if that fails."""
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                return await answer(room.page, seen, kind, room.token)
+                return await answer_banner(context.page, seen, kind, context.token)
         except TimeoutError:
             return "the button could not be pressed in time"
         except Error as error:
@@ -177,88 +182,88 @@ class _Scan:
                 raise
             return f"the button could not be pressed: {first_line(error)}"
 
-    async def _answered(self, kind: Any, before: dict[Kind, BannerView]) -> PhaseFound:
-        """A phase that begins with a choice on the banner."""
+    async def _run_choice_phase(self, kind: Kind, before: dict[Kind, BannerView]) -> PhaseFound:
+        """Run a phase that starts with a choice on the banner."""
         if not before[kind].way(kind):
-            return self._without_button(kind, has_banner=any(look.is_banner for look in before.values()))
-        async with self._room() as room:
-            first = await room.visit(self._start)
+            return self._phase_without_button(kind, has_banner=any(look.is_banner for look in before.values()))
+        async with self._open_context() as context:
+            first = await context.visit(self._start)
             if first.result != COMPLETE:
-                return replace(await room.told(kind, self._site, first.result), note=first.note)
-            seen = await self._watch(room, kind)
+                return replace(await context.collect(kind, self._site, first.result), note=first.note)
+            seen = await self._wait_for_banner(context, kind)
             if not seen.way(kind):
-                missing = "it was there before consent, and not when the page was loaded again"
-                return replace(await room.told(kind, self._site, "banner not found"), note=missing)
-            banner = await self._made(room, seen, kind)
+                missing = "the banner was shown before consent, but not when the page was loaded again"
+                return replace(await context.collect(kind, self._site, "banner not found"), note=missing)
+            banner = await self._make_choice(context, seen, kind)
             if isinstance(banner, str):
-                found = await room.told(kind, self._site, "failed")
+                found = await context.collect(kind, self._site, "failed")
                 return replace(found, note=banner, banner=Banner(name=seen.name))
-            await room.settle()
-            await room.look()
-            picture = await room.picture()
+            await context.settle()
+            await context.read_page()
+            picture = await context.picture()
             if banner.answered_at is None:
-                note = f'behind "{banner.button}" there is no button to {kind} that is known'
-                found = await room.told(kind, self._site, "no such button")
+                note = f'no button to {kind} was recognised after pressing "{banner.button}"'
+                found = await context.collect(kind, self._site, "no such button")
                 return replace(found, note=note, banner=banner, picture=picture)
-            note = await self._still_shown(room, kind, seen)
-            result = await self._visit_all(room, is_finding=False)
-            found = await room.told(kind, self._site, result)
+            note = await self._note_if_still_shown(context, kind, seen)
+            result = await self._visit_all(context, is_finding=False)
+            found = await context.collect(kind, self._site, result)
             return replace(found, note=note, banner=banner, picture=picture)
 
-    async def _still_shown(self, room: Room, kind: Kind, seen: BannerView) -> str:
+    async def _note_if_still_shown(self, context: PhaseContext, kind: Kind, seen: BannerView) -> str:
         if seen.how == "selector":
             return ""
-        again = await self._glance(room, None)
+        again = await self._find_banner(context, None)
         is_still = again.is_banner and again.name == seen.name and bool(again.way(kind))
         return "the banner was still shown after the choice" if is_still else ""
 
-    def _without_button(self, kind: Kind, *, has_banner: bool) -> PhaseFound:
-        params = self._order.params
-        said = params.accept_selector if kind == "accept" else params.reject_selector
-        if said is not None:
-            return PhaseFound(phase=kind, result="banner not found", note=f"{kind}_selector selects nothing: {said}")
+    def _phase_without_button(self, kind: Kind, *, has_banner: bool) -> PhaseFound:
+        selector = self._selector(kind)
+        if selector is not None:
+            note = f"{kind}_selector matches nothing: {selector}"
+            return PhaseFound(phase=kind, result="banner not found", note=note)
         if has_banner:
-            note = f"the banner has no button to {kind} that is known, nor settings to {kind} in"
+            note = f"no button to {kind} was recognised on the banner, and no settings"
             return PhaseFound(phase=kind, result="no such button", note=note)
-        loaded = f"; {', '.join(self._managers)} is loaded but showed none" if self._managers else ""
+        loaded = f"; {', '.join(self._managers)} is loaded but showed no banner" if self._managers else ""
         return PhaseFound(phase=kind, result="banner not found", note=f"no consent banner was shown{loaded}")
 
-    async def _visit_all(self, room: Room, *, is_finding: bool) -> Literal["complete", "time-out"]:
-        """The other pages, as far as they are wanted; "time-out" if there was no time for all of them."""
+    async def _visit_all(self, context: PhaseContext, *, is_finding: bool) -> Literal["complete", "time-out"]:
+        """Visit the other pages, up to `maxPages`; return "time-out" if the time was too short for all of them."""
         params = self._order.params
         if not is_finding:
             waiting = list(self._pages)
         else:
-            waiting = [(url, 0) for url in custom_urls(params, self._final)] + self._links(room, 1)
+            waiting = [(url, 0) for url in custom_urls(params, self._final)] + self._find_links(context, 1)
             self._pages = []
-        seen, count = {_plain(self._start), _plain(self._final)}, 1
+        seen, count = {_page_key(self._start), _page_key(self._final)}, 1
         while waiting and count < params.max_pages:
             url, depth = waiting.pop(0)
-            if _plain(url) in seen:
+            if _page_key(url) in seen:
                 continue
             if time.monotonic() > self._until:
-                room.left_out.append(f"{len(waiting) + 1} pages: no time was left for them")
+                context.left_out.append(f"{len(waiting) + 1} pages: no time left")
                 return "time-out"
-            seen.add(_plain(url))
+            seen.add(_page_key(url))
             count += 1
-            await room.visit(url, depth)
+            await context.visit(url, depth)
             if is_finding:
                 self._pages.append((url, depth))
-                seen.add(_plain(room.page.url))
-                waiting += self._links(room, depth + 1)
+                seen.add(_page_key(context.page.url))
+                waiting += self._find_links(context, depth + 1)
         return "complete"
 
-    def _links(self, room: Room, depth: int) -> list[tuple[str, int]]:
+    def _find_links(self, context: PhaseContext, depth: int) -> list[tuple[str, int]]:
         params = self._order.params
         if not params.allow_deep_scan or depth > params.scan_depth:
             return []
         hosts = {(urlsplit(url).hostname or "").removeprefix("www.") for url in (self._final, self._start)}
-        found = dict.fromkeys(urldefrag(link)[0] for link in room.seen.links)
+        found = dict.fromkeys(urldefrag(link)[0] for link in context.seen.links)
         return [(link, depth) for link in found if _is_page_of(link, hosts)]
 
 
-def _storable(found: Found) -> Found:
-    """The same without what databases refuse and pages may hold: NUL, half characters, texts without end."""
+def _make_storable(found: Found) -> Found:
+    """Return the results without what databases reject: NUL, lone surrogates, very long texts."""
     return msgspec.convert(_clean(msgspec.to_builtins(found, builtin_types=(bytes,))), Found)
 
 
@@ -279,9 +284,9 @@ def _is_page_of(link: str, hosts: set[str]) -> bool:
     except ValueError:
         return False
     is_ours = any(host == ours or host.endswith(f".{ours}") for ours in hosts)
-    return parts.scheme in ("http", "https") and is_ours and not _FILES.search(parts.path) and not _LEAVING.search(link)
+    return parts.scheme in ("http", "https") and is_ours and not _FILES.search(parts.path) and not _LOGOUT.search(link)
 
 
-def _plain(url: str) -> str:
-    """One address for what is one page."""
+def _page_key(url: str) -> str:
+    """Return the same key for all URLs of a page."""
     return urldefrag(url)[0].rstrip("/")

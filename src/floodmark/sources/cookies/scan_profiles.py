@@ -1,4 +1,4 @@
-"""Named sets of params of cookie scans. Table: `scan_profiles`, which people fill by SQL."""
+"""Named parameter sets of cookie scans. Table: `scan_profiles`, which operators fill with SQL."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,13 +12,13 @@ from .tables import scan_profiles
 
 
 class ScanProfiles:
-    """Reads the profiles that jobs name."""
+    """Reads the profiles of jobs."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def params_for(self, execution_id: str) -> Mapping[str, Any]:
-        """The params of the profile that the job of an execution names; empty if it names none that there is."""
+        """Return the parameters of the profile of an execution's job; empty if it has none."""
         query = (
             select(scan_profiles.c.params)
             .join(jobs, jobs.c.profile_id == scan_profiles.c.profile_id)

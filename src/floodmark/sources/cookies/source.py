@@ -1,4 +1,4 @@
-"""The source `cookies`: each run scans a domain in a real browser, and its report is one item."""
+"""The source `cookies`: each run scans a domain in a real browser and makes its report one item."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
@@ -17,14 +17,14 @@ from floodmark.sources.port import Context, Target
 
 from .findings import Found
 from .messages import Order
-from .params import NAMES, canonical, check_custom_pages, completed, parse_params, start_urls
+from .params import NAMES, check_custom_pages, complete_spec, normalize_domain, parse_params, start_urls
 from .pool import BrowserRules, Pool
-from .report import made, result_of
+from .report import make_report, scan_result
 from .scan_profiles import ScanProfiles
 
 
 class CookiesSource:
-    """Scans domains. One for each process; its browsers end with it."""
+    """Scans domains. Use one per process; its browsers end with it."""
 
     kind = "cookies"
 
@@ -38,10 +38,10 @@ class CookiesSource:
     ) -> None:
         self._settings, self._clock, self._events = settings, clock, events or Events()
         self._profiles = profiles
-        self.pool = Pool(rules_of(settings))
+        self.pool = Pool(browser_rules(settings))
 
     def use_services(self, services: Services) -> None:
-        """Scan by the clock of the process, with the profiles in its database."""
+        """Use the process's clock, events and database."""
         self._clock, self._events = services.clock, services.events
         self._profiles = ScanProfiles(services.database).params_for
 
@@ -52,50 +52,50 @@ class CookiesSource:
         await self.pool.close()
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
-        """Refuse what is no domain, and params that make no sense."""
-        check_custom_pages(canonical(target), parse_params(params))
+        """Raise `InvalidInput` unless `target` is a domain and `params` are valid."""
+        check_custom_pages(normalize_domain(target), parse_params(params))
 
     def param_names(self, target: str) -> frozenset[str]:
-        """What can be said about a scan."""
+        """Return the parameters of a scan."""
         return NAMES
 
     def complete(self, spec: JobSpec) -> JobSpec:
-        """A job with its domain in its one form."""
-        return completed(spec)
+        """Return the job with its normalized domain."""
+        return complete_spec(spec)
 
     async def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
-        """One scan, one item. An execution whose scan is kept already, and which is run again, makes no second."""
+        """Yield the report of one scan, unless this execution has already stored one."""
         if since is not None and since.get("execution") == context.execution_id:
             return
-        assert self._clock is not None, "this one can only check"
+        assert self._clock is not None, "a source without services can only check jobs"
         began = self._clock.now()
-        found = await self._scanned(self.order(await self._with_profile(target, context)))
-        report, blobs = made(found, began=began, seconds=(self._clock.now() - began).total_seconds())
-        context.result.update(_in_short(found, report))
+        found = await self._scan(self.order(await self._with_profile(target, context)))
+        report, blobs = make_report(found, began=began, seconds=(self._clock.now() - began).total_seconds())
+        context.result.update(_summarize(found, report))
         item = Item(key=context.execution_id, data=report, occurred_at=began)
         yield Batch([item], {"execution": context.execution_id, "at": began.isoformat()}, blobs=blobs)
 
     async def _with_profile(self, target: Target, context: Context) -> Target:
-        """The target with the params of its job's profile; its own win over them."""
+        """Return the target with the parameters of its profile; its own take precedence."""
         if self._profiles is None:
             return target
         return replace(target, params={**await self._profiles(context.execution_id), **target.params})
 
-    async def _scanned(self, order: Order) -> Found:
+    async def _scan(self, order: Order) -> Found:
         try:
             found = await self.pool.scan(order)
         except SlowDown:
-            # All browsers are busy: there was no scan.
+            # All browsers are busy: no scan was run.
             raise
         except SourceError:
             self._events.emit(ScanEnded("failed"))
             raise
-        self._events.emit(ScanEnded(result_of(found.phases).replace(" ", "_")))
+        self._events.emit(ScanEnded(scan_result(found.phases).replace(" ", "_")))
         return found
 
     def order(self, target: Target) -> Order:
-        """The scan that a target asks for."""
-        domain, settings = canonical(target.name), self._settings
+        """Return the scan of a target."""
+        domain, settings = normalize_domain(target.name), self._settings
         params = parse_params(target.params)
         return Order(
             domain=domain,
@@ -108,8 +108,8 @@ class CookiesSource:
         )
 
 
-def rules_of(settings: Settings) -> BrowserRules:
-    """What the settings say of browsers."""
+def browser_rules(settings: Settings) -> BrowserRules:
+    """Return the settings of browsers."""
     return BrowserRules(
         chromium=settings.floodmark_chromium,
         browsers=settings.cookies_max_browsers,
@@ -121,8 +121,7 @@ def rules_of(settings: Settings) -> BrowserRules:
     )
 
 
-def _in_short(found: Found, report: Mapping[str, Any]) -> dict[str, Any]:
-    """What the history of the execution tells."""
+def _summarize(found: Found, report: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "result": report["result"],
         "findings": [finding["text"] for finding in report["findings"]],

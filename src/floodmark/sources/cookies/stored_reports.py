@@ -1,4 +1,4 @@
-"""Cookie scans as they were kept. Tables: `items` of streams `cookies:...`, `blobs`; nothing is written."""
+"""Reads stored cookie scans. Tables: `items` of the streams `cookies:...`."""
 
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,7 @@ from floodmark.store.tables import items
 
 
 class KeptScan(Struct, frozen=True, kw_only=True):
-    """One scan: its report, under the key of its item."""
+    """A stored scan: the report, and the key of its item."""
 
     scan: str
     stream: str
@@ -25,7 +25,7 @@ class Scans(Struct, frozen=True):
     database: Database
 
     async def newest(self, stream: str, *, scan: str | None = None, limit: int = 1) -> list[KeptScan]:
-        """So many scans, beginning with `scan` or else the last one; none if there is no such scan."""
+        """Return up to `limit` scans from `scan` (default: the last one) backwards; none if `scan` does not exist."""
         cell = items.c
         where = [cell.stream == stream, cell.deleted.is_(False), cell.occurred_at.is_not(None)]
         async with self.database.reading() as connection:

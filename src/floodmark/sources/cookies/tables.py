@@ -5,7 +5,7 @@ from sqlalchemy import BigInteger, Column, Index, LargeBinary, String, Table, Te
 from floodmark.store.schema import metadata
 from floodmark.store.types import Json, UtcTime, new_id, now_text
 
-# Named sets of params of cookie scans; those of a job itself win over those of the profile that `profile_id` names.
+# Named parameter sets of cookie scans. A job uses one by `profile_id`; its own parameters take precedence.
 scan_profiles = Table(
     "scan_profiles",
     metadata,
@@ -17,7 +17,7 @@ scan_profiles = Table(
     Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
 )
 
-# Pictures and documents that belong to items, named by what they hold.
+# Pictures and documents of items, by the digest of their content.
 blobs = Table(
     "blobs",
     metadata,
@@ -25,7 +25,7 @@ blobs = Table(
     Column("media_type", Text, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("content", LargeBinary, nullable=False),
-    # Last: one that is the same in a later report is kept again.
+    # Updated when a later report has the same content.
     Column("kept_at", UtcTime, nullable=False, server_default=now_text()),
     Index("ix_blobs_kept_at", "kept_at"),
 )

@@ -1,4 +1,4 @@
-"""A report as a page that needs nothing else: no script, no address of anybody, pictures inside. All is escaped."""
+"""The report as a self-contained HTML page: no scripts, no external URLs, embedded pictures, everything escaped."""
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from .assessment import area_name, counted, length_of
+from .assessment import area_name, cookie_identity, format_count, format_lifetime
 from .findings import COMPLETE
 
 _HEADINGS = {"before": "Before consent", "accept": "After accepting", "reject": "After rejecting"}
@@ -16,16 +16,19 @@ _PICTURES = {
     "accept": "The page after consent was given.",
     "reject": "The page after consent was refused.",
 }
-# Findings that need a decision by a person are shown less loudly than those that the data proves.
+# Findings that need a person's decision are shown less prominently than proven ones.
 _OPEN_QUESTIONS = ("unknown_before_consent", "no_banner", "reject_on_second_layer")
-_MOST_EVIDENCE = 12
-# Nothing may be loaded or run, whatever a page has smuggled in.
+_MAX_EVIDENCE = 12
+# Nothing may be loaded or run, whatever the scanned page contained.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
-def page_of(report: Mapping[str, Any], pictures: Mapping[str, bytes], files_: Mapping[str, Mapping[str, Any]]) -> str:
-    """The whole page."""
+def render_page(
+    report: Mapping[str, Any], pictures: Mapping[str, bytes], files_: Mapping[str, Mapping[str, Any]]
+) -> str:
+    """Return the whole page."""
     title = f"Cookies of {report['domain']}"
+    known = {cookie_identity(cookie) for cookie in report["phases"][0]["cookies"]}
     body = [
         f"<h1>{_text(title)}</h1>",
         f'<p class="soft">Scanned {_text(report["scanned_at"].replace("T", " ").replace("+00:00", " UTC"))} '
@@ -33,7 +36,7 @@ def page_of(report: Mapping[str, Any], pictures: Mapping[str, bytes], files_: Ma
         _findings(report),
         _tiles(report["phases"]),
         _notes(report),
-        *(_phase(phase, pictures, _identities(report["phases"][0])) for phase in report["phases"]),
+        *(_phase(phase, pictures, known) for phase in report["phases"]),
         _files(files_),
     ]
     return (
@@ -59,7 +62,7 @@ def _findings(report: Mapping[str, Any]) -> str:
         return f'<section class="findings none"><h2>{_text(words)}: no findings</h2><p>{none}</p></section>'
     items = "".join(_finding(finding) for finding in found)
     return (
-        f'<section class="findings"><h2>{_text(words)}: {counted(len(found), "finding")}</h2><ol>{items}</ol>'
+        f'<section class="findings"><h2>{_text(words)}: {format_count(len(found), "finding")}</h2><ol>{items}</ol>'
         '<p class="soft">A finding states what was observed. Purposes come from a table of well-known cookies; '
         "whether a finding is an infringement is a legal assessment.</p></section>"
     )
@@ -68,7 +71,7 @@ def _findings(report: Mapping[str, Any]) -> str:
 def _finding(finding: Mapping[str, Any]) -> str:
     kind = "open" if finding["code"] in _OPEN_QUESTIONS else "proven"
     rows = [f"<li>{_text(sentence)}</li>" for sentence in finding["evidence"]]
-    shown, more = rows[:_MOST_EVIDENCE], rows[_MOST_EVIDENCE:]
+    shown, more = rows[:_MAX_EVIDENCE], rows[_MAX_EVIDENCE:]
     rest = f"<details><summary>{len(more)} more</summary><ul>{''.join(more)}</ul></details>" if more else ""
     evidence = f"<ul>{''.join(shown)}</ul>{rest}" if shown else ""
     return f'<li class="{kind}"><b>{_text(finding["text"])}</b>{evidence}</li>'
@@ -98,20 +101,12 @@ def _notes(report: Mapping[str, Any]) -> str:
     blocked = before["counts"]["blocked_by_default"]
     if blocked:
         notes.append(
-            f"a browser that blocks third-party cookies would not have {blocked} of those before consent "
+            f"a browser that blocks third-party cookies would reject {blocked} of those before consent "
             "(marked in the table)"
         )
     if report["final"] != report["start"]:
-        notes.append(f"{report['start']} leads to {report['final']}")
+        notes.append(f"{report['start']} redirects to {report['final']}")
     return f'<ul class="plain">{"".join(f"<li>{_text(note)}</li>" for note in notes)}</ul>' if notes else ""
-
-
-def _identities(phase: Mapping[str, Any]) -> set[tuple[str, ...]]:
-    return {_identity(cookie) for cookie in phase["cookies"]}
-
-
-def _identity(cookie: Mapping[str, Any]) -> tuple[str, ...]:
-    return cookie["name"], cookie["domain"], cookie["path"], cookie["partition"] or ""
 
 
 def _phase(phase: Mapping[str, Any], pictures: Mapping[str, bytes], before: set[tuple[str, ...]]) -> str:
@@ -135,7 +130,9 @@ def _banner(banner: Mapping[str, Any]) -> str:
     steps = " then ".join(f"<b>{_text(step)}</b>" for step in banner["steps"])
     layer = {1: " on the first layer", 2: " on the second layer"}.get(banner["layer"], "")
     off = (
-        f", after turning off {counted(banner['switched_off'], 'switch', 'switches')}" if banner["switched_off"] else ""
+        f", after turning off {format_count(banner['switched_off'], 'switch', 'switches')}"
+        if banner["switched_off"]
+        else ""
     )
     name = f"recognised {banner['name']}" if banner["name"].startswith("by ") else banner["name"]
     return f"Consent banner: {_text(name)}" + (f". Pressed {steps}{layer}{off}." if steps else ".")
@@ -152,11 +149,11 @@ def _cookies(cookies: Sequence[Mapping[str, Any]], before: set[tuple[str, ...]])
         return "<h3>Cookies</h3><p>None.</p>"
     rows = [
         (
-            _named(cookie, is_new=_identity(cookie) not in before),
+            _name(cookie, is_new=cookie_identity(cookie) not in before),
             f"<code>{_text(cookie['domain'])}</code>{_small(_where(cookie))}",
             _party(cookie),
             _tag(cookie["purpose"]) + _small(cookie["vendor"] or ""),
-            _text(length_of(cookie["lifetime_seconds"])),
+            _text(format_lifetime(cookie["lifetime_seconds"])),
             _text(_attributes(cookie)),
             _text(cookie["set_by"]) + _small(cookie["set_by_url"] or cookie["set_from"] or ""),
             _text(cookie["size"]),
@@ -236,7 +233,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
 
 
-def _named(cookie: Mapping[str, Any], *, is_new: bool) -> str:
+def _name(cookie: Mapping[str, Any], *, is_new: bool) -> str:
     mark = ' <span class="tag new">not before consent</span>' if is_new else ""
     return f"<code>{_text(cookie['name'])}</code>{mark}{_small(cookie['about'] or '')}"
 

@@ -1,5 +1,5 @@
 // What one frame tells of itself. Values of the storage are measured, not taken along.
-// Takes the name under which witness.js keeps its notes.
+// Takes the name under which observer.js keeps its notes.
 async (token) => {
   const sizes = (name) => {
     try {

@@ -1,11 +1,10 @@
-"""The process of one browser: it drives it, and sees to it that nothing of it is ever left behind.
+"""The parent process of one browser: drives it, and leaves no process or file behind.
 
-    worker  ->  keeper (this)  ->  Playwright's driver  ->  Chromium and its many processes
+    worker  ->  this process  ->  Playwright's driver  ->  Chromium and its many processes
 
-The worker holds the other end of our standard input. When that closes, for whatever reason - the scan was cancelled,
-the worker has left, was killed - every process below us is killed, and the folder of the profile removed. Being their
-subreaper (Linux) we also get those that tried to get away from their parents. Should we be killed ourselves, the
-driver loses its own input and ends the browser.
+The worker holds the other end of our standard input. When it closes, because a scan was cancelled or the worker has
+ended or was killed, this process kills all its descendants and deletes the profile. As their subreaper (Linux) it also
+finds processes whose parents have ended. If this process is killed, the driver loses its input and ends the browser.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
@@ -31,35 +30,35 @@ from floodmark.outbound.guard import AddressRefused, Guard
 from floodmark.outbound.proxy import GuardedProxy
 
 from .browser import FLAGS, ordinary_agent, prepare_profile, visitor_flags
-from .messages import HEAD, Order, ScanAnswer, Start, framed, length_of
+from .messages import HEAD, Order, ScanAnswer, Start, encode_message, read_length
 
 _PR_SET_CHILD_SUBREAPER = 36
-_KILLING_SECONDS = 5.0
+_KILL_SECONDS = 5.0
 _LAUNCH_MS = 60_000.0
 
 
 def main() -> None:
-    """Serve until the standard input closes."""
+    """Run scans until the standard input closes."""
     _become_subreaper()
     start = _read(sys.stdin.buffer, Start)
     if start is None:
         return
-    # What others print must not end up between our messages.
+    # Other output must not mix with our messages.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    # A Ctrl-C at a terminal reaches the whole group; the worker tells us when it is time.
+    # Ctrl-C reaches the whole process group; only the worker ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     loop = asyncio.new_event_loop()
     orders: asyncio.Queue[Order] = asyncio.Queue()
-    threading.Thread(target=_watch, args=(loop, orders, start), daemon=True).start()
+    threading.Thread(target=_read_orders, args=(loop, orders, start), daemon=True).start()
     try:
         loop.run_until_complete(_serve(start, orders, out))
     finally:
         _end(start.folder, 1)
 
 
-def _watch(loop: asyncio.AbstractEventLoop, orders: "asyncio.Queue[Order]", start: Start) -> None:
-    """In a thread of its own, so that nothing the browser does can keep us from noticing the end."""
+def _read_orders(loop: asyncio.AbstractEventLoop, orders: "asyncio.Queue[Order]", start: Start) -> None:
+    """Read orders in a thread, so that the end of the input is noticed whatever the browser does."""
     while (order := _read(sys.stdin.buffer, Order)) is not None:
         loop.call_soon_threadsafe(orders.put_nowait, order)
     _end(start.folder, 0)
@@ -69,16 +68,16 @@ def _read(stream: BinaryIO, kind: Any) -> Any:
     head = stream.read(HEAD)
     if len(head) < HEAD:
         return None
-    body = stream.read(length_of(head))
-    return msgspec.msgpack.decode(body, type=kind) if len(body) == length_of(head) else None
+    body = stream.read(read_length(head))
+    return msgspec.msgpack.decode(body, type=kind) if len(body) == read_length(head) else None
 
 
 async def _serve(start: Start, orders: "asyncio.Queue[Order]", out: BinaryIO) -> None:
-    from playwright.async_api import Error, async_playwright  # noqa: PLC0415 - takes a second, after the watch is set
+    from playwright.async_api import Error, async_playwright  # noqa: PLC0415 - takes a second; the input is watched by then
 
     async with AsyncExitStack() as stack:
-        way_out = _WayOut(start)
-        flags = await way_out.open(stack)
+        network = _GuardedNetwork(start)
+        flags = await network.open(stack)
         driver = await stack.enter_async_context(async_playwright())
         folder = Path(start.folder)
         prepare_profile(folder, third_party_cookies=start.third_party_cookies)
@@ -101,17 +100,17 @@ async def _serve(start: Start, orders: "asyncio.Queue[Order]", out: BinaryIO) ->
             return
         browser = context.browser
         assert browser is not None
-        user_agent = start.user_agent or await _agent_of(browser)
+        user_agent = start.user_agent or await _read_user_agent(browser)
         _answer(out, ScanAnswer())
         while True:
-            answer = await _scanned(browser, await orders.get(), way_out, user_agent)
+            answer = await _scan(browser, await orders.get(), network, user_agent)
             _answer(out, answer)
             if answer.crashed is not None:
                 return
 
 
-class _WayOut:
-    """Names are looked up and addresses dialled by the guard's proxy alone, never by the browser."""
+class _GuardedNetwork:
+    """The browser's network: only the guarded proxy resolves names and connects, never the browser itself."""
 
     def __init__(self, start: Start) -> None:
         guard = Guard(allowed_hosts(start.allow_hosts))
@@ -119,7 +118,7 @@ class _WayOut:
         self._proxy = GuardedProxy(guard, self._names)
 
     async def open(self, stack: AsyncExitStack) -> list[str]:
-        """Open it for as long as the stack; the flags that send the browser there."""
+        """Start the proxy until the stack closes, and return the flags that make the browser use it."""
         await stack.enter_async_context(self._proxy)
         return [
             f"--proxy-server={self._proxy.url}",
@@ -128,57 +127,56 @@ class _WayOut:
         ]
 
     async def why_refused(self, order: Order) -> str | None:
-        """Why the domain itself may not be scanned. The browser would take the proxy's answer for the page."""
+        """Return why the domain may not be scanned. The browser would take the proxy's error for the page itself."""
         try:
             await self._names.addresses(urlsplit(order.starts[0]).hostname or "")
         except AddressRefused as refused:
             return str(refused)
         except OSError:
-            # Nobody knows it: the browser will say so.
+            # An unknown name: the browser will report it.
             return None
         return None
 
     def notes(self) -> tuple[str, ...]:
-        """What pages asked for and did not get, since the last time."""
-        told = tuple(f"not let through: {refused}" for refused in sorted(set(self._proxy.refused)))
+        """Return the refused requests of pages since the last call."""
+        notes = tuple(f"request refused: {refused}" for refused in sorted(set(self._proxy.refused)))
         self._proxy.refused.clear()
-        return told
+        return notes
 
 
-async def _agent_of(browser: Any) -> str:
-    """The user agent of this browser when a person uses it."""
+async def _read_user_agent(browser: Any) -> str:
     session = await browser.new_browser_cdp_session()
-    told = await session.send("Browser.getVersion")
+    version = await session.send("Browser.getVersion")
     await session.detach()
-    return ordinary_agent(str(told["userAgent"]))
+    return ordinary_agent(str(version["userAgent"]))
 
 
-async def _scanned(browser: Any, order: Order, way_out: _WayOut, user_agent: str) -> ScanAnswer:
-    from .scan import Crashed, PageUnreachable, scan  # noqa: PLC0415 - as above
+async def _scan(browser: Any, order: Order, network: _GuardedNetwork, user_agent: str) -> ScanAnswer:
+    from .scan import Crashed, PageUnreachable, scan  # noqa: PLC0415 - imports Playwright
 
-    if (why := await way_out.why_refused(order)) is not None:
+    if (why := await network.why_refused(order)) is not None:
         return ScanAnswer(refused=why)
-    way_out.notes()
+    network.notes()
     try:
         found = await scan(browser, order, user_agent)
-    except PageUnreachable as told:
-        return ScanAnswer(unreachable=str(told))
-    except Crashed as told:
-        return ScanAnswer(crashed=str(told))
-    return ScanAnswer(found=replace(found, notes=(*found.notes, *way_out.notes())))
+    except PageUnreachable as error:
+        return ScanAnswer(unreachable=str(error))
+    except Crashed as error:
+        return ScanAnswer(crashed=str(error))
+    return ScanAnswer(found=replace(found, notes=(*found.notes, *network.notes())))
 
 
 def _answer(out: BinaryIO, answer: ScanAnswer) -> None:
     try:
-        out.write(framed(answer))
+        out.write(encode_message(answer))
         out.flush()
     except BrokenPipeError:
-        # Nobody listens any more; the watch is about to end us.
-        time.sleep(_KILLING_SECONDS)
+        # The worker has closed the pipe; the other thread is about to end this process.
+        time.sleep(_KILL_SECONDS)
 
 
 def _environment(folder: Path) -> dict[str, str | float | bool]:
-    """What a browser needs, and none of what a worker knows. Its profile is its home: it writes nowhere else."""
+    """Return the browser's environment: no secrets, and its profile as home, so that it writes nowhere else."""
     kept = {
         name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TZ", "FONTCONFIG_PATH") if name in os.environ
     }
@@ -191,11 +189,12 @@ def _become_subreaper() -> None:
 
 
 def _end(folder: str, code: int) -> None:
-    """Kill everything below us, remove the profile, and leave."""
-    deadline = time.monotonic() + _KILLING_SECONDS
-    while (below := list(descendants(os.getpid()))) and time.monotonic() < deadline:
-        for pid in below:
-            _kill(pid)
+    """Kill all descendants, delete the profile and exit."""
+    deadline = time.monotonic() + _KILL_SECONDS
+    while (running := list(descendants(os.getpid()))) and time.monotonic() < deadline:
+        for pid in running:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
         _reap()
         time.sleep(0.02)
     shutil.rmtree(folder, ignore_errors=True)
@@ -203,11 +202,11 @@ def _end(folder: str, code: int) -> None:
 
 
 def descendants(root: int) -> Iterator[int]:
-    """All processes below one, where there is a /proc to tell; those that have ended and wait to be reaped too."""
+    """Yield the descendants of a process, including those that wait to be reaped; none without /proc."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
-            # The name is in parentheses and may hold anything, even parentheses.
+            # The name is in parentheses and may itself contain parentheses.
             fields = entry.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         except OSError:
             continue
@@ -219,19 +218,10 @@ def descendants(root: int) -> Iterator[int]:
             yield pid
 
 
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
-
-
 def _reap() -> None:
-    try:
+    with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    except ChildProcessError:
-        return
 
 
 if __name__ == "__main__":
