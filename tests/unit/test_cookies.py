@@ -235,7 +235,7 @@ def test_findings_name_cookie_setter_time_and_phase() -> None:
     ]
     assert list(second["evidence"]) == [
         'Accepting takes 1 step: "Fine".',
-        'Behind "More" no button to reject and none to save a choice was found.',
+        'After pressing "More", no button to reject or to save a choice was found.',
     ]
     assert list(report).index("findings") < list(report).index("phases"), "they stand first"
 

@@ -25,27 +25,12 @@ _MISREAD = re.compile(r"[\\\x00-\x20\x7f]")
 
 _HERE = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
 _METADATA = ("metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal")
-_RESERVED_4 = tuple(
-    IPv4Network(text)
-    for text in (
-        "0.0.0.0/8",
-        "10.0.0.0/8",
-        "100.64.0.0/10",
-        "127.0.0.0/8",
-        "169.254.0.0/16",
-        "172.16.0.0/12",
-        "192.0.0.0/24",
-        "192.0.2.0/24",
-        "192.88.99.0/24",
-        "192.168.0.0/16",
-        "198.18.0.0/15",
-        "198.51.100.0/24",
-        "203.0.113.0/24",
-        "224.0.0.0/3",
-        # Azure's host services: a public address, but reachable only from inside a virtual machine.
-        "168.63.129.16/32",
-    )
-)
+# The last one is Azure's host services: a public address, but reachable only from inside a virtual machine.
+_RESERVED_4 = tuple(IPv4Network(text) for text in (
+    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+    "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
+    "224.0.0.0/3", "168.63.129.16/32",
+))  # fmt: skip
 _PUBLIC_6 = IPv6Network("2000::/3")
 _RESERVED_6 = tuple(
     IPv6Network(text)
@@ -137,7 +122,7 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def _parse(text: str) -> "URL":
-    from yarl import URL  # noqa: PLC0415 - heavy
+    from yarl import URL  # noqa: PLC0415 - slow to import
 
     if len(text) > LONGEST_URL:
         raise AddressRefused(f"{_printable(text)} ... is longer than {LONGEST_URL:,} characters", hint="shorten it")

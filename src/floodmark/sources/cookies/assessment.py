@@ -89,7 +89,7 @@ def _no_way_to_reject(accept: Entry | None, reject: Entry | None) -> ConsentFind
     evidence = [f"Accepting takes {format_count(len(offer), 'step')}: {_quoted(offer)}."] if offer else []
     tried = _pressed(reject)
     if tried:
-        evidence.append(f"Behind {_quoted(tried)} no button to reject and none to save a choice was found.")
+        evidence.append(f"After pressing {_quoted(tried)}, no button to reject or to save a choice was found.")
     return ConsentFinding(code="no_way_to_reject", phase="reject", text=text, evidence=tuple(evidence))
 
 
@@ -116,9 +116,10 @@ def _no_banner(before: Entry, accept: Entry | None) -> ConsentFinding | None:
     if not stored and not before["storage"]:
         return None
     kept = [format_count(len(before["cookies"]), "cookie")] if before["cookies"] else []
-    kept += [f"{format_count(count, 'entry', 'entries')} in {name}" for name, count in _areas(before).items()]
-    text = f"No consent banner was shown, and the site stored {_and(kept)}."
-    return ConsentFinding(code="no_banner", phase="before", text=text, evidence=(_sentence(accept["note"]),))
+    areas = Counter(area_name(entry["area"]) for entry in before["storage"])
+    kept += [f"{format_count(count, 'entry', 'entries')} in {name}" for name, count in areas.items()]
+    text, note = f"No consent banner was shown, and the site stored {_join(kept)}.", accept["note"]
+    return ConsentFinding(code="no_banner", phase="before", text=text, evidence=(f"{note[:1].upper()}{note[1:]}.",))
 
 
 def _unknown(before: Entry) -> ConsentFinding | None:
@@ -145,7 +146,7 @@ def describe(cookie: Entry, phase: Entry) -> str:
     vendor = f"{cookie['vendor']}, " if cookie["vendor"] else ""
     domain = cookie["domain"].lstrip(".")
     who = f"{cookie['name']} ({vendor}{cookie['purpose']}; {cookie['party']} party, {domain})"
-    return f"{who}: {_setter(cookie)}{_moment(cookie, phase)}; {_kept(cookie['lifetime_seconds'])}."
+    return f"{who}: {_setter(cookie)}{_moment(cookie, phase)}; {_lifetime(cookie['lifetime_seconds'])}."
 
 
 def _setter(cookie: Entry) -> str:
@@ -171,7 +172,7 @@ def _moment(cookie: Entry, phase: Entry) -> str:
     return f"{page} at {clock}" + (f", {max(0.0, at - began):.1f} s after the visit began" if began is not None else "")
 
 
-def _kept(seconds: int | None) -> str:
+def _lifetime(seconds: int | None) -> str:
     return "kept until the browser is closed" if seconds is None else f"kept for {format_lifetime(seconds)}"
 
 
@@ -184,10 +185,6 @@ def format_lifetime(seconds: int | None) -> str:
     # A lifetime of a year is still a year some seconds later.
     size, name = next((step for step in _STEPS if seconds * 1.02 >= step[0]), _STEPS[-1])
     return format_count(max(1, round(seconds / size)), name)
-
-
-def _areas(phase: Entry) -> dict[str, int]:
-    return Counter(area_name(entry["area"]) for entry in phase["storage"])
 
 
 def area_name(area: str) -> str:
@@ -223,12 +220,8 @@ def _quoted(steps: Iterable[str]) -> str:
     return ", then ".join(f'"{step}"' for step in steps)
 
 
-def _and(parts: Sequence[str]) -> str:
+def _join(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def format_count(number: int, noun: str, plural: str | None = None) -> str:

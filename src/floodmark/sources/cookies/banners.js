@@ -1,7 +1,7 @@
-// Looks for a consent banner in one frame, shadow roots included, and for its buttons. Changes nothing.
+// Finds a consent banner and its buttons in one frame, including its shadow roots. Changes nothing.
 // Takes {layer: 1 | 2, table, framed: [name], token}; the table is JSON of managers.toml and words.toml.
-// Gives {name, how, buttons: {accept, reject, settings, save}, loaded: [name]}; each button is {text, element, off},
-// `off` being the switches to press before it. `how` is "maker", "words", or "" if there is no banner.
+// Returns {name, how, buttons: {accept, reject, settings, save}, loaded: [name]}; each button is {text, element, off},
+// where `off` are the switches to turn off first. `how` is "maker", "words", or "" if there is no banner.
 ({ layer, table, framed, token }) => {
   const { managers, words } = JSON.parse(table);
   const MOST_ELEMENTS = 20000;
@@ -30,7 +30,7 @@
     if (box.width < 2 || box.height < 2) return false;
     return element.checkVisibility({ opacityProperty: true, visibilityProperty: true, contentVisibilityAuto: true });
   };
-  // A wrapper may have no size of its own, where what it holds is placed elsewhere.
+  // A wrapper may have no size of its own if its content is positioned elsewhere.
   const isOpen = (element) =>
     isVisible(element) ||
     (element.checkVisibility({ opacityProperty: true, visibilityProperty: true }) &&
@@ -52,12 +52,12 @@
       .replace(/\s+/g, " ")
       .trim();
 
-  // What a button says: {kind, rank}, the smallest rank being the clearest; null if it says none of it.
+  // Classify a button by its words: {kind, rank}, where the smallest rank is the clearest; null if none match.
   const KINDS = ["reject", "save", "settings", "accept", "dismiss"];
   const exact = new Map();
   for (const kind of KINDS) words[kind].forEach((phrase, rank) => exact.has(phrase) || exact.set(phrase, { kind, rank }));
   const isWord = (text, phrase) => {
-    // Scripts without spaces between words have no borders to look for.
+    // Writing systems without spaces have no word boundaries.
     if (/[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Hangul}]/u.test(phrase)) return text.includes(phrase);
     return ` ${text} `.includes(` ${phrase} `);
   };
@@ -68,7 +68,7 @@
       if (phrase.length < 5 || kind === "dismiss" || text.length > phrase.length * 2.5 || !isWord(text, phrase)) continue;
       if (!best || phrase.length > best.length) best = { kind, rank: rank + 10000, length: phrase.length };
     }
-    // "Do not accept" is in the table; what is not, and denies, is not taken for the opposite.
+    // "Do not accept" is in the table. Other negations must not count as acceptance.
     return best?.kind === "accept" && words.not.some((one) => isWord(text, one)) ? null : best;
   };
   const meaning = (said) => {
@@ -77,7 +77,7 @@
     if (!meanings.has(text)) meanings.set(text, exact.get(text) ?? read(text));
     return meanings.get(text);
   };
-  // A selector proposes a button, its words may object.
+  // A button found by selector must not contradict its role by its words.
   const OBJECTIONS = {
     accept: ["reject", "settings"],
     reject: ["accept", "settings", "save"],
@@ -93,14 +93,14 @@
   const isPressable = (element) => {
     const tag = element.tagName;
     if (tag === "A") {
-      // A link to another page is no button.
+      // A link to another page is not a button.
       const href = element.getAttribute("href");
       return !href || /^(#|javascript:)/i.test(href) || element.href.split("#")[0] === location.href.split("#")[0];
     }
     if (tag === "BUTTON" || tag === "SUMMARY" || element.getAttribute("role") === "button") return true;
     if (tag === "INPUT") return ["button", "submit", "image"].includes(element.type);
     if (element.closest("button, a, [role=button], label") || element.querySelector(BUTTONS)) return false;
-    // Any element can be a button; its look says so.
+    // Any element can be a button; its style shows it.
     return (
       element.hasAttribute("onclick") ||
       /\b(btn|button|cta)\b|btn[-_]|[-_]btn|button/i.test(element.getAttribute("class") || "") ||
@@ -125,7 +125,7 @@
   const hasSwitches = (container) =>
     all.some((element) => element.matches("input[type=checkbox], [role=switch]") && holds(container, element));
 
-  // The best button of each kind by its words, inside of these containers: [{element, score}].
+  // Find the best button of each kind by its words in these containers: [{element, score}].
   const byWords = (containers) => {
     const best = {};
     for (const element of all) {
@@ -147,7 +147,7 @@
     return best;
   };
 
-  // How much speaks for a container being about consent to cookies.
+  // Score how likely a container is about cookie consent.
   const called = (element) =>
     `${element.tagName} ${element.id} ${element.getAttribute("class") || ""} ${element.getAttribute("aria-label") || ""} ${element.getAttribute("data-testid") || ""}`;
   const lies = (element) => ["fixed", "sticky"].includes(getComputedStyle(element).position);
@@ -167,7 +167,7 @@
   };
   const judge = (element) => {
     let text = textOf(element);
-    // A link to the cookie policy does not make a layer one about cookies.
+    // A link to the cookie policy alone does not count.
     for (const link of element.querySelectorAll("a[href]")) {
       const told = (link.innerText || "").trim().toLowerCase();
       if (told.includes(" ") || told.includes("-")) text = text.replace(told, " ");
@@ -177,7 +177,7 @@
     }
     const isCalled = CALLED.test(called(element));
     const mentions = words.about.some((stem) => text.includes(stem));
-    // What appeared when the settings of a banner were opened is about the same as the banner.
+    // A layer that appeared when the settings were opened is about consent as well.
     const isOpened = layer === 2 && isLayer(element) && window[token] && !window[token].layers.has(element);
     if (!isCalled && !mentions && !isOpened) return 0;
     const related = words.related.filter((stem) => text.includes(stem)).length;
@@ -191,7 +191,7 @@
     if (layer === 1 && asks("input[type=text], input:not([type]), textarea, select")) score -= 2;
     return score;
   };
-  // Whether a nearer layer, which is about something else, lies between a button and the container.
+  // Whether a layer about something else is between a button and the container.
   const isOfAnotherLayer = (button, container) => {
     for (let at = parentOf(button); at && at !== container; at = parentOf(at)) {
       const isApart = getComputedStyle(at).position === "fixed" || isDialog(at);
@@ -208,12 +208,12 @@
       if (!isOver && !CALLED.test(called(element))) continue;
       if (!isOpen(element)) continue;
       if (getComputedStyle(element).position === "fixed" && isVisible(element) && !isOnScreen(element)) continue;
-      // What holds the page itself is no banner.
+      // A container of the page itself is not a banner.
       if (!isDialog(element) && element.querySelector("main, [role=main], article")) continue;
       if (!isOver && textOf(element).length > 6000) continue;
       found.push(element);
     }
-    // A banner in a frame of its own has nothing around it.
+    // A banner in its own frame has no other content around it.
     if (window !== window.top && document.body) found.push(document.body);
     return found.map((element) => ({ element, score: scoreOf(element) })).filter((one) => one.score >= ENOUGH);
   };
@@ -230,10 +230,10 @@
   const there = managers.filter(isThere);
   const loaded = managers.filter((one) => there.includes(one) || isLoaded(one)).map((one) => one.name);
 
-  // What lies over the page before anything is pressed.
+  // The layers over the page before a button is pressed.
   if (layer === 1) all.filter((one) => isLayer(one) && isOpen(one)).forEach((one) => window[token]?.layers.add(one));
 
-  // Makers that are known, by the names that they give to their elements.
+  // Known consent managers, by their elements.
   const ofMaker = (manager) => {
     const open = manager.inside === "frame" ? [document.body] : select(manager.shown.length ? manager.shown : manager.marks).filter(isOpen);
     if (layer === 1 && manager.inside === "page" && !open.length) return null;
@@ -256,14 +256,14 @@
     if (found) return found;
   }
 
-  // Any other, by its words.
+  // Any other banner, by its words.
   const best = byWords(candidates());
   const found = {};
   for (const kind of ["accept", "reject", "settings"]) found[kind] = button(best[kind]?.element ?? null);
   if (best.save && (layer === 2 || hasSwitches(best.save.container))) {
     found.save = button(best.save.element, switchesIn(best.save.container));
   }
-  // Settings alone are the link in a footer, or of an account.
+  // Settings alone are a link in a footer or of an account.
   const isBanner = layer === 2 ? found.reject || found.save : found.accept || found.reject;
   return isBanner ? { name: "by its words", how: "words", buttons: found, loaded } : { name: "", how: "", buttons: {}, loaded };
 }

@@ -51,7 +51,7 @@ class BrowserMissing(Permanent):
     """This machine has no browser for scans."""
 
 
-def require_browser(named: Path | None, environ: Mapping[str, str]) -> Path:
+def require_browser(named: Path | str | None, environ: Mapping[str, str]) -> Path:
     """Return the browser's path; `BrowserMissing`, with an install command, if it or Playwright is missing."""
     if any(importlib.util.find_spec(package) is None for package in _PACKAGES):
         raise BrowserMissing(

@@ -30,7 +30,7 @@ from floodmark.outbound.guard import AddressRefused, Guard
 from floodmark.outbound.proxy import GuardedProxy
 
 from .browser import FLAGS, ordinary_agent, prepare_profile, visitor_flags
-from .messages import HEAD, Order, ScanAnswer, Start, encode_message, read_length
+from .messages import HEAD, BrowserRules, Order, ScanAnswer, Start, encode_message, read_length
 
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_SECONDS = 5.0
@@ -76,18 +76,18 @@ async def _serve(start: Start, orders: "asyncio.Queue[Order]", out: BinaryIO) ->
     from playwright.async_api import Error, async_playwright  # noqa: PLC0415 - takes a second; the input is watched by then
 
     async with AsyncExitStack() as stack:
-        network = _GuardedNetwork(start)
+        network = _GuardedNetwork(start.rules)
         flags = await network.open(stack)
         driver = await stack.enter_async_context(async_playwright())
         folder = Path(start.folder)
-        prepare_profile(folder, third_party_cookies=start.third_party_cookies)
-        agent_flags = visitor_flags(start.executable, start.user_agent)
+        prepare_profile(folder, third_party_cookies=start.rules.third_party_cookies)
+        agent_flags = visitor_flags(start.executable, start.rules.user_agent)
         try:
             context = await driver.chromium.launch_persistent_context(
                 folder,
                 executable_path=start.executable,
                 headless=True,
-                chromium_sandbox=start.sandbox,
+                chromium_sandbox=start.rules.sandbox,
                 args=[*FLAGS, *flags, *agent_flags],
                 env=_environment(folder),
                 timeout=_LAUNCH_MS,
@@ -100,7 +100,7 @@ async def _serve(start: Start, orders: "asyncio.Queue[Order]", out: BinaryIO) ->
             return
         browser = context.browser
         assert browser is not None
-        user_agent = start.user_agent or await _read_user_agent(browser)
+        user_agent = start.rules.user_agent or await _read_user_agent(browser)
         _answer(out, ScanAnswer())
         while True:
             answer = await _scan(browser, await orders.get(), network, user_agent)
@@ -112,9 +112,9 @@ async def _serve(start: Start, orders: "asyncio.Queue[Order]", out: BinaryIO) ->
 class _GuardedNetwork:
     """The browser's network: only the guarded proxy resolves names and connects, never the browser itself."""
 
-    def __init__(self, start: Start) -> None:
-        guard = Guard(allowed_hosts(start.allow_hosts))
-        self._names = Names(guard, start.resolve, system_lookup)
+    def __init__(self, rules: BrowserRules) -> None:
+        guard = Guard(allowed_hosts(rules.allow_hosts))
+        self._names = Names(guard, rules.resolve, system_lookup)
         self._proxy = GuardedProxy(guard, self._names)
 
     async def open(self, stack: AsyncExitStack) -> list[str]:

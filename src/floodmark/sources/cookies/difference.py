@@ -138,14 +138,15 @@ def _sentences(phase: PhaseDifference) -> Iterable[str]:
         yield f"{cookie.name} ({cookie.domain}) changed {when}: {fields}"
     if len(phase.changed_cookies) > _SHOWN:
         yield f"{format_count(len(phase.changed_cookies) - _SHOWN, 'more cookie')} changed {when}"
-    if phase.new_hosts:
-        yield f"{format_count(len(phase.new_hosts), 'new host')} of third parties {when}: {_some(phase.new_hosts)}"
-    if phase.gone_hosts:
-        yield f"{format_count(len(phase.gone_hosts), 'host')} of third parties gone {when}: {_some(phase.gone_hosts)}"
-    if phase.new_keys:
-        yield f"{format_count(len(phase.new_keys), 'new key')} in storage {when}: {_some(phase.new_keys)}"
-    if phase.gone_keys:
-        yield f"{format_count(len(phase.gone_keys), 'key')} in storage gone {when}: {_some(phase.gone_keys)}"
+    yield from _list_names(phase.new_hosts, "new host", "of third parties", when)
+    yield from _list_names(phase.gone_hosts, "host", "of third parties gone", when)
+    yield from _list_names(phase.new_keys, "new key", "in storage", when)
+    yield from _list_names(phase.gone_keys, "key", "in storage gone", when)
+
+
+def _list_names(names: Sequence[str], noun: str, what: str, when: str) -> Iterable[str]:
+    if names:
+        yield f"{format_count(len(names), noun)} {what} {when}: {_some(names)}"
 
 
 def _names(cookies: Sequence[Entry]) -> str:

@@ -17,18 +17,27 @@ _LENGTH = struct.Struct(">I")
 HEAD = _LENGTH.size
 
 
+class BrowserRules(Struct, frozen=True, kw_only=True):
+    """The settings of browsers."""
+
+    chromium: str | None = None
+    browsers: int = 1
+    scans_each: int = 20
+    sandbox: bool = True
+    third_party_cookies: bool = True
+    user_agent: str = ""
+    """The operator's own, which makes scans recognisable; empty for the browser's default."""
+    allow_hosts: str = ""
+    resolve: Mapping[str, Sequence[str]] = {}
+
+
 class Start(Struct, frozen=True, kw_only=True):
     """How to start the browser."""
 
     executable: str
     folder: str
     """This browser's own folder, for its profile; deleted at the end."""
-    third_party_cookies: bool = True
-    sandbox: bool = True
-    user_agent: str = ""
-    """The operator's own, which makes scans recognisable; empty for the browser's default."""
-    allow_hosts: str = ""
-    resolve: Mapping[str, Sequence[str]] = {}
+    rules: BrowserRules
 
 
 class Order(Struct, frozen=True, kw_only=True):

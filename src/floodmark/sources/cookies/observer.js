@@ -1,6 +1,6 @@
-// Runs in every frame before its own scripts. Remembers what a page cannot be asked about later: its closed shadow roots,
-// and which script wrote a cookie. `layers` is for banners.js. Kept under a name that is new for each phase; values of cookies are not kept.
-// Native functions stay native: a Proxy prints as one.
+// Runs in every frame before its own scripts. Records what cannot be read later: closed shadow roots, and which script
+// wrote a cookie (not its value). `layers` is for banners.js. The records have a new global name in each phase.
+// Patched functions still look native: a Proxy prints as the function it wraps.
 (token) => {
   const roots = new WeakMap();
   const writes = [];
@@ -11,7 +11,7 @@
     Error.stackTraceLimit = 50;
     const stack = String(new Error().stack);
     Error.stackTraceLimit = limit;
-    // The innermost caller that has an address; this script has none.
+    // The innermost caller with a URL; this script has none.
     return stack.match(/((?:https?|blob|data|chrome-extension):[^\s()]+?):\d+:\d+/)?.[1] ?? null;
   };
   const note = (name, domain) => {
@@ -33,7 +33,7 @@
         try {
           before?.(...args);
         } catch {
-          // Whatever a page passes, it gets the answer of the browser.
+          // Invalid arguments: the browser itself must handle them.
         }
         const made = Reflect.apply(target, self, args);
         after?.(self, made);

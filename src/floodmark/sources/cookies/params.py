@@ -57,7 +57,7 @@ class CookieParams(
 
 
 _KNOWN = frozenset(field.encode_name for field in msgspec.structs.fields(CookieParams))
-# A sync stores the description of a schedule beside its params; a scan does not read it.
+# A sync stores the description of a schedule among the parameters; a scan ignores it.
 NAMES = _KNOWN | {"description"}
 
 
@@ -76,13 +76,13 @@ def parse_params(params: Mapping[str, Any]) -> CookieParams:
 
 def normalize_domain(text: str) -> str:
     """Return the normalized domain: in lower case, without scheme and path, with a port unless it is the default."""
-    said = text.strip()
-    if len(said) > _LONGEST_URL:
-        raise _refusal(said, "is too long")
-    if "://" not in said:
-        said = f"https://{said}"
+    url = text.strip()
+    if len(url) > _LONGEST_URL:
+        raise _refusal(url, "is too long")
+    if "://" not in url:
+        url = f"https://{url}"
     try:
-        parts = urlsplit(said)
+        parts = urlsplit(url)
         port = parts.port
         host = _normalize_host(parts.hostname or "")
     except ValueError as error:

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -16,12 +16,13 @@ from typing import IO
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from floodmark.errors import Permanent, SlowDown, SourceError, Transient
 
 from .browser import require_browser
 from .findings import Found
-from .messages import HEAD, LARGEST, Order, ScanAnswer, Start, encode_message, read_length
+from .messages import HEAD, LARGEST, BrowserRules, Order, ScanAnswer, Start, encode_message, read_length
 
 # Further browsers to try after a crash.
 _MORE_BROWSERS = 2
@@ -35,19 +36,6 @@ _UNREACHABLE_HINT = "check the spelling of the domain, and open it in your own b
 # Variables that the browser's process needs. It gets no others, so that no page can read secrets.
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "FONTCONFIG_PATH", "SYSTEMROOT")
 _ENVIRONMENT_PREFIXES = ("PYTHON", "PLAYWRIGHT_")
-
-
-class BrowserRules(Struct, frozen=True, kw_only=True):
-    """The settings of browsers."""
-
-    chromium: Path | None = None
-    browsers: int = 1
-    scans_each: int = 20
-    sandbox: bool = True
-    third_party_cookies: bool = True
-    user_agent: str = ""
-    allow_hosts: str = ""
-    resolve: Mapping[str, Sequence[str]] = {}
 
 
 class BrowserCrashed(Transient):
@@ -157,16 +145,9 @@ class _Browser:
             raise
         browser = cls(process, folder, log)
         try:
-            start = Start(
-                executable=str(executable),
-                folder=str(folder),
-                third_party_cookies=rules.third_party_cookies,
-                # Chromium's sandbox does not work as root.
-                sandbox=rules.sandbox and getattr(os, "geteuid", lambda: 1)() != 0,
-                user_agent=rules.user_agent,
-                allow_hosts=rules.allow_hosts,
-                resolve=rules.resolve,
-            )
+            # Chromium's sandbox does not work as root.
+            sandbox = rules.sandbox and getattr(os, "geteuid", lambda: 1)() != 0
+            start = Start(executable=str(executable), folder=str(folder), rules=replace(rules, sandbox=sandbox))
             await browser._request(start, _START_SECONDS)
         except BaseException:
             await browser.end()

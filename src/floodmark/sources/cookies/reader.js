@@ -1,5 +1,5 @@
-// What one frame tells of itself. Values of the storage are measured, not taken along.
-// Takes the name under which observer.js keeps its notes.
+// Returns the content of one frame. Only the sizes of stored values are read.
+// Takes the global name of the records of observer.js.
 async (token) => {
   const sizes = (name) => {
     try {
@@ -15,7 +15,7 @@ async (token) => {
       return [];
     }
   };
-  // Some answers never come, for instance of a database that another tab is changing.
+  // Some promises never settle, for instance of a database that another tab is changing.
   const soon = (work, otherwise) =>
     Promise.race([
       Promise.resolve()
@@ -26,7 +26,7 @@ async (token) => {
   const storesOf = (name) =>
     new Promise((done) => {
       const asked = indexedDB.open(name);
-      // It is gone by now: do not make a new one.
+      // The database was deleted meanwhile: do not create it.
       asked.onupgradeneeded = () => asked.transaction.abort();
       asked.onerror = () => done([]);
       asked.onsuccess = () => {

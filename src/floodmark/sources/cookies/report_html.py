@@ -34,7 +34,7 @@ def render_page(
         f'<p class="soft">Scanned {_text(report["scanned_at"].replace("T", " ").replace("+00:00", " UTC"))} '
         f"in {_text(report['seconds'])} s with {_text(report['browser'])}. Third-party cookies were allowed.</p>",
         _findings(report),
-        _tiles(report["phases"]),
+        f'<div class="tiles">{"".join(_tile(phase) for phase in report["phases"])}</div>',
         _notes(report),
         *(_phase(phase, pictures, known) for phase in report["phases"]),
         _files(files_),
@@ -75,10 +75,6 @@ def _finding(finding: Mapping[str, Any]) -> str:
     rest = f"<details><summary>{len(more)} more</summary><ul>{''.join(more)}</ul></details>" if more else ""
     evidence = f"<ul>{''.join(shown)}</ul>{rest}" if shown else ""
     return f'<li class="{kind}"><b>{_text(finding["text"])}</b>{evidence}</li>'
-
-
-def _tiles(phases: Iterable[Mapping[str, Any]]) -> str:
-    return f'<div class="tiles">{"".join(_tile(phase) for phase in phases)}</div>'
 
 
 def _tile(phase: Mapping[str, Any]) -> str:

@@ -16,9 +16,9 @@ from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
 
 from .findings import Found
-from .messages import Order
+from .messages import BrowserRules, Order
 from .params import NAMES, check_custom_pages, complete_spec, normalize_domain, parse_params, start_urls
-from .pool import BrowserRules, Pool
+from .pool import Pool
 from .report import make_report, scan_result
 from .scan_profiles import ScanProfiles
 
@@ -111,7 +111,7 @@ class CookiesSource:
 def browser_rules(settings: Settings) -> BrowserRules:
     """Return the settings of browsers."""
     return BrowserRules(
-        chromium=settings.floodmark_chromium,
+        chromium=None if settings.floodmark_chromium is None else str(settings.floodmark_chromium),
         browsers=settings.cookies_max_browsers,
         scans_each=settings.cookies_scans_per_browser,
         sandbox=settings.cookies_sandbox,

@@ -135,7 +135,7 @@ def _parse_slice(answer: HttpAnswer, url: str, *, skip: int = 0) -> "Feed":
     from floodmark.sources.web.xml_trees import NotXml  # noqa: PLC0415
 
     try:
-        return feeds.parse_feed(answer.body, answer.charset, answer.url, skip=skip, most=feeds.MOST_ENTRIES)
+        return feeds.parse_feed(answer.body, answer.charset, answer.url, skip=skip)
     except NotXml as error:
         raise Permanent(
             f"{url} is not a feed: {error}",

@@ -75,8 +75,8 @@ def _decode_strictly(body: bytes, name: str) -> str | None:
     if name.startswith(_IMPOSSIBLE):
         return None
     try:
-        return codecs.lookup(name).decode(body)[0] if _is_text(name) else None
-    except (LookupError, UnicodeError, ValueError):
+        return codecs.lookup(name).decode(body)[0] if _is_charset(name) else None
+    except ValueError:
         return None
 
 
@@ -84,7 +84,7 @@ def _decode_leniently(body: bytes, names: list[str]) -> str | None:
     """Return the text in UTF-8 or a declared charset if only a few of its bytes are invalid."""
     others = len(body.translate(None, _ASCII))
     for name, share in (("utf-8", 4), *((name, 20) for name in names)):
-        if name.startswith(_IMPOSSIBLE) or not _is_known(name):
+        if name.startswith(_IMPOSSIBLE) or not _is_charset(name):
             continue
         text = body.decode(name, "replace")
         if text.count("\ufffd") * share <= others:
@@ -97,17 +97,13 @@ def _detect_charset(body: bytes) -> str:
 
     found = cchardet.detect(body[:_SAMPLE_BYTES])["encoding"]
     name = _browser_name(found) if found else _LATIN
-    return name if name in _DETECTED and _is_known(name) else _LATIN
+    return name if name in _DETECTED and _is_charset(name) else _LATIN
 
 
-def _is_known(name: str) -> bool:
+def _is_charset(name: str) -> bool:
     try:
-        return _is_text(name)
-    except LookupError:
+        info = codecs.lookup(name)
+    except (LookupError, ValueError):
         return False
-
-
-def _is_text(name: str) -> bool:
     # Some Python codecs are not charsets: "hex", "zlib", "rot13".
-    info = codecs.lookup(name)
     return bool(getattr(info, "_is_text_encoding", True)) and info.name not in {"idna", "punycode", "unicode_escape"}

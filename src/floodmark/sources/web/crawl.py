@@ -169,8 +169,8 @@ class Crawl:
         """Return a hash of what selects pages. If it changes, unchanged pages (304) are read again for their links."""
         params, rules = self._params, self._rules
         robots = None if rules is None else rules.of(origin_of(self._scope.start))
-        said = (self._scope.start, params.include, params.exclude, params.max_depth, params.sitemaps, params.feeds)
-        return hashlib.sha256(repr((*said, robots and robots.terms)).encode()).hexdigest()[:16]
+        parts = (self._scope.start, params.include, params.exclude, params.max_depth, params.sitemaps, params.feeds)
+        return hashlib.sha256(repr((*parts, robots and robots.terms)).encode()).hexdigest()[:16]
 
     def _sitemaps(self, origin: str) -> list[str]:
         robots = None if self._rules is None else self._rules.of(origin)

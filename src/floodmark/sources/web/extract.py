@@ -219,11 +219,15 @@ def _read_metas(tree: LexborHTMLParser, found: Document) -> None:
     facts = found.facts
     graph: dict[str, str] = {}
     for node in tree.css("meta[content]"):
-        said = node.attributes
+        attributes = node.attributes
         name = (
-            said.get("property") or said.get("name") or said.get("http-equiv") or said.get("itemprop") or ""
+            attributes.get("property")
+            or attributes.get("name")
+            or attributes.get("http-equiv")
+            or attributes.get("itemprop")
+            or ""
         ).lower()
-        content = (said.get("content") or "").strip()[:MOST_FACT]
+        content = (attributes.get("content") or "").strip()[:MOST_FACT]
         if not name or not content:
             continue
         if name.startswith("og:"):
@@ -247,15 +251,17 @@ def _read_metas(tree: LexborHTMLParser, found: Document) -> None:
 
 def _read_relations(tree: LexborHTMLParser, found: Document) -> None:
     for node in tree.css("link[rel][href],base[href]"):
-        said = node.attributes
-        href = said.get("href") or ""
+        attributes = node.attributes
+        href = attributes.get("href") or ""
         if node.tag == "base":
             found.base = found.base or href
             continue
-        relation = (said.get("rel") or "").lower().split()
+        relation = (attributes.get("rel") or "").lower().split()
         if "canonical" in relation:
             found.canonical = found.canonical or href
-        elif "alternate" in relation and (said.get("type") or "").lower() in _FEED_TYPES and len(found.feeds) < 10:
+        elif (
+            "alternate" in relation and (attributes.get("type") or "").lower() in _FEED_TYPES and len(found.feeds) < 10
+        ):
             found.feeds.append(href)
 
 
@@ -263,12 +269,12 @@ def _read_links(tree: LexborHTMLParser, found: Document) -> None:
     follow: dict[str, None] = {}
     others: dict[str, None] = {}
     for node in tree.css("a[href],area[href],frame[src]"):
-        said = node.attributes
+        attributes = node.attributes
         # A fragment does not make another page.
-        href = (said.get("href") or said.get("src") or "").partition("#")[0]
+        href = (attributes.get("href") or attributes.get("src") or "").partition("#")[0]
         if not href:
             continue
-        relation = said.get("rel")
+        relation = attributes.get("rel")
         (others if relation and "nofollow" in relation.lower() else follow)[href] = None
         if len(follow) + len(others) >= _MOST_HREFS:
             break
@@ -285,8 +291,8 @@ def _read_linked_data(tree: LexborHTMLParser, found: Document) -> None:
             read = msgspec.json.decode(node.text(deep=True))
         except (msgspec.DecodeError, RecursionError):
             continue
-        said = read.get("@graph", read) if isinstance(read, dict) else read
-        for thing in said[:20] if isinstance(said, list) else [said]:
+        things = read.get("@graph", read) if isinstance(read, dict) else read
+        for thing in things[:20] if isinstance(things, list) else [things]:
             if isinstance(thing, dict):
                 _read_thing(thing, facts)
 

@@ -65,16 +65,19 @@ class Feed(Struct, frozen=True, kw_only=True):
     """Why the document is not well-formed; None if it is."""
 
 
-def parse_feed(
-    content: bytes, charset: str | None = None, url: str | None = None, *, skip: int = 0, most: int = MOST_ENTRIES
-) -> Feed:
-    """Return the feed in a document; raise `NotXml` if it is none. `charset` is that of its HTTP header."""
+def parse_feed(content: bytes, charset: str | None = None, url: str | None = None, *, skip: int = 0) -> Feed:
+    """Return the feed in a document from entry `skip` on; raise `NotXml` if it is none.
+
+    `charset` is that of its HTTP header.
+    """
     text = decode_text(content, charset)
     if text.lstrip("\ufeff\0 \t\r\n")[:1] == "{":
         from .json_feeds import parse_json_feed  # noqa: PLC0415 - imports this module
 
-        return parse_json_feed(text, skip=skip, most=most)
-    tree = read_tree(text, _ENTRIES, lambda element, base: _read_entry(element, _base(url, base)), skip=skip, most=most)
+        return parse_json_feed(text, skip=skip, most=MOST_ENTRIES)
+    tree = read_tree(
+        text, _ENTRIES, lambda element, base: _read_entry(element, _base(url, base)), skip=skip, most=MOST_ENTRIES
+    )
     root = tree.root
     if root.tag not in _ROOTS:
         raise NotXml(f"is not a feed: it starts with <{root.tag[:40]}>")

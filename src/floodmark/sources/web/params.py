@@ -65,8 +65,8 @@ def parse_params(params: Mapping[str, Any]) -> WebParams:
 
 
 def _parse_patterns(params: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    said = params.get(name) or ()
-    listed = [part.strip() for part in said.split(",")] if isinstance(said, str) else said
+    text = params.get(name) or ()
+    listed = [part.strip() for part in text.split(",")] if isinstance(text, str) else text
     if not isinstance(listed, list | tuple) or len(listed) > _MAX_PATTERNS:
         raise InvalidInput(f"{name} is not a list of patterns", hint=f"as in {name}: ['/news/**', '**.html']")
     for pattern in listed:
@@ -78,30 +78,30 @@ def _parse_number(params: Mapping[str, Any], name: str, default: Any, *, least: 
     value = params.get(name)
     if value is None:
         return default
-    said = str(value)
-    if isinstance(value, bool) or not said.isdecimal() or not least <= int(said[:12]) <= most:
+    text = str(value)
+    if isinstance(value, bool) or not text.isdecimal() or not least <= int(text[:12]) <= most:
         raise InvalidInput(
-            f"{name} {said[:40]!r} is not a number from {least} to {most:,}", hint=f"as in {name}={least}"
+            f"{name} {text[:40]!r} is not a number from {least} to {most:,}", hint=f"as in {name}={least}"
         )
-    return int(said)
+    return int(text)
 
 
 def _parse_delay(value: Any) -> timedelta | None:
     if value is None:
         return None
-    said = str(value)
+    text = str(value)
     try:
-        found = timedelta(seconds=float(said)) if said.replace(".", "", 1).isdecimal() else parse_every(said)
+        found = timedelta(seconds=float(text)) if text.replace(".", "", 1).isdecimal() else parse_every(text)
     except InvalidInput as error:
         raise InvalidInput(f"delay: {error}", hint="as in 0.5 (seconds), 2s or 1m") from None
     if found > timedelta(hours=1):
-        raise InvalidInput(f"a delay of {said[:20]} is too long", hint="crawl less often instead: --every")
+        raise InvalidInput(f"a delay of {text[:20]} is too long", hint="crawl less often instead: --every")
     return found
 
 
 def _parse_flag(params: Mapping[str, Any], name: str) -> bool:
     value = params.get(name, True)
-    said = str(value).lower()
-    if said not in {"true", "false"}:
-        raise InvalidInput(f"{name} {said[:40]!r} is neither true nor false", hint=f"as in {name}=false")
-    return said == "true"
+    text = str(value).lower()
+    if text not in {"true", "false"}:
+        raise InvalidInput(f"{name} {text[:40]!r} is neither true nor false", hint=f"as in {name}=false")
+    return text == "true"

@@ -131,7 +131,7 @@ def _read_ok(page: SitePage, after: SitePage, answer: HttpAnswer, scope: Scope, 
         etag=_unless_long(answer.headers.get("ETag")),
         last_modified=_unless_long(answer.headers.get("Last-Modified")),
     )
-    if is_index(page) or _is_xml(answer):
+    if is_index(page) or ("xml" in answer.media_type and answer.media_type not in _HTML):
         return _read_index(page, after, answer, scope)
     if answer.media_type in _HTML or (not answer.media_type and answer.body.lstrip()[:1] == b"<"):
         return _read_page(page, after, answer, scope, now)
@@ -176,10 +176,6 @@ def _make_noted(page: SitePage, after: SitePage, reason: str) -> VisitedPage:
 def _choose_note(page: SitePage, reason: str) -> str | None:
     # Sitemaps and feeds are recognized by their note, whatever the result of this visit.
     return page.note if is_index(page) else reason[:_NOTE]
-
-
-def _is_xml(answer: HttpAnswer) -> bool:
-    return "xml" in answer.media_type and answer.media_type not in _HTML
 
 
 def _read_index(page: SitePage, after: SitePage, answer: HttpAnswer, scope: Scope) -> VisitedPage:

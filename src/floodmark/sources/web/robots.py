@@ -62,8 +62,8 @@ class Robots:
             chosen = [ours, others]
         self._sides = [_Rules([rule for group in side for rule in group.rules]) for side in chosen]
         self.is_long = any(side.is_long for side in self._sides)
-        asked = max((group.delay for side in chosen for group in side), default=0.0)
-        self.delay: timedelta = min(timedelta(seconds=min(asked, 1e6)), LONGEST_DELAY)
+        longest = max((group.delay for side in chosen for group in side), default=0.0)
+        self.delay: timedelta = min(timedelta(seconds=min(longest, 1e6)), LONGEST_DELAY)
         """The delay between two pages."""
         lines = (line.partition("#")[0].strip() for line in text.splitlines())
         self.terms = "\n".join(line for line in lines if line and not line.lower().startswith("sitemap"))

@@ -37,11 +37,11 @@ def normalize_url(text: str, base: str | None = None) -> str | None:
 
     Removes fragment, default port, dot segments and tracking parameters, and normalizes percent-encoding.
     """
-    said = _INVISIBLE.sub("", text.strip(_EDGES))
-    if not said or len(said) > 4 * MOST_CHARACTERS or _OTHER_SCHEME.match(said):
+    stripped = _INVISIBLE.sub("", text.strip(_EDGES))
+    if not stripped or len(stripped) > 4 * MOST_CHARACTERS or _OTHER_SCHEME.match(stripped):
         return None
     try:
-        parts = urlsplit(urljoin(base, said) if base else said)
+        parts = urlsplit(urljoin(base, stripped) if base else stripped)
         port = parts.port
     except ValueError:
         return None
@@ -81,8 +81,8 @@ def is_same_page(one: str, other: str) -> bool:
 
 def parse_start_url(text: str) -> str:
     """Normalize a URL that a person typed, https by default; `InvalidInput` if it is not a URL."""
-    said = text.strip()
-    found = normalize_url(said if "://" in said else f"https://{said}") if said else None
+    stripped = text.strip()
+    found = normalize_url(stripped if "://" in stripped else f"https://{stripped}") if stripped else None
     if found is None:
         raise InvalidInput(f"{text[:80]!r} is not the URL of a page", hint="write it like https://example.com/news")
     return found
