@@ -100,14 +100,14 @@ def _started(role: str, told: Struct) -> "subprocess.Popen[bytes]":
 
 
 async def serve(town: Town) -> None:
-    from floodmark.testing.telegram import LoopbackTelegram, World
+    from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 
-    world = World()
-    world.account("reader")
+    backend = TelegramBackend()
+    backend.account("reader")
     for name, messages in town.channels.items():
         every = timedelta(seconds=town.every_seconds)
-        world.channel(name).fill(messages, kind=town.kind, every=every, start=town.start)
-    async with LoopbackTelegram(world, keep=1_000) as server:
+        backend.channel(name).fill(messages, kind=town.kind, every=every, start=town.start)
+    async with LoopbackTelegram(backend, keep=1_000) as server:
         if town.delay_seconds:
             server.delay(town.delay_seconds)
         tell(Served(session=server.session("reader")))

@@ -32,7 +32,7 @@ from floodmark.store.watermarks import Watermarks
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import take
 from floodmark.testing.serving import served
-from floodmark.testing.telegram import Channel, LoopbackTelegram, World
+from floodmark.testing.telegram import Channel, LoopbackTelegram, TelegramBackend
 from floodmark.wiring.resources import Resources, open_resources
 from floodmark.wiring.services import services_for
 
@@ -216,10 +216,10 @@ def stream_of(channel: Channel, tenant: str | None = None) -> str:
     return f"telegram:{tenant}:{channel.channel_id}" if tenant else f"telegram:{channel.channel_id}"
 
 
-def a_past_day(world: World) -> tuple[Channel, date]:
+def a_past_day(backend: TelegramBackend) -> tuple[Channel, date]:
     """A channel with posts around a day that is over, whatever time it is now; and that day."""
     day = datetime.now(UTC).date() - timedelta(days=2)
-    channel = world.channel("pier")
+    channel = backend.channel("pier")
     start = datetime.combine(day, time(), UTC) - timedelta(hours=5)
     channel.fill(250, start=start, every=timedelta(minutes=10), gaps=0.1)
     return channel, day

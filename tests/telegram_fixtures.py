@@ -1,6 +1,6 @@
 """A loopback Telegram for tests: `pytest_plugins = ("backends", "telegram_fixtures")`.
 
-world, channel, server      one channel of 250 posts in 50 hours and the account `reader1`, on a real socket
+backend, channel, server      one channel of 250 posts in 50 hours and the account `reader1`, on a real socket
 """
 
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from telethon import TelegramClient
 
-from floodmark.testing.telegram import Channel, LoopbackTelegram, World
+from floodmark.testing.telegram import Channel, LoopbackTelegram, TelegramBackend
 
 
 @pytest.fixture
@@ -19,21 +19,23 @@ def no_config_of_another_server() -> None:
 
 
 @pytest.fixture
-def world() -> World:
-    made = World(seed=7)
+def backend() -> TelegramBackend:
+    made = TelegramBackend(seed=7)
     made.account("reader1")
     return made
 
 
 @pytest.fixture
-def channel(world: World) -> Channel:
-    made = world.channel("harbour", title="Harbour News")
+def channel(backend: TelegramBackend) -> Channel:
+    made = backend.channel("harbour", title="Harbour News")
     made.fill(250, start=datetime.now(UTC) - timedelta(hours=50), every=timedelta(minutes=10), gaps=0.1)
     return made
 
 
 @pytest.fixture
-async def server(world: World, channel: Channel, no_config_of_another_server: None) -> AsyncIterator[LoopbackTelegram]:
-    async with LoopbackTelegram(world, forbid_duplicates=True) as made:
+async def server(
+    backend: TelegramBackend, channel: Channel, no_config_of_another_server: None
+) -> AsyncIterator[LoopbackTelegram]:
+    async with LoopbackTelegram(backend, forbid_duplicates=True) as made:
         yield made
         assert made.duplicates == [], "a session was used twice"

@@ -9,7 +9,7 @@ import pytest
 from chaos.fleet import Fleet, eventually, shown_at_the_end
 from chaos.town import HISTORY, Town, add_job, keys_of, town_on
 from floodmark import Job
-from floodmark.testing.telegram import LoopbackTelegram, World
+from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 from floodmark.testing.telegram.faults import Delay
 from telegram_desk import stream_of
 
@@ -19,12 +19,12 @@ MESSAGES = 2_000
 @pytest.fixture
 def server() -> Iterator[LoopbackTelegram]:
     """Three channels."""
-    world = World(seed=15)
+    backend = TelegramBackend(seed=15)
     for account in ("reader1", "reader2"):
-        world.account(account)
+        backend.account(account)
     for name in ("harbour", "market", "museum"):
-        world.channel(name).fill(MESSAGES, kind="plain")
-    with LoopbackTelegram.thread(world, forbid_duplicates=True) as one:
+        backend.channel(name).fill(MESSAGES, kind="plain")
+    with LoopbackTelegram.thread(backend, forbid_duplicates=True) as one:
         yield one
 
 
@@ -45,7 +45,7 @@ async def test_names_and_doors_that_change_in_mid_history(town: Town) -> None:
     jobs = [await add_job(town, channel, account="reader1") for channel in (harbour, market, museum)]
     async with in_mid_history(town, jobs) as executions:
         harbour.rename("old_harbour")
-        town.server.world.channel("harbour").fill(300, kind="plain")
+        town.server.backend.channel("harbour").fill(300, kind="plain")
         market.make_private()
 
     await town.reaches(executions[1], "dead")

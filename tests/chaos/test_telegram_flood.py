@@ -11,7 +11,7 @@ from chaos.invariants import moment
 from chaos.town import HISTORY, Town, add_job, town_on
 from floodmark import Job
 from floodmark.testing.eventually import eventually
-from floodmark.testing.telegram import LoopbackTelegram, World
+from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 
 PAGE, PAGES_BEFORE, PAGES = 100, 6, 9
 TOLD, OTHER = "reader1", "reader2"
@@ -26,13 +26,13 @@ FIXED = {"rate_limit_strategy": "fixed"}
 @pytest.fixture
 def server() -> Iterator[LoopbackTelegram]:
     """A long channel and four short ones for the account that is told to wait, five for the other."""
-    world = World(seed=12)
+    backend = TelegramBackend(seed=12)
     for account in (TOLD, OTHER):
-        world.account(account)
-    world.channel("long").fill(PAGES * PAGE, kind="plain")
+        backend.account(account)
+    backend.channel("long").fill(PAGES * PAGE, kind="plain")
     for name in (*SHORT, *OTHERS, LATE):
-        world.channel(name).fill(2 * PAGE, kind="plain")
-    with LoopbackTelegram.thread(world, forbid_duplicates=True) as one:
+        backend.channel(name).fill(2 * PAGE, kind="plain")
+    with LoopbackTelegram.thread(backend, forbid_duplicates=True) as one:
         yield one
 
 
@@ -121,4 +121,4 @@ def asked_during_the_wait(server: LoopbackTelegram, account: str) -> set[str | N
     calls = server.calls(HISTORY, TOLD)
     begin, end = calls[PAGES_BEFORE].at, calls[PAGES_BEFORE + 1].at
     read = {call.channel for call in server.calls(HISTORY, account) if begin < call.at < end}
-    return {channel.username for channel in server.world.channels.values() if channel.channel_id in read}
+    return {channel.username for channel in server.backend.channels.values() if channel.channel_id in read}

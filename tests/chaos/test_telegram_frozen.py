@@ -15,7 +15,7 @@ import pytest
 from chaos.fleet import Fleet, eventually, shown_at_the_end
 from chaos.invariants import passed_on
 from chaos.town import HISTORY, add_job, keys_of, town_on
-from floodmark.testing.telegram import LoopbackTelegram, World
+from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 from telegram_desk import stream_of
 
 FROZEN, OTHER = "worker-frozen", "worker-other"
@@ -24,10 +24,10 @@ MESSAGES = 2_000
 
 @pytest.fixture
 def server() -> Iterator[LoopbackTelegram]:
-    world = World(seed=14)
-    world.account("reader1")
-    world.channel("harbour").fill(MESSAGES, kind="plain")
-    with LoopbackTelegram.thread(world) as one:
+    backend = TelegramBackend(seed=14)
+    backend.account("reader1")
+    backend.channel("harbour").fill(MESSAGES, kind="plain")
+    with LoopbackTelegram.thread(backend) as one:
         yield one
 
 
@@ -37,7 +37,7 @@ async def test_a_process_that_wakes_up_after_its_lease_leaves_and_writes_nothing
     fleet: Fleet, server: LoopbackTelegram, pg_url: str, redis_url: str
 ) -> None:
     """It is stopped with a batch in its hands, replaced, and woken when everything is done."""
-    [channel] = server.world.channels.values()
+    [channel] = server.backend.channels.values()
     # An idle session is kept for longer than the test lasts: what closes it is that its lease is over.
     async with town_on(fleet, server, pg_url, redis_url, telegram_session_linger="120") as town:
         with shown_at_the_end(fleet, {}):

@@ -16,7 +16,7 @@ from chaos.fleet import Fleet, eventually, shown_at_the_end
 from chaos.invariants import come_to_rest
 from chaos.town import EVERY, Town, add_job, town_on
 from floodmark.model.job import ScheduleType, When
-from floodmark.testing.telegram import LoopbackTelegram, World
+from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 
 CHANNELS = 10
 MESSAGES, MESSAGES_THOROUGH = 2_000, 5_000
@@ -27,13 +27,13 @@ ACCOUNTS = ("reader1", "reader2")
 @pytest.fixture
 def server(is_thorough: bool) -> Iterator[LoopbackTelegram]:
     """Ten channels with a long past. One session seen twice is lost for good, as it is in reality."""
-    world, messages = World(seed=11), MESSAGES_THOROUGH if is_thorough else MESSAGES
+    backend, messages = TelegramBackend(seed=11), MESSAGES_THOROUGH if is_thorough else MESSAGES
     for account in ACCOUNTS:
-        world.account(account)
+        backend.account(account)
     for number in range(CHANNELS):
         past = datetime.now(UTC) - timedelta(hours=messages / 60)
-        world.channel(f"channel_{number}").fill(messages, start=past, every=timedelta(minutes=1), kind="plain")
-    with LoopbackTelegram.thread(world, forbid_duplicates=True) as one:
+        backend.channel(f"channel_{number}").fill(messages, start=past, every=timedelta(minutes=1), kind="plain")
+    with LoopbackTelegram.thread(backend, forbid_duplicates=True) as one:
         yield one
 
 

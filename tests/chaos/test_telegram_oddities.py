@@ -10,7 +10,7 @@ from telethon.tl import types
 
 from chaos.town import HISTORY
 from floodmark.sources.telegram.posts import items_of
-from floodmark.testing.telegram import Channel, LoopbackTelegram, World, media
+from floodmark.testing.telegram import Channel, LoopbackTelegram, TelegramBackend, media
 from telegram_desk import expected, stream_of, working
 
 pytest_plugins = ("backends", "telegram_fixtures")
@@ -39,10 +39,10 @@ TEXTS = {
 @pytest.mark.spec("T12", "G3")
 @pytest.mark.parametrize("skew", [HOUR, -HOUR], ids=["ahead", "behind"])
 async def test_a_server_whose_clock_is_wrong_is_collected_all_the_same(
-    server: LoopbackTelegram, world: World, channel: Channel, sqlite_copy: str, skew: timedelta
+    server: LoopbackTelegram, backend: TelegramBackend, channel: Channel, sqlite_copy: str, skew: timedelta
 ) -> None:
     """Posts keep the date their server gave them; what comes next, and for how long to wait, is not told by it."""
-    world.skew = skew
+    backend.skew = skew
     channel.post("dated by the wrong clock")
     server.flood(HISTORY, seconds=1, after=1)
     async with working(server, sqlite_copy, rate_limit_strategy="fixed") as desk:
@@ -62,21 +62,21 @@ async def test_a_server_whose_clock_is_wrong_is_collected_all_the_same(
 
 @pytest.mark.spec("T7", "G3")
 async def test_any_text_and_every_field_come_back_from_sqlite(
-    server: LoopbackTelegram, world: World, sqlite_copy: str
+    server: LoopbackTelegram, backend: TelegramBackend, sqlite_copy: str
 ) -> None:
-    await oddities_come_back(server, world, sqlite_copy)
+    await oddities_come_back(server, backend, sqlite_copy)
 
 
 @pytest.mark.spec("T7", "G3")
 async def test_any_text_and_every_field_come_back_from_postgresql(
-    server: LoopbackTelegram, world: World, pg_clean: str
+    server: LoopbackTelegram, backend: TelegramBackend, pg_clean: str
 ) -> None:
-    await oddities_come_back(server, world, pg_clean)
+    await oddities_come_back(server, backend, pg_clean)
 
 
-async def oddities_come_back(server: LoopbackTelegram, world: World, database_url: str) -> None:
+async def oddities_come_back(server: LoopbackTelegram, backend: TelegramBackend, database_url: str) -> None:
     """From the server through the client into the store, to whoever reads the items or the view of posts."""
-    channel = world.channel("oddities")
+    channel = backend.channel("oddities")
     # No text of PostgreSQL can hold a NUL: it is kept as the sign for it.
     sent = {channel.post(words): words.replace("\0", "␀") for words in TEXTS.values()}
     full = channel.post("Bold 👍 and more", **every_field())

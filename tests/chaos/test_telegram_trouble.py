@@ -8,7 +8,7 @@ import pytest
 from chaos.fleet import Fleet, eventually, shown_at_the_end
 from chaos.town import HISTORY, Town, add_job, town_on
 from floodmark import Job
-from floodmark.testing.telegram import LoopbackTelegram, World
+from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 from floodmark.testing.telegram.faults import Delay
 
 NAMES = ("scheduler", "worker-1", "worker-2")
@@ -24,12 +24,12 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture
 def server() -> Iterator[LoopbackTelegram]:
-    world = World(seed=13)
+    backend = TelegramBackend(seed=13)
     for account in ACCOUNTS:
-        world.account(account)
+        backend.account(account)
     for number in range(CHANNELS):
-        world.channel(f"channel_{number}").fill(MESSAGES, kind="plain")
-    with LoopbackTelegram.thread(world) as one:
+        backend.channel(f"channel_{number}").fill(MESSAGES, kind="plain")
+    with LoopbackTelegram.thread(backend) as one:
         yield one
 
 

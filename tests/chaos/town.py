@@ -49,7 +49,7 @@ class Town:
 
     @property
     def channels(self) -> list[Channel]:
-        return list(self.server.world.channels.values())
+        return list(self.server.backend.channels.values())
 
     async def start(self, *names: str, failpoint: str = "") -> None:
         """Processes called `up...`, `worker...` or `scheduler...`; they are ready when this returns."""
@@ -153,11 +153,11 @@ class Town:
 async def town_on(
     fleet: Fleet, server: LoopbackTelegram, database_url: str, redis_url: str | None = None, **settings: Any
 ) -> AsyncIterator[Town]:
-    """Everything set up, the accounts of the world stored, and nothing running yet."""
+    """Everything set up, the accounts of the backend stored, and nothing running yet."""
     chosen = {**SETTINGS, **settings, "database_url": database_url, "redis_url": redis_url}
     await prepare(database_url)
     async with opened(server, **chosen) as desk:
-        for name in server.world.accounts:
+        for name in server.backend.accounts:
             await desk.account(name)
         yield Town(fleet, server, desk, chosen)
         fleet.stop_all()

@@ -18,7 +18,7 @@ from floodmark.api.server import HttpServer
 from floodmark.outbound.client import Http
 from floodmark.outbound.guard import Guard
 from floodmark.outbound.proxy import GuardedProxy
-from floodmark.testing.telegram import LoopbackTelegram, World
+from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 from floodmark.testing.web import Site
 
 Open = Callable[[Path], AbstractAsyncContextManager[Any]]
@@ -41,7 +41,7 @@ SERVERS: dict[str, Open] = {
     "proxy": lambda _: GuardedProxy.of(Http(Guard(), user_agent="test")),
     "site": lambda _: Site(),
     "site with TLS": lambda folder: Site(tls=_tls(folder)),
-    "telegram": lambda _: LoopbackTelegram(World()),
+    "telegram": lambda _: LoopbackTelegram(TelegramBackend()),
 }
 
 

@@ -10,7 +10,7 @@ from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.settings import Settings
 from floodmark.testing.eventually import eventually
 from floodmark.testing.serving import served
-from floodmark.testing.telegram import LoopbackTelegram, World
+from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 from floodmark.testing.web import Site
 from floodmark.wiring.resources import Resources, open_resources
 from telegram_desk import QUICK, Desk
@@ -25,12 +25,12 @@ def state(resources: Resources, component: str) -> float | None:
 
 @pytest.mark.parametrize("scheduler", [True, False], ids=["up", "worker"])
 async def test_the_breakers_of_accounts_and_domains_are_closed_before_the_first_failure(
-    server: LoopbackTelegram, world: World, sqlite_copy: str, *, scheduler: bool
+    server: LoopbackTelegram, backend: TelegramBackend, sqlite_copy: str, *, scheduler: bool
 ) -> None:
     settings = Settings(**{"database_url": sqlite_copy, **QUICK, **Site.settings("a.test")})
     async with open_resources(settings) as resources:
         await Desk(resources, server).account()
-        world.account("reader2")
+        backend.account("reader2")
         await Desk(resources, server).account("reader2")
         # Left open by a process that is gone.
         await Breakers(resources.database, resources.clock).change(
@@ -41,7 +41,7 @@ async def test_the_breakers_of_accounts_and_domains_are_closed_before_the_first_
         await eventually(lambda: state(resources, "telegram:reader1") == 0)
         assert state(resources, "telegram:reader2") == 1, "what is stored is shown, not what a new breaker would be"
 
-        world.account("reader3")
+        backend.account("reader3")
         desk = Desk(resources, server)
         await desk.account("reader3")
         assert state(resources, "telegram:reader3") is None

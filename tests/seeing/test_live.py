@@ -114,7 +114,7 @@ async def test_every_panel_and_every_alert_has_something_to_show(
     living: LiveChannels, gateway: Pushgateway, sqlite_copy: str
 ) -> None:
     async with (
-        LoopbackTelegram(living.world) as telegram,
+        LoopbackTelegram(living.backend) as telegram,
         Site() as site,
         working(
             telegram,
@@ -215,8 +215,8 @@ async def broken_off(desk: Desk, telegram: LoopbackTelegram) -> None:
 
 async def unfinished(desk: Desk, living: LiveChannels, telegram: LoopbackTelegram) -> None:
     """A run that waits in the middle of a history, for longer than the test lasts: only such a one has a mark."""
-    living.world.channel("quarry").fill(250)
-    living.world.account(WAITS)
+    living.backend.channel("quarry").fill(250)
+    living.backend.account(WAITS)
     await desk.account(WAITS)
     telegram.flood(HISTORY, seconds=3600, account=WAITS, after=2)
     await desk.reaches(await desk.ask(await desk.job("@quarry", account=WAITS)), "waiting")

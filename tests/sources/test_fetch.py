@@ -34,7 +34,7 @@ from floodmark.store.jobs import Jobs
 from floodmark.store.tables import audit, items, job_executions, jobs, watermarks
 from floodmark.testing.eventually import eventually as eventually_here
 from floodmark.testing.factories import expire, rows_of
-from floodmark.testing.telegram import Channel, LoopbackTelegram, World
+from floodmark.testing.telegram import Channel, LoopbackTelegram, TelegramBackend
 from floodmark.wiring.resources import Resources, open_resources
 from servers import Pushgateway
 from system.channel_posts import validate
@@ -48,9 +48,9 @@ START = datetime(2026, 6, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def channel(world: World) -> Channel:
+def channel(backend: TelegramBackend) -> Channel:
     """Three days with 144 posts each."""
-    made = world.channel("harbour", title="Harbour News")
+    made = backend.channel("harbour", title="Harbour News")
     made.fill(432, start=START, every=timedelta(minutes=10))
     return made
 
@@ -128,10 +128,10 @@ async def test_a_second_run_asks_nothing_and_writes_nothing(
 
 
 async def test_a_day_that_is_not_over_is_gone_on_with(
-    server: LoopbackTelegram, world: World, sqlite_copy: str, tmp_path: Path
+    server: LoopbackTelegram, backend: TelegramBackend, sqlite_copy: str, tmp_path: Path
 ) -> None:
     today = datetime.now(UTC).date()
-    pier = world.channel("pier")
+    pier = backend.channel("pier")
     pier.post("one")
     wanted = Wanted(targets=("@pier",), first=today, last=today)
 
@@ -154,9 +154,9 @@ async def test_a_day_that_is_not_over_is_gone_on_with(
 
 
 async def test_an_empty_day_is_a_file_without_messages(
-    server: LoopbackTelegram, world: World, sqlite_copy: str, tmp_path: Path
+    server: LoopbackTelegram, backend: TelegramBackend, sqlite_copy: str, tmp_path: Path
 ) -> None:
-    quiet = world.channel("quiet")
+    quiet = backend.channel("quiet")
     quiet.fill(2, start=START - timedelta(days=5), every=timedelta(days=10))
 
     [chat], _ = await fetched(server, sqlite_copy, tmp_path, "@quiet")
@@ -198,11 +198,11 @@ async def test_a_chat_that_is_gone_is_named_and_the_others_go_on(
 
 
 async def test_not_more_chats_at_once_than_allowed(
-    server: LoopbackTelegram, world: World, sqlite_copy: str, tmp_path: Path
+    server: LoopbackTelegram, backend: TelegramBackend, sqlite_copy: str, tmp_path: Path
 ) -> None:
     names = [f"chat_{letter}" for letter in "abcde"]
     for name in names:
-        world.channel(name).fill(5, start=START, every=timedelta(hours=1))
+        backend.channel(name).fill(5, start=START, every=timedelta(hours=1))
     wanted = Wanted(targets=tuple(f"@{name}" for name in names), first=FIRST, last=FIRST)
     at_once, most = 0, 0
 
@@ -465,8 +465,10 @@ class TestCommand:
             monkeypatch.delenv(key, raising=False)
 
     @pytest.fixture
-    def upstream(self, world: World, channel: Channel, no_config_of_another_server: None) -> Iterator[LoopbackTelegram]:
-        with LoopbackTelegram.thread(world, forbid_duplicates=True) as made:
+    def upstream(
+        self, backend: TelegramBackend, channel: Channel, no_config_of_another_server: None
+    ) -> Iterator[LoopbackTelegram]:
+        with LoopbackTelegram.thread(backend, forbid_duplicates=True) as made:
             yield made
 
     @pytest.fixture

@@ -36,7 +36,7 @@ from floodmark.sources.telegram.login import (
     server_of,
 )
 from floodmark.testing.eventually import eventually
-from floodmark.testing.telegram import LoopbackTelegram, World, trust_loopback
+from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend, trust_loopback
 
 APP = Application(1, "hash-of-the-application")
 PATIENCE = timedelta(seconds=120)
@@ -52,17 +52,17 @@ def no_config_of_another_server() -> None:
 
 
 @pytest.fixture
-def world() -> World:
-    made = World(seed=7)
+def backend() -> TelegramBackend:
+    made = TelegramBackend(seed=7)
     made.account("reader1", phone=PHONE, code=CODE)
     made.account("locked", phone=LOCKED, code=CODE, password=PASSWORD)
     return made
 
 
 @pytest.fixture
-async def server(world: World) -> AsyncIterator[LoopbackTelegram]:
+async def server(backend: TelegramBackend) -> AsyncIterator[LoopbackTelegram]:
     trust_loopback()
-    async with LoopbackTelegram(world, forbid_duplicates=True) as made:
+    async with LoopbackTelegram(backend, forbid_duplicates=True) as made:
         yield made
         assert made.duplicates == []
 
@@ -74,20 +74,20 @@ async def code_sent(server: LoopbackTelegram, phone: str = PHONE) -> PendingLogi
 # By phone
 
 
-async def test_a_person_logs_in_by_phone_and_code(server: LoopbackTelegram, world: World) -> None:
+async def test_a_person_logs_in_by_phone_and_code(server: LoopbackTelegram, backend: TelegramBackend) -> None:
     pending = await code_sent(server)
     assert pending.how == "in the Telegram app"
 
     done = await enter_code(APP, pending, CODE, timeout=PATIENCE)
 
     assert isinstance(done, SignedIn)
-    assert done.person.id == world.get_account("reader1").user_id
+    assert done.person.id == backend.get_account("reader1").user_id
     assert server_of(done.session) == Server("127.0.0.1", server.port)
     assert done.session != server.session("reader1"), "a session of its own"
     assert await check(done.session, APP, account="reader1", timeout=PATIENCE) == done.person
 
 
-async def test_a_person_with_a_password_is_asked_for_it(server: LoopbackTelegram, world: World) -> None:
+async def test_a_person_with_a_password_is_asked_for_it(server: LoopbackTelegram, backend: TelegramBackend) -> None:
     pending = await code_sent(server, LOCKED)
     assert await enter_code(APP, pending, CODE, timeout=PATIENCE) is None
     with pytest.raises(WrongSecret, match="that is not the password"):
@@ -95,7 +95,7 @@ async def test_a_person_with_a_password_is_asked_for_it(server: LoopbackTelegram
 
     done = await enter_password(APP, pending, PASSWORD, timeout=PATIENCE)
 
-    assert done.person.id == world.get_account("locked").user_id
+    assert done.person.id == backend.get_account("locked").user_id
     assert await check(done.session, APP, account="locked", timeout=PATIENCE) == done.person
 
 
@@ -162,9 +162,9 @@ async def test_a_server_with_an_unknown_key_is_not_trusted(server: LoopbackTeleg
 # With a session
 
 
-async def test_a_session_that_works_says_who_it_is(server: LoopbackTelegram, world: World) -> None:
+async def test_a_session_that_works_says_who_it_is(server: LoopbackTelegram, backend: TelegramBackend) -> None:
     person = await check(server.session("reader1"), APP, account="reader1", timeout=PATIENCE)
-    account = world.get_account("reader1")
+    account = backend.get_account("reader1")
     assert person.id == account.user_id
     assert person.name
     assert "messages.getHistory" not in {call.method for call in server.calls()}
@@ -186,7 +186,7 @@ async def test_a_session_that_was_ended_says_why(server: LoopbackTelegram, reaso
 
 
 async def test_a_session_the_server_never_saw_is_lost(server: LoopbackTelegram) -> None:
-    stranger = World(seed=8)
+    stranger = TelegramBackend(seed=8)
     stranger.account("reader1")
     async with LoopbackTelegram(stranger) as other:
         theirs = StringSession(other.session("reader1"))
@@ -243,9 +243,9 @@ async def test_someone_who_gives_up_leaves_nothing_behind(server: LoopbackTelegr
 
 
 def test_a_session_file_is_read_and_left_as_it_was(tmp_path: Path) -> None:
-    world = World(seed=7)
-    world.account("reader1")
-    made = LoopbackTelegram(world, port=4443)
+    backend = TelegramBackend(seed=7)
+    backend.account("reader1")
+    made = LoopbackTelegram(backend, port=4443)
     path = tmp_path / "my reader #1.session"
     made.write_session("reader1", path)
     before = (hashlib.sha256(path.read_bytes()).digest(), path.stat().st_mtime_ns)

@@ -8,7 +8,7 @@ import pytest
 
 from command_line import CommandLine, eventually
 from floodmark.settings import keys
-from floodmark.testing.telegram import LoopbackTelegram, World
+from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 
 SECRET = "a secret key for tests, long enough"
 
@@ -78,10 +78,10 @@ def test_options_of_telegram_mean_nothing_to_others(cli: CommandLine) -> None:
 @pytest.mark.spec("T1")
 def test_from_nothing_to_posts(cli: CommandLine) -> None:
     """Jobs without an account say so; once there is one, they go on by themselves."""
-    world = World(seed=7)
-    world.account("reader1")
-    world.channel("harbour").fill(30)
-    with LoopbackTelegram.thread(world) as server:
+    backend = TelegramBackend(seed=7)
+    backend.account("reader1")
+    backend.channel("harbour").fill(30)
+    with LoopbackTelegram.thread(backend) as server:
         cli.good("add", "telegram", "@harbour", "--every", "1s")
         with cli.running("up", "--port", "0"):
             eventually(lambda: "no Telegram account is set up: nothing can be collected" in cli.said())

@@ -15,7 +15,7 @@ from floodmark.model.batch import Batch
 from floodmark.sources.telegram.source import TelegramSource
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import take
-from floodmark.testing.telegram import Channel, LoopbackTelegram, World
+from floodmark.testing.telegram import Channel, LoopbackTelegram, TelegramBackend
 from floodmark.testing.telegram.faults import FaultAnswer, Hang
 from telegram_desk import Desk, a_past_day, asked, date_of, expected, opened, reading
 
@@ -49,7 +49,7 @@ class Run:
 
 @dataclass(kw_only=True)
 class HangAfter(Hang):
-    """Changes the world when its call arrives, then never answers it: whatever is asked next sees the change."""
+    """Changes the backend when its call arrives, then never answers it: whatever is asked next sees the change."""
 
     change: Callable[[], None]
 
@@ -145,13 +145,13 @@ async def test_a_channel_that_is_unknown_in_mid_history_is_looked_up_once_and_re
 
 
 async def test_a_channel_renamed_in_mid_history_is_read_on_under_its_new_name(
-    desk: Desk, server: LoopbackTelegram, channel: Channel, world: World
+    desk: Desk, server: LoopbackTelegram, channel: Channel, backend: TelegramBackend
 ) -> None:
     """Each post carries the name by which its page came, or a later one: never that of another channel."""
 
     def rename() -> None:
         channel.rename("old_harbour")
-        world.channel("harbour").fill(30)
+        backend.channel("harbour").fill(30)
 
     server.add(HangAfter(method=HISTORY, after=2, change=rename))
     async with running(desk) as run:
@@ -187,10 +187,10 @@ async def test_a_run_that_is_left_in_the_middle_of_a_request_leaves_nothing_behi
 
 
 async def test_a_day_ends_in_the_middle_of_a_page_whatever_lies_behind(
-    desk: Desk, server: LoopbackTelegram, world: World
+    desk: Desk, server: LoopbackTelegram, backend: TelegramBackend
 ) -> None:
     """The page behind is asked for ahead of time: an error there does not matter."""
-    channel, day = a_past_day(world)
+    channel, day = a_past_day(backend)
     wanted = [n for n in expected(channel) if date_of(channel, n).date() == day]
     # Where the day begins, and its two pages, the second of which reaches into the next day.
     assert 100 < len(wanted) < 200

@@ -17,7 +17,7 @@ from floodmark.sources.telegram.tables import telegram_channels
 from floodmark.store.tables import watermarks
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import expire, rescue, rows_of, settle, take
-from floodmark.testing.telegram import Channel, LoopbackTelegram, World
+from floodmark.testing.telegram import Channel, LoopbackTelegram, TelegramBackend
 from telegram_desk import a_past_day, asked, collect_all, collect_some, date_of, expected, opened, stream_of, working
 
 pytest_plugins = ("backends", "telegram_fixtures")
@@ -231,8 +231,10 @@ async def test_the_first_run_may_begin_at_any_time(
         assert list(await desk.posts(stream_of(channel))) == [*first, new]
 
 
-async def test_an_empty_channel_is_remembered(server: LoopbackTelegram, world: World, sqlite_copy: str) -> None:
-    empty = world.channel("silence")
+async def test_an_empty_channel_is_remembered(
+    server: LoopbackTelegram, backend: TelegramBackend, sqlite_copy: str
+) -> None:
+    empty = backend.channel("silence")
     async with working(server, sqlite_copy) as desk:
         await desk.account()
         job = await desk.job("@silence")
@@ -243,8 +245,8 @@ async def test_an_empty_channel_is_remembered(server: LoopbackTelegram, world: W
         assert list(await desk.posts(stream_of(empty))) == [new]
 
 
-async def test_a_single_day_is_read_once(server: LoopbackTelegram, world: World, sqlite_copy: str) -> None:
-    channel, day = a_past_day(world)
+async def test_a_single_day_is_read_once(server: LoopbackTelegram, backend: TelegramBackend, sqlite_copy: str) -> None:
+    channel, day = a_past_day(backend)
     wanted = [n for n in expected(channel) if date_of(channel, n).date() == day]
     async with working(server, sqlite_copy) as desk:
         job = await desk.collected("@pier", params={"day": day.isoformat()}, stream=f"fetch:@pier:{day}")
@@ -294,9 +296,9 @@ async def test_names_are_looked_up_once_also_after_a_restart(
 
 
 async def test_a_number_is_found_among_the_dialogs_once(
-    server: LoopbackTelegram, world: World, sqlite_copy: str
+    server: LoopbackTelegram, backend: TelegramBackend, sqlite_copy: str
 ) -> None:
-    private = world.channel(None, title="Back room", members=["reader1"])
+    private = backend.channel(None, title="Back room", members=["reader1"])
     private.fill(5)
     async with working(server, sqlite_copy) as desk:
         job = await desk.collected(f"-100{private.channel_id}")
@@ -307,12 +309,12 @@ async def test_a_number_is_found_among_the_dialogs_once(
 
 
 async def test_a_renamed_channel_goes_on_even_if_another_takes_its_name(
-    server: LoopbackTelegram, channel: Channel, world: World, sqlite_copy: str
+    server: LoopbackTelegram, channel: Channel, backend: TelegramBackend, sqlite_copy: str
 ) -> None:
     async with working(server, sqlite_copy) as desk:
         job = await desk.collected()
         channel.rename("harbour_news")
-        impostor = world.channel("harbour", title="Impostor")
+        impostor = backend.channel("harbour", title="Impostor")
         impostor.fill(20)
         new = channel.post("under a new name")
         server.forget()
@@ -475,10 +477,10 @@ async def test_a_run_that_may_make_but_one_call_still_gets_on(
 @pytest.mark.spec("T3", "F3")
 @pytest.mark.parametrize("calls", [1, 2])
 async def test_a_day_of_which_one_call_at_a_time_may_be_made_is_read_to_its_end(
-    server: LoopbackTelegram, world: World, sqlite_copy: str, calls: int
+    server: LoopbackTelegram, backend: TelegramBackend, sqlite_copy: str, calls: int
 ) -> None:
     """Where the day begins is found out once, though that takes a call and brings no post."""
-    channel, day = a_past_day(world)
+    channel, day = a_past_day(backend)
     wanted = [n for n in expected(channel) if date_of(channel, n).date() == day]
     async with opened(server, sqlite_copy) as desk:
         await desk.account()

@@ -12,7 +12,7 @@ from floodmark.security.vault import Vault
 from floodmark.sources.telegram.accounts import Accounts
 from floodmark.sources.telegram.tables import accounts, telegram_channels
 from floodmark.testing.factories import rows_of
-from floodmark.testing.telegram import Channel, LoopbackTelegram, World
+from floodmark.testing.telegram import Channel, LoopbackTelegram, TelegramBackend
 from telegram_desk import asked, expected, stream_of, working
 
 pytest_plugins = ("backends", "telegram_fixtures")
@@ -130,9 +130,9 @@ async def test_a_revoked_session_parks_the_account_and_says_why(
 
 
 async def test_a_job_that_names_no_account_goes_on_with_another(
-    server: LoopbackTelegram, world: World, channel: Channel, sqlite_copy: str
+    server: LoopbackTelegram, backend: TelegramBackend, channel: Channel, sqlite_copy: str
 ) -> None:
-    world.account("reader2")
+    backend.account("reader2")
     async with working(server, sqlite_copy) as desk:
         job = await desk.collected()
         await desk.account("reader2")
@@ -145,9 +145,9 @@ async def test_a_job_that_names_no_account_goes_on_with_another(
 
 
 async def test_a_job_that_names_its_account_waits_for_that_one(
-    server: LoopbackTelegram, world: World, sqlite_copy: str
+    server: LoopbackTelegram, backend: TelegramBackend, sqlite_copy: str
 ) -> None:
-    world.account("reader2")
+    backend.account("reader2")
     async with working(server, sqlite_copy) as desk:
         await desk.account("reader2")
         job = await desk.job(account="reader1")
@@ -218,12 +218,12 @@ async def test_a_server_that_is_away_is_waited_for(
 
 @pytest.mark.spec("T6", "T7")
 async def test_two_workers_and_two_accounts_share_the_work_without_a_duplicate(
-    server: LoopbackTelegram, world: World, pg_clean: str
+    server: LoopbackTelegram, backend: TelegramBackend, pg_clean: str
 ) -> None:
-    world.account("reader2")
+    backend.account("reader2")
     names = [f"pier_{n}" for n in range(6)]
     for name in names:
-        world.channel(name).fill(30)
+        backend.channel(name).fill(30)
     brief: dict[str, Any] = {"telegram_session_linger": timedelta(seconds=0.2)}
     async with (
         working(server, pg_clean, **brief) as first,
@@ -237,7 +237,7 @@ async def test_two_workers_and_two_accounts_share_the_work_without_a_duplicate(
             ended = [await first.reaches(execution, "done", "dead") for execution in executions]
             assert {e.state for e in ended} == {"done"}
             for name in names:
-                channel = world.named(name)
+                channel = backend.find_channel(name)
                 assert channel is not None
                 posts = await second.posts(stream_of(channel))
                 assert list(posts) == expected(channel)
@@ -250,11 +250,11 @@ async def test_two_workers_and_two_accounts_share_the_work_without_a_duplicate(
 
 @pytest.mark.spec("T5")
 async def test_channels_that_are_new_at_once_are_shared_among_the_accounts(
-    server: LoopbackTelegram, world: World, sqlite_copy: str
+    server: LoopbackTelegram, backend: TelegramBackend, sqlite_copy: str
 ) -> None:
-    world.account("reader2")
+    backend.account("reader2")
     for n in range(4):
-        world.channel(f"pier_{n}").fill(5)
+        backend.channel(f"pier_{n}").fill(5)
     async with working(server, sqlite_copy) as desk:
         await desk.account("reader1")
         await desk.account("reader2")
@@ -268,11 +268,11 @@ async def test_channels_that_are_new_at_once_are_shared_among_the_accounts(
 
 @pytest.mark.spec("T13", "T4")
 async def test_a_refusal_of_one_channel_harms_no_account_and_pauses_the_job_after_three_runs(
-    server: LoopbackTelegram, world: World, channel: Channel, sqlite_copy: str
+    server: LoopbackTelegram, backend: TelegramBackend, channel: Channel, sqlite_copy: str
 ) -> None:
     """Telethon counts every error 406 among those of a lost session."""
-    world.channel("pier").fill(5)
-    world.account("reader2")
+    backend.channel("pier").fill(5)
+    backend.account("reader2")
     async with working(server, sqlite_copy) as desk:
         await desk.account("reader1")
         await desk.account("reader2")
@@ -301,9 +301,9 @@ async def test_a_success_in_between_forgives_refusals(
 
 @pytest.mark.spec("T13")
 async def test_when_all_accounts_are_parked_they_are_named(
-    server: LoopbackTelegram, world: World, channel: Channel, sqlite_copy: str
+    server: LoopbackTelegram, backend: TelegramBackend, channel: Channel, sqlite_copy: str
 ) -> None:
-    world.account("reader2")
+    backend.account("reader2")
     async with working(server, sqlite_copy) as desk:
         for name in ("reader1", "reader2"):
             await desk.account(name)
@@ -315,14 +315,14 @@ async def test_when_all_accounts_are_parked_they_are_named(
 @pytest.mark.spec("T13", "G3")
 @pytest.mark.parametrize("how", ["parked", "removed"])
 async def test_a_renamed_channel_survives_the_loss_of_its_account(
-    server: LoopbackTelegram, channel: Channel, world: World, sqlite_copy: str, how: str
+    server: LoopbackTelegram, channel: Channel, backend: TelegramBackend, sqlite_copy: str, how: str
 ) -> None:
     """Another account finds it by the name under which the first one saw it last."""
-    world.account("reader2")
+    backend.account("reader2")
     async with working(server, sqlite_copy) as desk:
         job = await desk.collected()
         channel.rename("old_harbour")
-        world.channel("harbour").fill(3)
+        backend.channel("harbour").fill(3)
         channel.post("under the new name")
         assert (await desk.run(job)).state == "done"
 

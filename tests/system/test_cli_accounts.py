@@ -16,7 +16,7 @@ from command_line import Answer, CommandLine
 from floodmark.cli import app
 from floodmark.cli.logging_in import SESSION_VARIABLE
 from floodmark.settings import keys
-from floodmark.testing.telegram import LoopbackTelegram, World
+from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 
 PHONE, CODE, PASSWORD = "+10000000001", "24680", "correct horse"
 
@@ -40,11 +40,11 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
 
 @pytest.fixture
 def server() -> Iterator[LoopbackTelegram]:
-    world = World(seed=7)
-    world.account("reader1", phone=PHONE, code=CODE)
-    world.account("reader2")
-    world.account("locked", phone="+10000000003", code=CODE, password=PASSWORD)
-    with LoopbackTelegram.thread(world, forbid_duplicates=True) as made:
+    backend = TelegramBackend(seed=7)
+    backend.account("reader1", phone=PHONE, code=CODE)
+    backend.account("reader2")
+    backend.account("locked", phone="+10000000003", code=CODE, password=PASSWORD)
+    with LoopbackTelegram.thread(backend, forbid_duplicates=True) as made:
         yield made
         assert made.duplicates == []
 

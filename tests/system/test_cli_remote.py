@@ -25,7 +25,7 @@ from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.settings import Settings, keys
 from floodmark.sources.telegram.tables import telegram_channels
 from floodmark.store.jobs import Jobs
-from floodmark.testing.telegram import LoopbackTelegram, World
+from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 from floodmark.wiring.resources import Resources, open_resources
 from system.channel_posts import DAY, HARBOUR, a_post, keep
 from system.stores import Crew, a_spec
@@ -332,11 +332,11 @@ def files_in(folder: Path) -> dict[str, bytes]:
 @pytest.fixture
 def telegram(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackTelegram]:
     monkeypatch.setattr(TelegramClient, "_config", None)
-    world = World(seed=7)
+    backend = TelegramBackend(seed=7)
     for number, name in enumerate(("lefty", "right")):
-        world.account(name, phone=f"+1000000000{number}", code="24680")
-    world.channel("harbour").fill(24, start=DAY, every=timedelta(hours=2))
-    with LoopbackTelegram.thread(world, forbid_duplicates=True) as made:
+        backend.account(name, phone=f"+1000000000{number}", code="24680")
+    backend.channel("harbour").fill(24, start=DAY, every=timedelta(hours=2))
+    with LoopbackTelegram.thread(backend, forbid_duplicates=True) as made:
         yield made
         assert made.duplicates == []
 

@@ -149,7 +149,7 @@ def _serve(desk: Desk, living: "LiveChannels", *, port: int, flood_every: float 
     async def serve() -> None:
         stop = asyncio.Event()
         with stopped_by_signals(stop, seconds):
-            async with LoopbackTelegram(living.world, port) as server:
+            async with LoopbackTelegram(living.backend, port) as server:
                 await work(server, stop)
 
     async def work(server: LoopbackTelegram, stop: asyncio.Event) -> None:
@@ -173,7 +173,7 @@ async def _shown(picture: Callable[[], None]) -> None:
 
 
 def _welcome(desk: Desk, living: "LiveChannels", server: "LoopbackTelegram") -> None:
-    out, names = desk.out, list(living.world.accounts)
+    out, names = desk.out, list(living.backend.accounts)
     desk.note(f"[bold]A Telegram on this machine[/], at 127.0.0.1:{server.port}. Ctrl-C ends it.\n")
     rows = [
         (
@@ -191,7 +191,7 @@ def _welcome(desk: Desk, living: "LiveChannels", server: "LoopbackTelegram") -> 
     for line in _next(living, server):
         # Whole lines, however long: they are there to be copied.
         out.print(f"  {line}", highlight=False, soft_wrap=True, markup=False)
-    phone = living.world.accounts[names[-1]]
+    phone = living.backend.accounts[names[-1]]
     desk.note(
         f"\n[dim]Or sign in by phone, with the code {phone.code}: "
         f"floodmark accounts add {names[-1]} --phone +{phone.phone} --server 127.0.0.1:{server.port} "
@@ -200,7 +200,7 @@ def _welcome(desk: Desk, living: "LiveChannels", server: "LoopbackTelegram") -> 
 
 
 def _next(living: "LiveChannels", server: "LoopbackTelegram") -> Iterator[str]:
-    for name in living.world.accounts:
+    for name in living.backend.accounts:
         yield f"floodmark accounts add {name} --session {server.session(name)} --api-id 1 --api-hash loopback"
     for channel in living.channels[:3]:
         yield f"floodmark add telegram @{channel.username} --every 10s"

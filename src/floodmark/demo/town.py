@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from floodmark.testing.telegram import Channel, Flood, LoopbackTelegram, World
+from floodmark.testing.telegram import Channel, Flood, LoopbackTelegram, TelegramBackend
 
 SEED = 7
 ACCOUNTS = ("reader1", "reader2")
@@ -76,10 +76,10 @@ class DemoChannels:
         self._began, self._frozen = time.monotonic(), float("inf")
         self._chance = random.Random()  # noqa: S311 - trouble, not a secret
         self._clocks = {station.name: _Clock(station) for station in STATIONS}
-        self.world = World(SEED)
-        self.channels: dict[str, Channel] = {s.name: self.world.channel(s.name, title=s.title) for s in STATIONS}
+        self.backend = TelegramBackend(SEED)
+        self.channels: dict[str, Channel] = {s.name: self.backend.channel(s.name, title=s.title) for s in STATIONS}
         for account in ACCOUNTS:
-            self.world.account(account)
+            self.backend.account(account)
 
     def _remembered(self) -> list[Stretch]:
         """Return the earlier starts and a new one."""
@@ -122,7 +122,7 @@ class DemoChannels:
             clock = self._clocks[name]
             channel.fill_at([int(self._wall(clock.at(n))) for n in range(self.count(name))])
         self._remember(self.lived() + _AHEAD_SECONDS)
-        async with LoopbackTelegram(self.world) as server:
+        async with LoopbackTelegram(self.backend) as server:
             living = [asyncio.create_task(self._grow()), asyncio.create_task(self._annoy(server))]
             try:
                 yield server

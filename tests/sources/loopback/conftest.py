@@ -9,7 +9,7 @@ import pytest
 from telethon import TelegramClient
 from telethon.sessions import StringSession
 
-from floodmark.testing.telegram import Channel, LoopbackTelegram, World
+from floodmark.testing.telegram import Channel, LoopbackTelegram, TelegramBackend
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
 
@@ -23,22 +23,22 @@ def no_config_of_another_server() -> None:
 
 
 @pytest.fixture
-def world() -> World:
-    made = World(seed=7)
+def backend() -> TelegramBackend:
+    made = TelegramBackend(seed=7)
     made.account("reader1", phone="+1 000 000 0001", code="24680")
     return made
 
 
 @pytest.fixture
-def channel(world: World) -> Channel:
-    made = world.channel("harbour", title="Harbour News")
+def channel(backend: TelegramBackend) -> Channel:
+    made = backend.channel("harbour", title="Harbour News")
     made.fill(250, start=START, gaps=0.1)
     return made
 
 
 @pytest.fixture
-async def server(world: World) -> AsyncIterator[LoopbackTelegram]:
-    async with LoopbackTelegram(world) as made:
+async def server(backend: TelegramBackend) -> AsyncIterator[LoopbackTelegram]:
+    async with LoopbackTelegram(backend) as made:
         yield made
 
 

@@ -16,7 +16,7 @@ from telethon.tl.functions.stories import GetAllStoriesRequest
 
 from floodmark.errors import InvalidInput
 from floodmark.testing.eventually import eventually
-from floodmark.testing.telegram import Channel, Flood, LoopbackTelegram, World
+from floodmark.testing.telegram import Channel, Flood, LoopbackTelegram, TelegramBackend
 from floodmark.testing.telegram.faults import When
 
 from .conftest import Connect
@@ -43,9 +43,9 @@ async def test_a_flood_wait_comes_after_so_many_calls_and_lasts(
 
 
 async def test_a_call_during_a_flood_wait_is_a_violation(
-    world: World, channel: Channel, server: LoopbackTelegram, connect: Connect
+    backend: TelegramBackend, channel: Channel, server: LoopbackTelegram, connect: Connect
 ) -> None:
-    world.account("reader2")
+    backend.account("reader2")
     # Without updates the client does not refuse by itself.
     client, other = await connect(receive_updates=False), await connect("reader2")
     entity = await client.get_input_entity("harbour")
@@ -80,9 +80,9 @@ async def test_calls_already_on_their_way_are_no_violations(
 
 
 async def test_a_flood_wait_on_one_channel_spares_the_others(
-    world: World, channel: Channel, server: LoopbackTelegram, connect: Connect
+    backend: TelegramBackend, channel: Channel, server: LoopbackTelegram, connect: Connect
 ) -> None:
-    world.channel("weather").fill(10)
+    backend.channel("weather").fill(10)
     client = await connect(receive_updates=False)
     server.flood(HISTORY, seconds=30, channel=channel)
 
@@ -92,9 +92,9 @@ async def test_a_flood_wait_on_one_channel_spares_the_others(
 
 
 async def test_each_account_waits_for_itself(
-    world: World, channel: Channel, server: LoopbackTelegram, connect: Connect
+    backend: TelegramBackend, channel: Channel, server: LoopbackTelegram, connect: Connect
 ) -> None:
-    world.account("reader2")
+    backend.account("reader2")
     one, two = await connect(receive_updates=False), await connect("reader2", receive_updates=False)
     server.flood(HISTORY, seconds=30, account="reader1")
 
@@ -262,9 +262,9 @@ async def test_a_revoked_session_is_unregistered(channel: Channel, server: Loopb
 
 @pytest.mark.parametrize("skew", [timedelta(hours=1), -timedelta(hours=1)])
 async def test_a_server_with_another_clock_is_understood(
-    world: World, channel: Channel, connect: Connect, skew: timedelta
+    backend: TelegramBackend, channel: Channel, connect: Connect, skew: timedelta
 ) -> None:
-    world.skew = skew
+    backend.skew = skew
     client = await connect()
 
     assert len(await client.get_messages("harbour", limit=150)) == 150
@@ -308,8 +308,10 @@ async def test_noise_is_not_answered(server: LoopbackTelegram, connect: Connect)
     writer.close()
 
 
-async def test_an_unknown_session_is_told_so(world: World, server: LoopbackTelegram, connect: Connect) -> None:
-    world.keys.clear()
+async def test_an_unknown_session_is_told_so(
+    backend: TelegramBackend, server: LoopbackTelegram, connect: Connect
+) -> None:
+    backend.keys.clear()
 
     with pytest.raises(errors.AuthKeyNotFound):
         await connect()
@@ -326,8 +328,8 @@ async def test_what_is_not_there_is_refused_by_name(
 
 
 @pytest.mark.spec("G6")
-async def test_the_log_of_calls_is_bounded(world: World, channel: Channel) -> None:
-    async with LoopbackTelegram(world, keep=3) as server:
+async def test_the_log_of_calls_is_bounded(backend: TelegramBackend, channel: Channel) -> None:
+    async with LoopbackTelegram(backend, keep=3) as server:
         client = TelegramClient(StringSession(server.session("reader1")), 1, "hash")
         await client.connect()
         await client.get_messages("harbour")
@@ -337,13 +339,13 @@ async def test_the_log_of_calls_is_bounded(world: World, channel: Channel) -> No
         assert len(server.calls()) == 3
 
 
-def test_it_listens_on_loopback_only(world: World) -> None:
+def test_it_listens_on_loopback_only(backend: TelegramBackend) -> None:
     with pytest.raises(InvalidInput, match="does not listen on"):
-        LoopbackTelegram(world, host="0.0.0.0")
+        LoopbackTelegram(backend, host="0.0.0.0")
 
 
-def test_it_can_live_in_a_thread_of_its_own(world: World, channel: Channel) -> None:
-    with LoopbackTelegram.thread(world) as server:
+def test_it_can_live_in_a_thread_of_its_own(backend: TelegramBackend, channel: Channel) -> None:
+    with LoopbackTelegram.thread(backend) as server:
         with socket.create_connection(("127.0.0.1", server.port)):
             pass
         server.refuse()

@@ -10,7 +10,7 @@ import pytest
 from telethon import TelegramClient, errors, types
 from telethon.sessions import SQLiteSession
 
-from floodmark.testing.telegram import Channel, LoopbackTelegram, World
+from floodmark.testing.telegram import Channel, LoopbackTelegram, TelegramBackend
 
 from .conftest import START, Connect
 
@@ -67,8 +67,8 @@ async def test_a_message_arrives_with_every_field_it_has(channel: Channel, conne
         assert message.to_dict() == made.to_dict()
 
 
-async def test_a_lifelike_history_has_what_real_ones_have(world: World) -> None:
-    channel = world.channel("lively")
+async def test_a_lifelike_history_has_what_real_ones_have(backend: TelegramBackend) -> None:
+    channel = backend.channel("lively")
     channel.fill(600, start=START)
     messages = [channel.message(i) for i in channel.ids()]
 
@@ -78,8 +78,8 @@ async def test_a_lifelike_history_has_what_real_ones_have(world: World) -> None:
         assert any(getattr(m, name, None) for m in messages), name
 
 
-async def test_typical_messages_are_about_a_kilobyte(world: World) -> None:
-    channel = world.channel("busy")
+async def test_typical_messages_are_about_a_kilobyte(backend: TelegramBackend) -> None:
+    channel = backend.channel("busy")
     channel.fill(100, kind="typical")
     messages = [m for i in channel.ids() if (m := channel.message(i)) is not None]
 
@@ -90,12 +90,12 @@ async def test_typical_messages_are_about_a_kilobyte(world: World) -> None:
 async def test_the_same_seed_makes_the_same_world() -> None:
     made = []
     for _ in range(2):
-        world = World(seed=3)
-        world.account("reader1")
-        channel = world.channel("harbour")
+        backend = TelegramBackend(seed=3)
+        backend.account("reader1")
+        channel = backend.channel("harbour")
         channel.fill(50, start=START)
         texts = [m.message for i in channel.ids() if (m := channel.message(i)) is not None]
-        made.append((channel.channel_id, list(world.keys), texts))
+        made.append((channel.channel_id, list(backend.keys), texts))
 
     assert made[0] == made[1]
 
@@ -143,10 +143,10 @@ async def test_a_channel_made_private_is_closed(channel: Channel, connect: Conne
         await client.get_messages(entity)
 
 
-async def test_a_private_channel_is_found_among_the_dialogs(world: World, connect: Connect) -> None:
-    private = world.channel(None, title="Crew only")
+async def test_a_private_channel_is_found_among_the_dialogs(backend: TelegramBackend, connect: Connect) -> None:
+    private = backend.channel(None, title="Crew only")
     private.post("hello")
-    world.channel(None, title="Not for us", members=["captain"]).post("hush")
+    backend.channel(None, title="Not for us", members=["captain"]).post("hush")
     client = await connect()
 
     dialogs = await client.get_dialogs()
@@ -155,8 +155,10 @@ async def test_a_private_channel_is_found_among_the_dialogs(world: World, connec
     assert len(await client.get_messages(private.channel_id)) == 1
 
 
-async def test_an_access_hash_is_good_for_one_account_only(world: World, channel: Channel, connect: Connect) -> None:
-    world.account("reader2")
+async def test_an_access_hash_is_good_for_one_account_only(
+    backend: TelegramBackend, channel: Channel, connect: Connect
+) -> None:
+    backend.account("reader2")
     one, two = await connect("reader1"), await connect("reader2")
     mine = await one.get_input_entity("harbour")
 
@@ -201,8 +203,10 @@ async def test_a_client_remembers_the_first_server_it_met(server: LoopbackTelegr
     assert {option.port for option in TelegramClient._config.dc_options} == {server.port}
 
 
-async def test_a_hundred_thousand_messages_need_no_memory_to_be_read(world: World, connect: Connect) -> None:
-    channel = world.channel("long")
+async def test_a_hundred_thousand_messages_need_no_memory_to_be_read(
+    backend: TelegramBackend, connect: Connect
+) -> None:
+    channel = backend.channel("long")
     channel.fill(100_000, start=START, every=timedelta(seconds=30), kind="typical")
     client = await connect()
     tracemalloc.start()

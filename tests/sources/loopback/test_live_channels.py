@@ -1,4 +1,4 @@
-"""A world that goes on by itself, and the command that serves it."""
+"""A backend that goes on by itself, and the command that serves it."""
 
 import asyncio
 import re
@@ -33,7 +33,7 @@ def test_a_second_start_goes_on_with_the_same_posts() -> None:
     again.post()
 
     assert [channel.channel_id for channel in first.channels] == [channel.channel_id for channel in again.channels]
-    assert list(first.world.keys) == list(again.world.keys)
+    assert list(first.backend.keys) == list(again.backend.keys)
     for old, new in zip(before, posts(again), strict=True):
         assert new[: len(old)] == old
         assert len(old) > 20
@@ -51,7 +51,7 @@ def test_channels_differ_in_their_pace_and_keep_to_the_rate() -> None:
 def test_posts_that_are_due_are_posted_while_it_runs() -> None:
     living = LiveChannels(LivePlan(channels=2, rate=50.0, history=0, began=time.time()))
     seen: list[object] = []
-    living.world.listeners.append(lambda channel, update: seen.append(update))
+    living.backend.listeners.append(lambda channel, update: seen.append(update))
     while not seen:
         living.post()
 
@@ -60,7 +60,7 @@ def test_posts_that_are_due_are_posted_while_it_runs() -> None:
 
 async def test_now_and_then_an_account_is_told_to_wait() -> None:
     living = LiveChannels(LivePlan(channels=1, history=10, accounts=1, began=time.time()))
-    async with LoopbackTelegram(living.world) as server:
+    async with LoopbackTelegram(living.backend) as server:
         client = TelegramClient(StringSession(server.session("reader1")), 1, "hash", flood_sleep_threshold=0)
         await client.connect()
         flooding = asyncio.create_task(living.flood(server, 0.01))
@@ -111,7 +111,7 @@ async def test_the_command_serves_it_and_says_what_to_type(tmp_path: Path) -> No
 
 def test_a_port_that_is_taken_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with LoopbackTelegram.thread(LiveChannels(LivePlan(channels=1, history=1, began=time.time())).world) as server:
+    with LoopbackTelegram.thread(LiveChannels(LivePlan(channels=1, history=1, began=time.time())).backend) as server:
         CommandLine(tmp_path).refused(
             "testing", "telegram", "--port", str(server.port), says="is not available", code=1
         )

@@ -4,7 +4,7 @@ import pytest
 from telethon import errors
 from telethon.sessions import StringSession
 
-from floodmark.testing.telegram import Channel, LoopbackTelegram, World, trust_loopback
+from floodmark.testing.telegram import Channel, LoopbackTelegram, TelegramBackend, trust_loopback
 
 from .conftest import Connect
 
@@ -33,8 +33,10 @@ async def test_phone_and_code(channel: Channel, connect: Connect, nobody: String
     assert len(await again.get_messages("harbour")) == 1
 
 
-async def test_phone_code_and_password(world: World, channel: Channel, connect: Connect, nobody: StringSession) -> None:
-    world.account("careful", phone="+10000000077", code="13579", password="порт и wine")
+async def test_phone_code_and_password(
+    backend: TelegramBackend, channel: Channel, connect: Connect, nobody: StringSession
+) -> None:
+    backend.account("careful", phone="+10000000077", code="13579", password="порт и wine")
     client = await connect(session=nobody)
     await client.send_code_request("+10000000077")
 

@@ -106,7 +106,7 @@ class Accounts:
             # One at a time: otherwise two processes could store one session under two names.
             if self._database.dialect == "postgresql":
                 await connection.execute(_ONE_AT_A_TIME)
-            before = await self._sealed(connection)
+            before = await self._encrypted_secrets(connection)
             if name in before and not replace:
                 raise name_taken(name)
             twin = self._twin(before, session)
@@ -159,7 +159,7 @@ class Accounts:
     async def with_session(self, session: str) -> str | None:
         """Return the name of the account that has this session; None if there is none."""
         async with self._database.reading() as connection:
-            return self._twin(await self._sealed(connection), session)
+            return self._twin(await self._encrypted_secrets(connection), session)
 
     async def jobs_of(self, name: str) -> list[str]:
         """Return the names of the jobs that name this account."""
@@ -255,7 +255,7 @@ class Accounts:
             raise await _unknown(connection, name)
         return AccountRow(**row)
 
-    async def _sealed(self, connection: AsyncConnection) -> dict[str, str]:
+    async def _encrypted_secrets(self, connection: AsyncConnection) -> dict[str, str]:
         rows = await connection.execute(select(accounts.c.name, accounts.c.secrets).order_by(accounts.c.name))
         return {row.name: row.secrets for row in rows}
 

@@ -31,7 +31,7 @@ REGISTER = "https://my.telegram.org"
 
 # The data centre in a session for a test server; a loopback server acts as all data centres.
 _TEST_DC = 2
-_GOODBYE_SECONDS = 5
+_DISCONNECT_SECONDS = 5
 _KEY_BYTES = 256
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _PHONE = re.compile(r"\+?[0-9]{7,15}", re.ASCII)
@@ -285,7 +285,7 @@ async def _connected(
 
 async def _disconnect(client: TelegramClient) -> None:
     with suppress(TimeoutError):
-        async with asyncio.timeout(_GOODBYE_SECONDS):
+        async with asyncio.timeout(_DISCONNECT_SECONDS):
             await client.disconnect()
     # Mark the exception as retrieved: asyncio would log it otherwise.
     ended = client.disconnected

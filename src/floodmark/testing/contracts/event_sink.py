@@ -81,10 +81,10 @@ class EventSinkContract:
         await deliver(resources, leader, sink)
         before = len(await delivered())
         await self.collect(resources, 3)
-        told = Recording(sink)
-        await deliver(resources, leader, told)
+        recording = Recording(sink)
+        await deliver(resources, leader, recording)
 
-        assert [event.key for event in told.sent] == [self.an_item(3).key]
+        assert [event.key for event in recording.sent] == [self.an_item(3).key]
         assert list(await delivered())[before:] == [self.an_item(3).key]
 
     async def test_events_that_failed_are_delivered_again(

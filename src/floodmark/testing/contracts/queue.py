@@ -385,17 +385,17 @@ class QueueContract(StoreContract):
     async def test_counts_of_all_attempts_add_up(self, resources: Resources) -> None:
         """Counts, notes and durations of an interrupted run are the sum of its parts."""
         lease = await given_lease(resources)
-        told = {"notes": ["half of it"]}
+        result = {"notes": ["half of it"]}
         await settle(
-            resources, lease, Snooze(after=AT_ONCE, reason="wait", kept=Kept(2, 1, 0), result=told), duration=1.5
+            resources, lease, Snooze(after=AT_ONCE, reason="wait", kept=Kept(2, 1, 0), result=result), duration=1.5
         )
-        assert (await execution_of(resources, lease))["result"] == told
+        assert (await execution_of(resources, lease))["result"] == result
         again = await self._woken(resources, lease.execution_id)
-        assert again.result == told
+        assert again.result == result
         await settle(resources, again, Done(kept=Kept(3, 0, 4)), duration=2.0)
 
         row = await execution_of(resources, lease)
-        assert (row["result"], row["duration_seconds"]) == (told, 3.5)
+        assert (row["result"], row["duration_seconds"]) == (result, 3.5)
         assert (row["items_new"], row["items_changed"], row["items_known"]) == (5, 1, 4)
 
     @pytest.mark.spec("G5")

@@ -215,9 +215,9 @@ class SinkContract(StoreContract):
 
         kept = {(row["key"], row["revision"]) for row in await rows_of(resources, items)}
         kept |= {(row["key"], row["revision"]) for row in await rows_of(resources, item_revisions)}
-        told = [(row["key"], row["revision"]) for row in await rows_of(resources, outbox)]
-        assert len(set(told)) == len(told)
-        assert set(told) == kept
+        events = [(row["key"], row["revision"]) for row in await rows_of(resources, outbox)]
+        assert len(set(events)) == len(events)
+        assert set(events) == kept
 
     async def test_pages_and_blobs_are_kept_with_the_batch(self, resources: Resources, other: Resources) -> None:
         """The state of a crawl changes together with its items, or not at all."""
@@ -382,13 +382,13 @@ class SinkContract(StoreContract):
         mixed = [*known[600:], *odd, *known[:600], *(f"new {n}" for n in range(700))]
         batch = Batch([Item(key, "same") for key in mixed])
         assert await sink.keep(lease, batch) == Kept(new=len(odd) + 700, known=1200)
-        told = [(event.kind, event.key, event.revision) for event in await relay_events(resources, limit=2000)]
-        assert told == [("item.new", key, 1) for key in mixed if key not in known]
+        events = [(event.kind, event.key, event.revision) for event in await relay_events(resources, limit=2000)]
+        assert events == [("item.new", key, 1) for key in mixed if key not in known]
 
         changed = Batch([Item(key, "other" if n % 2 else "same") for n, key in enumerate(["last", *odd, *known[:3]])])
         assert await sink.keep(lease, changed) == Kept(new=1, changed=10, known=9)
-        told = [(event.kind, event.key, event.revision) for event in await relay_events(resources, limit=2000)]
-        assert told == [("item.new", "last", 1)] + [("item.changed", key, 2) for key in [*odd, *known[:3]][::2]]
+        events = [(event.kind, event.key, event.revision) for event in await relay_events(resources, limit=2000)]
+        assert events == [("item.new", "last", 1)] + [("item.changed", key, 2) for key in [*odd, *known[:3]][::2]]
 
     @pytest.mark.spec("G4", "T7")
     async def test_an_event_tells_what_happened(self, resources: Resources, sink: SqlSink) -> None:
@@ -502,8 +502,8 @@ class SinkContract(StoreContract):
         assert {key: row["revision"] for key, row in found.items()} == {k: len(seen) for k, seen in contents.items()}
         archived = Counter(row["key"] for row in await rows_of(resources, item_revisions, stream=stream))
         assert archived == Counter({k: len(seen) - 1 for k, seen in contents.items()})
-        told = [(e.key, e.revision, e.data.strip('"')) for e in await relay_events(resources) if e.stream == stream]
-        assert Counter(told) == Counter(
+        events = [(e.key, e.revision, e.data.strip('"')) for e in await relay_events(resources) if e.stream == stream]
+        assert Counter(events) == Counter(
             (key, n, text) for key, seen in contents.items() for n, (text, _) in enumerate(seen, start=1)
         )
         assert (await watermark_of(resources, lease))["value"] == ({"n": len(batches) - 1} if batches else None)

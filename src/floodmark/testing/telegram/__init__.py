@@ -1,23 +1,23 @@
 """A local Telegram server: MTProto 2.0 for the unmodified Telethon client, with faults on demand.
 
-    from floodmark.testing.telegram import LoopbackTelegram, World
+    from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 
-    world = World(seed=7)
-    world.account("reader1")
-    world.channel("harbour").fill(1000)
-    async with LoopbackTelegram(world) as server:
+    backend = TelegramBackend(seed=7)
+    backend.account("reader1")
+    backend.channel("harbour").fill(1000)
+    async with LoopbackTelegram(backend) as server:
         client = TelegramClient(StringSession(server.session("reader1")), 1, "any")
 
 Modules, in the order in which a call passes them: `server` listens, `wire` implements the protocol (`handshake` for
-clients without a key), `faults` injects faults, `methods` responds (`client_view`, `sign_in`, `updates`) from `world`
+clients without a key), `faults` injects faults, `methods` responds (`client_view`, `sign_in`, `updates`) from `backend`
 (`history`, `makers`, `media`, `texts`).
 """
 
+from .backend import Account, Channel, TelegramBackend
 from .faults import Call, Failure, Fault, Flood
 from .handshake import trust_loopback
 from .makers import Kind
 from .server import Duplicate, LoopbackTelegram
-from .world import Account, Channel, World
 
 __all__ = [
     "Account",
@@ -29,6 +29,6 @@ __all__ = [
     "Flood",
     "Kind",
     "LoopbackTelegram",
-    "World",
+    "TelegramBackend",
     "trust_loopback",
 ]

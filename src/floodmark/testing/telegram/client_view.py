@@ -5,8 +5,8 @@ from typing import Any
 
 from telethon.tl import types
 
+from .backend import Account, Channel, TelegramBackend
 from .sessions import DC, HOST, Key
-from .world import Account, Channel, World
 
 
 class Refusal(Exception):
@@ -21,7 +21,7 @@ class Refusal(Exception):
 class ClientView:
     """A client with a key, which may be signed in."""
 
-    world: World
+    backend: TelegramBackend
     key: Key
     port: int
 
@@ -32,7 +32,7 @@ class ClientView:
             raise Refusal(self.key.revoked, 406 if self.key.revoked == "AUTH_KEY_DUPLICATED" else 401)
         if self.key.account is None:
             raise Refusal("AUTH_KEY_UNREGISTERED", 401)
-        return self.world.accounts[self.key.account]
+        return self.backend.accounts[self.key.account]
 
     @property
     def me(self) -> Any:
@@ -41,7 +41,7 @@ class ClientView:
         return types.User(
             account.user_id,
             is_self=True,
-            access_hash=self.world.access_hash(account.name, account.user_id),
+            access_hash=self.backend.access_hash(account.name, account.user_id),
             first_name=account.name,
             phone=account.phone,
         )
@@ -49,8 +49,8 @@ class ClientView:
     def channel(self, named: Any) -> Channel:
         """Return the channel that a request names by id and access hash; both must be right."""
         account = self.account
-        found = self.world.channels.get(getattr(named, "channel_id", 0))
-        if found is None or named.access_hash != self.world.access_hash(account.name, found.channel_id):
+        found = self.backend.channels.get(getattr(named, "channel_id", 0))
+        if found is None or named.access_hash != self.backend.access_hash(account.name, found.channel_id):
             raise Refusal("CHANNEL_INVALID" if isinstance(named, types.InputChannel) else "PEER_ID_INVALID")
         if not found.is_open_to(account.name):
             raise Refusal("CHANNEL_PRIVATE")
@@ -66,7 +66,7 @@ class ClientView:
             channel.created,
             broadcast=True,
             left=None if channel.has_member(account.name) else True,
-            access_hash=self.world.access_hash(account.name, channel.channel_id),
+            access_hash=self.backend.access_hash(account.name, channel.channel_id),
             username=channel.username,
             participants_count=channel.subscribers,
         )
@@ -77,7 +77,7 @@ class ClientView:
 
     def config(self) -> Any:
         """Return the configuration; all data centres are this server."""
-        now = int(self.world.now())
+        now = int(self.backend.now())
         return types.Config(
             now,
             now + 3_600,

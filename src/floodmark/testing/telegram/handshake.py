@@ -13,10 +13,10 @@ from telethon import helpers
 from telethon.crypto import AES, rsa
 from telethon.tl import functions, types
 
+from .backend import TelegramBackend
 from .primes import PRIME, PRIME_BYTES, G
-from .raw import packed, unpacked
+from .raw import pack, unpack
 from .sessions import Key
-from .world import World
 
 _FACTORS = (2**1279 - 1, 2**607 - 1, 2**127 - 1, 2**31 - 1)
 _MODULUS = _FACTORS[0] * _FACTORS[1] * _FACTORS[2] * _FACTORS[3]
@@ -45,10 +45,10 @@ def trust_loopback() -> None:
 
 
 class Exchange:
-    """One key exchange of three requests; at its end the world has a new key without an account."""
+    """One key exchange of three requests; at its end the backend has a new key without an account."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, backend: TelegramBackend) -> None:
+        self._world = backend
         self._server_nonce = int.from_bytes(os.urandom(16), "little", signed=True)
         self._secret = int.from_bytes(os.urandom(256), "big")
         self._new_nonce = 0
@@ -61,7 +61,7 @@ class Exchange:
         if isinstance(question, functions.ReqDHParamsRequest):
             return self._parameters(question)
         if isinstance(question, functions.SetClientDHParamsRequest):
-            return self._agreed(question)
+            return self._agree(question)
         raise ConnectionError(f"not part of a key exchange: {question}")
 
     def _factors(self, question: Any) -> Any:
@@ -70,19 +70,19 @@ class Exchange:
 
     def _parameters(self, question: Any) -> Any:
         block = pow(int.from_bytes(question.encrypted_data, "big"), _private_exponent(), _MODULUS).to_bytes(255, "big")
-        self._new_nonce = unpacked(block[20:]).new_nonce
+        self._new_nonce = unpack(block[20:]).new_nonce
         self._aes = helpers.generate_key_data_from_nonce(self._server_nonce, self._new_nonce)
         public = pow(G, self._secret, PRIME).to_bytes(256, "big")
-        inner = packed(
+        inner = pack(
             types.ServerDHInnerData(question.nonce, self._server_nonce, G, PRIME_BYTES, public, int(self._world.now()))
         )
         plain = sha1(inner).digest() + inner  # noqa: S324 - the protocol says so
         sealed = AES.encrypt_ige(plain + bytes(-len(plain) % 16), *self._aes)
         return types.ServerDHParamsOk(question.nonce, self._server_nonce, sealed)
 
-    def _agreed(self, question: Any) -> Any:
-        told = unpacked(AES.decrypt_ige(question.encrypted_data, *self._aes)[20:])
-        shared = pow(int.from_bytes(told.g_b, "big"), self._secret, PRIME).to_bytes(256, "big")
+    def _agree(self, question: Any) -> Any:
+        answer = unpack(AES.decrypt_ige(question.encrypted_data, *self._aes)[20:])
+        shared = pow(int.from_bytes(answer.g_b, "big"), self._secret, PRIME).to_bytes(256, "big")
         # One key in 256 begins with a zero byte. Clients take it for a shorter number and then cannot use it.
         if shared[0] == 0:
             return types.DhGenRetry(question.nonce, self._server_nonce, self._hash(shared.lstrip(b"\0"), 2))

@@ -5,7 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from .raw import Raw, packed, unpacked
+from .raw import Raw, pack, unpack
 
 PAGE = 100
 
@@ -59,7 +59,7 @@ class History:
             self.ids.append(message.id)
             self.dates.append(date)
             self.top = message.id
-        self._kept[message.id] = packed(message)
+        self._kept[message.id] = pack(message)
 
     def grow(self, date: int) -> int:
         """Append one more generated message, dated like the first one of its album if it has one, and return its id."""
@@ -81,12 +81,12 @@ class History:
     def raw(self, message_id: int) -> Raw | None:
         """Return a serialised message, or None if it is deleted or never existed."""
         position = self._position(message_id)
-        return None if position is None else self._made(position)
+        return None if position is None else self._raw_at(position)
 
     def message(self, message_id: int) -> Any | None:
         """Return a message as a Telethon object."""
         raw = self.raw(message_id)
-        return None if raw is None else unpacked(raw.data)
+        return None if raw is None else unpack(raw.data)
 
     def page(
         self, *, offset_id: int = 0, offset_date: int = 0, add_offset: int = 0, limit: int = PAGE
@@ -104,13 +104,13 @@ class History:
             position = len(self.ids)
         end = min(max(position - add_offset, 0), len(self.ids))
         begin = max(position - add_offset - min(max(limit, 0), PAGE), 0)
-        return [(self.ids[at], self._made(at)) for at in range(end - 1, begin - 1, -1)]
+        return [(self.ids[at], self._raw_at(at)) for at in range(end - 1, begin - 1, -1)]
 
     def newest_first(self) -> Iterator[Any]:
         """Return every message as a Telethon object."""
-        return (unpacked(self._made(at).data) for at in range(len(self.ids) - 1, -1, -1))
+        return (unpack(self._raw_at(at).data) for at in range(len(self.ids) - 1, -1, -1))
 
-    def _made(self, position: int) -> Raw:
+    def _raw_at(self, position: int) -> Raw:
         message_id = self.ids[position]
         kept = self._kept.get(message_id)
         if kept is not None:

@@ -17,9 +17,9 @@ from msgspec.structs import asdict, replace
 
 from floodmark.errors import Conflict, InvalidInput
 
+from .backend import Channel, TelegramBackend
 from .faults import Fault
 from .server import LoopbackTelegram
-from .world import Channel, World
 
 # In the order of their rates.
 NAMES = (
@@ -64,20 +64,20 @@ class LiveChannels:
     """The channels of a plan, which keep posting."""
 
     def __init__(self, plan: LivePlan) -> None:
-        self.plan, self.world = plan, World(plan.seed)
+        self.plan, self.backend = plan, TelegramBackend(plan.seed)
         self._next: dict[Channel, float] = {}
         self._gaps: dict[Channel, Iterator[float]] = {}
         # Without a seed: flood waits are not part of the plan.
         self._chance = Random()  # noqa: S311 - not a secret
         for number in range(plan.accounts):
-            self.world.account(f"reader{number + 1}")
+            self.backend.account(f"reader{number + 1}")
         for number in range(plan.channels):
             self._add(number)
 
     @property
     def channels(self) -> list[Channel]:
         """Return the channels, the busiest first."""
-        return list(self.world.channels.values())
+        return list(self.backend.channels.values())
 
     def pace(self, number: int) -> float:
         """Return the posts per second of one channel: the second channel posts half as much as the first, the third a
@@ -87,7 +87,7 @@ class LiveChannels:
 
     def post(self) -> int:
         """Post all due messages and return their number."""
-        now, posted = self.world.now(), 0
+        now, posted = self.backend.now(), 0
         for channel in self.channels:
             while self._next[channel] <= now:
                 channel.grow(date=datetime.fromtimestamp(self._next[channel], UTC))
@@ -115,7 +115,7 @@ class LiveChannels:
 
     def _add(self, number: int) -> None:
         name = NAMES[number % len(NAMES)] + (str(number // len(NAMES) + 1) if number >= len(NAMES) else "")
-        channel, pace = self.world.channel(name, title=f"{name.title()} News"), self.pace(number)
+        channel, pace = self.backend.channel(name, title=f"{name.title()} News"), self.pace(number)
         self._gaps[channel] = _gaps(f"{self.plan.seed}:{name}", pace)
         began = self.plan.began
         dates = [int(began - (self.plan.history - index) / pace) for index in range(self.plan.history)]

@@ -20,7 +20,7 @@ from floodmark.errors import InvalidInput
 
 from . import media, texts
 from .history import MessageMaker
-from .raw import packed
+from .raw import pack
 from .sessions import number
 
 Kind = Literal["lifelike", "typical", "plain"]
@@ -45,7 +45,7 @@ class Templates:
     """Messages from templates that differ only in id, date and the number in their text."""
 
     def __init__(self, messages: list[Any]) -> None:
-        self._templates = [_template(packed(message)) for message in messages]
+        self._templates = [_template(pack(message)) for message in messages]
 
     def raw(self, message_id: int, date: int) -> bytes:
         """Return the message from its template."""
@@ -103,13 +103,13 @@ class Lifelike:
     def _raw(self, message_id: int, date: int) -> bytes:
         chance = Random(f"{self._seed}:{self._channel_id}:{message_id}")  # noqa: S311 - a likeness, not a secret
         if message_id == 1:
-            return packed(self._service(message_id, date, types.MessageActionChannelCreate(texts.sentence(chance, 0))))
+            return pack(self._service(message_id, date, types.MessageActionChannelCreate(texts.sentence(chance, 0))))
         first = self.album(message_id)
         if first != message_id or self.album(message_id + 1) == message_id:
-            return packed(self._member(chance, message_id, date, first))
+            return pack(self._member(chance, message_id, date, first))
         if chance.random() < 0.01:
-            return packed(self._service(message_id, date, types.MessageActionPinMessage()))
-        return packed(self._post(chance, message_id, date))
+            return pack(self._service(message_id, date, types.MessageActionPinMessage()))
+        return pack(self._post(chance, message_id, date))
 
     def _service(self, message_id: int, date: int, action: Any) -> Any:
         return types.MessageService(message_id, self._peer, date, post=True, action=action)

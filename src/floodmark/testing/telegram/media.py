@@ -5,7 +5,7 @@ from typing import Any
 
 from telethon.tl import types
 
-from .sessions import DC, derived, number
+from .sessions import DC, derive_bytes, number
 
 _REFERENCE = b"\x01floodmark"
 # Whole seconds long ago: when a file was uploaded says nothing about the message.
@@ -20,7 +20,7 @@ def size_of(media_id: int) -> int:
 def content(media_id: int, offset: int, limit: int) -> bytes:
     """Return a part of a file."""
     size = min(size_of(media_id) - offset, limit)
-    return derived(offset + size, "file", media_id)[offset:] if size > 0 else b""
+    return derive_bytes(offset + size, "file", media_id)[offset:] if size > 0 else b""
 
 
 def photo(*parts: object) -> Any:

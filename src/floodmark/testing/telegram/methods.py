@@ -7,10 +7,10 @@ from typing import Any
 from telethon.tl import types
 
 from . import media, sign_in, updates
+from .backend import Channel
 from .client_view import ClientView, Refusal
 from .history import PAGE, History
 from .raw import Raw
-from .world import Channel
 
 Method = Callable[[ClientView, Any], Any]
 _USERNAME_SIGNS = set("abcdefghijklmnopqrstuvwxyz0123456789_")
@@ -21,7 +21,7 @@ def answer(client: ClientView, method: str, request: Any) -> Any:
     found = METHODS.get(method)
     if found is None:
         raise Refusal("METHOD_INVALID")
-    with client.world.lock:
+    with client.backend.lock:
         return found(client, request)
 
 
@@ -52,7 +52,7 @@ def _resolve(client: ClientView, request: Any) -> Any:
     name = request.username.lower()
     if not 3 <= len(name) <= 32 or not set(name) <= _USERNAME_SIGNS:
         raise Refusal("USERNAME_INVALID")
-    found = client.world.named(name)
+    found = client.backend.find_channel(name)
     if found is None:
         raise Refusal("USERNAME_NOT_OCCUPIED")
     return types.contacts.ResolvedPeer(found.peer, client.chats(found), [])
@@ -84,15 +84,15 @@ def _join(client: ClientView, request: Any) -> Any:
     channel = client.channel(request.channel)
     if channel.members is not None:
         channel.members.add(client.account.name)
-    now = int(client.world.now())
+    now = int(client.backend.now())
     return types.messages.ChatInviteJoinResultOk(types.Updates([], [], client.chats(channel), now, 0))
 
 
 def _leave(client: ClientView, request: Any) -> Any:
     channel = client.channel(request.channel)
-    everybody = set(client.world.accounts) if channel.members is None else channel.members
-    channel.members = everybody - {client.account.name}
-    return types.Updates([], [], client.chats(channel), int(client.world.now()), 0)
+    members = set(client.backend.accounts) if channel.members is None else channel.members
+    channel.members = members - {client.account.name}
+    return types.Updates([], [], client.chats(channel), int(client.backend.now()), 0)
 
 
 def _history(client: ClientView, request: Any) -> Any:
@@ -169,7 +169,7 @@ def _views(client: ClientView, request: Any) -> Any:
 
 
 def _dialogs(client: ClientView, request: Any) -> Any:
-    mine = [c for c in client.world.channels.values() if c.has_member(client.account.name) and not request.folder_id]
+    mine = [c for c in client.backend.channels.values() if c.has_member(client.account.name) and not request.folder_id]
     mine.sort(key=lambda channel: channel.history.dates[-1] if channel.history.dates else 0, reverse=True)
     after = getattr(request.offset_peer, "channel_id", None)
     begin = next((index + 1 for index, channel in enumerate(mine) if channel.channel_id == after), 0)
@@ -186,7 +186,7 @@ def _file(client: ClientView, request: Any) -> Any:
     if media_id is None:
         raise Refusal("LOCATION_INVALID")
     kind = types.storage.FileJpeg() if isinstance(request.location, types.InputPhotoFileLocation) else _any_file()
-    return types.upload.File(kind, int(client.world.now()), media.content(media_id, request.offset, request.limit))
+    return types.upload.File(kind, int(client.backend.now()), media.content(media_id, request.offset, request.limit))
 
 
 def _any_file() -> Any:

@@ -22,16 +22,16 @@ class Raw:
         return self.data
 
 
-def packed(value: Any) -> bytes:
+def pack(value: Any) -> bytes:
     """Serialise a response: an object, a bool, or a list of objects."""
     if isinstance(value, bool):
         return struct.pack("<I", _TRUE if value else _FALSE)
     if isinstance(value, list):
-        return struct.pack("<Ii", _VECTOR, len(value)) + b"".join(packed(item) for item in value)
+        return struct.pack("<Ii", _VECTOR, len(value)) + b"".join(pack(item) for item in value)
     return bytes(value._bytes())
 
 
-def unpacked(data: bytes) -> Any:
+def unpack(data: bytes) -> Any:
     """Deserialise an object; requests are objects too."""
     return BinaryReader(data).tgread_object()
 
@@ -43,7 +43,7 @@ def rpc_result(request: int, body: bytes) -> bytes:
 
 def rpc_error(code: int, name: str) -> bytes:
     """Return the body of an error response."""
-    return packed(types.RpcError(code, name))
+    return pack(types.RpcError(code, name))
 
 
 def method_of(request: Any) -> str:

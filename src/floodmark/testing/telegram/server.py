@@ -20,13 +20,13 @@ from floodmark.errors import InvalidInput, Unavailable
 from floodmark.outbound.listener import Listener
 
 from . import sessions
+from .backend import Channel, TelegramBackend
 from .client_view import ClientView, Refusal
 from .faults import Call, Delay, Drop, Failure, Fault, FaultAnswer, Faults, Filter, Flood, HalfClose, Hang, When
 from .methods import answer, channel_of
-from .raw import packed, rpc_error
+from .raw import pack, rpc_error
 from .sessions import HOST
 from .wire import Request, WireConnection
-from .world import Channel, World
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ F = TypeVar("F", bound=Fault)
 
 _CALLS_KEPT = 100_000
 # A client that reconnects closes its old connection first, but the server may notice that later.
-_GOODBYE_SECONDS = 0.1
+_RECONNECT_SECONDS = 0.1
 _LOOPBACK = ("127.0.0.1", "localhost")
 
 
@@ -51,19 +51,25 @@ class Duplicate:
 class LoopbackTelegram:
     """A local Telegram server for the unmodified Telethon client. It listens while its context is open.
 
-    It responds from `world`. With `forbid_duplicates` it behaves like the real server when one session is used twice:
+    It responds from `backend`. With `forbid_duplicates` it behaves like the real server when one session is used twice:
     AUTH_KEY_DUPLICATED for both, and the session is lost. Every method may be called from any thread.
     """
 
     def __init__(
-        self, world: World, port: int = 0, *, host: str = HOST, forbid_duplicates: bool = False, keep: int = _CALLS_KEPT
+        self,
+        backend: TelegramBackend,
+        port: int = 0,
+        *,
+        host: str = HOST,
+        forbid_duplicates: bool = False,
+        keep: int = _CALLS_KEPT,
     ) -> None:
         if host not in _LOOPBACK:
             raise InvalidInput(
                 f"a loopback Telegram does not listen on {host}: its keys are public",
                 hint=f"leave the host out, it is {HOST}",
             )
-        self.world, self.port = world, port
+        self.backend, self.port = backend, port
         self.forbid_duplicates = forbid_duplicates
         self._connections = 0
         self._duplicates: deque[Duplicate] = deque(maxlen=keep)
@@ -78,20 +84,20 @@ class LoopbackTelegram:
     async def __aenter__(self) -> "LoopbackTelegram":
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._listen()
-        self.world.listeners.append(self._notify)
+        self.backend.listeners.append(self._notify)
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        self.world.listeners.remove(self._notify)
+        self.backend.listeners.remove(self._notify)
         self._shut(drop=True)
         await self._listener.end()
         self._loop = None
 
     @classmethod
     @contextmanager
-    def thread(cls, world: World, port: int = 0, **options: Any) -> Iterator["LoopbackTelegram"]:
+    def thread(cls, backend: TelegramBackend, port: int = 0, **options: Any) -> Iterator["LoopbackTelegram"]:
         """Run the server in a thread with its own event loop, for programs without one."""
-        server = cls(world, port, **options)
+        server = cls(backend, port, **options)
         is_up, failed = threading.Event(), list[BaseException]()
         stop: list[Callable[[], object]] = []
 
@@ -132,7 +138,7 @@ class LoopbackTelegram:
         sessions.write_session(self._secret(account), self.port, Path(path))
 
     def _secret(self, account: str) -> bytes:
-        return sessions.secret_for(self.world.seed, self.world.get_account(account).name)
+        return sessions.secret_for(self.backend.seed, self.backend.get_account(account).name)
 
     # What happened
 
@@ -141,7 +147,7 @@ class LoopbackTelegram:
     ) -> list[Call]:
         """Return the recorded calls, oldest first; only the last ones if there are very many."""
         wanted = Filter(method=method, account=account, channel=_id(channel))
-        with self.world.lock:
+        with self.backend.lock:
             return [call for call in self._calls if wanted.fits(call)]
 
     @property
@@ -157,18 +163,18 @@ class LoopbackTelegram:
     @property
     def duplicates(self) -> list[Duplicate]:
         """Return each time two connections used one session at the same time."""
-        with self.world.lock:
+        with self.backend.lock:
             return list(self._duplicates)
 
     @property
     def violations(self) -> list[Call]:
         """Return the calls that were made during a flood wait."""
-        with self.world.lock:
+        with self.backend.lock:
             return list(self._faults.violations)
 
     def forget(self) -> None:
         """Clear the recorded calls, duplicates and violations."""
-        with self.world.lock:
+        with self.backend.lock:
             self._calls.clear()
             self._duplicates.clear()
             self._faults.violations.clear()
@@ -178,13 +184,13 @@ class LoopbackTelegram:
 
     def add(self, fault: F) -> F:
         """Add any fault of `floodmark.testing.telegram.faults`."""
-        with self.world.lock:
+        with self.backend.lock:
             self._faults.add(fault)
         return fault
 
     def remove(self, fault: Fault) -> None:
         """Remove a fault."""
-        with self.world.lock:
+        with self.backend.lock:
             self._faults.remove(fault)
 
     def flood(
@@ -251,21 +257,21 @@ class LoopbackTelegram:
 
     def revoke(self, account: str, reason: str = "AUTH_KEY_UNREGISTERED") -> None:
         """Revoke all sessions of an account: every call gets the reason as an error."""
-        with self.world.lock:
-            for key in self.world.keys.values():
-                if key.account == self.world.get_account(account).name:
+        with self.backend.lock:
+            for key in self.backend.keys.values():
+                if key.account == self.backend.get_account(account).name:
                     key.revoked = reason
 
     def restore(self, account: str) -> None:
         """Make the sessions of an account valid again."""
-        with self.world.lock:
-            for key in self.world.keys.values():
+        with self.backend.lock:
+            for key in self.backend.keys.values():
                 if key.account == account:
                     key.revoked = None
 
     def heal(self) -> None:
         """Remove all faults except revoked sessions."""
-        with self.world.lock:
+        with self.backend.lock:
             self._faults.clear()
             self._closing_at_once = 0.0
         self.accept()
@@ -316,7 +322,7 @@ class LoopbackTelegram:
             accepted.close()
             return
         streams = await asyncio.open_connection(sock=accepted)
-        connection = WireConnection(number, self.world, *streams, greet=self._check_duplicate, handle=self._handle)
+        connection = WireConnection(number, self.backend, *streams, greet=self._check_duplicate, handle=self._handle)
         self._open.add(connection)
         try:
             await connection.serve()
@@ -327,11 +333,11 @@ class LoopbackTelegram:
 
     async def _check_duplicate(self, connection: WireConnection) -> None:
         if self._rival(connection) is not None:
-            await asyncio.sleep(_GOODBYE_SECONDS)
+            await asyncio.sleep(_RECONNECT_SECONDS)
         rival, key = self._rival(connection), connection.key
         if rival is None or key is None:
             return
-        with self.world.lock:
+        with self.backend.lock:
             pair = (rival.number, connection.number)
             self._duplicates.append(Duplicate(time.monotonic(), key.account, pair))
             log.warning("the session of %s is used by connections %d and %d at once", key.account, *pair)
@@ -345,7 +351,7 @@ class LoopbackTelegram:
     async def _handle(self, connection: WireConnection, request: Request) -> None:
         """Respond to a call, or apply the fault that is due."""
         call = self._record(connection, request)
-        with self.world.lock:
+        with self.backend.lock:
             seconds, trouble = self._faults.meet(call)
         if seconds:
             await asyncio.sleep(seconds)
@@ -373,7 +379,7 @@ class LoopbackTelegram:
     def _answer(self, connection: WireConnection, request: Request, call: Call) -> bytes:
         assert connection.key is not None
         try:
-            body = packed(answer(ClientView(self.world, connection.key, self.port), request.method, request.query))
+            body = pack(answer(ClientView(self.backend, connection.key, self.port), request.method, request.query))
         except Refusal as refusal:
             call.result = refusal.name
             return rpc_error(refusal.code, refusal.name)
@@ -387,7 +393,7 @@ class LoopbackTelegram:
 
     def _record(self, connection: WireConnection, request: Request) -> Call:
         named = channel_of(request.query)
-        with self.world.lock:
+        with self.backend.lock:
             channel = named.channel_id if named is not None else self._channel_named(request)
             call = Call(
                 time.monotonic(),
@@ -404,7 +410,7 @@ class LoopbackTelegram:
 
     def _channel_named(self, request: Request) -> int | None:
         if request.method == "contacts.resolveUsername":
-            found = self.world.named(request.query.username)
+            found = self.backend.find_channel(request.query.username)
             return None if found is None else found.channel_id
         return None
 
@@ -415,15 +421,15 @@ class LoopbackTelegram:
             self._loop.call_soon_threadsafe(self._push, channel, update)
 
     def _push(self, channel: Channel, update: Any) -> None:
-        with self.world.lock:
+        with self.backend.lock:
             for connection in tuple(self._open):
                 key = connection.key
                 if key is None or key.account is None or key.revoked or not connection.wants_updates:
                     continue
                 if channel.has_member(key.account):
-                    client = ClientView(self.world, key, self.port)
-                    told = types.Updates([update], [], client.chats(channel), int(self.world.now()), 0)
-                    connection.send(packed(told))
+                    client = ClientView(self.backend, key, self.port)
+                    updates = types.Updates([update], [], client.chats(channel), int(self.backend.now()), 0)
+                    connection.send(pack(updates))
 
 
 def _id(channel: Channel | int | None) -> int | None:

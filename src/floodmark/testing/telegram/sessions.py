@@ -11,7 +11,7 @@ from telethon.sessions import SQLiteSession, StringSession
 from floodmark.errors import Conflict
 
 HOST = "127.0.0.1"
-# The data centre that we are. Media stubs name it too, so that the client looks for them nowhere else.
+# The data centre of this server. Media stubs name it too, so that the client connects to no other.
 DC = 2
 
 
@@ -30,7 +30,7 @@ class Key:
         self.salt = number(self.secret, "salt")
 
 
-def derived(size: int, *parts: object) -> bytes:
+def derive_bytes(size: int, *parts: object) -> bytes:
     """Return pseudo-random bytes derived from the parts."""
     text = "\0".join(part.hex() if isinstance(part, bytes) else str(part) for part in parts).encode()
     blocks = (sha256(text + index.to_bytes(4, "big")).digest() for index in range(-(-size // 32)))
@@ -39,34 +39,32 @@ def derived(size: int, *parts: object) -> bytes:
 
 def number(*parts: object) -> int:
     """Return a positive pseudo-random number of 62 bits derived from the parts."""
-    return int.from_bytes(derived(8, *parts), "big") >> 2 | 1
+    return int.from_bytes(derive_bytes(8, *parts), "big") >> 2 | 1
 
 
 def secret_for(seed: int, account: str) -> bytes:
-    """Return the secret of an account's first session. It is the same for the same seed, so that sessions survive a
-    restart.
-    """
-    # A leading zero would be lost where a client takes the key for a number.
-    return b"\x5a" + derived(255, seed, "key", account)
+    """Return the secret of an account's first session; the same seed gives the same one, also after a restart."""
+    # A leading zero would be lost in a client that converts the key to a number.
+    return b"\x5a" + derive_bytes(255, seed, "key", account)
 
 
 def session_text(secret: bytes, port: int) -> str:
     """Return a `StringSession` for this server."""
-    return str(_told(StringSession(), secret, port).save())
+    return str(_fill(StringSession(), secret, port).save())
 
 
 def write_session(secret: bytes, port: int, path: Path) -> None:
     """Write a `.session` file for this server; an existing file is not overwritten."""
     file = path if path.suffix == ".session" else path.with_name(f"{path.name}.session")
     if file.exists():
-        raise Conflict(f"{file} is there already", hint="give another name, or delete it first")
-    session = _told(SQLiteSession(str(file)), secret, port)
+        raise Conflict(f"{file} exists already", hint="give another name, or delete it first")
+    session = _fill(SQLiteSession(str(file)), secret, port)
     session.save()
     session.close()
 
 
-def _told(session: Any, secret: bytes, port: int) -> Any:
-    # In this order: `set_dc` forgets the key.
+def _fill(session: Any, secret: bytes, port: int) -> Any:
+    # In this order: `set_dc` clears the key.
     session.set_dc(DC, HOST, port)
     session.auth_key = AuthKey(secret)
     return session

@@ -10,10 +10,10 @@ from typing import Any
 from telethon import password as srp
 from telethon.tl import types
 
+from .backend import Account
 from .client_view import ClientView, Refusal
 from .primes import PRIME, PRIME_BYTES, G
-from .sessions import derived, number
-from .world import Account
+from .sessions import derive_bytes, number
 
 
 def send_code(client: ClientView, request: Any) -> Any:
@@ -30,7 +30,7 @@ def sign_in(client: ClientView, request: Any) -> Any:
     if request.phone_code != account.code:
         raise Refusal("PHONE_CODE_INVALID")
     if account.password is not None:
-        client.world.half_signed_in[client.key.key_id] = account.name
+        client.backend.half_signed_in[client.key.key_id] = account.name
         raise Refusal("SESSION_PASSWORD_NEEDED", 401)
     return _signed_in(client, account)
 
@@ -40,7 +40,7 @@ def password(client: ClientView, _request: Any) -> Any:
     account = _half_signed_in(client)
     algo = _algo(client, account)
     plain = types.account.Password(
-        types.PasswordKdfAlgoUnknown(), types.SecurePasswordKdfAlgoUnknown(), derived(32, client.key.secret)
+        types.PasswordKdfAlgoUnknown(), types.SecurePasswordKdfAlgoUnknown(), derive_bytes(32, client.key.secret)
     )
     if account.password is None:
         return plain
@@ -66,39 +66,39 @@ def log_out(client: ClientView, _request: Any) -> Any:
 
 def _signed_in(client: ClientView, account: Account) -> Any:
     client.key.account, client.key.revoked = account.name, None
-    client.world.half_signed_in.pop(client.key.key_id, None)
+    client.backend.half_signed_in.pop(client.key.key_id, None)
     return types.auth.Authorization(client.me)
 
 
 def _by_phone(client: ClientView, phone: str) -> Account:
     digits = "".join(sign for sign in phone if sign.isdigit())
-    found = next((account for account in client.world.accounts.values() if account.phone == digits), None)
+    found = next((account for account in client.backend.accounts.values() if account.phone == digits), None)
     if found is None:
         raise Refusal("PHONE_NUMBER_INVALID" if len(digits) < 7 else "PHONE_NUMBER_UNOCCUPIED")
     return found
 
 
 def _half_signed_in(client: ClientView) -> Account:
-    name = client.world.half_signed_in.get(client.key.key_id)
-    return client.account if name is None else client.world.accounts[name]
+    name = client.backend.half_signed_in.get(client.key.key_id)
+    return client.account if name is None else client.backend.accounts[name]
 
 
 def _code_hash(client: ClientView, account: Account) -> str:
-    return derived(9, client.world.seed, "code", account.name).hex()
+    return derive_bytes(9, client.backend.seed, "code", account.name).hex()
 
 
 def _algo(client: ClientView, account: Account) -> Any:
-    salts = (derived(8, client.world.seed, name, account.name) for name in ("salt1", "salt2"))
+    salts = (derive_bytes(8, client.backend.seed, name, account.name) for name in ("salt1", "salt2"))
     return types.PasswordKdfAlgoSHA256SHA256PBKDF2HMACSHA512iter100000SHA256ModPow(*salts, G, PRIME_BYTES)
 
 
 def _verifier(client: ClientView, account: Account) -> int:
-    told = srp.compute_hash(_algo(client, account), account.password or "")
-    return pow(G, int.from_bytes(told, "big"), PRIME)
+    digest = srp.compute_hash(_algo(client, account), account.password or "")
+    return pow(G, int.from_bytes(digest, "big"), PRIME)
 
 
 def _secret(client: ClientView) -> int:
-    return int.from_bytes(derived(256, "srp", client.key.secret), "big")
+    return int.from_bytes(derive_bytes(256, "srp", client.key.secret), "big")
 
 
 def _challenge(client: ClientView, account: Account) -> int:

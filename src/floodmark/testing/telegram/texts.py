@@ -44,8 +44,8 @@ def sentence(chance: Random, language: int | None = None) -> str:
     """Return a sentence, sometimes with a remark."""
     words = _LANGUAGES[chance.randrange(len(_LANGUAGES)) if language is None else language]
     who, does, where, remark = (chance.choice(group) for group in words)
-    said = f"{who}{does}{where}。" if words is _LANGUAGES[-1] else f"{who} {does} {where}."
-    return f"{said} {remark}" if chance.random() < 0.6 else said
+    text = f"{who}{does}{where}。" if words is _LANGUAGES[-1] else f"{who} {does} {where}."
+    return f"{text} {remark}" if chance.random() < 0.6 else text
 
 
 def post(chance: Random) -> str:

@@ -4,30 +4,30 @@ from typing import Any
 
 from telethon.tl import types
 
+from .backend import Channel, ChannelChange
 from .client_view import ClientView
-from .world import Channel, ChannelChange
 
-# Who missed more of a channel is only told where it stands now.
+# A client that missed more updates of a channel gets only its current state.
 TOO_LONG = 100
-# Nothing happens to an account itself, so its count stands still; 0 would mean that it is not known.
+# The account itself has no updates, so its counter is constant; 0 would mean that it is unknown.
 _ACCOUNT_PTS = 1
 
 
 def state(client: ClientView, _request: Any) -> Any:
     """`updates.getState`"""
     _ = client.account
-    return types.updates.State(_ACCOUNT_PTS, 0, int(client.world.now()), 0, 0)
+    return types.updates.State(_ACCOUNT_PTS, 0, int(client.backend.now()), 0, 0)
 
 
 def difference(client: ClientView, request: Any) -> Any:
     """`updates.getDifference`: returns the channels that changed since then."""
-    account, now = client.account, int(client.world.now())
+    account, now = client.account, int(client.backend.now())
     since = int(request.date.timestamp()) if request.date else 0
-    moved = [c for c in client.world.channels.values() if c.has_member(account.name) and c.moved_at >= max(since, 1)]
+    moved = [c for c in client.backend.channels.values() if c.has_member(account.name) and c.moved_at >= max(since, 1)]
     if not moved:
         return types.updates.DifferenceEmpty(now, 0)
-    told = [types.UpdateChannelTooLong(channel.channel_id, channel.pts) for channel in moved]
-    return types.updates.Difference([], [], told, client.chats(*moved), [], state(client, request))
+    updates = [types.UpdateChannelTooLong(channel.channel_id, channel.pts) for channel in moved]
+    return types.updates.Difference([], [], updates, client.chats(*moved), [], state(client, request))
 
 
 def channel_difference(client: ClientView, request: Any) -> Any:

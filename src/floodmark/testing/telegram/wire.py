@@ -22,10 +22,10 @@ from telethon.network.mtprotostate import MTProtoState
 from telethon.tl import functions, types
 from telethon.tl.core import GzipPacked, MessageContainer
 
+from .backend import TelegramBackend
 from .handshake import Exchange
-from .raw import method_of, packed, rpc_result, unpacked
+from .raw import method_of, pack, rpc_result, unpack
 from .sessions import Key
-from .world import World
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class WireConnection:
     def __init__(
         self,
         number: int,
-        world: World,
+        backend: TelegramBackend,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         *,
@@ -75,10 +75,10 @@ class WireConnection:
         # Whether the client accepts updates.
         self.wants_updates = False
         self.is_open = True
-        self._world, self._reader, self._writer, self._greet, self._handle = world, reader, writer, greet, handle
+        self._world, self._reader, self._writer, self._greet, self._handle = backend, reader, writer, greet, handle
         self._codec: Any = None
         self._encrypt: Callable[[bytes], bytes] = _unchanged
-        self._exchange = Exchange(world)
+        self._exchange = Exchange(backend)
         self._session, self._announced, self._last_id = 0, 0, 0
         self._is_mute = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -175,7 +175,7 @@ class WireConnection:
         self._receive_sealed(key, plain)
 
     def _receive_plain(self, packet: bytes) -> None:
-        body = packed(self._exchange(unpacked(packet[20:])))
+        body = pack(self._exchange(unpack(packet[20:])))
         self._writer.write(self._write(struct.pack("<qqi", 0, self._next_id(), len(body)) + body))
 
     def _receive_sealed(self, key: Key, plain: bytes) -> None:
@@ -183,23 +183,23 @@ class WireConnection:
         self._session = session
         if salt != key.salt:
             # This also tells a client with a wrong clock the right time, so it comes before everything else.
-            self.send(packed(types.BadServerSalt(message_id, number, _WRONG_SALT, key.salt)))
+            self.send(pack(types.BadServerSalt(message_id, number, _WRONG_SALT, key.salt)))
             return
         if session != self._announced:
             self._announced = session
-            self.send(packed(types.NewSessionCreated(message_id, session & 0x7FFFFFFFFFFFFFFF, key.salt)))
-        self._dispatch(message_id, unpacked(plain[32 : 32 + length]))
+            self.send(pack(types.NewSessionCreated(message_id, session & 0x7FFFFFFFFFFFFFFF, key.salt)))
+        self._dispatch(message_id, unpack(plain[32 : 32 + length]))
 
     def _dispatch(self, message_id: int, body: Any) -> None:
         if isinstance(body, MessageContainer):
             for message in body.messages:
                 self._dispatch(message.msg_id, message.obj)
         elif isinstance(body, GzipPacked):
-            self._dispatch(message_id, unpacked(body.data))
+            self._dispatch(message_id, unpack(body.data))
         elif isinstance(body, functions.PingRequest | functions.PingDelayDisconnectRequest):
-            self.send(packed(types.Pong(message_id, body.ping_id)))
+            self.send(pack(types.Pong(message_id, body.ping_id)))
         elif isinstance(body, functions.GetFutureSaltsRequest):
-            self.send(packed(types.FutureSalts(message_id, int(self._world.now()), [])))
+            self.send(pack(types.FutureSalts(message_id, int(self._world.now()), [])))
         elif not isinstance(body, _IGNORED):
             self._start(self._handle(self, self._unwrap(message_id, body)))
 

@@ -84,11 +84,11 @@ def endless() -> Behaviour:
 
 def bomb(encoding: Literal["gzip", "deflate", "nested"] = "gzip", megabytes: int = 64) -> Behaviour:
     """Send a few kilobytes that decompress to very much more; `nested`: compressed twice."""
-    packed = _packed(encoding, megabytes)
-    said = {"nested": "gzip, gzip"}.get(encoding, encoding)
+    packed = _compress(encoding, megabytes)
+    announced = {"nested": "gzip, gzip"}.get(encoding, encoding)
 
     async def answer(_: web.Request) -> web.StreamResponse:
-        return web.Response(body=packed, headers={"Content-Encoding": said, "Content-Type": "text/html"})
+        return web.Response(body=packed, headers={"Content-Encoding": announced, "Content-Type": "text/html"})
 
     return answer
 
@@ -139,7 +139,7 @@ def reset() -> Behaviour:
     return answer
 
 
-def _packed(encoding: str, megabytes: int) -> bytes:
+def _compress(encoding: str, megabytes: int) -> bytes:
     packer = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | (0 if encoding == "deflate" else 16))
     empty = bytes(_MEGABYTE)
     packed = b"".join(packer.compress(empty) for _ in range(megabytes)) + packer.flush()

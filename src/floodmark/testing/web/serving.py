@@ -49,7 +49,7 @@ async def serve_app(
     finally:
         await listener.end()
         await runner.cleanup()
-        # A transport that was told to close still waits for the client: to read the rest, or to end TLS as well.
+        # A closing transport still waits for the client to read the rest, or to end TLS.
         for accepted, transport in connected.items():
             if accepted.fileno() >= 0:
                 transport.abort()

@@ -1,6 +1,6 @@
 """The data of the server: accounts, channels, their messages and changes.
 
-Everything may be used from any thread: one lock protects the whole world.
+All methods may be called from any thread: one lock protects the data.
 """
 
 import threading
@@ -22,7 +22,7 @@ from .makers import Kind, maker
 from .raw import Raw
 from .sessions import Key, number, secret_for
 
-# As many updates as a channel remembers for clients that were away; who missed more is told that it was too long.
+# The number of updates that a channel keeps for clients that were away; others get `ChannelDifferenceTooLong`.
 _UPDATES_KEPT = 1_000
 _FIRST_CHANNEL, _FIRST_USER = 1_500_000_001, 700_000_001
 
@@ -48,7 +48,7 @@ class ChannelChange:
     message: Raw | None = None
 
 
-class World:
+class TelegramBackend:
     """Accounts and channels. The same seed gives the same keys, ids and texts.
 
     `skew` is the offset of the server's clock.
@@ -74,7 +74,7 @@ class World:
         """Add an account with a session, which `LoopbackTelegram.session` returns."""
         with self.lock:
             if name in self.accounts:
-                raise Conflict(f"there is an account {name} already", hint="give it another name")
+                raise Conflict(f"there is already an account {name}", hint="give it another name")
             nth = len(self.accounts)
             made = Account(name, _FIRST_USER + nth, _digits(phone or f"+1000000{nth + 1:04}"), code, password)
             self.accounts[name] = made
@@ -91,15 +91,15 @@ class World:
     ) -> "Channel":
         """Add a channel. Without a username it is private: only `members` (None: every account) can see it."""
         with self.lock:
-            if username is not None and self.named(username) is not None:
-                raise Conflict(f"there is a channel {username} already", hint="give it another name")
+            if username is not None and self.find_channel(username) is not None:
+                raise Conflict(f"there is already a channel {username}", hint="give it another name")
             channel_id = _FIRST_CHANNEL + len(self.channels)
             made = Channel(self, channel_id, username, title or (username or "Private").title())
             made.about, made.members = about, None if members is None else set(members)
             self.channels[channel_id] = made
             return made
 
-    def named(self, username: str) -> "Channel | None":
+    def find_channel(self, username: str) -> "Channel | None":
         """Return the channel with this username, ignoring case."""
         wanted = username.lower().removeprefix("@")
         return next((c for c in self.channels.values() if c.username and c.username.lower() == wanted), None)
@@ -107,7 +107,7 @@ class World:
     def get_account(self, name: str) -> Account:
         """Return the account with this name."""
         if name not in self.accounts:
-            raise NotFound(f"no account {name} in this world", hint=f"there are: {', '.join(self.accounts) or 'none'}")
+            raise NotFound(f"there is no account {name}", hint=f"there are: {', '.join(self.accounts) or 'none'}")
         return self.accounts[name]
 
     def remember(self, key: Key) -> Key:
@@ -119,27 +119,27 @@ class World:
         """Return the access hash of a channel for an account; it differs between accounts."""
         return number(self.seed, "access", account, channel_id)
 
-    def tell(self, channel: "Channel", update: Any) -> None:
+    def notify(self, channel: "Channel", update: Any) -> None:
         """Notify all listeners of a change."""
         for listener in tuple(self.listeners):
             listener(channel, update)
 
 
 class Channel:
-    """A channel and its history. Created by `World.channel`."""
+    """A channel and its history. Created by `TelegramBackend.channel`."""
 
-    def __init__(self, world: World, channel_id: int, username: str | None, title: str) -> None:
-        self.world, self.channel_id = world, channel_id
+    def __init__(self, backend: TelegramBackend, channel_id: int, username: str | None, title: str) -> None:
+        self.backend, self.channel_id = backend, channel_id
         self.username, self.title, self.about = username, title, ""
-        self.subscribers = 100 + number(world.seed, channel_id, "subscribers") % 90_000
+        self.subscribers = 100 + number(backend.seed, channel_id, "subscribers") % 90_000
         self.members: set[str] | None = None
-        self.created = int(world.now()) - 86_400 * 365
+        self.created = int(backend.now()) - 86_400 * 365
         self.history = History()
         self.pts = 1
         # Seconds since 1970 of the server's clock when `pts` moved last.
         self.moved_at = 0
         self.changes: deque[ChannelChange] = deque(maxlen=_UPDATES_KEPT)
-        self._chance = Random(f"{world.seed}:{channel_id}")  # noqa: S311 - a likeness, not a secret
+        self._chance = Random(f"{backend.seed}:{channel_id}")  # noqa: S311 - a likeness, not a secret
 
     @property
     def peer(self) -> Any:
@@ -168,36 +168,36 @@ class Channel:
         They are generated on demand, so a hundred thousand cost little. `gaps` is the share of deleted ids.
         """
         step = every.total_seconds()
-        begin = start.timestamp() if start is not None else self.world.now() - step * count
+        begin = start.timestamp() if start is not None else self.backend.now() - step * count
         self.fill_at([int(begin + step * index) for index in range(count)], kind=kind, gaps=gaps)
 
     def fill_at(self, dates: Sequence[int], *, kind: Kind = "lifelike", gaps: float = 0.0) -> None:
         """Append messages with these dates, in seconds since 1970."""
-        with self.world.lock:
+        with self.backend.lock:
             skipped = [self._chance.random() < gaps for _ in dates] if gaps else ()
-            self.history.fill(dates, maker(kind, self.world.seed, self.channel_id), skipped)
+            self.history.fill(dates, maker(kind, self.backend.seed, self.channel_id), skipped)
             self.pts += len(dates)
 
     def post(self, text: str, *, date: datetime | None = None, **fields: Any) -> int:
         """Post a message now and return its id; `fields` are those of Telethon's `Message`."""
-        with self.world.lock:
-            told = {"post": True, "views": 1, "forwards": 0, **fields}
-            message = types.Message(self.history.top + 1, self.peer, self._seconds(date), text, **told)
+        with self.backend.lock:
+            usual = {"post": True, "views": 1, "forwards": 0}
+            message = types.Message(self.history.top + 1, self.peer, self._seconds(date), text, **{**usual, **fields})
             return self._append(message)
 
     def grow(self, *, date: datetime | None = None) -> int:
         """Post one more lifelike message now and return its id."""
-        with self.world.lock:
+        with self.backend.lock:
             if not self.history.has_maker:
                 self.fill_at([])
             message_id = self.history.grow(self._seconds(date))
-            self._tell_new(message_id)
+            self._notify_new(message_id)
             return message_id
 
     def album(self, texts: Sequence[str], *, date: datetime | None = None, **fields: Any) -> list[int]:
         """Post several photos as one album, each with its text, and return their ids."""
-        with self.world.lock:
-            group = number(self.world.seed, self.channel_id, "posted", self.history.top + 1)
+        with self.backend.lock:
+            group = number(self.backend.seed, self.channel_id, "posted", self.history.top + 1)
             moment = date or self._now()
             return [
                 self.post(text, date=moment, grouped_id=group, **{"media": self._photo(), **fields}) for text in texts
@@ -205,87 +205,89 @@ class Channel:
 
     def service(self, text: str, *, date: datetime | None = None, action: Any = None) -> int:
         """Post a service message and return its id."""
-        with self.world.lock:
-            told = action if action is not None else types.MessageActionCustomAction(text)
+        with self.backend.lock:
+            action = types.MessageActionCustomAction(text) if action is None else action
             return self._append(
-                types.MessageService(self.history.top + 1, self.peer, self._seconds(date), post=True, action=told)
+                types.MessageService(self.history.top + 1, self.peer, self._seconds(date), post=True, action=action)
             )
 
     def edit(self, message_id: int, text: str | None = None, *, date: datetime | None = None, **fields: Any) -> None:
         """Change the text or other fields of a message; its edit date is now by default."""
-        with self.world.lock:
-            message = self._existing(message_id)
+        with self.backend.lock:
+            message = self._require_message(message_id)
             changes = {"edit_date": self._seconds(date), **fields} | ({} if text is None else {"message": text})
             for name, value in changes.items():
                 setattr(message, name, value)
             self.history.keep(message, 0)
             raw = self.history.raw(message_id)
-            self._moved(lambda pts: types.UpdateEditChannelMessage(raw, pts, 1))
+            self._record_change(lambda pts: types.UpdateEditChannelMessage(raw, pts, 1))
 
     def delete(self, *message_ids: int) -> None:
         """Delete messages. Their ids are never used again."""
-        with self.world.lock:
+        with self.backend.lock:
             for message_id in message_ids:
-                self._existing(message_id)
+                self._require_message(message_id)
             for message_id in message_ids:
                 self.history.drop(message_id)
             gone = list(message_ids)
-            self._moved(lambda pts: types.UpdateDeleteChannelMessages(self.channel_id, gone, pts, len(gone)), len(gone))
+            self._record_change(
+                lambda pts: types.UpdateDeleteChannelMessages(self.channel_id, gone, pts, len(gone)), len(gone)
+            )
 
     def rename(self, username: str | None) -> None:
         """Change its username; the old one is free for others at once."""
-        with self.world.lock:
-            if username is not None and self.world.named(username) not in (None, self):
-                raise Conflict(f"there is a channel {username} already", hint="give it another name")
+        with self.backend.lock:
+            if username is not None and self.backend.find_channel(username) not in (None, self):
+                raise Conflict(f"there is already a channel {username}", hint="give it another name")
             self.username = username
-            self.world.tell(self, types.UpdateChannel(self.channel_id))
+            self.backend.notify(self, types.UpdateChannel(self.channel_id))
 
     def make_private(self, members: Iterable[str] = ()) -> None:
         """Remove its username and exclude all accounts except these: others get CHANNEL_PRIVATE."""
-        with self.world.lock:
+        with self.backend.lock:
             self.username, self.members = None, set(members)
 
     def ids(self) -> list[int]:
         """Return the ids of the existing messages, ascending."""
-        with self.world.lock:
+        with self.backend.lock:
             return list(self.history.ids)
 
     def message(self, message_id: int) -> Any | None:
         """Return a message as a Telethon object, or None if it is deleted or never existed."""
-        with self.world.lock:
+        with self.backend.lock:
             return self.history.message(message_id)
 
     def _append(self, message: Any) -> int:
         self.history.keep(message, message.date)
-        self._tell_new(message.id)
+        self._notify_new(message.id)
         return int(message.id)
 
-    def _tell_new(self, message_id: int) -> None:
+    def _notify_new(self, message_id: int) -> None:
         raw = self.history.raw(message_id)
-        self._moved(lambda pts: types.UpdateNewChannelMessage(raw, pts, 1), message=raw)
+        self._record_change(lambda pts: types.UpdateNewChannelMessage(raw, pts, 1), message=raw)
 
-    def _moved(self, made: Callable[[int], Any], count: int = 1, *, message: Raw | None = None) -> None:
+    def _record_change(self, make_update: Callable[[int], Any], count: int = 1, *, message: Raw | None = None) -> None:
         self.pts += count
-        self.moved_at = int(self.world.now())
-        change = ChannelChange(self.pts, count, made(self.pts), message)
+        self.moved_at = int(self.backend.now())
+        change = ChannelChange(self.pts, count, make_update(self.pts), message)
         self.changes.append(change)
-        self.world.tell(self, change.update)
+        self.backend.notify(self, change.update)
 
-    def _existing(self, message_id: int) -> Any:
+    def _require_message(self, message_id: int) -> Any:
         message = self.history.message(message_id)
         if message is None:
-            raise NotFound(f"no message {message_id} in {self.title}", hint="channel.ids() lists those there are")
+            raise NotFound(f"no message {message_id} in {self.title}", hint="channel.ids() lists the messages")
         return message
 
     def _photo(self) -> Any:
-        return media.photo(self.world.seed, self.channel_id, self.history.top + 1)
+        return media.photo(self.backend.seed, self.channel_id, self.history.top + 1)
 
     def _now(self) -> datetime:
-        return datetime.fromtimestamp(self.world.now(), UTC)
+        return datetime.fromtimestamp(self.backend.now(), UTC)
 
     def _seconds(self, date: datetime | None) -> int:
         if date is None:
-            return int(self.world.now())
+            return int(self.backend.now())
         if date.tzinfo is None:
             raise InvalidInput(f"{date} has no time zone", hint="datetime(..., tzinfo=UTC)")
         return int(date.timestamp())
