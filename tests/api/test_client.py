@@ -307,7 +307,7 @@ async def test_a_connection_that_breaks_is_tried_again_and_then_told() -> None:
         assert (await client.whoami()).who == "ada"
         assert len(seen) == 2
     async with answering(None) as (url, seen), Client(url) as client:
-        with pytest.raises(Unavailable, match="the connection was broken off"):
+        with pytest.raises(Unavailable, match="the connection was closed"):
             await client.whoami()
         assert len(seen) == 3
 

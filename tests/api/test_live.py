@@ -135,7 +135,7 @@ async def test_a_listener_that_does_not_keep_up_is_dropped(sqlite: Opened, monke
 
 async def test_silence_is_filled_with_heartbeats(sqlite: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "HEARTBEAT_SECONDS", 0.0)
-    monkeypatch.setattr(feed, "WELCOME_SECONDS", 0.01)
+    monkeypatch.setattr(feed, "CHECK_SECONDS", 0.01)
     async with sqlite() as resources:
         live = Live(resources)
         texts = live.listen(["limit"], None)
@@ -147,7 +147,7 @@ async def test_silence_is_filled_with_heartbeats(sqlite: Opened, monkeypatch: py
 
 @pytest.mark.spec("G9")
 async def test_a_token_that_is_revoked_ends_its_feed(light: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "WELCOME_SECONDS", 0.05)
+    monkeypatch.setattr(feed, "CHECK_SECONDS", 0.05)
     tokens = Tokens(light.resources.database, light.resources.clock)
     made = await tokens.add("watcher", "read")
     headers = {"Authorization": f"Bearer {made.text}"}

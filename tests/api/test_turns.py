@@ -12,6 +12,7 @@ from starlette.routing import Route
 from api.serving import served
 from floodmark.api.server import HttpServer
 from floodmark.api.turnstile import Admission, Busy, Turns, Turnstile
+from floodmark.client.requests import OutgoingRequest
 from floodmark.client.transport import Transport
 from floodmark.testing.factories import Opened
 
@@ -92,7 +93,9 @@ async def test_a_client_asks_again_when_the_server_was_busy() -> None:
     app = Admission(Starlette(routes=[Route("/api/v2/wait", slow.wait, methods=["POST"])]), turns=ONE)
     async with HttpServer(app) as server:
         transport = Transport(server.url)
-        asked = [asyncio.create_task(transport.request("POST", "/wait", body=number)) for number in range(3)]
+        asked = [
+            asyncio.create_task(transport.send(OutgoingRequest("POST", "/wait", {}, {}, number))) for number in range(3)
+        ]
         asyncio.get_running_loop().call_later(0.5, slow.go.set)
         assert sorted(await asyncio.gather(*asked)) == [b"0", b"1", b"2"]
         await transport.close()

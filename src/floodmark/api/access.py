@@ -1,8 +1,8 @@
-"""Who may do what: tokens, the trust in this machine while there are none, and a limit on guessing.
+"""Access to the API: tokens and their roles, trust in this machine while there are none, and a limit on guessing.
 
-With a token     what its role allows, from anywhere.
-Without one      everything, from this machine, as long as there has never been a token. What that means, `is_local`
-                 says: neither a web page that points its own name at us nor a visitor behind a proxy is this machine.
+With a token     a caller may do what its role allows, from anywhere.
+Without one      a caller on this machine may do everything, as long as there has never been a token. `is_local`
+                 excludes web pages that point their own name at this machine, and callers behind a proxy.
 """
 
 import asyncio
@@ -29,35 +29,37 @@ from .problems import HttpError, request_id_of
 from .routing import show_secrets
 
 LOCAL, ANYONE = "local", "anonymous"
-# What is known of a token is believed for this long: revoked elsewhere, it is refused here within a second.
+# How long a token is cached: one that was revoked elsewhere is refused here within a second.
 KNOWN_FOR_SECONDS = 0.5
 FAILURES_ALLOWED = 10
 FAILURES_WITHIN_SECONDS = 60.0
-# Addresses, and tokens, that are remembered; those that were quiet for longest are forgotten first.
+# Cached addresses and tokens; the least recently used are dropped first.
 MOST_REMEMBERED = 4096
 
 _HOW_TO_ADD = "floodmark tokens add NAME --role ROLE"
-_SEND_ONE = f"send it as `Authorization: Bearer fm_...`; on the server this makes one: {_HOW_TO_ADD}"
+_SEND_ONE = f"send it as `Authorization: Bearer fm_...`; make one on the server with: {_HOW_TO_ADD}"
 _CHALLENGE = 'Bearer realm="floodmark"'
-# Any of them says that somebody else stands behind the address we see.
+# A request with one of these was forwarded by a proxy.
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 
 T = TypeVar("T")
 
 
 class Access:
-    """Lets visitors in. One for each process that serves the API; `now` counts seconds."""
+    """Decides who may use the API. One for each process that serves it; `now` counts seconds.
 
-    def __init__(self, resources: Resources, now: Callable[[], float] = time.monotonic) -> None:
-        self._tokens, self._now = Tokens(resources.database, resources.clock), now
-        self._is_public = resources.settings.api_public_without_token
+    `is_public`: while there has never been a token, callers on other machines may do everything, too.
+    """
+
+    def __init__(self, tokens: Tokens, *, is_public: bool = False, now: Callable[[], float] = time.monotonic) -> None:
+        self._tokens, self._is_public = tokens, is_public
         self._failures = Failures(now)
         self._known = Recent[StoredToken](now, KNOWN_FOR_SECONDS)
         self._open = Recent[bool](now, KNOWN_FOR_SECONDS)
         self._noted = Recent[bool](now, USE_NOTED_EVERY.total_seconds())
 
     async def admit(self, request: Request, role: Role | None) -> Actor:
-        """Who asks, if they may what `role` may; else 401, 403 or 429. An answer without end asks again as it goes."""
+        """Return the caller if its role includes `role`; else raise 401, 403 or 429. An endless response asks again."""
         visitor = await self.visitor(request)
         if role is not None and not is_enough(visitor.role, role):
             raise HttpError(
@@ -70,17 +72,17 @@ class Access:
         return Actor(who=visitor.who, via="api", request_id=request_id_of(request))
 
     async def visitor(self, request: Request) -> Visitor:
-        """Who asks; 401 if that cannot be told, 429 for a wrong token after too many wrong ones from there."""
+        """Return the caller; raise 401 for an unknown one, 429 for a wrong token after too many from that address."""
         given = request.headers.get("authorization")
         if given is None:
             return await self._without_token(request)
         scheme, _, text = given.partition(" ")
         if scheme.lower() != "bearer":
-            raise _unknown("only tokens are taken, and this is something else")
+            raise _unauthorized("the Authorization header is not a bearer token")
         return await self._with_token(text.strip(), address_of(request))
 
     def forget(self) -> None:
-        """Look everything up anew: this process has just changed it."""
+        """Clear the cache: this process has just changed a token."""
         self._known.clear()
         self._open.clear()
 
@@ -88,23 +90,23 @@ class Access:
         is_near = is_local(request)
         if (is_near or self._is_public) and await self._never_had_tokens():
             return Visitor(who=LOCAL if is_near else ANYONE, role="admin")
-        raise _unknown("a token is needed")
+        raise _unauthorized("a token is needed")
 
     async def _never_had_tokens(self) -> bool:
         known = self._open.get("")
         return self._open.put("", await self._tokens.is_empty()) if known is None else known
 
     async def _with_token(self, text: str, address: str) -> Visitor:
-        # The token first, whatever came from this address before: others who guess behind the same proxy must not
-        # shut out someone with a right one. Only wrong tokens are slowed down; 256 bits cannot be guessed anyway.
-        token = await self._found(text)
+        # The token is checked first: those who guess behind the same proxy must not lock out a valid token. Only wrong
+        # tokens are slowed down; 256 bits cannot be guessed anyway.
+        token = await self._find(text)
         trouble = _trouble(token, text)
         if token is None or trouble is not None:
-            raise self._refused(address, trouble or "unknown", token)
+            raise self._refuse(address, trouble or "unknown", token)
         await self._note_use(token)
         return Visitor(who=token.name, role=token.role)
 
-    async def _found(self, text: str) -> StoredToken | None:
+    async def _find(self, text: str) -> StoredToken | None:
         token_id = id_in(text)
         if token_id is None:
             return None
@@ -114,7 +116,7 @@ class Access:
         found = await self._tokens.find(token_id)
         return None if found is None else self._known.put(token_id, found)
 
-    def _refused(self, address: str, trouble: str, token: StoredToken | None) -> HttpError:
+    def _refuse(self, address: str, trouble: str, token: StoredToken | None) -> HttpError:
         seconds = self._failures.wait(address)
         if seconds:
             return _too_many(seconds)
@@ -124,9 +126,9 @@ class Access:
         whose = {} if who is None else {"who": who}
         structlog.get_logger().warning("token refused", address=address, reason=trouble, **whose)
         if who is None:
-            return _unknown("this token is not known here")
+            return _unauthorized("this token is not known here")
         was = "has expired" if trouble == "expired" else "was revoked"
-        return _unknown(f"the token {who} {was}")
+        return _unauthorized(f"the token {who} {was}")
 
     async def _note_use(self, token: StoredToken) -> None:
         if not token.use_is_due or self._noted.get(token.token_id):
@@ -135,7 +137,7 @@ class Access:
         try:
             await self._tokens.note_use(token.token_id)
         except (DBAPIError, OSError) as error:
-            # Whoever only reads must not fail because nothing can be written.
+            # A read must not fail because the database cannot be written.
             structlog.get_logger().warning("use not noted", who=token.name, error=type(error).__name__)
 
 
@@ -147,7 +149,7 @@ def _trouble(token: StoredToken | None, text: str) -> str | None:
     return None if token.state == "active" else token.state
 
 
-def _unknown(detail: str) -> HttpError:
+def _unauthorized(detail: str) -> HttpError:
     return HttpError(401, detail, hint=_SEND_ONE, headers={"WWW-Authenticate": _CHALLENGE})
 
 
@@ -161,23 +163,20 @@ def _too_many(seconds: float) -> HttpError:
     )
 
 
-# What is remembered
-
-
 class Recent(Generic[T]):
-    """Values that are believed for some seconds; a bounded number of them."""
+    """A cache of a bounded number of values, each valid for some seconds."""
 
     def __init__(self, now: Callable[[], float], seconds: float, most: int = MOST_REMEMBERED) -> None:
         self._now, self._seconds, self._most = now, seconds, most
         self._held: OrderedDict[str, tuple[float, T]] = OrderedDict()
 
     def get(self, key: str) -> T | None:
-        """The value, unless it is too old."""
+        """Return the value; None if it is too old."""
         found = self._held.get(key)
         return None if found is None or self._now() - found[0] >= self._seconds else found[1]
 
     def put(self, key: str, value: T) -> T:
-        """Remember a value, and forget the oldest if there are too many."""
+        """Cache a value; drop the oldest if there are too many."""
         self._held[key] = (self._now(), value)
         self._held.move_to_end(key)
         if len(self._held) > self._most:
@@ -185,7 +184,7 @@ class Recent(Generic[T]):
         return value
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Drop all values."""
         self._held.clear()
 
     def __len__(self) -> int:
@@ -193,19 +192,19 @@ class Recent(Generic[T]):
 
 
 class Failures:
-    """Counts wrong tokens by address: after ten in a minute, further wrong ones are answered with 429 for a while."""
+    """Counts wrong tokens by address: after ten in a minute, further wrong ones get 429 for a while."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now, self._recent = now, Recent[deque[float]](now, FAILURES_WITHIN_SECONDS)
 
     def add(self, address: str) -> None:
-        """One more."""
+        """Count a wrong token."""
         at = self._recent.get(address) or deque(maxlen=FAILURES_ALLOWED)
         at.append(self._now())
         self._recent.put(address, at)
 
     def wait(self, address: str) -> float:
-        """Seconds until a wrong token from there is answered with 401 again; 0 for now."""
+        """Return the seconds until a wrong token from there gets 401 again; 0 if it does now."""
         at = self._recent.get(address)
         if at is None or len(at) < FAILURES_ALLOWED:
             return 0.0
@@ -215,13 +214,10 @@ class Failures:
         return len(self._recent)
 
 
-# Where a request comes from
-
-
 def is_local(request: Request) -> bool:
-    """Whether it was made on this machine, for this machine, and not passed on by anyone.
+    """Return whether a request was made on this machine, for this machine, without a proxy.
 
-    The name it asks for counts too: a web page can let its own name point here, but then that name is in `Host`.
+    `Host` counts, too: a web page can point its own name at this machine, but then that name is in `Host`.
     """
     if any(name in request.headers for name in _FORWARDED):
         return False
@@ -229,15 +225,15 @@ def is_local(request: Request) -> bool:
 
 
 def is_private(request: Request) -> bool:
-    """Whether nobody could read it on its way: it came by https, as a proxy tells us, or never left this machine."""
-    told = request.headers.get("x-forwarded-proto")
-    if told is not None:
-        return told.partition(",")[0].strip().lower() == "https"
+    """Return whether nobody could read a request on its way: it came by https, or from this machine."""
+    forwarded = request.headers.get("x-forwarded-proto")
+    if forwarded is not None:
+        return forwarded.partition(",")[0].strip().lower() == "https"
     return request.url.scheme == "https" or _is_here(request.client.host if request.client else "")
 
 
 def address_of(request: Request) -> str:
-    """Whom to blame. Of IPv6 the network: one customer has as many addresses in it as they like."""
+    """Return the address that failures count for; for IPv6 the network, of which a customer has every address."""
     host = request.client.host if request.client else ""
     address = _ip(host)
     if isinstance(address, ipaddress.IPv6Address):
@@ -265,9 +261,6 @@ def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-# For routes and for whoever starts the server
-
-
 def resources_of(request: Request) -> Resources:
     """Return the open resources of the process that serves a request."""
     found = request.app.state.resources
@@ -276,18 +269,20 @@ def resources_of(request: Request) -> Resources:
 
 
 def access_of(app: FastAPI) -> Access:
-    """The access of the process that serves this application."""
+    """Return the access of the process that serves this application."""
     found = getattr(app.state, "access", None)
     if found is None:
-        found = app.state.access = Access(app.state.resources)
+        resources = app.state.resources
+        tokens, is_public = Tokens(resources.database, resources.clock), resources.settings.api_public_without_token
+        found = app.state.access = Access(tokens, is_public=is_public)
     assert isinstance(found, Access)
     return found
 
 
 def require(role: Role | None, *, unless_local: bool = False) -> Callable[[Request], Awaitable[Actor]]:
-    """A dependency: who asks. Refuses those who may not do what `role` may.
+    """Return a FastAPI dependency: the caller, refused unless its role includes `role`.
 
-    With `unless_local` this machine may always, also when there are tokens: for health and metrics.
+    With `unless_local`, callers on this machine need no token: for health and metrics.
     """
 
     async def actor(request: Request) -> Actor:
@@ -300,20 +295,19 @@ def require(role: Role | None, *, unless_local: bool = False) -> Callable[[Reque
 
 
 async def require_token_to_listen(resources: Resources, host: str) -> None:
-    """Refuse to serve the API to others while nobody needs a token, unless API_PUBLIC_WITHOUT_TOKEN says so."""
+    """Refuse to serve other machines while no token is needed, unless API_PUBLIC_WITHOUT_TOKEN allows it."""
     if resources.settings.api_public_without_token or await _is_loopback(host):
         return
     if not await Tokens(resources.database, resources.clock).has_active():
         raise InvalidInput(
-            f"the API is not served on {host or 'every address'} without a token: others can reach it there",
+            f"the API is not served on {host or 'every address'} without a token: other machines can reach it",
             hint="add one with: floodmark tokens add NAME --role admin; or serve this machine only: "
-            "--set HOST=127.0.0.1; or let everyone do everything: --set API_PUBLIC_WITHOUT_TOKEN=true",
+            "--set HOST=127.0.0.1; or allow everyone everything: --set API_PUBLIC_WITHOUT_TOKEN=true",
         )
 
 
 async def _is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address. A name is what it stands for; one that stands for nothing fails
-    when it is listened on."""
+    """Return whether only this machine reaches an address. Names are resolved; an unknown one fails later, at bind."""
     if not host or _ip(host) is not None:
         return _is_here(host)
     try:

@@ -30,9 +30,9 @@ from .traced import Traced
 from .turnstile import ALONE, Admission, Turns
 
 PREFIX = "/api/v2"
-# Answers that have no end.
+# Responses without an end.
 _ENDLESS = (f"{PREFIX}/live",)
-# What supervisors, load balancers and Prometheus ask for.
+# Paths for supervisors, load balancers and Prometheus.
 PROBED = ("/health", "/health/ready", "/health/live", "/health/details", "/metrics")
 # Under PREFIX, in the order in which the document lists them.
 _ROUTERS: tuple[APIRouter, ...] = (routes_of(Operations), webhooks, live)
@@ -45,10 +45,10 @@ def create_app(
     sources: Mapping[str, Source] | None = None,
     turns: Turns = ALONE,
 ) -> FastAPI:
-    """The API of an open process. Without `resources` it can only tell what it would be: the OpenAPI document.
+    """Return the API of an open process. Without `resources` it only has the OpenAPI document.
 
-    `sources` check jobs and params instead of those that `resources` were opened with. `turns`: how many
-    requests are answered at once.
+    `sources` validate jobs and params instead of those that `resources` were opened with. `turns`: the number of
+    requests in progress.
     """
     app = FastAPI(
         title="Floodmark",
@@ -57,11 +57,11 @@ def create_app(
         description=_ABOUT.strip(),
         openapi_url=f"{PREFIX}/openapi.json",
         openapi_tags=TAGS,
-        # Their pages load scripts from elsewhere; ours have to work offline.
+        # These pages load scripts from elsewhere; ours work offline.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        lifespan=_living,
+        lifespan=_lifespan,
     )
     if resources is not None and sources is not None:
         resources = replace(resources, validation=Validation(lambda: sources))
@@ -71,13 +71,13 @@ def create_app(
     app.router.routes.extend(_routes())
     app.openapi = lambda: document(app)  # type: ignore[method-assign] # the way FastAPI has for it
     used = settings or (resources.settings if resources is not None else Settings())
-    _surround(app, used, None if resources is None else resources.tracing, turns)
+    _add_layers(app, used, None if resources is None else resources.tracing, turns)
     return app
 
 
 @cache
 def _routes() -> Sequence[BaseRoute]:
-    """The same for all applications of a process: to read the signatures of a hundred handlers takes a while."""
+    """Return the routes. They are built once per process: reading a hundred signatures takes a while."""
     router = APIRouter(generate_unique_id_function=lambda route: route.name)
     for some in _ROUTERS:
         router.include_router(some, prefix=PREFIX)
@@ -86,15 +86,15 @@ def _routes() -> Sequence[BaseRoute]:
 
 
 @asynccontextmanager
-async def _living(app: FastAPI) -> AsyncIterator[None]:
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with flushing(app):
         yield
     if app.state.live is not None:
         await app.state.live.ended()
 
 
-def _surround(app: FastAPI, settings: Settings, tracing: Tracing | None, turns: Turns) -> None:
-    """The last one added is the first that a request meets."""
+def _add_layers(app: FastAPI, settings: Settings, tracing: Tracing | None, turns: Turns) -> None:
+    """Add the layers around the application; the last one added is the outermost."""
     origins = tuple(word.strip() for word in (settings.api_cors_origins or "").split(",") if word.strip())
     if origins:
         app.add_middleware(
@@ -114,15 +114,15 @@ def _surround(app: FastAPI, settings: Settings, tracing: Tracing | None, turns: 
 
 
 _ABOUT = """
-Everything an operator or another program does with Floodmark.
+The operations of Floodmark, for operators and other programs.
 
-**Lists** come in pages: `{"items": [...], "next": "..."}`. Send `next` as `cursor` to get the page behind it.
+**Lists** come in pages: `{"items": [...], "next": "..."}`. Send `next` as `cursor` to get the next page.
 
 **Errors** are `application/problem+json` and say what to change. Nothing is changed by a request that is refused.
 
-**Changes** of a job can be guarded: send its `ETag` as `If-Match`, and you get 412 if someone was quicker.
-Creation can be repeated without harm: send the same `Idempotency-Key`.
+**Changes** of a job can be guarded: send its `ETag` as `If-Match`, and you get 412 if the job was changed since.
+Creation can be repeated safely: send the same `Idempotency-Key`.
 
-**Tokens** go into `Authorization: Bearer ...`. From the machine itself none is needed while there are none.
-Roles: `read` may look, `operate` may also pause, run, retry and set limits, `admin` may do everything.
+**Tokens** go into `Authorization: Bearer ...`. The machine itself needs none until the first one is made.
+Roles: `read` may read, `operate` may also pause, run, retry and set limits, `admin` may do everything.
 """

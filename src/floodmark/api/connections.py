@@ -1,8 +1,8 @@
-"""Connections to our HTTP servers: how many there may be, and how long one may keep us waiting.
+"""Limits on the connections to our HTTP servers: their number, and how long they may be idle.
 
-A connection that sends no request, sends one too slowly, or does not read its answer is closed. When there are too
-many, the one that has been silent for longest makes room for the next. The bound is a part of the descriptors that the
-process may open, so that the work always finds some.
+A connection that sends no request, sends it too slowly, or does not read its response is closed. When there are too
+many, the longest idle one is closed. The limit is a share of the file descriptors of the process, so that enough remain
+for its work.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ except ImportError:  # Windows, where sockets do not count as files
     resource = None
 
 MOST_CONNECTIONS = 512
-# A connection without a request: new, or kept open after an answer. Then for its body, and for reading the answer.
+# The time without a request (new, or kept open after a response), for its body, and for reading the response.
 HEAD_SECONDS, BODY_SECONDS, READING_SECONDS = 10.0, 30.0, 30.0
-# So many may arrive at once before we get to count them.
+# New connections that may wait to be accepted.
 MOST_AT_ONCE = 64
 _SWEEP_SECONDS = 1.0
-# More is never needed, and some systems allow a billion.
+# Enough; some systems allow a billion.
 _MOST_DESCRIPTORS = 65_536
 
 Phase = Literal["silent", "sending", "reading", "answered"]
@@ -32,7 +32,7 @@ _PATIENCE: dict[Phase, float] = {"silent": HEAD_SECONDS, "sending": BODY_SECONDS
 
 
 def raise_descriptor_limit() -> int:
-    """Allow this process as many descriptors as the system grants it; return how many that are."""
+    """Raise the limit of file descriptors as far as the system allows; return the new limit."""
     if resource is None:
         return _MOST_DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -42,40 +42,40 @@ def raise_descriptor_limit() -> int:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (OSError, ValueError):
-        # macOS grants less than it says.
+        # macOS allows less than it reports.
         return int(soft)
     return wanted
 
 
 def most_connections(descriptors: int) -> int:
-    """A quarter of the descriptors, at most 512: the rest is for databases, sources and files."""
+    """Return a quarter of the descriptors, at most 512: the rest is for databases, sources and files."""
     return max(8, min(MOST_CONNECTIONS, descriptors // 4))
 
 
 class Connections:
-    """Those of one server. `sweep` is called every second while it runs."""
+    """The open connections of one server; `run` sweeps them every second."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        # In the order in which they came.
+        # In the order of their arrival.
         self._open: dict[Connection, None] = {}
 
     def add(self, connection: "Connection") -> None:
-        """Count one more; close the longest silent one if there are too many, or this one if all are busy."""
+        """Add a connection; if there are too many, close the longest idle one, or this one if all are busy."""
         self._open[connection] = None
         if len(self._open) > self._most:
             silent = (one for one in self._open if one.phase == "silent")
             min(silent, key=lambda one: one.since).abort()
 
     def remove(self, connection: "Connection") -> None:
-        """Count one less."""
+        """Remove a closed connection."""
         self._open.pop(connection, None)
 
     def sweep(self) -> None:
-        """Close those that have kept us waiting for too long."""
+        """Close connections that were idle for too long."""
         now = time.monotonic()
         for connection in list(self._open):
-            connection.look(now)
+            connection.check(now)
 
     async def run(self) -> None:
         """Sweep until cancelled."""
@@ -85,7 +85,7 @@ class Connections:
 
 
 class Connection(H11Protocol):
-    """One connection, which knows what it waits for and since when."""
+    """A connection that knows its phase, and since when it is in it."""
 
     counted: Connections
 
@@ -95,19 +95,19 @@ class Connection(H11Protocol):
         self._seen: tuple[Phase, Any] = ("silent", None)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
-        """Begin to count."""
+        """Add the connection."""
         super().connection_made(transport)
         self.counted.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cease to count."""
+        """Remove the connection."""
         self.counted.remove(self)
         super().connection_lost(exc)
 
     @property
     def phase(self) -> Phase:
-        """What this connection is doing."""
-        # Uvicorn declares them without the None that they are at first.
+        """What the connection is waiting for."""
+        # Uvicorn's annotations leave out that these are None at first.
         flow: Any = self.flow
         cycle: Any = self.cycle
         if flow is not None and flow.write_paused:
@@ -116,8 +116,8 @@ class Connection(H11Protocol):
             return "silent"
         return "sending" if cycle.more_body else "answered"
 
-    def look(self, now: float) -> None:
-        """Close the connection if it has been in the same phase for too long. Single bytes are no progress."""
+    def check(self, now: float) -> None:
+        """Close the connection if it was in one phase for too long. Single bytes are no progress."""
         phase = self.phase
         if phase != self._seen[0] or self.cycle is not self._seen[1]:
             self._seen, self.since = (phase, self.cycle), now
@@ -125,11 +125,11 @@ class Connection(H11Protocol):
             self.abort()
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close the connection at once."""
         self.counted.remove(self)
         self.transport.abort()
 
 
 def protocol_of(connections: Connections) -> type[Connection]:
-    """The protocol of a server whose connections are counted there."""
+    """Return the protocol of a server that adds its connections to these."""
     return type("CountedConnection", (Connection,), {"counted": connections})

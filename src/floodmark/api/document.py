@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI knows of the routes, and what all of them have in common."""
+"""The OpenAPI document: the routes as FastAPI describes them, with what they have in common."""
 
 from typing import Any
 
@@ -8,31 +8,31 @@ from fastapi.openapi.utils import get_openapi
 from .problems import KINDS, MEDIA_TYPE, Problem
 
 TAGS: list[dict[str, Any]] = [
-    {"name": "Jobs", "description": "What is collected, when, and under which policy."},
-    {"name": "Executions", "description": "What ran, what runs, and how it went."},
-    {"name": "Streams", "description": "What was collected, and how far: watermarks, items, events."},
-    {"name": "Reports", "description": "What scans have found, with pictures, and what has changed since the last."},
+    {"name": "Jobs", "description": "Jobs: what to collect, when, and under which policy."},
+    {"name": "Executions", "description": "Runs of jobs: past, current, and their results."},
+    {"name": "Streams", "description": "Collected data: watermarks, items, events."},
+    {"name": "Reports", "description": "Results of cookie scans, with pictures, and differences between scans."},
     {"name": "Dead letters", "description": "Executions that failed for good."},
-    {"name": "Limits", "description": "Who has to wait: limits and breakers."},
-    {"name": "Triggers", "description": "What fires jobs from outside."},
+    {"name": "Limits", "description": "Rate limits and circuit breakers."},
+    {"name": "Triggers", "description": "External triggers: webhooks, and channels and streams of Redis."},
     {"name": "Scheduler", "description": "The fleet: health, workers, draining."},
-    {"name": "Accounts", "description": "What sources log in with; their sessions come in and are never shown."},
-    {"name": "Installation", "description": "Tokens, audit, sync, moving over, and whether everything holds."},
-    {"name": "Live", "description": "What happens, as it happens."},
+    {"name": "Accounts", "description": "Accounts of sources; their sessions are stored encrypted and never shown."},
+    {"name": "Installation", "description": "Tokens, audit log, sync, migration from an older scheduler, self-checks."},
+    {"name": "Live", "description": "Events as they happen."},
     {"name": "Health", "description": "For load balancers and Prometheus."},
 ]
 _SCHEMAS = "#/components/schemas/"
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    """The document, made once."""
+    """Return the document; it is built once."""
     if app.openapi_schema is None:
-        app.openapi_schema = _made(app)
+        app.openapi_schema = _build(app)
     return app.openapi_schema
 
 
-def _made(app: FastAPI) -> dict[str, Any]:
-    made = get_openapi(
+def _build(app: FastAPI) -> dict[str, Any]:
+    built = get_openapi(
         title=app.title,
         version=app.version,
         summary=app.summary,
@@ -40,23 +40,23 @@ def _made(app: FastAPI) -> dict[str, Any]:
         routes=app.routes,
         tags=TAGS,
     )
-    components = made.setdefault("components", {})
+    components = built.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
-    told = Problem.model_json_schema(ref_template=f"{_SCHEMAS}{{model}}")
-    schemas.update(told.pop("$defs", {}))
-    schemas["Problem"] = told
+    schema = Problem.model_json_schema(ref_template=f"{_SCHEMAS}{{model}}")
+    schemas.update(schema.pop("$defs", {}))
+    schemas["Problem"] = schema
     components["responses"] = {f"Problem{status}": _problem(status) for status in KINDS}
     components["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer", "description": "A token of `floodmark tokens add`."}
     }
-    # Either with a token or, from the machine itself while there are none, without.
-    made["security"] = [{"token": []}, {}]
-    for path, operations in made["paths"].items():
+    # With a token; or without, from this machine while there are none.
+    built["security"] = [{"token": []}, {}]
+    for path, operations in built["paths"].items():
         for method, operation in operations.items():
             _complete(path, method, operation)
-    return made
+    return built
 
 
 def _problem(status: int) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def _problem(status: int) -> dict[str, Any]:
 
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
-    """Every answer that an operation can give."""
+    """Add every response that an operation can give."""
     possible = [400, 401, 403, 429, 500, 503]
     if operation.get("parameters") or "requestBody" in operation:
         possible.append(422)
@@ -77,12 +77,12 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     if "if-match" in names:
         possible.append(412)
     responses = operation["responses"]
-    # What a route tells of by itself is a problem as well.
+    # Error responses that a route declares itself are problems as well.
     possible += [int(status) for status in responses if status >= "400"]
     for status in sorted(set(possible)):
         known = responses.get(str(status))
         if known is None or _SCHEMAS + "HTTPValidationError" in str(known):
             responses[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
         else:
-            # An answer of its own for that status; but something else can go wrong as well.
+            # The route has its own response for this status, but a problem is possible as well.
             known.setdefault("content", {}).setdefault(MEDIA_TYPE, {"schema": {"$ref": f"{_SCHEMAS}Problem"}})

@@ -1,4 +1,4 @@
-"""What every request meets first: an id, bounds on its size and time, a look at where it comes from, and a log line."""
+"""The outermost layer: request ids, limits on size and time, a check of the origin, and a log line."""
 
 import asyncio
 import re
@@ -17,9 +17,9 @@ REQUEST_SECONDS = 30.0
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}", re.ASCII)
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _JSON_ONLY, _WEBHOOKS = "/api/v2/", "/api/v2/triggers/webhook/"
-# What programs send that were not told of a type.
-_UNSAID = ("", "application/x-www-form-urlencoded", "text/plain")
-# Headers by which a browser tells where a request comes from.
+# Content types of programs that did not set one, such as `curl -d`.
+_UNTYPED = ("", "application/x-www-form-urlencoded", "text/plain")
+# Headers that only browsers send.
 _BROWSER = ("origin", "referer", "sec-fetch-")
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -28,14 +28,14 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-# A path in which these are left as they are can be cut at its slashes first and decoded afterwards.
+# These stay encoded until the path was split at its slashes.
 _KEPT = re.compile(r"(%2f|%25)", re.IGNORECASE)
 
 
 class Edge:
-    """The outermost layer. Nothing gets past it without an answer.
+    """Answers every request, also after an unexpected error.
 
-    `endless`: paths whose answers go on, and are not bounded in time. `origins`: web pages that may change things.
+    `endless`: paths whose responses have no end and no time limit. `origins`: web pages that may change data.
     """
 
     def __init__(
@@ -57,42 +57,42 @@ class Edge:
         headers = Headers(scope=scope)
         request_id = _request_id(headers.get("x-request-id"))
         began = time.perf_counter()
-        answering = _Answering(send, request_id)
-        scope = {**scope, "floodmark.request_id": request_id, "path": _cut_later(scope)}
+        sender = _Sender(send, request_id)
+        scope = {**scope, "floodmark.request_id": request_id, "path": _split_later(scope)}
         if scope["method"] == "HEAD" and scope["path"] not in self._endless:
-            # The server leaves the body out: it still knows what was asked.
+            # The server leaves out the body.
             scope["method"] = "GET"
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             try:
                 refusal = self._refusal(scope, headers)
                 if refusal is None:
-                    await self._bounded(_as_json(scope, headers), receive, answering)
+                    await self._bounded(_assume_json(scope, headers), receive, sender)
                 else:
                     status, detail, hint = refusal
-                    await problem(status, detail, request_id=request_id, hint=hint)(scope, receive, answering.send)
+                    await problem(status, detail, request_id=request_id, hint=hint)(scope, receive, sender.send)
             finally:
-                self._log(scope, answering, time.perf_counter() - began)
+                self._log(scope, sender, time.perf_counter() - began)
         return None
 
-    async def _bounded(self, scope: Scope, receive: Receive, answering: "_Answering") -> None:
+    async def _bounded(self, scope: Scope, receive: Receive, sender: "_Sender") -> None:
         limit = None if scope["path"] in self._endless else self._seconds
         request_id = scope["floodmark.request_id"]
         try:
             async with asyncio.timeout(limit):
-                await self._app(scope, _Bounded(receive, self._body_max), answering.send)
+                await self._app(scope, _Bounded(receive, self._body_max), sender.send)
         except TimeoutError:
-            if answering.status is not None:
+            if sender.status is not None:
                 raise
             detail, hint = f"no answer within {self._seconds:g} s", "ask for less at once, or try again"
             answer = problem(503, detail, request_id=request_id, hint=hint, kind="too-slow")
-            await answer(scope, receive, answering.send)
+            await answer(scope, receive, sender.send)
         except Exception as error:
             structlog.get_logger().exception("request failed", path=scope["path"], error=type(error).__name__)
-            if answering.status is not None:
+            if sender.status is not None:
                 raise
-            hint = "the log of the server tells more under this request_id; please report it"
+            hint = "the log of the server has details under this request_id; please report it"
             answer = problem(500, "something unexpected happened", request_id=request_id, hint=hint)
-            await answer(scope, receive, answering.send)
+            await answer(scope, receive, sender.send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str] | None:
         length = headers.get("content-length", "0")
@@ -101,7 +101,7 @@ class Edge:
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:
             return 400, "the address holds a NUL character", "leave it out: databases cannot store it"
         if scope["method"] not in _SAFE and self._is_foreign(headers):
-            # Without this any web page could change things here through the browser of whoever visits it.
+            # Otherwise any web page could change data here through the browsers of its visitors.
             return 403, "a web page of another origin may not change anything", "add its origin to API_CORS_ORIGINS"
         return None
 
@@ -112,15 +112,15 @@ class Edge:
         own = origin.partition("://")[2] == headers.get("host")
         return not own and origin not in self._origins
 
-    def _log(self, scope: Scope, answering: "_Answering", seconds: float) -> None:
+    def _log(self, scope: Scope, sender: "_Sender", seconds: float) -> None:
         log = structlog.get_logger()
         tell = log.debug if scope["method"] in _SAFE else log.info
         milliseconds = round(1000 * seconds, 1)
-        tell("request", method=scope["method"], path=scope["path"], status=answering.status, ms=milliseconds)
+        tell("request", method=scope["method"], path=scope["path"], status=sender.status, ms=milliseconds)
 
 
-class _Answering:
-    """Sends an answer with the headers that all of them have, and remembers its status."""
+class _Sender:
+    """Sends a response with the common headers, and remembers its status."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send, self._request_id = send, request_id
@@ -137,7 +137,7 @@ class _Answering:
 
 
 class _Bounded:
-    """Receives no more of a body than is allowed, also when nobody said how long it is."""
+    """Limits the size of a body, also without Content-Length."""
 
     def __init__(self, receive: Receive, most: int) -> None:
         self._receive, self._most, self._taken = receive, most, 0
@@ -152,23 +152,22 @@ class _Bounded:
 
 
 def _origin_of(referer: str | None) -> str | None:
-    """The origin of the page that a browser was on, for browsers that do not say it."""
+    """Return the origin of the page that a request came from."""
     if referer is None:
         return None
     scheme, _, rest = referer.partition("://")
     return f"{scheme}://{re.split('[/?#]', rest, maxsplit=1)[0]}"
 
 
-def _as_json(scope: Scope, headers: Headers) -> Scope:
-    """The same request, its body called JSON if a program such as `curl -d` did not say what it is.
+def _assume_json(scope: Scope, headers: Headers) -> Scope:
+    """Return the request with content type JSON if the sender, such as `curl -d`, did not set one.
 
-    Not for a browser, which tells where a request comes from: a page may send such a body anywhere without asking.
-    A webhook may be of any type.
+    Not for browsers: a web page may send such a body anywhere without asking. A webhook may have any type.
     """
-    said = headers.get("content-type", "").partition(";")[0].strip().lower()
+    given = headers.get("content-type", "").partition(";")[0].strip().lower()
     if (
         scope["method"] in _SAFE
-        or said not in _UNSAID
+        or given not in _UNTYPED
         or not scope["path"].startswith(_JSON_ONLY)
         or scope["path"].startswith(_WEBHOOKS)
         or any(name.startswith(_BROWSER) for name in headers)
@@ -188,7 +187,7 @@ def _request_id(given: str | None) -> str:
     return secrets.token_hex(8)
 
 
-def _cut_later(scope: Scope) -> str:
+def _split_later(scope: Scope) -> str:
     raw: bytes | None = scope.get("raw_path")
     if raw is None:
         return str(scope["path"]).replace("%", "%25")

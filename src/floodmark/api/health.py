@@ -1,4 +1,4 @@
-"""`/health`, `/health/ready`, `/health/live` and `/metrics`, for processes that have no other API."""
+"""`/health`, `/health/ready`, `/health/live` and `/metrics`, for processes without the rest of the API."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,24 +18,21 @@ SERVING = ("ok", "degraded")
 NO_STORE = {"Cache-Control": "no-store"}
 PUSHED = "Metrics are not served here: they are pushed (METRICS_MODE=push)"
 HOW_TO_SERVE = "To have both, set METRICS_MODE=both"
-
-
 LIVE = {"status": "ok"}
 
 Health = Callable[[], Awaitable[dict[str, Any]]]
 
 
 def health_app(render_metrics: Callable[[], bytes] | None, health: Health, ready: Health | None = None) -> Starlette:
-    """GET /health and /health/ready answer 200 while `status` is ok or degraded, else 503.
+    """Return an application whose /health and /health/ready answer 200 while `status` is ok or degraded, else 503.
 
-    GET /health/live answers 200 as long as the process answers at all, without a look at the database; GET /metrics is
-    for Prometheus. Without `render_metrics` they are pushed, and the answer says so. Without `ready` a process is ready
-    when it is healthy.
+    /health/live always answers 200 and does not use the database. Without `render_metrics` metrics are pushed, and
+    /metrics says so. Without `ready` a process is ready when it is healthy.
     """
 
     def page(ask: Health) -> Callable[[Request], Awaitable[Response]]:
         async def get(_: Request) -> Response:
-            report = await reported(ask)
+            report = await report_health(ask)
             code = 200 if report.get("status") in SERVING else 503
             body = msgspec.json.encode(mask_answer(report), enc_hook=str)
             return Response(body, code, headers=NO_STORE, media_type="application/json")
@@ -48,7 +45,7 @@ def health_app(render_metrics: Callable[[], bytes] | None, health: Health, ready
     async def get_metrics(_: Request) -> Response:
         if render_metrics is None:
             return PlainTextResponse(f"{PUSHED}. {HOW_TO_SERVE}.\n", 404, headers=NO_STORE)
-        # In a thread: thousands of series take milliseconds, in which leases would not be renewed.
+        # In a thread: thousands of series take milliseconds, which would delay the renewal of leases.
         body = await asyncio.to_thread(render_metrics)
         return Response(body, headers=NO_STORE | {"Content-Type": CONTENT_TYPE_LATEST})
 
@@ -62,11 +59,11 @@ def health_app(render_metrics: Callable[[], bytes] | None, health: Health, ready
     )
 
 
-async def reported(health: Health) -> dict[str, Any]:
-    """What `health` says. When it cannot even say that, the process is down."""
+async def report_health(health: Health) -> dict[str, Any]:
+    """Return the report of `health`; if it raises, the process is down."""
     try:
         return await health()
     except Exception as error:  # noqa: BLE001 - whatever it is, the answer is "down"; it is logged
-        # The message stays in the log: it may name hosts and users, and this page asks for no password.
+        # The message stays in the log: it may name hosts and users, and this page is public.
         structlog.get_logger().exception("health check failed")
         return {"status": "down", "error": type(error).__name__}

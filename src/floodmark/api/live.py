@@ -1,7 +1,7 @@
-"""The live feed: what happens in the whole fleet, as server-sent events.
+"""The live feed: events of the whole fleet, as server-sent events.
 
-One poller reads the store for all listeners, and only while there are some. What each gets waits in a queue of
-bounded length; whoever does not keep up is dropped, and goes on from the last item it has seen (`Last-Event-ID`).
+One poller reads the store for all listeners, and only while there are some. The messages of a listener wait in a
+bounded queue; a listener that is too slow is dropped, and continues from its last item (`Last-Event-ID`).
 """
 
 import asyncio
@@ -30,8 +30,8 @@ KINDS: tuple[Kind, ...] = ("execution", "item", "limit", "breaker", "worker")
 
 LOOK_SECONDS = 0.5
 HEARTBEAT_SECONDS = 15.0
-# How often it is asked whether a listener may still listen: a token can be revoked.
-WELCOME_SECONDS = 1.0
+# How often the token of a listener is checked: it may have been revoked.
+CHECK_SECONDS = 1.0
 MOST_LISTENERS = 100
 MOST_QUEUED = 1000
 EVENTS_AT_ONCE = 500
@@ -41,19 +41,19 @@ _TOO_SLOW = b": too slow, connect again with Last-Event-ID\n\n"
 _NO_LONGER = b": this token is no longer good\n\n"
 _GOODBYE = b": the server is leaving\n\n"
 
-StillWelcome = Callable[[], Awaitable[Any]]
+CheckAccess = Callable[[], Awaitable[Any]]
 
 
 class Message(NamedTuple):
-    """One event of the feed, ready to be sent. `position` is that of an item."""
+    """One event of the feed, encoded. Items have a `position`."""
 
     kind: Kind
     text: bytes
     position: int | None = None
 
 
-class Listener:
-    """Someone who listens: what they want, and what waits for them."""
+class LiveListener:
+    """A connection to the feed: the kinds of events it wants, and its queue."""
 
     def __init__(self, kinds: Sequence[Kind]) -> None:
         self.kinds = frozenset(kinds)
@@ -70,14 +70,14 @@ class Listener:
             self.is_dropped = True
 
     async def next(self, seconds: float) -> Message | None:
-        """The next message; None if there was none for so long, or if there will be no more."""
+        """Return the next message; None if there was none within this time, or if the feed ends."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 return await self.waiting.get()
         return None
 
     def end(self) -> None:
-        """Let it notice that there is no more."""
+        """Wake it up: the feed ends."""
         with suppress(asyncio.QueueFull):
             self.waiting.put_nowait(None)
 
@@ -90,7 +90,7 @@ class Live:
         self._log = resources.repositories.events
         self._watching = Watching(resources.database, resources.clock)
         self._look_seconds = look_seconds
-        self._listeners: set[Listener] = set()
+        self._listeners: set[LiveListener] = set()
         self._poller: asyncio.Task[None] | None = None
         self._is_closing = False
         self._began, self._wake = asyncio.Event(), asyncio.Event()
@@ -99,49 +99,49 @@ class Live:
 
     @property
     def is_full(self) -> bool:
-        """Whether nobody else can listen."""
+        """Whether there are as many listeners as allowed."""
         return len(self._listeners) >= MOST_LISTENERS
 
     @property
     def is_polling(self) -> bool:
-        """Whether the store is being looked at."""
+        """Whether the store is being polled."""
         return self._poller is not None
 
     async def listen(
-        self, kinds: Sequence[Kind], after: int | None, *, still_welcome: StillWelcome | None = None
+        self, kinds: Sequence[Kind], after: int | None, *, check_access: CheckAccess | None = None
     ) -> AsyncIterator[bytes]:
-        """The feed for one listener, from now on or from behind the position of an item.
+        """Yield the feed for one listener, from now on or from the position `after`.
 
-        `still_welcome` is asked now and then, and ends the feed by raising.
+        `check_access` is called about every second, and ends the feed by raising.
         """
-        listener = Listener(kinds)
+        listener = LiveListener(kinds)
         try:
             since = await self._join(listener)
             yield _HELLO
             if after is not None and "item" in listener.kinds:
                 async for text in self._missed(after, since):
                     yield text
-            async for text in self._given(listener, still_welcome):
+            async for text in self._messages(listener, check_access):
                 yield text
         finally:
             self._listeners.discard(listener)
             self._wake.set()
 
     def close(self) -> None:
-        """End every feed: the server is leaving."""
+        """End every feed: the server stops."""
         self._is_closing = True
         for listener in self._listeners:
             listener.end()
 
     async def ended(self) -> None:
-        """Wait until nobody listens any more and the store is left alone."""
+        """Wait until nobody listens any more and polling has ended."""
         self.close()
         self._wake.set()
         if self._poller is not None:
             await asyncio.wait([self._poller])
 
-    async def _join(self, listener: Listener) -> int:
-        """The position of the last item that the listener will not be given."""
+    async def _join(self, listener: LiveListener) -> int:
+        """Add a listener; return the position of the last item that it will not get."""
         self._listeners.add(listener)
         if self._poller is None:
             self._began.clear()
@@ -149,18 +149,18 @@ class Live:
         await self._began.wait()
         return self._position
 
-    async def _given(self, listener: Listener, still_welcome: StillWelcome | None) -> AsyncIterator[bytes]:
+    async def _messages(self, listener: LiveListener, check_access: CheckAccess | None) -> AsyncIterator[bytes]:
         clock = asyncio.get_running_loop().time
         asked = spoken = clock()
         while not self._is_closing:
-            message = await listener.next(WELCOME_SECONDS)
+            message = await listener.next(CHECK_SECONDS)
             if listener.is_dropped:
                 yield _TOO_SLOW
                 return
-            if still_welcome is not None and clock() - asked >= WELCOME_SECONDS:
+            if check_access is not None and clock() - asked >= CHECK_SECONDS:
                 asked = clock()
                 try:
-                    await still_welcome()
+                    await check_access()
                 except FloodmarkError:
                     yield _NO_LONGER
                     return
@@ -173,7 +173,7 @@ class Live:
         yield _GOODBYE
 
     async def _missed(self, after: int, until: int) -> AsyncIterator[bytes]:
-        """The items between what a listener has seen and what the poller will tell."""
+        """Yield the items between the last one of a listener and the first one of the poller."""
         while after < until and not self._is_closing:
             events = await self._log.after(after, EVENTS_AT_ONCE)
             for event in events:
@@ -184,7 +184,7 @@ class Live:
             after = events[-1].position
 
     async def _poll(self) -> None:
-        """Until nobody listens."""
+        """Poll the store until nobody listens."""
         self._seen = {}
         is_begun = False
         while self._listeners and not self._is_closing:
@@ -194,7 +194,7 @@ class Live:
                 if not is_begun:
                     self._position = await self._log.last_position()
                     is_begun = True
-                is_behind = await self.look()
+                is_behind = await self.poll_once()
             except Exception as error:  # noqa: BLE001 - a database that is away comes back; it is logged
                 structlog.get_logger().warning("live feed failed", error=f"{type(error).__name__}: {error}")
             self._began.set()
@@ -205,39 +205,39 @@ class Live:
         self._began.set()
         self._poller = None
 
-    async def look(self) -> bool:
-        """See what has changed since the last look, and tell everyone; whether there is more to tell."""
-        executions, things = await self._executions(), await self._things()
+    async def poll_once(self) -> bool:
+        """Send the changes since the last poll to all listeners; return whether there are more."""
+        executions, fleet = await self._execution_changes(), await self._fleet_changes()
         items = await self._items()
-        # From here on nothing is awaited: whoever joins has either all of these messages or none.
-        for message in [*executions, *things, *items]:
+        # No await from here on: a listener that joins gets either all of these messages or none.
+        for message in [*executions, *fleet, *items]:
             for listener in self._listeners:
                 listener.give(message)
         return len(items) == EVENTS_AT_ONCE
 
-    async def _executions(self) -> list[Message]:
+    async def _execution_changes(self) -> list[Message]:
         before = self._seen.get("execution", {})
         under_way = [execution_id for execution_id, row in before.items() if row.state not in ENDED]
         rows = await self._watching.executions(under_way)
-        # A lease that is renewed is no news.
+        # A renewed lease is not a change.
         found = {row.execution_id: (replace(row, lease_until=None), execution_shape(row)) for row in rows}
-        return self._told("execution", found)
+        return self._changes("execution", found)
 
-    async def _things(self) -> list[Message]:
+    async def _fleet_changes(self) -> list[Message]:
         fleet = await self._operations.fleet()
         limits = await self._operations.limits(limit=500)
         breakers = await self._operations.breakers(limit=500)
         shapes = [(info, worker_shape(info, fleet.leader)) for info in fleet.workers]
         return [
-            *self._told("limit", {row.key: (row, asdict(row)) for row in limits}),
-            *self._told("breaker", {row.key: (row, asdict(row)) for row in breakers}),
-            *self._told("worker", {info.worker: (_steady(shape), shape) for info, shape in shapes}),
+            *self._changes("limit", {row.key: (row, asdict(row)) for row in limits}),
+            *self._changes("breaker", {row.key: (row, asdict(row)) for row in breakers}),
+            *self._changes("worker", {info.worker: (_steady(shape), shape) for info, shape in shapes}),
         ]
 
-    def _told(self, kind: Kind, found: Mapping[str, tuple[Any, Any]]) -> list[Message]:
-        """What is new or different, and what is gone; `found` has what to compare and what to tell by name.
+    def _changes(self, kind: Kind, found: Mapping[str, tuple[Any, Any]]) -> list[Message]:
+        """Return messages for what is new, different or gone; `found` has by name what to compare and what to send.
 
-        The first look only sees where things stand.
+        The first poll sends nothing.
         """
         before = self._seen.get(kind)
         self._seen[kind] = {name: mark for name, (mark, _) in found.items()}
@@ -245,7 +245,7 @@ class Live:
             return []
         changed = [_message(kind, shape) for name, (mark, shape) in found.items() if before.get(name) != mark]
         if kind == "execution":
-            # Those that have ended are looked at for a while longer, and then no more: they are not gone.
+            # Ended executions are watched for a while longer and then dropped: they are not gone.
             return changed
         key = "worker" if kind == "worker" else "key"
         return changed + [_message(kind, {key: name, "gone": True}) for name in before if name not in found]
@@ -258,7 +258,7 @@ class Live:
 
 
 def _steady(shape: Mapping[str, Any]) -> dict[str, Any]:
-    """A worker without what changes each time it says that it is there."""
+    """Return a worker without what every heartbeat changes."""
     return {name: value for name, value in shape.items() if name != "seen_until"}
 
 
@@ -268,6 +268,6 @@ def _item(event: Event) -> Message:
 
 
 def _message(kind: Kind, value: Any) -> Message:
-    # Masked for everyone: a message is written once, whoever listens.
+    # Secrets are masked for everyone: a message is encoded once for all listeners.
     text = msgspec.json.encode(mask_answer(msgspec.to_builtins(value)))
     return Message(kind, b"event: %s\ndata: %s\n\n" % (kind.encode(), text))

@@ -11,14 +11,14 @@ from floodmark.model.job_fields import FIELDS, SETTABLE, JobField
 
 
 def _number(value: object) -> object:
-    """For Python true is 1, for JSON it is not."""
+    """Refuse a boolean: for Python true is 1, for JSON it is not."""
     if isinstance(value, bool):
         raise PydanticCustomError("number", "Input should be 1, 2 or 3")
     return value
 
 
 def whole(value: object) -> object:
-    """For JSON 3.0 is a whole number, for Python it is not."""
+    """Return an integer for a float such as 3.0, which is an integer in JSON."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -36,17 +36,17 @@ _EXAMPLE_JOB: dict[str, Any] = {
 
 
 class Given(BaseModel):
-    """A request: what is not known is refused, and nothing is guessed from another type."""
+    """The base of request bodies: unknown fields are refused, and types are not converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 def _left_out(schema: dict[str, Any]) -> None:
-    """A field that may be left out has no default that could be sent."""
+    """Remove the default of an optional field: it could not be sent."""
     schema.pop("default", None)
 
 
-def _may(description: str, *examples: Any) -> Any:
+def _optional(description: str, *examples: Any) -> Any:
     return Field(default=None, description=description, examples=list(examples) or None, json_schema_extra=_left_out)
 
 
@@ -84,7 +84,7 @@ def _job_request(name: str, doc: str, example: Any, *, are_defaults_named: bool)
         if are_defaults_named and field.default_words is not None:
             description += f" Default: {field.default_words}."
         examples = [] if field.declared.example is None else [field.declared.example]
-        fields[field.name] = (_request_type(field), _may(description, *examples))
+        fields[field.name] = (_request_type(field), _optional(description, *examples))
     made = create_model(name, __base__=Given, __doc__=doc, **fields)
     made.model_config["json_schema_extra"] = {"examples": [example]}
     return made
@@ -92,13 +92,13 @@ def _job_request(name: str, doc: str, example: Any, *, are_defaults_named: bool)
 
 JobIn = _job_request(
     "JobIn",
-    "A job to be made, or what a job is to be from now on. What is left out gets its default.",
+    "A new job, or the new columns of a job. Columns that are left out get their default.",
     _EXAMPLE_JOB,
     are_defaults_named=True,
 )
 JobPatch = _job_request(
     "JobPatch",
-    "What to change of a job. What is left out stays.",
+    "Changes of a job. Columns that are left out stay.",
     {"priority": 1, "tags": ["news", "daily"]},
     are_defaults_named=False,
 )

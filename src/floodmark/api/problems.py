@@ -1,4 +1,4 @@
-"""What went wrong, as `application/problem+json` (RFC 9457): what, why, and what to change."""
+"""Errors as `application/problem+json` (RFC 9457): what went wrong, why, and what to change."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -58,7 +58,7 @@ class Problem(BaseModel):
 
 
 class HttpError(FloodmarkError):
-    """A refusal that only makes sense over HTTP; it brings its own status, and may bring a title of its own."""
+    """An error of HTTP, with its status and optionally its title."""
 
     def __init__(
         self,
@@ -76,26 +76,26 @@ class HttpError(FloodmarkError):
 
 
 class Stale(Conflict):
-    """The version named by If-Match is not the one that is there."""
+    """The job is not at the version named by If-Match."""
 
 
 # status -> the kind of problem, its title
 KINDS: Mapping[int, tuple[str, str]] = {
-    400: ("invalid-input", "It makes no sense as it stands"),
+    400: ("invalid-input", "Invalid input"),
     401: ("unauthorized", "A token is needed"),
-    403: ("forbidden", "The token is not enough for that"),
+    403: ("forbidden", "The role of the token is not sufficient"),
     404: ("not-found", "Not found"),
-    405: ("method-not-allowed", "That cannot be done there"),
-    406: ("not-acceptable", "There is no such form of the answer"),
+    405: ("method-not-allowed", "Method not allowed"),
+    406: ("not-acceptable", "Not acceptable"),
     408: ("too-slow", "The request took too long"),
-    409: ("conflict", "It clashes with what is there"),
-    412: ("stale", "It was changed meanwhile"),
+    409: ("conflict", "Conflict with the current state"),
+    412: ("stale", "Changed since you read it"),
     413: ("too-large", "The request is too large"),
-    422: ("invalid-input", "Something in the request has to be changed"),
+    422: ("invalid-input", "Invalid request"),
     429: ("too-many-requests", "Too many requests"),
     500: ("internal", "Something unexpected happened"),
-    502: ("source-refused", "What is collected from has refused it"),
-    503: ("unavailable", "Something that is needed cannot be had right now"),
+    502: ("source-refused", "The source refused the request"),
+    503: ("unavailable", "A required service is unavailable"),
 }
 
 _STATUS: Mapping[type[FloodmarkError], int] = {
@@ -119,7 +119,7 @@ def problem(
     errors: Sequence[Mapping[str, Any]] = (),
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """The answer that tells of a problem."""
+    """Return the response that describes a problem."""
     known, usual = KINDS.get(status, ("refused", "The request was refused"))
     body = {
         "type": f"urn:floodmark:{kind or known}",
@@ -134,8 +134,8 @@ def problem(
 
 
 def install(app: FastAPI) -> None:
-    """Let every error end as a problem."""
-    app.add_exception_handler(FloodmarkError, _told)
+    """Answer every error of the application with a problem."""
+    app.add_exception_handler(FloodmarkError, _floodmark)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     for kind in (DBAPIError, PoolTimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
@@ -143,17 +143,17 @@ def install(app: FastAPI) -> None:
 
 
 def request_id_of(request: Request) -> str | None:
-    """The id of a request, as it is answered, logged and audited."""
+    """Return the id of a request, as in its response, the log and the audit log."""
     found: str | None = request.scope.get("floodmark.request_id")
     return found
 
 
-async def _told(request: Request, error: Exception) -> Response:
+async def _floodmark(request: Request, error: Exception) -> Response:
     assert isinstance(error, FloodmarkError)
-    told: dict[str, Any] = {}
+    own: dict[str, Any] = {}
     if isinstance(error, HttpError):
-        told = {"kind": error.kind, "title": error.title, "headers": error.headers}
-    return problem(_status(error), str(error), request_id=request_id_of(request), hint=error.hint, **told)
+        own = {"kind": error.kind, "title": error.title, "headers": error.headers}
+    return problem(_status(error), str(error), request_id=request_id_of(request), hint=error.hint, **own)
 
 
 def _status(error: FloodmarkError) -> int:
@@ -190,7 +190,7 @@ async def _http(request: Request, error: Exception) -> Response:
     detail, hint, headers = str(error.detail), "", dict(error.headers or {})
     if error.status_code == 404:
         detail = f"there is nothing at {request.url.path[:200]}"
-        hint = f"everything there is stands in {request.app.openapi_url}"
+        hint = f"see the list of paths in {request.app.openapi_url}"
     elif error.status_code == 405:
         headers["Allow"] = ", ".join(_allowed(request)) or headers.get("Allow", "")
         detail = f"{request.method} is not possible at {request.url.path[:200]}"
@@ -199,7 +199,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> list[str]:
-    """What is possible at a path, by all of its routes: each of them knows only its own method."""
+    """Return the methods of a path, of all its routes: each knows only its own."""
     asked = request.scope["path"].split("/")
     for path, operations in request.app.openapi()["paths"].items():
         known = path.split("/")
@@ -209,7 +209,7 @@ def _allowed(request: Request) -> list[str]:
 
 
 async def _database(request: Request, error: Exception) -> Response:
-    """The text of the error stays in the log: it may name hosts and statements."""
+    """Answer a database error; its text stays in the log, as it may name hosts and statements."""
     structlog.get_logger().warning("database failed", error=f"{type(error).__name__}: {error}")
     return problem(
         503,

@@ -54,11 +54,11 @@ async def once(handlers: Handlers, state: Any, key: str | None, content: Any, ma
         await keys.give_up(name)
         raise
     except Exception:
-        await keys.fall_silent(name)
+        await keys.mark_silent(name)
         raise
     headers = {header: response.headers[header] for header in _KEPT_HEADERS if header in response.headers}
     body = bytes(response.body).decode()
-    await keys.answered(name, claim, {"status": response.status_code, "headers": headers, "body": body})
+    await keys.keep_answer(name, claim, {"status": response.status_code, "headers": headers, "body": body})
     return response
 
 

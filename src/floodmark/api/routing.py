@@ -1,4 +1,4 @@
-"""How routes read requests and write answers: strict JSON in, plain values out, and no parameter that is not known."""
+"""Routes that read strict JSON, refuse unknown parameters, and mask secrets in responses."""
 
 import json
 from collections.abc import Callable, Coroutine, Mapping
@@ -21,21 +21,21 @@ from floodmark.security.masking import mask_answer
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-# Whether the one who asks may see secrets. Masked, unless access has let an admin in for this request.
+# Whether the caller may see secrets: only an admin may.
 _SEES_SECRETS: ContextVar[bool] = ContextVar("sees_secrets", default=False)
 
 
 def show_secrets(*, to_admin: bool) -> None:
-    """Say for the request under way whether its answers may hold secrets."""
+    """Set whether the response to the current request may contain secrets."""
     _SEES_SECRETS.set(to_admin)
 
 
 def answer(
     value: Any, status: int = 200, headers: Mapping[str, str] | None = None, *, is_content: bool = False
 ) -> Response:
-    """A value as JSON: structs, times and enums under the same names as everywhere.
+    """Return a value as a JSON response, with secrets masked unless the caller is an admin.
 
-    Only an admin is shown secrets. `is_content`: what was collected, which is answered as it is.
+    `is_content`: the value is collected content, which is not masked.
     """
     if not is_content and not _SEES_SECRETS.get():
         value = mask_answer(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,)))
@@ -43,33 +43,33 @@ def answer(
 
 
 def router(prefix: str = "", *, tag: str) -> APIRouter:
-    """A router whose routes read requests as all of ours do."""
+    """Return a router of strict routes."""
     return APIRouter(prefix=prefix, tags=[tag], route_class=Route)
 
 
 class StrictRequest(Request):
-    """A request whose JSON is JSON: no NaN, no half characters, no NUL, nothing nested without end."""
+    """A request that accepts strict JSON only: no NaN, no half characters, no NUL, bounded nesting."""
 
     async def json(self) -> Any:
-        """The body; raises JSONDecodeError for what is none."""
+        """Return the body, or raise JSONDecodeError."""
         if not hasattr(self, "_read"):
             self._read = _decoded(await self.body())
         return self._read
 
 
 class Route(APIRoute):
-    """Knows its parameters, and takes a `/` inside of one when it is written as %2F."""
+    """Refuses unknown parameters, and accepts %2F as a `/` within a path parameter."""
 
     def get_route_handler(self) -> _Handler:
-        """The handler around which requests are read strictly."""
+        """Return the handler, with strict reading of requests."""
         handle = super().get_route_handler()
         known = _query_names(self.dependant)
 
-        async def strictly(request: Request) -> Response:
+        async def handle_strictly(request: Request) -> Response:
             _refuse_unknown(request, known)
             return await handle(StrictRequest(request.scope, request.receive))
 
-        return strictly
+        return handle_strictly
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Match the path as `Edge` leaves it, where %2F and %25 are not decoded yet."""
@@ -83,13 +83,13 @@ class Route(APIRoute):
 
 
 def _query_names(dependant: Dependant) -> set[str]:
-    """Of a route and of everything it depends on."""
+    """Return the query parameters of a route and of its dependencies."""
     own = {field.alias for field in dependant.query_params}
     return own.union(*(_query_names(needed) for needed in dependant.dependencies))
 
 
 def _refuse_unknown(request: Request, known: set[str]) -> None:
-    """A filter with a typing mistake in its name must not list everything."""
+    """Refuse unknown parameters: a misspelt filter must not list everything."""
     unknown = [name for name in request.query_params if name not in known]
     if unknown:
         there = f"there are: {', '.join(sorted(known))}" if known else "there are none"

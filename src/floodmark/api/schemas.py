@@ -1,4 +1,4 @@
-"""Pydantic models of the types in declarations: for checking requests, and for the OpenAPI document."""
+"""Pydantic models of the types in declarations, to validate requests and for the OpenAPI document."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -19,7 +19,7 @@ from floodmark.store.port import Event
 from . import models
 from .models import Given, whole
 
-# What the document calls a struct, where that is not its own name with `Out`.
+# The name of a struct in the document, where it is not its own name with `Out`.
 _NAMES: Mapping[str, str] = {
     "TokenRow": "TokenOut",
     "LimitRow": "LimitOut",
@@ -50,19 +50,19 @@ _NAMES: Mapping[str, str] = {
     "DeadLetterGroup": "GroupOut",
     "LogEntry": "LogEntry",
 }
-# Fields that are sent as another type than they have in the struct, or are added to it.
+# Fields whose type in a response differs from the struct, or that are added to it.
 _SENT_AS: Mapping[type[Struct], Mapping[str, tuple[Any, str | None]]] = {
     Event: {"data": (Any, "The item, or what the schema named by `type` describes.")},
     Overview: {"queue": (QueueDepth, None)},
     PhaseDifference: dict.fromkeys(("new_cookies", "gone_cookies"), (list[CookieSummary], None)),
-    WorkerInfo: {"leader": (bool, "Whether it is the one that schedules.")},
+    WorkerInfo: {"leader": (bool, "Whether this process schedules.")},
 }
 _NEXT = "The `cursor` of the next page; null when there is none."
 _BOUNDS = ("gt", "ge", "lt", "le", "pattern", "min_length", "max_length", "description", "examples")
 
 
 def answer_model(operation: Operation[Any, Any]) -> Any:
-    """Return the model of what an operation answers."""
+    """Return the model of the response of an operation."""
     if operation.envelope is not None:
         return _enveloped(operation.envelope, operation.returns)
     return model_for(operation.model or operation.returns)
@@ -84,7 +84,7 @@ def body_model(operation: Operation[Any, Any]) -> Any:
 
 
 def model_for(kind: Any) -> Any:
-    """Return the type that pydantic is to use for a type of ours: the same, with structs as models."""
+    """Return a type with its structs replaced by models."""
     if isinstance(kind, type) and issubclass(kind, Struct):
         return struct_model(kind)
     if kind is Minted:
@@ -112,7 +112,7 @@ def _composed(kind: Any, origin: Any, args: tuple[Any, ...]) -> Any:
 
 @cache
 def struct_model(struct: type[Struct]) -> type[BaseModel]:
-    """Return a model with the fields of a struct, all of them always there."""
+    """Return a model with the fields of a struct, all of them required."""
     name = _NAMES.get(struct.__name__, f"{struct.__name__}Out")
     given = getattr(models, name, None)
     if given is not None:
@@ -139,8 +139,8 @@ def _struct_field(hint: Any) -> tuple[Any, Any]:
 def _meta_field(meta: Meta) -> Any:
     if meta.tz:
         return AwareDatetime
-    said = {name: getattr(meta, name) for name in _BOUNDS if getattr(meta, name) is not None}
-    return Field(**said, json_schema_extra=meta.extra_json_schema)
+    bounds = {name: getattr(meta, name) for name in _BOUNDS if getattr(meta, name) is not None}
+    return Field(**bounds, json_schema_extra=meta.extra_json_schema)
 
 
 def _field(param: Param) -> Any:
@@ -156,10 +156,8 @@ def _page(row: type[BaseModel]) -> type[BaseModel]:
 
 @cache
 def _new_token() -> type[BaseModel]:
-    token = Field(description="The token itself. It is shown this once and stored nowhere.")
-    return create_model(
-        "NewTokenOut", __base__=struct_model(TokenRow), __doc__="A token that was just made.", token=(str, token)
-    )
+    token = Field(description="The token itself. It is shown only once and not stored.")
+    return create_model("NewTokenOut", __base__=struct_model(TokenRow), __doc__="A new token.", token=(str, token))
 
 
 def _enveloped(envelope: Envelope, kind: Any) -> Any:

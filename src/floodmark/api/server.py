@@ -1,4 +1,4 @@
-"""An HTTP server inside the running event loop, which leaves signals to the process."""
+"""An HTTP server in the running event loop; the process handles signals."""
 
 import asyncio
 import contextlib
@@ -15,17 +15,17 @@ from floodmark.errors import Unavailable
 
 from .connections import MOST_AT_ONCE, Connections, most_connections, protocol_of, raise_descriptor_limit
 
-# Seconds for open requests when the server is told to leave.
+# Seconds for open requests when the server stops.
 GRACE = 5
-# Turns of asyncio's loop from accepting a socket until its protocol knows of the connection: a task, then a callback.
+# Iterations of the event loop from accepting a socket until its protocol has the connection: a task, then a callback.
 _TURNS_TO_CONNECT = 3
 
 
 class HttpServer:
-    """Serves an ASGI app while the `async with` block runs; `port` is where.
+    """Serves an ASGI app on `port` while the `async with` block runs.
 
-    When the port is taken, `fallback` takes a free one and says so in the log; without it, Unavailable is raised.
-    `leaving` is called when the block ends, before open requests are waited for: answers without end must end.
+    If the port is in use, `fallback` takes a free one and logs it; without it, Unavailable is raised. `leaving` is
+    called when the block ends, before the wait for open requests: it has to end endless responses.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """Where a browser finds the server."""
+        """The address of the server."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self.port}"
 
@@ -93,15 +93,15 @@ class HttpServer:
 
 
 async def _listener(host: str, port: int) -> socket.socket:
-    """A socket bound to the first address of the host."""
+    """Return a socket that listens on the first address of the host."""
     loop = asyncio.get_running_loop()
     family, kind, proto, _, address = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
     listener = socket.socket(family, kind, proto)
     try:
-        # A port whose last owner just left may be taken at once; one with an owner stays refused.
+        # Reuse a port at once after its last process ended; a port in use is still refused.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        # Bound is not yet taken: two could bind with SO_REUSEADDR, only one can listen.
+        # With SO_REUSEADDR two processes can bind, but only one can listen.
         listener.listen(MOST_AT_ONCE)
         listener.setblocking(False)
     except OSError:
@@ -117,7 +117,7 @@ def _taken(host: str, port: int) -> Unavailable:
 def _unavailable(host: str, port: int, error: OSError) -> Unavailable:
     return Unavailable(
         f"cannot listen on {host}, port {port}: {error.strerror or error}",
-        hint="Choose an address of this machine and a port of 1024 or more.",
+        hint="choose an address of this machine and a port of 1024 or more",
     )
 
 
@@ -136,7 +136,7 @@ def _config(app: Any, connections: Connections) -> uvicorn.Config:
 
 
 async def _stop_accepting(server: asyncio.Server) -> None:
-    """Let accepted connections become known before the server closes: asyncio (3.11) would lose those between."""
+    """Wait until accepted connections have their protocol: asyncio (3.11) would lose them when the server closes."""
     loop = asyncio.get_running_loop()
     if not isinstance(loop, asyncio.SelectorEventLoop):
         return
@@ -147,7 +147,7 @@ async def _stop_accepting(server: asyncio.Server) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Tells when it is ready, and keeps its hands off the signals: draining is the process's business."""
+    """A uvicorn server that reports when it is ready and leaves signals to the process."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -157,8 +157,8 @@ class _Server(uvicorn.Server):
         try:
             await super().startup(sockets)
         except SystemExit:
-            # Uvicorn thinks the process is its own; raised from a task, this would tear down the event loop.
-            hint = "The log says why its startup failed."
+            # Uvicorn exits the process; raised in a task, this would end the event loop.
+            hint = "see the log for the reason"
             raise Unavailable("the HTTP application did not start", hint=hint) from None
         self.ready.set_result(None)
 

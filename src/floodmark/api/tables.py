@@ -5,7 +5,7 @@ from sqlalchemy import Column, Table, Text
 from floodmark.store.schema import metadata
 from floodmark.store.types import Json, UtcTime, now_text
 
-# Answers to requests that may be repeated, by whom and under which key; forgotten after a day.
+# Responses to requests with an Idempotency-Key, by caller and key; deleted after a day.
 idempotency_keys = Table(
     "idempotency_keys",
     metadata,

@@ -1,4 +1,4 @@
-"""Requests as spans, in the trace of whoever sent them. Stands in the way of requests only where tracing is on."""
+"""Requests as spans, in the trace of their sender. This layer is only there while tracing is on."""
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -7,7 +7,7 @@ from floodmark.observability.tracing import Tracing
 
 
 class Traced:
-    """One span for each request under `prefix` whose answer has an end."""
+    """Makes a span of each request under `prefix`, except `endless` ones."""
 
     def __init__(self, app: ASGIApp, *, tracing: Tracing, prefix: str, endless: tuple[str, ...] = ()) -> None:
         self._app, self._tracing, self._prefix, self._endless = app, tracing, f"{prefix}/", endless
@@ -17,7 +17,7 @@ class Traced:
         if scope["type"] != "http" or not scope["path"].startswith(self._prefix) or scope["path"] in self._endless:
             return await self._app(scope, receive, send)
         method, status = scope["method"], 500
-        # Neither the path nor the query: they may hold secrets, and there is no end of them.
+        # Neither path nor query: they may contain secrets and have unlimited values.
         attributes = {"http.request.method": method, "floodmark.request_id": scope.get("floodmark.request_id", "")}
         with self._tracing.answering(method, Headers(scope=scope).get("traceparent"), attributes) as span:
 
@@ -34,6 +34,6 @@ class Traced:
         return None
 
     def _route(self, scope: Scope) -> str | None:
-        """What answered, as the API names it. Known only afterwards: it is found out on the way."""
+        """Return the path of the route as the API declares it; it is known after the request."""
         path: str | None = getattr(scope.get("route"), "path_format", None)
         return path if path is None or path.startswith(self._prefix) else self._prefix + path.removeprefix("/")

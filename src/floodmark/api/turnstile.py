@@ -1,8 +1,8 @@
-"""How many requests are answered at once: the work of a process comes before the questions it is asked.
+"""Limits the number of requests in progress: the work of a process comes before its API.
 
-A request waits for its turn; beyond a bounded number that wait, and beyond a bounded time, it is refused with 503 and
-`Retry-After`. In a process that also schedules or works, turns begin at a distance in proportion to the time they
-usually take: however many clients ask, the event loop and the interpreter are free for the work most of the time.
+A request waits for its turn. If too many wait, or it waits too long, it gets 503 with `Retry-After`. In a process that
+also schedules or works, turns start at intervals proportional to their usual duration, so that the event loop is free
+for the work most of the time, however many clients there are.
 """
 
 import asyncio
@@ -17,29 +17,29 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .problems import problem
 
-# Nobody waits longer for a turn: a client that gets no answer asks again, and makes it worse.
+# The longest wait for a turn: a client without a response asks again, and adds load.
 PATIENCE_SECONDS = 10.0
 _FIRST_GUESS_SECONDS = 0.01
 _LONGEST_REST_SECONDS = 0.1
 
 
 class Turns(Struct, frozen=True, kw_only=True):
-    """How many requests are answered at once, how many may wait, and the rest before the next: times its duration."""
+    """The numbers of requests in progress and waiting, and the pause between two, as a multiple of their duration."""
 
     at_once: int
     waiting: int = 128
     rest: float = 0.0
 
 
-# Of a process that only serves the API, and of one that schedules or works as well.
+# For a process that only serves the API, and for one that also schedules or works.
 ALONE = Turns(at_once=16)
 BESIDE_WORK = Turns(at_once=4, rest=4.0)
-# Probes have a turn of their own: a busy API must not look like a dead process.
+# Probes have their own turns: a busy API must not look like a dead process.
 PROBES = Turns(at_once=1, waiting=32)
 
 
 class Busy(Exception):
-    """There is no turn to be had; `retry_after` is in seconds."""
+    """No turn is available; `retry_after` is in seconds."""
 
     retry_after = 1
 
@@ -55,7 +55,7 @@ class Turnstile:
 
     @asynccontextmanager
     async def waiting(self) -> AsyncIterator[None]:
-        """Be counted among those that wait for a turn; `Busy` if there are too many."""
+        """Count the block as waiting for a turn; raise `Busy` if too many wait."""
         if self._waiting >= self._turns.waiting:
             raise Busy
         self._waiting += 1
@@ -65,7 +65,7 @@ class Turnstile:
             self._waiting -= 1
 
     async def turn(self) -> "Turn":
-        """Wait for a turn. `Busy` if it takes too long."""
+        """Wait for a turn; raise `Busy` if it takes too long."""
         try:
             async with asyncio.timeout(self._patience):
                 await self._free.acquire()
@@ -79,7 +79,7 @@ class Turnstile:
         return Turn(self)
 
     async def _pace(self) -> None:
-        """Let turns begin one after the other, at a distance."""
+        """Start turns one after the other, with a pause between."""
         if not self._turns.rest:
             return
         async with self._beginning:
@@ -87,8 +87,8 @@ class Turnstile:
             self._next_at = time.perf_counter() + min((1 + self._turns.rest) * self._usual, _LONGEST_REST_SECONDS)
 
     def give_back(self, seconds: float) -> None:
-        """Let the next one in."""
-        # Of what a turn usually takes; one that waits for another server for long says little about the next.
+        """End a turn that took this long."""
+        # A moving average; a single slow turn, such as a call to another server, counts little.
         self._usual += (min(seconds, 10 * self._usual) - self._usual) / 8
         self._free.release()
 
@@ -108,10 +108,10 @@ class Turn:
 
 
 class Admission:
-    """A layer that lets requests to the application in turn by turn.
+    """A layer that lets requests into the application turn by turn.
 
-    A turn begins when the whole request has arrived and ends when its answer begins: a slow sender or reader, or one
-    that follows the live feed, keeps no turn from others. `probes` are paths with turns of their own.
+    A turn begins when the whole request has arrived and ends when its response begins: slow senders and readers, and
+    listeners of the live feed, block nobody. `probes` are paths with their own turns.
     """
 
     def __init__(self, app: ASGIApp, *, turns: Turns, probes: tuple[str, ...] = ()) -> None:
@@ -125,9 +125,9 @@ class Admission:
         turnstile = self._probing if scope["path"] in self._probes else self._turnstile
         request_id = scope.get("floodmark.request_id")
         try:
-            await self._admitted(turnstile, scope, receive, send)
+            await self._admit(turnstile, scope, receive, send)
         except Busy:
-            # Without the connection: a client that asks again at once has at least to come again.
+            # Close the connection: a client that retries at once has to connect again.
             headers = {"Retry-After": str(Busy.retry_after), "Connection": "close"}
             hint = "try again after the time in Retry-After"
             answer = problem(
@@ -139,7 +139,7 @@ class Admission:
             await answer(scope, receive, send)
         return None
 
-    async def _admitted(self, turnstile: Turnstile, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _admit(self, turnstile: Turnstile, scope: Scope, receive: Receive, send: Send) -> None:
         async with turnstile.waiting():
             arrived = await _Arrived.whole(receive)
             turn = await turnstile.turn()
@@ -158,14 +158,14 @@ def _ending(turn: Turn, send: Send) -> Send:
 
 
 class _Arrived:
-    """A request that has arrived: its messages once more, and then whatever comes."""
+    """A request that has arrived: replays its messages, then receives further ones."""
 
     def __init__(self, messages: list[Message], receive: Receive) -> None:
         self._messages, self._receive = messages, receive
 
     @classmethod
     async def whole(cls, receive: Receive) -> Self:
-        """Wait until all of a request is there."""
+        """Wait until the whole request has arrived."""
         messages = [await receive()]
         while messages[-1].get("more_body", False):
             messages.append(await receive())

@@ -1,4 +1,4 @@
-"""What has changed since the last look, for those who watch. Table: `executions`, read through its indexes only."""
+"""Executions that may have changed, for the live feed. Table: `executions`, read by its indexes only."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -10,22 +10,22 @@ from floodmark.store.database import Database
 from floodmark.store.execution_rows import SELECT_EXECUTION, execution_from_row
 from floodmark.store.tables import job_executions
 
-# So many of each kind are looked at; who has more than that under way sees the newest.
+# The most executions of each kind; of more only the newest are watched.
 MOST_WATCHED = 1000
-# Ids begin with the time at which a process made them; by then its clock may be off, or its transaction unfinished.
+# Ids begin with their creation time; the clock may be off, or the transaction not committed yet.
 _OVERLAP = timedelta(seconds=10)
 
 _e = job_executions.c
 
 
 class Watching:
-    """Looks at executions that can have changed."""
+    """Reads executions that may have changed."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database, self._clock = database, clock
 
     async def executions(self, known: Sequence[str]) -> list[Execution]:
-        """Those that are unfinished, those made in the last seconds, and of the `known` ones those that have ended."""
+        """Return unfinished executions, those of the last seconds, and those of the `known` ones that have ended."""
         recent = _e.execution_id >= floor_id(self._clock.now() - _OVERLAP)
         async with self._database.reading() as connection:
             found = {

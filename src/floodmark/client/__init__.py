@@ -1,11 +1,10 @@
-"""Floodmark from another program, over HTTP.
+"""The client of a Floodmark server, over HTTP.
 
 client.py     Client: the operations, for asyncio
-waiting.py    SyncClient: the same for programs without it
-caller.py     sends an operation, by its declaration (`floodmark.operations`)
-requests.py   from arguments to a request, from an answer to a result
-transport.py  time-outs, retries of what may be repeated, and errors
-decoding.py   JSON back into the values that it was written from
+waiting.py    SyncClient: the same without asyncio
+requests.py   from the declaration of an operation (`floodmark.operations`) to a request
+decoding.py   from a response to the result of the operation
+transport.py  time-outs, retries, and errors
 
     from floodmark.client import SyncClient
 

@@ -1,64 +1,103 @@
-"""JSON back into the values that `shapes.py` wrote it from."""
+"""Turns a response back into the result of the operation."""
 
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 
 from floodmark.errors import InvalidInput, Unavailable
 from floodmark.model.job import NEVER, Job
+from floodmark.model.page import Page
 from floodmark.model.shapes import job_from_shape
+from floodmark.model.tokens import Minted, TokenRow
+from floodmark.operations.declaration import Operation
+from floodmark.operations.streams import EventPage
 from floodmark.store.port import Event
 from floodmark.triggers import instants, trigger_of
 
 T = TypeVar("T")
 
 
-def decoded(body: bytes, kind: type[T]) -> T:
-    """A body as a value of this kind."""
+def result_of(operation: Operation[Any, Any], body: bytes) -> Any:
+    """Return the result that a response contains."""
+    if operation.envelope is not None:
+        body = bytes(decode(body, dict[str, msgspec.Raw]).get(operation.envelope.field, b"null"))
+    return _decode_as(operation.returns, body)
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """Return a body as a value of this type."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise not_understood(error) from error
+        raise _unknown_form(error) from error
 
 
-def converted(value: Any, kind: type[T]) -> T:
-    """The same for a part of a body."""
-    try:
-        return msgspec.convert(value, kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise not_understood(error) from error
+def _decode_as(kind: Any, body: bytes) -> Any:
+    if get_origin(kind) is Page:
+        page = decode(body, _RawPage)
+        [row] = get_args(kind)
+        return Page([_decode_as(row, bytes(item)) for item in page.items], page.next)
+    decoder = _DECODERS.get(kind)
+    return decode(body, kind) if decoder is None else decoder(body)
 
 
-def not_understood(error: Exception) -> Unavailable:
-    """What to raise for an answer that is none of ours."""
+def _unknown_form(error: Exception) -> Unavailable:
     return Unavailable(
         f"the server answers in a form that is not known here: {error}",
         hint="compare the versions: floodmark --version, here and there; upgrade the older one",
     )
 
 
-def job_of(shape: Mapping[str, Any]) -> Job:
-    """A job from what `job_shape` made of it."""
+def _job_of(body: bytes) -> Job:
     try:
-        job = job_from_shape(shape)
+        job = job_from_shape(decode(body, dict[str, Any]))
     except (msgspec.MsgspecError, OverflowError) as error:
-        raise not_understood(error) from error
+        raise _unknown_form(error) from error
     return msgspec.structs.replace(job, next_run=NEVER) if _is_over(job) else job
 
 
-def event_of(body: bytes) -> Event:
-    """An event from what `event_shape` made of it: its data is the text of JSON again."""
-    shape = decoded(body, dict[str, msgspec.Raw])
-    data = bytes(shape.pop("data", msgspec.Raw(b"null"))).decode()
-    return converted({**{name: decoded(bytes(value), Any) for name, value in shape.items()}, "data": data}, Event)
-
-
 def _is_over(job: Job) -> bool:
-    """Whether it will not run again: without a next run, that or "not planned yet" is meant."""
+    """Return whether a job will not run again: without a next run it may also not be planned yet."""
     if job.next_run is not None or job.planned_until is None:
         return False
     try:
         return next(instants(trigger_of(job.when, anchor=job.created_at), job.planned_until), None) is None
     except InvalidInput:
         return False
+
+
+def _event_of(body: bytes) -> Event:
+    """Return an event; its data is the text of the JSON as it was sent."""
+    shape = decode(body, dict[str, msgspec.Raw])
+    shape["data"] = msgspec.Raw(msgspec.json.encode(bytes(shape.get("data", b"null")).decode()))
+    return decode(msgspec.json.encode(shape), Event)
+
+
+def _event_page_of(body: bytes) -> EventPage:
+    page = _decode_as(Page[Event], body)
+    return EventPage(items=page.items, next=page.next, last_position=decode(body, _Last).last_position)
+
+
+class _RawPage(msgspec.Struct):
+    items: list[msgspec.Raw]
+    next: str | None = None
+
+
+class _Last(msgspec.Struct):
+    last_position: int
+
+
+class _Text(msgspec.Struct):
+    token: str
+
+
+# Values whose JSON form is not the one of msgspec.
+_DECODERS: Mapping[Any, Callable[[bytes], Any]] = {
+    type(None): lambda _: None,
+    bytes: lambda body: body,
+    Job: _job_of,
+    Event: _event_of,
+    EventPage: _event_page_of,
+    Minted: lambda body: Minted(decode(body, TokenRow), decode(body, _Text).token),
+}

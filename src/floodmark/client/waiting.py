@@ -1,4 +1,4 @@
-"""The client for programs without asyncio."""
+"""The client without asyncio."""
 
 import asyncio
 import threading
@@ -17,18 +17,18 @@ T = TypeVar("T")
 _END = object()
 
 
+async def _close(found: AsyncGenerator[Any, None]) -> None:
+    await found.aclose()
+
+
 async def _next(found: AsyncIterator[T]) -> "T | object":
     return await anext(found, _END)
-
-
-async def _ended(found: AsyncGenerator[Any, None]) -> None:
-    await found.aclose()
 
 
 class SyncClient(Operations, BlockingCaller):
     """The operations of a server, for as long as the `with` block runs; each returns when it is done.
 
-    It keeps an event loop in a thread of its own, so that it can also be used where one is running already.
+    It has an event loop in its own thread, so it also works where a loop is already running.
     """
 
     client: Client
@@ -38,7 +38,7 @@ class SyncClient(Operations, BlockingCaller):
         self._thread = threading.Thread(target=self._loop.run_forever, name="floodmark client", daemon=True)
         self._thread.start()
         try:
-            self.client = self.wait(_made(url, token, timeout))
+            self.client = self.wait(_open(url, token, timeout))
         except BaseException:
             self._stop()
             raise
@@ -54,22 +54,22 @@ class SyncClient(Operations, BlockingCaller):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it can be used no more."""
+        """Whether it was closed."""
         return self._loop.is_closed()
 
     def close(self) -> None:
-        """Let go of the connections and of the thread. Closing twice does no harm."""
+        """Close the connections and end the thread. A second call does nothing."""
         if not self.is_closed:
             self.wait(self.client.close())
             self._stop()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do this on the loop of the client; what it returns or raises."""
+        """Run this on the loop of the client; return what it returns."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except BaseException:
-            # Ctrl-C, say: what nobody waits for any more is not to go on.
+            # For example Ctrl-C: stop work that nobody waits for.
             future.cancel()
             raise
 
@@ -80,7 +80,7 @@ class SyncClient(Operations, BlockingCaller):
                 yield cast("T", item)
         finally:
             if isinstance(found, AsyncGenerator) and not self.is_closed:
-                self.wait(_ended(found))
+                self.wait(_close(found))
 
     def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -88,9 +88,9 @@ class SyncClient(Operations, BlockingCaller):
         self._loop.close()
 
     def live(self, *only: Kind, after: int | None = None) -> Iterator[News]:
-        """Yield what happens in the whole fleet, as `Client.live` does."""
+        """Yield what happens in the whole fleet; see `Client.live`."""
         return self.iterate(self.client.live(*only, after=after))
 
 
-async def _made(url: str, token: str | None, timeout: timedelta) -> Client:
+async def _open(url: str, token: str | None, timeout: timedelta) -> Client:
     return Client(url, token, timeout=timeout)

@@ -1,4 +1,4 @@
-"""Accounts at the sources: list, add, test, remove. A session comes in by https or from this machine; none goes out."""
+"""Accounts of sources: list, add, test, remove. Sessions are accepted by https or locally, and never returned."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from .words import Cursor, Limit, Name, Text
 
 _TAG = "Accounts"
 _BIGGEST_ID = 2**63 - 1
-_REFUSED = {502: "Telegram has ended the session, refuses it, or asks for patience."}
+_REFUSED = {502: "Telegram has ended the session, refuses it, or asks to wait."}
 
 AccountName = Annotated[
     str, Path(description="The name of an account.", min_length=1, max_length=64, examples=["reader1"])
@@ -21,15 +21,15 @@ Identifier = Annotated[int, Meta(ge=1, le=_BIGGEST_ID)]
 
 
 class NewAccount(Struct, frozen=True, kw_only=True):
-    """An account to be stored. `session` is as good as the account itself; `identity`: who it is, if that is known.
+    """A new account. `session` gives full access to the account; `identity` is its id at Telegram, if known.
 
-    What is left out stays as it was when an account is replaced, or is as the settings have it.
+    Values that are left out stay when an account is replaced; otherwise the settings have them.
     """
 
     name: Annotated[
         str,
         Body(
-            description="What to call it: letters, digits, and any of - _ .",
+            description="Its name: letters, digits, and any of - _ .",
             min_length=1,
             max_length=64,
             examples=["reader1"],
@@ -40,20 +40,24 @@ class NewAccount(Struct, frozen=True, kw_only=True):
         Body(
             type=Annotated[str, Meta(min_length=1, max_length=2000)] | None,
             send=lambda text: text or None,
-            description="A string session of Telethon, as good as the account itself. Needed, except in a dry run.",
+            description="A string session of Telethon, with full access to the account. Required, except in a dry run.",
         ),
     ] = ""
     api_id: Annotated[
-        Identifier | None, Body(description="Of the application that logged in; as TELEGRAM_API_ID, if left out.")
+        Identifier | None, Body(description="The id of the application; TELEGRAM_API_ID, if left out.")
     ] = None
-    api_hash: Annotated[Name | None, Body(description="Its hash; as TELEGRAM_API_HASH, if left out.")] = None
-    phone: Annotated[Name | None, Body(description="Its number, of which only a part is ever shown.")] = None
-    identity: Annotated[Identifier | None, Body(description="Its number at Telegram, if it is known.")] = None
-    tenant_id: Annotated[Text | None, Body(description="Whose it is: posts carry it.")] = None
-    user_id: Annotated[Text | None, Body(description="Whose it is: posts carry it.")] = None
-    replace: Annotated[bool, Body(description="Also if there is one of this name; what is left out stays.")] = False
+    api_hash: Annotated[
+        Name | None, Body(description="The hash of the application; TELEGRAM_API_HASH, if left out.")
+    ] = None
+    phone: Annotated[Name | None, Body(description="Its phone number; only a part of it is shown.")] = None
+    identity: Annotated[Identifier | None, Body(description="Its id at Telegram, if known.")] = None
+    tenant_id: Annotated[Text | None, Body(description="The owner; posts contain it.")] = None
+    user_id: Annotated[Text | None, Body(description="The owner; posts contain it.")] = None
+    replace: Annotated[bool, Body(description="Replace the account of this name; values that are left out stay.")] = (
+        False
+    )
     is_checked: Annotated[
-        bool, Body("check", description="Ask Telegram first who it is; refused if the session is of no use.")
+        bool, Body("check", description="Ask Telegram first who it is; refused if the session does not work.")
     ] = True
 
     def __repr__(self) -> str:
@@ -61,22 +65,22 @@ class NewAccount(Struct, frozen=True, kw_only=True):
 
 
 class StoredAccount(Struct, frozen=True, kw_only=True):
-    """An account that was stored, or would be."""
+    """A stored account, or in a dry run the existing one."""
 
     account: Annotated[
-        AccountRow | None, Meta(description="As it is now; null in a dry run, if there is none of this name.")
+        AccountRow | None, Meta(description="Its current state; null in a dry run if there is none of this name.")
     ]
-    replaced: Annotated[bool, Meta(description="Whether there was one of this name.")]
-    resumed: Annotated[tuple[str, ...], Meta(description="The jobs that go on because of it.")]
-    person: Annotated[Person | None, Meta(description="Who it is, if that was checked.")]
+    replaced: Annotated[bool, Meta(description="Whether an account of this name existed.")]
+    resumed: Annotated[tuple[str, ...], Meta(description="The jobs that were resumed.")]
+    person: Annotated[Person | None, Meta(description="Who it is; null if that was not checked.")]
     dry_run: bool
 
 
 class AccountShown(Struct, frozen=True):
-    """An account, and who asks for it."""
+    """An account, and the jobs that use it."""
 
     account: AccountRow
-    jobs: Annotated[tuple[str, ...], Meta(description="The jobs that ask for this very account.")]
+    jobs: Annotated[tuple[str, ...], Meta(description="The jobs that name this account.")]
 
 
 class Tested(Struct, frozen=True, kw_only=True):
@@ -84,8 +88,8 @@ class Tested(Struct, frozen=True, kw_only=True):
 
     account: AccountRow
     person: Person
-    activated: Annotated[bool, Meta(description="Whether it was parked and is used again.")] = False
-    resumed: Annotated[tuple[str, ...], Meta(description="The jobs that go on because of it.")] = ()
+    activated: Annotated[bool, Meta(description="Whether it was parked and is in use again.")] = False
+    resumed: Annotated[tuple[str, ...], Meta(description="The jobs that were resumed.")] = ()
 
 
 def _location(stored: StoredAccount) -> dict[str, str]:
@@ -95,14 +99,11 @@ def _location(stored: StoredAccount) -> dict[str, str]:
 
 
 class AccountOperations:
-    """The accounts that sources log in with."""
+    """Accounts that sources log in with."""
 
     @get("/accounts", tag=_TAG, operation_id="list_accounts")
     async def accounts(self, *, cursor: Cursor = None, limit: Limit = 50) -> Page[AccountRow]:
-        """List accounts.
-
-        In order of name, without secrets.
-        """
+        """List accounts. They are sorted by name and contain no secrets."""
 
     each_account = Each(accounts)
 
@@ -115,25 +116,23 @@ class AccountOperations:
         status_of=lambda stored: 200 if stored.dry_run else 201,
         headers=_location,
         is_private=True,
-        body=("AccountIn", "An account to be stored. It is encrypted before it is."),
-        answers={200: "A dry run: it would be taken.", **_REFUSED},
+        body=("AccountIn", "A new account. It is stored encrypted."),
+        answers={200: "A dry run: it would be accepted.", **_REFUSED},
     )
     async def store_account(
         self,
         new: Annotated[NewAccount, Fields()],
         *,
-        dry_run: Annotated[bool, Body(description="Only tell whether it would be taken.")] = False,
+        dry_run: Annotated[bool, Body(description="Only check whether it would be accepted.")] = False,
     ) -> StoredAccount:
-        """Add an account.
+        """Add an account. Store its session, and resume jobs that waited for it. Requires https, or this machine.
 
-        Store the session of an account, and let the jobs go on that waited for it. Only by https, or on this machine.
-
-        Logging in is done where the person is: `floodmark --url ... accounts add NAME --phone ...` does it and sends this.
-        """  # noqa: E501 - one line in the document, too
+        To log in, use `floodmark --url ... accounts add NAME --phone ...`, which sends this.
+        """
 
     @Derived
     async def add_account(self, new: NewAccount) -> tuple[Added, Person | None]:
-        """Store an account; return it, and who it is, if that was to be checked."""
+        """Store an account; return it, and who it is if that was checked."""
         stored = await self.store_account(new)
         assert stored.account is not None
         added = Added(account=stored.account, replaced=stored.replaced, resumed=stored.resumed)
@@ -141,18 +140,15 @@ class AccountOperations:
 
     @Derived
     async def expect_account(self, name: str, *, replace: bool = False) -> AccountRow | None:
-        """Return the account of this name, if there is one. Refuses now what `add_account` would refuse.
+        """Return the account of this name, if there is one. Refuse now what `add_account` would refuse.
 
-        Otherwise a login would be lost, and Telegram counts them.
+        Otherwise a login would be wasted, and Telegram limits their number.
         """
         return (await self.store_account(NewAccount(name=name, replace=replace), dry_run=True)).account
 
     @get("/accounts/{name}", tag=_TAG, operation_id="show_account")
     async def account(self, name: AccountName) -> AccountShown:
-        """Show an account.
-
-        Whether it can be used, who has its session open, and which jobs ask for it.
-        """
+        """Show an account. The answer says whether it is usable, who holds its session, and which jobs use it."""
 
     @post(
         "/accounts/{name}/test",
@@ -165,11 +161,11 @@ class AccountOperations:
         self,
         name: AccountName,
         *,
-        activate: Annotated[bool, Body(description="Use it again, if it is parked and works.")] = False,
+        activate: Annotated[bool, Body(description="Use a parked account again if it works.")] = False,
     ) -> Tested:
-        """Test an account.
+        """Test an account. Connect to Telegram for at most 20 s and ask who the account is.
 
-        Connect and ask Telegram who it is, for at most 20 s. 409 while a process has its session open.
+        409 while a process has its session open.
         """
 
     @delete("/accounts/{name}", tag=_TAG)
@@ -177,9 +173,9 @@ class AccountOperations:
         self,
         name: AccountName,
         *,
-        force: Annotated[bool, Query(description="Also while a process has its session open.")] = False,
+        force: Annotated[bool, Query(description="Remove it even while a process has its session open.")] = False,
     ) -> AccountRow:
-        """Remove an account.
+        """Remove an account. Delete it and its session, and return what it was.
 
-        Forget an account and its session; the answer is what it was. Jobs that ask for it stay, and wait for another.
+        Jobs that use this account stay, and wait for another.
         """

@@ -29,7 +29,7 @@ class Operations(
     SyncOperations,
     HandoverOperations,
 ):
-    """Everything that a person or a program can ask of an installation.
+    """All operations of an installation.
 
     Jobs are named by name or id, or the beginning of one; streams also by a job's name. A refused operation raises a
     `FloodmarkError` with a hint and changes nothing.

@@ -1,4 +1,4 @@
-"""Executions and dead letters: what ran, what runs, and how it went."""
+"""Executions and dead letters."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,24 +15,26 @@ from .declaration import WHOLE_LIST, Body, Each, Envelope, Fields, Path, Query, 
 from .words import Cursor, Limit, Name
 
 _EXECUTIONS, _LETTERS = "Executions", "Dead letters"
-_COUNT = Envelope("CountOut", "How many.", "count")
+_COUNT = Envelope("CountOut", "A number of executions.", "count")
 
 ExecutionId = Annotated[
     str, Path(description="The id of an execution, or the beginning of one.", min_length=1, max_length=64)
 ]
-OfJob = Annotated[Name | None, Query(description="Only of this job: its name or id, also of one that is gone.")]
+OfJob = Annotated[Name | None, Query(description="Only of this job, by name or id; it may have been deleted.")]
 
 
 class LogEntry(Struct, frozen=True):
-    """Something that happened to an execution."""
+    """An event in the life of an execution."""
 
     at: datetime
-    event: Annotated[str, Meta(description="created, started, ended, or an action of the audit.", examples=["started"])]
+    event: Annotated[
+        str, Meta(description="created, started, ended, or an action of the audit log.", examples=["started"])
+    ]
     text: Annotated[str | None, Meta(description="More about it.")]
 
 
 class Logs(Struct, frozen=True, kw_only=True):
-    """What is known of how an execution went."""
+    """The history of an execution."""
 
     execution_id: str
     job_name: str
@@ -43,7 +45,7 @@ class Logs(Struct, frozen=True, kw_only=True):
 
 
 class Letters(Struct, frozen=True, kw_only=True):
-    """Which dead letters: at least one of these; all that are given have to fit."""
+    """A choice of dead letters. At least one field is needed; all given ones have to match."""
 
     ids: Annotated[
         tuple[str, ...] | None,
@@ -58,21 +60,21 @@ class Letters(Struct, frozen=True, kw_only=True):
     group: Annotated[
         str | None,
         Body(
-            description="Those of one error, by its fingerprint.",
+            description="Dead letters of one error, by its fingerprint.",
             min_length=1,
             max_length=2000,
             examples=["user … not found after # s"],
         ),
     ] = None
-    job: Annotated[Name | None, Body(description="Those of one job, by name or id.")] = None
+    job: Annotated[Name | None, Body(description="Dead letters of one job, by name or id.")] = None
 
     def require_choice(self) -> None:
-        """Refuse to choose all dead letters by leaving everything out."""
+        """Refuse an empty choice: it must not mean all dead letters."""
         if self.ids is None and self.group is None and self.job is None:
             raise InvalidInput("no dead letters were named", hint="name ids, a group or a job")
 
 
-_LETTERS_IN = ("LettersIn", "Which dead letters: at least one of these; all that are given have to fit.")
+_LETTERS_IN = ("LettersIn", "A choice of dead letters. At least one field is needed; all given ones have to match.")
 
 
 class ExecutionOperations:
@@ -90,10 +92,7 @@ class ExecutionOperations:
         cursor: Cursor = None,
         limit: Limit = 50,
     ) -> Page[Execution]:
-        """List executions.
-
-        Newest first, also of jobs that are gone.
-        """
+        """List executions. The newest come first; those of deleted jobs are included."""
 
     each_execution = Each(executions)
 
@@ -101,19 +100,16 @@ class ExecutionOperations:
     async def recent_executions(
         self,
         hours: Annotated[float, Query(gt=0, le=8760, description="How many hours to look back.")] = 24,
-        limit: Annotated[int, Query(ge=1, le=1000, description="How many at most; there is no next page.")] = 100,
+        limit: Annotated[int, Query(ge=1, le=1000, description="The maximum number; there is no next page.")] = 100,
     ) -> list[Execution]:
-        """List recent executions.
-
-        What was written down within the last hours, died then, or is still unfinished; newest first.
-        """
+        """List recent executions. Created or dead within the last hours, or still unfinished; newest first."""
 
     @post(
         "/executions/cleanup",
         role="admin",
         tag=_EXECUTIONS,
         operation_id="cleanup_executions",
-        body=("CleanupIn", "Which executions are old."),
+        body=("CleanupIn", "The age of old executions."),
         envelope=Envelope("CleanedOut", "What was deleted.", "deleted"),
     )
     async def cleanup_old_executions(
@@ -122,38 +118,23 @@ class ExecutionOperations:
             float, Body(required=True, ge=0, le=3650, description="Older than this many days.", examples=[90])
         ] = 90,
     ) -> int:
-        """Delete old executions.
-
-        Delete executions that ended and were written down longer ago. Those that are unfinished stay.
-        """
+        """Delete old executions. Those that ended and were created longer ago are deleted; unfinished ones stay."""
 
     @get("/executions/{execution_id}", tag=_EXECUTIONS, operation_id="show_execution")
     async def execution(self, execution_id: ExecutionId) -> Execution:
-        """Show an execution.
-
-        One execution with start, end, duration, state, error and result.
-        """
+        """Show an execution. The answer has its start, end, duration, state, error and result."""
 
     @get("/executions/{execution_id}/logs", tag=_EXECUTIONS, operation_id="show_logs")
     async def execution_logs(self, execution_id: ExecutionId) -> Logs:
-        """Show what happened to it.
-
-        Every failed attempt with its error, and what happened to it when.
-        """
+        """Show what happened to it. The answer has every failed attempt with its error, and a list of dated events."""
 
     @post("/executions/{execution_id}/cancel", tag=_EXECUTIONS)
     async def cancel_execution(self, execution_id: ExecutionId) -> Execution:
-        """Cancel an execution.
-
-        End it: at once if it has not started, else as soon as its worker hears of it.
-        """
+        """Cancel an execution. It ends at once if it has not started, else when its worker notices."""
 
     @post("/executions/{execution_id}/retry", tag=_EXECUTIONS, status=202)
     async def retry_execution(self, execution_id: ExecutionId) -> Execution:
-        """Retry an execution.
-
-        Run an execution that failed for good again, with all attempts ahead of it.
-        """
+        """Retry an execution. It has to be dead (failed for good), and gets all its attempts again."""
 
     @get("/statistics", tag=_EXECUTIONS, operation_id="show_statistics", model=Statistics)
     async def statistics(
@@ -161,10 +142,7 @@ class ExecutionOperations:
         days: Annotated[float, Query(gt=0, le=3650, description="How many days to look back.")] = 7,
         job: OfJob = None,
     ) -> dict[str, Any]:
-        """Show how executions went.
-
-        How the executions of the last days went, of all jobs or of one.
-        """
+        """Show how executions went. They are counted over the last days, for all jobs or for one."""
 
 
 class DeadLetterOperations:
@@ -174,36 +152,24 @@ class DeadLetterOperations:
     async def letters(
         self,
         *,
-        job: Annotated[Name | None, Query(description="Only of this job: its name or id.")] = None,
+        job: Annotated[Name | None, Query(description="Only of this job, by name or id.")] = None,
         cursor: Cursor = None,
         limit: Limit = 50,
     ) -> Page[Execution]:
-        """List dead letters.
-
-        Executions that failed for good, the newest death first.
-        """
+        """List dead letters. These are executions that failed for good, the most recent first."""
 
     each_letter = Each(letters)
 
     @get("/dead-letters/groups", tag=_LETTERS, envelope=WHOLE_LIST)
     async def letter_groups(
-        self, job: Annotated[Name | None, Query(description="Only of this job: its name or id.")] = None
+        self, job: Annotated[Name | None, Query(description="Only of this job, by name or id.")] = None
     ) -> list[DeadLetterGroup]:
-        """List dead letters by error.
-
-        The newest 10,000 by error, most frequent first. There is no next page.
-        """
+        """List dead letters by error. The newest 10,000 are grouped, most frequent first; there is no next page."""
 
     @post("/dead-letters/retry", tag=_LETTERS, status=202, body=_LETTERS_IN, is_body_required=True, envelope=_COUNT)
     async def retry_letters(self, which: Annotated[Letters, Fields()]) -> int:
-        """Retry dead letters.
-
-        Run them again with all attempts ahead; how many. Those of jobs that are gone are left.
-        """
+        """Retry dead letters. They get all their attempts again; those of deleted jobs stay. Return their number."""
 
     @post("/dead-letters/drop", tag=_LETTERS, body=_LETTERS_IN, is_body_required=True, envelope=_COUNT)
     async def drop_letters(self, which: Annotated[Letters, Fields()]) -> int:
-        """Drop dead letters.
-
-        Take them off the list: nobody needs to look at them again. How many.
-        """
+        """Drop dead letters. They leave the list. Return their number."""

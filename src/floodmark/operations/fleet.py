@@ -1,4 +1,4 @@
-"""The installation: its fleet, its health, its audit."""
+"""The fleet, the health of the installation, and its audit log."""
 
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ from .declaration import Each, Envelope, Query, get, post
 from .words import Cursor, Limit, Text
 
 _FLEET, _INSTALLATION = "Scheduler", "Installation"
-_DRAINING = Envelope("DrainingOut", "Whether workers take work.", "draining")
+_DRAINING = Envelope("DrainingOut", "Whether workers accept no new work.", "draining")
 
 
 def _is_well(findings: list[Finding]) -> bool:
@@ -18,53 +18,38 @@ def _is_well(findings: list[Finding]) -> bool:
 
 
 class FleetOperations:
-    """Look at the fleet, and drain it."""
+    """Show and drain the fleet."""
 
     @get("/scheduler/health", tag=_FLEET, operation_id="scheduler_health", model=Health)
     async def health(self) -> dict[str, Any]:
-        """Show the health of the fleet.
-
-        Database, Redis, the scheduler by its last tick, and the workers. Always 200; `status` tells.
-        """
+        """Show the health of the fleet. It covers database, Redis, scheduler and workers; always 200, see `status`."""
 
     @get("/scheduler/workers", tag=_FLEET, operation_id="list_workers")
     async def fleet(self) -> FleetInfo:
-        """List the processes of the fleet.
-
-        Everyone heard of within a day, the living first.
-        """
+        """List the processes of the fleet. Processes seen within the last day, live ones first."""
 
     @get("/scheduler/metrics", tag=_FLEET, operation_id="scheduler_metrics")
     async def fleet_metrics(self) -> FleetMetrics:
-        """Show the numbers of the fleet.
-
-        Queue, slots, and how the executions of the last day went.
-        """
+        """Show the numbers of the fleet. Queue, slots, and the outcome of the last day's executions."""
 
     @post("/scheduler/drain", tag=_FLEET, envelope=_DRAINING)
     async def drain(self) -> bool:
-        """Drain the workers.
-
-        Let workers finish what they have and take no more, until they are resumed. For deployments.
-        """
+        """Drain the workers. They finish what they have and take no more until they are resumed. For deployments."""
 
     @post("/scheduler/resume", tag=_FLEET, operation_id="resume", envelope=_DRAINING)
     async def undrain(self) -> bool:
-        """Resume the workers.
-
-        Undo a drain.
-        """
+        """Resume the workers. This undoes a drain."""
 
     @get("/overview", tag=_FLEET, operation_id="show_overview")
     async def overview(self) -> Overview:
-        """Show everything at a glance.
+        """Show everything at a glance. Leader, workers, queue, executions that run, wait or failed, limits, freshness.
 
-        Leader, workers, queue, what runs, waits and failed, limits, freshness. Cheap enough to be asked every second.
+        It is cheap enough to be asked every second.
         """
 
 
 class InstallationOperations:
-    """Examine the installation, and read its audit."""
+    """Examine the installation, and read its audit log."""
 
     @get(
         "/doctor",
@@ -73,17 +58,14 @@ class InstallationOperations:
         operation_id="examine",
         envelope=Envelope(
             "DoctorOut",
-            "How an installation is.",
+            "The result of all checks.",
             "findings",
-            "In the order in which one would mend it.",
-            {"ok": (bool, _is_well, "Whether everything is well.")},
+            "Fix them in this order.",
+            {"ok": (bool, _is_well, "Whether all checks passed.")},
         ),
     )
     async def doctor(self) -> list[Finding]:
-        """Examine the installation.
-
-        Does everything answer, does everything hold? The same as `floodmark doctor`; it reads a lot, so ask seldom.
-        """
+        """Examine the installation. This is `floodmark doctor`; it reads a lot of data, so do not poll it."""
 
     @get("/audit", tag=_INSTALLATION, operation_id="list_audit")
     async def audit(
@@ -93,9 +75,6 @@ class InstallationOperations:
         cursor: Cursor = None,
         limit: Limit = 50,
     ) -> Page[AuditRow]:
-        """Show who changed what.
-
-        Every change, newest first, with what was there before and after.
-        """
+        """Show who changed what. Changes are sorted newest first, with the values before and after."""
 
     each_audit_row = Each(audit)

@@ -1,4 +1,4 @@
-"""Moving over from an older scheduler: the shadow, its report, and jobs that change hands."""
+"""Migration from an older scheduler: the shadow, its report, and moving jobs."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -28,16 +28,13 @@ def _body_of_import(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class HandoverOperations:
-    """Compare with an older scheduler, and take its jobs over."""
+    """Compare with an older scheduler, and take over its jobs."""
 
     @get("/shadow", tag=_TAG, operation_id="shadow_status")
     async def shadow(self) -> ShadowStatus:
-        """Tell whether the shadow is on.
+        """Tell whether the shadow is on. It records what would be fired for the jobs of an older scheduler."""
 
-        Whether it is recorded what would be fired for the jobs of an older scheduler, and how far that is.
-        """
-
-    @post("/shadow", role="admin", tag=_TAG, body=("ShadowIn", "From when to record."))
+    @post("/shadow", role="admin", tag=_TAG, body=("ShadowIn", "Where to begin."))
     async def start_shadow(
         self,
         back: Annotated[
@@ -46,28 +43,22 @@ class HandoverOperations:
                 "back_seconds",
                 ge=0,
                 le=_WEEK_HOURS * 3600,
-                description="Begin so long ago, as if the jobs had always been as they are.",
+                description="Begin this long ago, with the jobs as they are now.",
             ),
         ] = _AT_ONCE,
     ) -> ShadowStatus:
-        """Start the shadow.
+        """Start the shadow. Record what would be fired for jobs with scheduler_version 1, without firing anything.
 
-        Record what would be fired for jobs with scheduler_version 1; nothing is fired. One that is on goes on.
+        A shadow that is on continues.
         """
 
     @delete("/shadow", tag=_TAG)
     async def stop_shadow(self) -> ShadowStatus:
-        """Stop the shadow.
-
-        Record no more, and forget what was recorded.
-        """
+        """Stop the shadow. Its records are deleted."""
 
     @post("/shadow/step", tag=_TAG)
     async def step_shadow(self) -> Recorded:
-        """Record up to now.
-
-        The scheduler does it every few seconds; this does not wait for it. 400 while the shadow is off.
-        """
+        """Record up to now. The scheduler does so every few seconds. 400 while the shadow is off."""
 
     @get("/shadow/report", tag=_TAG, answers={409: "The shadow is off."})
     async def shadow_report(
@@ -78,19 +69,16 @@ class HandoverOperations:
             timedelta | None,
             Query(
                 "tolerance_seconds",
-                type=float | None,
-                send=timedelta.total_seconds,
-                read=lambda seconds: timedelta(seconds=seconds),
                 ge=0,
                 le=_DAY_SECONDS,
-                description="How far a run may be from its instant (usually a minute).",
+                description="The largest distance between a run and its instant (default: a minute).",
             ),
         ] = None,
         time_column: Annotated[
             str,
             Query(
                 type=Literal["scheduled_for", "started_at"],
-                description="The column of job_executions that tells when the old scheduler ran a job.",
+                description="The column of job_executions with the time of a run of the old scheduler.",
             ),
         ] = "scheduled_for",
         jobs: Annotated[
@@ -104,9 +92,9 @@ class HandoverOperations:
             ),
         ] = (),
     ) -> ParityReport:
-        """Compare with the old scheduler.
+        """Compare with the old scheduler. Show what would have been fired beside its rows in job_executions.
 
-        What would have been fired beside what the old scheduler wrote into job_executions. 409 while it is off.
+        409 while the shadow is off.
         """
 
     @post(
@@ -120,13 +108,10 @@ class HandoverOperations:
         self,
         which: Annotated[Which, Fields(Body, everything="all")],
         *,
-        back: Annotated[bool, Body(description="Give them back to the old scheduler.")] = False,
-        dry_run: Annotated[bool, Body(description="Only tell what would be done.")] = False,
+        back: Annotated[bool, Body(description="Return them to the old scheduler.")] = False,
+        dry_run: Annotated[bool, Body(description="Report what would be done, and change nothing.")] = False,
     ) -> Moved:
-        """Move jobs over, or back.
-
-        Give jobs of an older scheduler to this one (scheduler_version 1 to 2), or back; all of them or none.
-        """
+        """Move jobs over, or back. Set the scheduler_version of jobs of an older scheduler; all or none."""
 
     @post("/import-jobs", role="admin", tag=_TAG, body=("ImportIn",), body_of=_body_of_import)
     async def import_jobs(

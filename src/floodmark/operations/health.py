@@ -1,9 +1,11 @@
-"""Is everything well? One answer for `/health`, the CLI and the dashboard."""
+"""The health of the installation, for `/health`, the CLI and the dashboard."""
 
 import math
 import re
 from datetime import datetime
 from typing import Any
+
+from msgspec.structs import asdict
 
 from floodmark.coordination.redis_errors import redis_errors
 from floodmark.errors import Unavailable
@@ -11,17 +13,17 @@ from floodmark.model.fleet import SchedulerStatus, WorkerInfo
 from floodmark.store.fleet import Tick
 from floodmark.wiring.resources import Resources
 
-# How many intervals a tick may be late before the scheduler is called stale, and how many before it is called down.
+# The intervals without a tick after which the scheduler is stale, and down.
 _STALE, _DOWN = 2, 5
 _RANDOM_ID = re.compile(r"-[0-9a-f]{8}$")
 
 
 async def health_of(resources: Resources) -> dict[str, Any]:
-    """Return `ok`, or what is wrong, with a list of `problems`.
+    """Return the `status` and a list of `problems`.
 
-    `degraded`: all that is due is collected, but Redis is away and the database serves instead. `down`: something that
-    is due is not collected, because the database does not answer or cannot be written, the last tick of the scheduler
-    is too old, or no worker is alive.
+    `degraded`: everything due is collected, but Redis is away and the database replaces it. `down`: something due is
+    not collected, because the database does not answer or cannot be written, the last tick of the scheduler is too
+    old, or no worker is alive.
     """
     try:
         await resources.database.ping()
@@ -52,7 +54,7 @@ async def health_of(resources: Resources) -> dict[str, Any]:
 
 
 async def health_details(resources: Resources) -> dict[str, Any]:
-    """Return the same with the processes of the fleet one by one."""
+    """Return the health with every process of the fleet."""
     report = await health_of(resources)
     if "scheduler" not in report:
         return {**report, "redis": None, "leader": None, "workers": [], "draining": False, "scheduler": _scheduler()}
@@ -71,7 +73,7 @@ async def readiness_of(resources: Resources) -> dict[str, Any]:
 
 
 def scheduler_status(tick: Tick | None, now: datetime) -> SchedulerStatus:
-    """By the age of the last tick: ok, stale after two intervals, down after five or if there was none."""
+    """Return ok, stale after two intervals without a tick, or down after five or if there was none."""
     if tick is None:
         return "down"
     late = (now - tick.at).total_seconds() / max(tick.interval, 0.001)
@@ -79,9 +81,8 @@ def scheduler_status(tick: Tick | None, now: datetime) -> SchedulerStatus:
 
 
 def worker_shape(info: WorkerInfo, leader: str | None) -> dict[str, Any]:
-    """A process of the fleet as JSON."""
-    shape = {name: getattr(info, name) for name in WorkerInfo.__struct_fields__}
-    return {**shape, "leader": info.worker == leader}
+    """Return the JSON form of a process of the fleet."""
+    return {**asdict(info), "leader": info.worker == leader}
 
 
 def _scheduler(tick: Tick | None = None, now: datetime | None = None, leader: str | None = None) -> dict[str, Any]:
@@ -94,7 +95,7 @@ def _scheduler(tick: Tick | None = None, now: datetime | None = None, leader: st
 
 
 def _hostname_of(instance: str) -> str:
-    """The HOSTNAME of a process, which is named by it and a random id."""
+    """Return the HOSTNAME in the name of a process."""
     return _RANDOM_ID.sub("", instance)
 
 

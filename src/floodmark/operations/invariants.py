@@ -1,14 +1,15 @@
-"""What must hold in the store at every moment, asked of the store itself.
+"""Invariants of the store, each checked by a query.
 
-Each query answers with what breaks the rule: a few examples, none if all is well. Each looks at a bounded
-window, the newest `SCANNED` rows of a table or what is unfinished, so that a large installation can be
-checked while it works. What is pruned cannot be checked: rules about events begin with the oldest kept one.
+A query returns a few examples of rows that break the rule. It reads a bounded window, the newest `SCANNED` rows of a
+table or unfinished ones, so that a large installation can be checked while it works. Pruned rows cannot be checked:
+rules about events begin with the oldest stored one.
 """
 
 from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 from sqlalchemy import BigInteger, TextClause, bindparam, func, select, text
 
 from floodmark.store.async_engine import AsyncConnection
@@ -19,12 +20,12 @@ from floodmark.store.types import UtcTime
 SCANNED = 100_000
 _EXAMPLES = 5
 
-# Transactions that overlap write their events slightly out of order, and so are they pruned.
+# Overlapping transactions write events slightly out of order, so they are pruned out of order.
 _PRUNING_BLUR = timedelta(minutes=10)
 
 
 class Invariant(Struct, frozen=True, kw_only=True):
-    """A rule: its name, what is said when it holds, what when it is broken, and what to do then."""
+    """A rule: its code, the texts for when it holds and when it is broken, a hint, and the query."""
 
     code: str
     holds: str
@@ -34,7 +35,7 @@ class Invariant(Struct, frozen=True, kw_only=True):
 
 
 class Window(Struct, frozen=True, kw_only=True):
-    """From where on the rules are checked. `since`: events older than this may have been pruned."""
+    """The times that the rules use. `since`: older events may have been pruned."""
 
     now: datetime
     overdue: datetime
@@ -205,10 +206,10 @@ INVARIANTS = (
 
 
 async def window(connection: AsyncConnection, *, now: datetime, patience: timedelta) -> Window:
-    """What can be checked now; `patience` is how long anything may lie before it counts as left lying."""
+    """Return the window of a check now; `patience` is how long anything may wait before it is overdue."""
     oldest = (await connection.execute(select(func.min(outbox.c.seq), func.min(outbox.c.created_at)))).one()
     if oldest[0] is None:
-        # No event is left to compare with.
+        # There is no event to compare with.
         since = now
     elif oldest[0] == 1:
         # Nothing has been pruned yet.
@@ -219,7 +220,7 @@ async def window(connection: AsyncConnection, *, now: datetime, patience: timede
 
 
 async def examples(connection: AsyncConnection, rule: Invariant, within: Window) -> list[str]:
-    """What breaks the rule; a few, or none."""
+    """Return some examples that break the rule."""
     rows = await connection.execute(_prepared(rule.query), _arguments(rule.query, within))
     return [str(row[0]) for row in rows]
 
@@ -231,11 +232,5 @@ def _prepared(query: str) -> TextClause:
 
 
 def _arguments(query: str, within: Window) -> dict[str, Any]:
-    everything = {
-        "now": within.now,
-        "overdue": within.overdue,
-        "since": within.since,
-        "scanned": SCANNED,
-        "examples": _EXAMPLES,
-    }
+    everything = {**asdict(within), "scanned": SCANNED, "examples": _EXAMPLES}
     return {name: value for name, value in everything.items() if f":{name}" in query}

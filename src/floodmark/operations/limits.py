@@ -13,13 +13,13 @@ _TAG = "Limits"
 Key = Annotated[
     str,
     Path(
-        description="Whom it is about. Write a `/` as `%2F`.",
+        description="What it limits. Write a `/` as `%2F`.",
         min_length=1,
         max_length=500,
         examples=["telegram:account:main"],
     ),
 ]
-Most = Annotated[int, Query(ge=1, le=500, description="How many at most; there is no next page.")]
+Most = Annotated[int, Query(ge=1, le=500, description="The maximum number; there is no next page.")]
 
 
 class LimitOperations:
@@ -29,13 +29,10 @@ class LimitOperations:
     async def limits(
         self,
         *,
-        with_past: Annotated[bool, Query("past", description="Also those that are over.")] = False,
+        with_past: Annotated[bool, Query("past", description="Include expired limits.")] = False,
         limit: Most = 100,
     ) -> list[LimitRow]:
-        """List limits.
-
-        What has to wait, the longest first.
-        """
+        """List limits. The longest wait comes first."""
 
     @put("/limits/{key}", tag=_TAG, body=("LimitIn", "How long to wait, and why."))
     async def set_limit(
@@ -43,34 +40,20 @@ class LimitOperations:
         key: Key,
         seconds: Annotated[
             float,
-            Body(gt=0, le=_A_MONTH, description="From now on. A limit is never shortened.", examples=[600]),
+            Body(gt=0, le=_A_MONTH, description="The time from now. A limit is never shortened.", examples=[600]),
         ],
-        reason: Annotated[
-            Text, Body(description="Shown wherever someone asks why it waits.", examples=["maintenance"])
-        ],
+        reason: Annotated[Text, Body(description="Shown in answers to why a job waits.", examples=["maintenance"])],
     ) -> LimitRow:
-        """Let everything under a key wait.
-
-        Pause a host, an account or whatever else has a key: jobs with that `limit_key` wait.
-        """
+        """Let everything under a key wait. Jobs with this `limit_key` wait, for example those of a host or account."""
 
     @delete("/limits/{key}", role="operate", tag=_TAG)
     async def clear_limit(self, key: Key) -> LimitRow:
-        """Lift a limit.
-
-        Go on at once, at full pace; the answer is what it was. The next rate-limit response may set it again.
-        """
+        """Lift a limit. Return what it was. Jobs go on at once; the next rate-limit response may set it again."""
 
     @get("/breakers", tag=_TAG, operation_id="list_breakers", envelope=WHOLE_LIST)
     async def breakers(self, *, limit: Most = 100) -> list[BreakerRow]:
-        """List breakers.
-
-        List circuit breakers with recent failures, the open ones first.
-        """
+        """List breakers. These are the circuit breakers with recent failures, open ones first."""
 
     @post("/breakers/{key}/reset", tag=_TAG)
     async def reset_breaker(self, key: Key) -> BreakerRow:
-        """Close a breaker.
-
-        Let calls through again at once; the answer is what it was. It opens again if they fail.
-        """
+        """Close a breaker. Return what it was. Calls pass at once; it opens again if they fail."""

@@ -9,7 +9,7 @@ from .handlers.base import Handlers
 
 
 class LocalOperations(AsyncOperations, Handlers):
-    """Every operation, with an audit of every change.
+    """Every operation on the store; changes are recorded in the audit log.
 
     The handlers of a subject are loaded when one of its operations is first called: a command needs few of them.
     """

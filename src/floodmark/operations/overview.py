@@ -1,7 +1,7 @@
-"""The whole installation at a glance, cheap enough to be asked every second.
+"""The queries of the overview, cheap enough to run every second.
 
 Tables: `executions` by its partial indexes, `jobs` and `watermarks` by their keys, the newest rows of `outbox`, and
-`facts`: how fresh each source is stands in `freshness`. The leader writes that, since to count it is to read every job.
+`facts`: the leader writes the freshness of the sources there, because computing it reads every job.
 """
 
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ from floodmark.store.staleness import Staleness
 from floodmark.store.tables import job_executions, jobs, outbox, watermarks
 
 MOST_SHOWN = 50
-# Beyond it the exact number tells nobody anything.
+# Larger numbers are not counted exactly.
 MOST_COUNTED = 10_000
-# Of the events, so many of the newest are looked at to see what running executions have kept.
+# The newest events, by which the items of running executions are counted.
 MOST_EVENTS = 5_000
 _MOST_FAILED = 50
 _LOOKED_THROUGH = 500
@@ -37,7 +37,7 @@ _e = job_executions.c
 
 
 class Executions(Struct, frozen=True, kw_only=True):
-    """What the executions are doing."""
+    """The current executions."""
 
     at: datetime
     running_count: int
@@ -55,13 +55,13 @@ class _Measured(Struct, frozen=True, kw_only=True):
 
 
 class Glance:
-    """Reads what an overview is made of."""
+    """Reads the resources of an overview."""
 
     def __init__(self, database: Database, clock: Clock, fleet: FleetRepository, staleness: Staleness) -> None:
         self._database, self._clock, self._fleet, self._staleness = database, clock, fleet, staleness
 
     async def executions(self) -> Executions:
-        """What runs, waits and failed."""
+        """Return running, waiting and failed executions."""
         async with self._database.reading() as connection:
             now = await present_moment(self._database, self._clock, connection)
             counts = (await connection.execute(counting(now))).one()
@@ -77,22 +77,22 @@ class Glance:
             )
 
     async def freshness(self) -> tuple[list[SourceFreshness], datetime | None]:
-        """How fresh each source is, and when that was counted."""
-        told = await self._fleet.get_fact(_FACT)
-        if told is None:
+        """Return the freshness of each source, and when it was measured."""
+        stored = await self._fleet.get_fact(_FACT)
+        if stored is None:
             return [], None
-        measured = msgspec.convert(told, _Measured)
+        measured = msgspec.convert(stored, _Measured)
         return measured.sources, measured.at
 
     async def measure(self) -> None:
-        """Count how fresh each source is. It reads every job: the leader does so now and then, for everyone."""
+        """Measure the freshness of each source. It reads every job, so only the leader does it, now and then."""
         sources = await self._staleness.by_source()
         _, now = await self._fleet.last_tick_and_now()
         await self._fleet.set_fact(_FACT, msgspec.to_builtins(_Measured(at=now, sources=sources)))
 
 
 def counting(now: datetime) -> Select[Any]:
-    """How many there are of everything, up to a bound."""
+    """Return the query that counts executions by state, up to a bound."""
 
     def counted(rows: Select[Any]) -> Any:
         return select(func.count()).select_from(rows.subquery()).scalar_subquery()
@@ -117,7 +117,7 @@ def _recent() -> Any:
 
 
 def running() -> Select[Any]:
-    """Those that have run for longest first."""
+    """Return the query of running executions, the longest first."""
     tables = job_executions.outerjoin(jobs, jobs.c.job_id == _e.job_id).outerjoin(
         watermarks, watermarks.c.stream == JOB_STREAM
     )
@@ -137,7 +137,7 @@ def running() -> Select[Any]:
 
 
 def keeping(starts: Mapping[str, datetime]) -> Select[Any]:
-    """How many of the newest events each stream has since its start; under None: how far back that goes, if not far."""
+    """Return the query that counts the newest events of each stream since its start."""
     recent = _recent()
     since = case(starts, value=recent.c.stream)
     mine = and_(recent.c.stream.in_(starts), recent.c.created_at >= since)
@@ -175,7 +175,7 @@ def _run(row: Any, kept: int, looked_from: datetime | None) -> Running:
 
 
 def waiting(*, for_a_time: bool) -> Select[Any]:
-    """Those that wait for a time, the soonest first, or those that wait for something else."""
+    """Return the query of executions that wait for a time, soonest first, or for something else."""
     columns = (_e.execution_id, _e.job_name, _e.not_before.label("until"), _e.hold, _e.reason)
     query = select(*columns).where(_e.state == literal(State.WAITING, literal_execute=True))
     if not for_a_time:
@@ -193,14 +193,14 @@ async def _waiting(connection: AsyncConnection) -> list[Waiting]:
 
 
 def dead() -> Select[Any]:
-    """The last that failed for good."""
+    """Return the query of the last dead executions."""
     columns = (_e.execution_id, _e.job_name, _e.completed_at.label("at"), _e.state, _e.error_message.label("error"))
     query = select(*columns).where(_e.state == literal(State.DEAD, literal_execute=True))
     return query.order_by(_e.completed_at.desc()).limit(_MOST_FAILED)
 
 
 def retried() -> Select[Any]:
-    """Those that failed and are tried again, looked for among those that are next."""
+    """Return the query of failed executions that are tried again, among the next ones."""
     names = ("execution_id", "job_name", "started_at", "state", "error_message")
     some = (
         select(*(_e[name] for name in names))

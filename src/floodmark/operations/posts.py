@@ -1,4 +1,4 @@
-"""Posts by chat and day, of this installation or of a server: what files are made from."""
+"""Posts by chat and day, of this installation or of a server, for writing files."""
 
 from array import array
 from collections import OrderedDict
@@ -18,9 +18,9 @@ from floodmark.sources.telegram.stored_posts import ChatDay, ChatNames, PostRead
 from .declared import AsyncOperations
 
 _PAGE = 500
-# A day that is larger waits on the disk, not in memory.
+# A larger day is stored on disk, not in memory.
 _IN_MEMORY = 1_000_000
-# As many chats as are ever written at the same time.
+# The most chats that are written at the same time.
 _DAYS_HELD = 64
 
 
@@ -35,7 +35,7 @@ async def read_posts(operations: AsyncOperations) -> AsyncIterator[PostReader]:
 
 
 class CollectedPosts:
-    """Reads posts by chat and day. A day is read once, in order of time, and stored to be read in order of number."""
+    """Reads posts by chat and day. A day is read once by time, and stored to be read by message number."""
 
     def __init__(self, operations: AsyncOperations) -> None:
         self._operations = operations
@@ -43,7 +43,7 @@ class CollectedPosts:
         self._days: OrderedDict[Chat, _Day] = OrderedDict()
 
     async def streams(self, after: str = "") -> AsyncIterator[str]:
-        """The streams that hold posts, in order of name."""
+        """Yield the streams that contain posts, sorted by name."""
         async for row in self._operations.each_stream(chats=True):
             if row.stream > after and row.chat is not None:
                 chat = Chat(row.chat.id, row.chat.tenant_id)
@@ -51,7 +51,7 @@ class CollectedPosts:
                 yield row.stream
 
     async def days(self, stream: str, since: date | None = None, until: date | None = None) -> AsyncIterator[ChatDay]:
-        """The days of a stream on which there are posts, both ends included."""
+        """Yield the days of a stream that have posts, both ends included."""
         beginning = since or date.min
         while until is None or beginning <= until:
             try:
@@ -65,7 +65,7 @@ class CollectedPosts:
             beginning = day + timedelta(days=1)
 
     async def numbers(self, of: ChatDay) -> "array[int]":
-        """The numbers of a day's posts, in order."""
+        """Return the sorted numbers of a day's posts."""
         chat, day = of.chat, _Day()
         self._forget(chat)
         self._days[chat] = day
@@ -77,17 +77,17 @@ class CollectedPosts:
                 if number is not None and item.occurred_at is not None:
                     day.put(StoredPost(number, item.occurred_at, item.deleted, item.data))
         except NotFound:
-            # Nothing was ever collected of it.
+            # It was never collected.
             pass
         return array("q", sorted(day.places))
 
     async def pages(self, chat: Chat, numbers: "array[int]") -> AsyncIterator[list[StoredPost]]:
-        """The posts with these numbers, which are of the day whose `numbers` were last asked for, in that order."""
+        """Yield the posts with these numbers, which are of the day of the last call of `numbers`."""
         for start in range(0, len(numbers), _PAGE):
             yield [self._days[chat].get(number) for number in numbers[start : start + _PAGE]]
 
     async def names(self, chat: Chat) -> ChatNames:
-        """What a chat is called."""
+        """Return the names of a chat."""
         if chat not in self._names:
             try:
                 found = await self._operations.chat(stream_of(chat))
@@ -97,7 +97,7 @@ class CollectedPosts:
         return self._names[chat]
 
     def close(self) -> None:
-        """Throw away what was put aside."""
+        """Delete the stored days."""
         for chat in list(self._days):
             self._forget(chat)
 
@@ -114,19 +114,19 @@ class _Put(Struct, array_like=True):
 
 
 class _Day:
-    """The posts of one day, in the order in which they came, and where each of them is."""
+    """The posts of one day in a file, and the place of each."""
 
     def __init__(self) -> None:
-        self.file = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - closed by whoever made it
+        self.file = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - closed by its owner
         self.places: dict[int, tuple[int, int]] = {}
 
     def put(self, post: StoredPost) -> None:
-        told = msgspec.json.encode(_Put(post.posted_at, post.deleted, post.data))
-        self.places[post.message_id] = (self.file.seek(0, 2), len(told))
-        self.file.write(told)
+        line = msgspec.json.encode(_Put(post.posted_at, post.deleted, post.data))
+        self.places[post.message_id] = (self.file.seek(0, 2), len(line))
+        self.file.write(line)
 
     def get(self, number: int) -> StoredPost:
         place, length = self.places[number]
         self.file.seek(place)
-        told = msgspec.json.decode(self.file.read(length), type=_Put)
-        return StoredPost(number, told.posted_at, told.deleted, told.data)
+        put = msgspec.json.decode(self.file.read(length), type=_Put)
+        return StoredPost(number, put.posted_at, put.deleted, put.data)

@@ -1,6 +1,6 @@
-"""Replaces the key of everything that is stored encrypted: `accounts.secrets` and `triggers.secret`.
+"""Replaces the key of encrypted columns: `accounts.secrets` and `triggers.secret`.
 
-One transaction: a process that is killed in it has changed nothing, and every process accepts both keys meanwhile.
+This is one transaction: a process that is killed in it has changed nothing, and all processes accept both keys.
 """
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from floodmark.store.database import Database
 
 
 class Rekeyed(Struct, frozen=True, kw_only=True):
-    """How many secrets were encrypted with the new key, and the mark of that key."""
+    """The number of secrets encrypted with the new key, and the mark of that key."""
 
     accounts: int
     triggers: int
@@ -27,7 +27,7 @@ class Rekeyed(Struct, frozen=True, kw_only=True):
 
 
 async def rekey(database: Database, clock: Clock, vault: Vault, actor: Actor) -> Rekeyed:
-    """Encrypt everything with the key of the rotation. `Conflict` if one cannot be opened: then nothing is changed."""
+    """Encrypt all secrets with the new key. `Conflict` if one cannot be decrypted: then nothing is changed."""
     key = vault.begin_rotation()
     async with database.writing() as connection:
         people = await _reseal(connection, vault, key, accounts, accounts.c.name, accounts.c.secrets)
@@ -35,7 +35,7 @@ async def rekey(database: Database, clock: Clock, vault: Vault, actor: Actor) ->
         done = Rekeyed(accounts=people, triggers=hooks, key=key)
         entry = AuditEntry(action="key.rotated", what="installation", after=asdict(done))
         await AuditLog(database, clock).record_within(connection, actor, [entry])
-    # Only now: until it is committed, the old key opens what is stored.
+    # After the commit: until then the old key decrypts the stored secrets.
     vault.end_rotation()
     return done
 
@@ -43,7 +43,7 @@ async def rekey(database: Database, clock: Clock, vault: Vault, actor: Actor) ->
 async def _reseal(  # noqa: PLR0917 - a table, its key and its secret; used twice, right above
     connection: AsyncConnection, vault: Vault, key: str, table: Table, whose: Column[str], secret: Column[str]
 ) -> int:
-    """Locked in one order until the transaction ends, so that nobody replaces a secret meanwhile."""
+    """Encrypt a column; its rows stay locked, in a fixed order, until the transaction ends."""
     query = select(whose, secret).where(secret.is_not(None)).order_by(whose).with_for_update()
     old = [(name, sealed) for name, sealed in await connection.execute(query) if mark_of(sealed) != key]
     for name, sealed in old:

@@ -1,4 +1,4 @@
-"""The reports of cookie scans. A scan is named by its key; without one it is the last."""
+"""Reports of cookie scans. A scan is named by its key; without a key it is the last one."""
 
 from typing import Annotated
 
@@ -26,10 +26,7 @@ class ReportOperations:
 
     @get("/reports/cookies/{domain}", tag=_TAG, operation_id="show_cookie_report", is_content=True)
     async def cookie_report(self, domain: Domain, scan: Scan = None) -> CookieReport:
-        """Show a cookie report.
-
-        What the last scan of a domain found, or the one that is named.
-        """
+        """Show a cookie report. It is of the last scan of a domain, or of the given one."""
 
     @get(
         "/reports/cookies/{domain}/difference",
@@ -44,20 +41,14 @@ class ReportOperations:
         scan: Scan = None,
         against: Annotated[
             str | None,
-            Query(description="The key of the other scan; the one before it, if left out.", max_length=100),
+            Query(description="The key of the other scan; the previous one, if left out.", max_length=100),
         ] = None,
     ) -> ScanDifference:
-        """Compare two cookie scans.
-
-        What is new, gone or changed since the scan before.
-        """
+        """Compare two cookie scans. The answer has what is new, gone or changed since the earlier scan."""
 
     @get("/reports/cookies/{domain}/html", tag=_TAG, operation_id="cookie_report_page", media=("text/html",))
     async def cookie_page(self, domain: Domain, scan: Scan = None) -> bytes:
-        """Show a cookie report as a page.
-
-        The report with its pictures, as one page that needs nothing else.
-        """
+        """Show a cookie report as a page. The page includes its pictures and loads nothing else."""
 
     @get(
         "/reports/cookies/{domain}/files/{file}",
@@ -72,7 +63,7 @@ class ReportOperations:
             str,
             Path(
                 "file",
-                description="As the manifest names it.",
+                description="A name in the manifest.",
                 min_length=1,
                 max_length=100,
                 examples=["report.html"],
@@ -80,7 +71,4 @@ class ReportOperations:
         ],
         scan: Scan = None,
     ) -> bytes:
-        """Read a file of a cookie report.
-
-        A file that the manifest of the report names.
-        """
+        """Read a file of a cookie report. The manifest of the report has the names."""

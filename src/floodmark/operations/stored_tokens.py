@@ -1,8 +1,8 @@
-"""Tokens for the API. Table: `tokens`, written when one is added, revoked or used; revoked ones stay until their name
-is given to another.
+"""Tokens of the API. Table: `tokens`, written when a token is added, revoked or used; a revoked token stays until its
+name is reused.
 
-A token is `fm_ID_SECRET`. Of the secret only a SHA-256 digest is stored: 32 random bytes cannot be guessed, so a slow
-hash would protect nothing and cost every request.
+A token is `fm_ID_SECRET`. Only a SHA-256 digest of the secret is stored: 32 random bytes cannot be guessed, so a slow
+hash would add cost to every request and no protection.
 """
 
 import hashlib
@@ -24,9 +24,9 @@ from floodmark.store.dialects import insert_into, present
 from .tables import tokens
 
 MOST_SHOWN = 500
-# How they appear in the audit; a token of that name could pass for someone without one.
+# The names of callers without a token in the audit log.
 RESERVED = ("local", "anonymous")
-# `last_used_at` is no finer than this, so that a busy token costs one write in this time.
+# The resolution of `last_used_at`, so that a busy token costs one write in this time.
 USE_NOTED_EVERY = timedelta(minutes=1)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -35,41 +35,41 @@ _LONGEST = timedelta(days=36_500)
 
 
 class StoredToken(TokenRow, frozen=True, kw_only=True):
-    """A token as it is checked."""
+    """A token with what is needed to check it."""
 
     digest: str
     use_is_due: bool
-    """Whether the last use that was noted is a while ago."""
+    """Whether the stored last use is out of date."""
 
     def __repr__(self) -> str:
         return f"StoredToken({self.name!r})"
 
     def fits(self, text: str) -> bool:
-        """Whether this is the token that was given out. Takes the same time however much of it is right."""
+        """Return whether this is the text of the token, in constant time."""
         return hmac.compare_digest(self.digest, digest_of(text))
 
 
 def digest_of(text: str) -> str:
-    """What is stored of a token."""
+    """Return the digest of a token, as it is stored."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def id_in(text: str) -> str | None:
-    """The id in the text of a token; None if it cannot be one."""
+    """Return the id in the text of a token; None if it is malformed."""
     found = _TOKEN.fullmatch(text)
     return found[1] if found else None
 
 
 class Tokens:
-    """Keeps tokens."""
+    """The repository of tokens."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database, self._clock = database, clock
 
     async def add(self, name: str, role: Role, expires_in: timedelta | None = None) -> Minted:
-        """Make a token: its text is known to nobody afterwards but the caller.
+        """Create a token; only the caller gets its text.
 
-        `Conflict` if an active token has the name. One that is revoked or has expired gives it up.
+        `Conflict` if an active token has the name. A revoked or expired one is replaced.
         """
         _check(name, role, expires_in)
         token_id = secrets.token_hex(8)
@@ -88,30 +88,30 @@ class Tokens:
             if not (await connection.execute(statement)).rowcount:
                 raise Conflict(
                     f"there is already a token {name}",
-                    hint=f"choose another name, or take it away first: floodmark tokens revoke {name}",
+                    hint=f"choose another name, or revoke it first: floodmark tokens revoke {name}",
                 )
             made = (await connection.execute(self._rows().where(tokens.c.name == name))).mappings().one()
-            return Minted(_shown(made), text)
+            return Minted(_token(made), text)
 
     async def page(self, after: str | None = None, limit: int = 100) -> list[TokenRow]:
-        """Tokens in order of name, revoked ones too. The next page is `after` the name of the last one."""
+        """Return tokens sorted by name, including revoked ones. The next page is `after` the last name."""
         query = self._rows() if after is None else self._rows().where(tokens.c.name > after)
         async with self._database.reading() as connection:
             rows = await connection.execute(query.order_by(tokens.c.name).limit(max(1, min(limit, MOST_SHOWN))))
-            return [_shown(row) for row in rows.mappings()]
+            return [_token(row) for row in rows.mappings()]
 
     async def show(self, name: str) -> TokenRow:
-        """One token. `NotFound` says which there are."""
+        """Return one token. `NotFound` lists some names."""
         async with self._database.reading() as connection:
             row = (await connection.execute(self._rows().where(tokens.c.name == name))).mappings().first()
         if row is None:
             there = [known.name for known in await self.page(limit=5)]
-            hint = f"There are: {', '.join(there)}" if there else "Add one: floodmark tokens add NAME --role read"
+            hint = f"there are: {', '.join(there)}" if there else "add one: floodmark tokens add NAME --role read"
             raise NotFound(f"there is no token {name[:80]!r}", hint=hint)
-        return _shown(row)
+        return _token(row)
 
     async def revoke(self, name: str) -> TokenRow:
-        """Let nobody in with it any more; what it was. Every process refuses it within a second."""
+        """Revoke a token; return what it was. Every process refuses it within a second."""
         before = await self.show(name)
         statement = update(tokens).where(tokens.c.name == name, tokens.c.revoked_at.is_(None))
         async with self._database.writing() as connection:
@@ -120,7 +120,7 @@ class Tokens:
         return before
 
     async def find(self, token_id: str) -> StoredToken | None:
-        """A token as it is checked."""
+        """Return a token with what is needed to check it."""
         is_due = or_(tokens.c.last_used_at.is_(None), tokens.c.last_used_at <= self._now(-USE_NOTED_EVERY))
         query = self._rows().add_columns(tokens.c.digest, is_due.label("use_is_due"))
         async with self._database.reading() as connection:
@@ -130,20 +130,20 @@ class Tokens:
         return StoredToken(**_with_state(row), digest=row["digest"], use_is_due=bool(row["use_is_due"]))
 
     async def note_use(self, token_id: str) -> None:
-        """It was used just now."""
+        """Set the last use to now."""
         statement = update(tokens).where(tokens.c.token_id == token_id).values(last_used_at=self._now())
         async with self._database.writing() as connection:
             await connection.execute(statement)
 
     async def is_empty(self) -> bool:
-        """Whether there has never been a token. Revoked ones count: the last one taken away must not open a door."""
-        return not await self._some(select(tokens.c.token_id))
+        """Return whether there has never been a token. Revoked ones count: revoking the last must not open the API."""
+        return not await self._exists(select(tokens.c.token_id))
 
     async def has_active(self) -> bool:
-        """Whether there is a token that lets anyone in."""
-        return await self._some(select(tokens.c.token_id).where(self._is_active()))
+        """Return whether there is an active token."""
+        return await self._exists(select(tokens.c.token_id).where(self._is_active()))
 
-    async def _some(self, query: Select[Any]) -> bool:
+    async def _exists(self, query: Select[Any]) -> bool:
         async with self._database.reading() as connection:
             return (await connection.execute(query.limit(1))).first() is not None
 
@@ -159,7 +159,7 @@ class Tokens:
         return select(*columns, self._is_active().label("is_active"))
 
 
-def _shown(row: Mapping[Any, Any]) -> TokenRow:
+def _token(row: Mapping[Any, Any]) -> TokenRow:
     return TokenRow(**_with_state(row))
 
 
@@ -178,4 +178,6 @@ def _check(name: str, role: str, expires_in: timedelta | None) -> None:
     if role not in ROLES:
         raise InvalidInput(f"{str(role)[:80]!r} is not a role", hint=f"choose one of: {', '.join(ROLES)}")
     if expires_in is not None and not timedelta() < expires_in <= _LONGEST:
-        raise InvalidInput("a token can last for a hundred years at most", hint="write it like 90d, or leave it out")
+        raise InvalidInput(
+            "a token can be valid for at most a hundred years", hint="write it like 90d, or leave it out"
+        )

@@ -1,4 +1,4 @@
-"""What was collected, and how far: watermarks, items, events."""
+"""Collected data: watermarks, items, events."""
 
 from collections.abc import Mapping
 from datetime import date, datetime
@@ -15,7 +15,7 @@ from floodmark.store.port import Event
 from .declaration import Body, Derived, Each, Path, Query, delete, get, put
 from .words import Cursor, Limit, Text
 
-# The largest position that a reader may ask for, and the most events that are read at once.
+# The largest position, and the largest page of events.
 FARTHEST, MOST_EVENTS = 2**62, 999
 _TAG = "Streams"
 
@@ -28,7 +28,7 @@ StreamName = Annotated[
         examples=["telegram:@example_news"],
     ),
 ]
-DryRun = Annotated[bool, Query(description="Only tell what would be done.")]
+DryRun = Annotated[bool, Query(description="Report what would be done, and change nothing.")]
 
 
 def _day(text: str) -> date:
@@ -53,29 +53,31 @@ Day = Annotated[
 
 
 class WatermarkMoved(Struct, frozen=True, kw_only=True):
-    """What a watermark was, and is now."""
+    """A watermark before and after a change."""
 
     stream: str
     before: dict[str, Any] | None
     after: dict[str, Any] | None
     applied: Annotated[bool, Meta(description="False for a dry run.")]
-    watermark: Annotated[StreamState | None, Meta(description="As it is now; null if the stream was never collected.")]
+    watermark: Annotated[
+        StreamState | None, Meta(description="Its current state; null if the stream was never collected.")
+    ]
 
 
 class StreamDescription(Struct, frozen=True, kw_only=True):
-    """A stream and how much it holds."""
+    """A stream, and the number of its items."""
 
-    stream: Annotated[str, Meta(description="Where the items are.")]
-    items: Annotated[int, Meta(description="How many, tombstones included. Counted each time it is asked for.")]
-    chat: Annotated[ChatShown | None, Meta(description="Whose posts these are; null if they are something else.")] = (
-        None
-    )
+    stream: Annotated[str, Meta(description="The stream that contains the items.")]
+    items: Annotated[int, Meta(description="Their number, tombstones included. They are counted on each request.")]
+    chat: Annotated[
+        ChatShown | None, Meta(description="The chat of the posts; null if it contains something else.")
+    ] = None
 
 
 class EventPage(Page[Event], frozen=True, kw_only=True):
     """Events in order."""
 
-    last_position: Annotated[int, Meta(description="The position of the newest event there is.")]
+    last_position: Annotated[int, Meta(description="The position of the newest event.")]
 
 
 class StreamOperations:
@@ -83,44 +85,32 @@ class StreamOperations:
 
     @get("/watermarks", tag=_TAG, operation_id="list_watermarks")
     async def watermarks(self, *, cursor: Cursor = None, limit: Limit = 50) -> Page[StreamState]:
-        """List watermarks.
-
-        How far each stream is collected, in order of name.
-        """
+        """List watermarks. They say how far each stream is collected, sorted by name."""
 
     each_watermark = Each(watermarks)
 
     @get("/watermarks/{stream}", tag=_TAG, operation_id="show_watermark")
     async def watermark(self, stream: StreamName) -> StreamState:
-        """Show a watermark.
-
-        How far one stream is collected.
-        """
+        """Show a watermark. It says how far the stream is collected."""
 
     @get("/watermarks/{stream}/history", tag=_TAG)
     async def watermark_history(
         self, stream: StreamName, *, cursor: Cursor = None, limit: Limit = 50
     ) -> Page[AuditRow]:
-        """Show who moved a watermark.
+        """Show who moved a watermark. Manual changes only, newest first; those by runs are in their executions."""
 
-        Every time it was set or reset by someone, newest first. What runs move is in their executions.
-        """
-
-    @put("/watermarks/{stream}", tag=_TAG, operation_id="set_watermark", body=("WatermarkIn", "Where to go on from."))
+    @put("/watermarks/{stream}", tag=_TAG, operation_id="set_watermark", body=("WatermarkIn", "The new watermark."))
     async def move_watermark(
         self,
         stream: StreamName,
         value: Annotated[
             Mapping[str, Any],
-            Body(type=dict[str, Any], description="As its source writes it.", examples=[{"id": 4812}]),
+            Body(type=dict[str, Any], description="The watermark, in the form of its source.", examples=[{"id": 4812}]),
         ],
         *,
         dry_run: DryRun = False,
     ) -> WatermarkMoved:
-        """Set a watermark.
-
-        Go on from there. A run that is under way keeps nothing more; items that are kept stay known.
-        """
+        """Set a watermark. Collection continues from there; a current run stores nothing more, items stay known."""
 
     @Derived
     async def set_watermark(self, stream: str, value: Mapping[str, Any]) -> StreamState:
@@ -129,10 +119,7 @@ class StreamOperations:
 
     @delete("/watermarks/{stream}", role="operate", tag=_TAG, operation_id="reset_watermark")
     async def clear_watermark(self, stream: StreamName, *, dry_run: DryRun = False) -> WatermarkMoved:
-        """Reset a watermark.
-
-        Let the next run begin at the beginning. Items that are kept stay known, and are not collected twice.
-        """
+        """Reset a watermark. The next run starts at the beginning; stored items are not collected twice."""
 
     @Derived
     async def reset_watermark(self, stream: str) -> StreamState:
@@ -143,33 +130,27 @@ class StreamOperations:
     async def streams(
         self,
         *,
-        chats: Annotated[bool, Query(description="Only those that hold the posts of a chat.")] = False,
+        chats: Annotated[bool, Query(description="Only streams with the posts of a chat.")] = False,
         cursor: Cursor = None,
         limit: Limit = 50,
     ) -> Page[StreamShown]:
-        """List streams.
-
-        The streams that hold items, in order of name.
-        """
+        """List streams. These are the streams that contain items, sorted by name."""
 
     each_stream = Each(streams)
 
     @get("/streams/{stream}", tag=_TAG, operation_id="show_stream")
     async def describe_stream(self, stream: StreamName) -> StreamDescription:
-        """Count the items of a stream.
-
-        Where the items of a stream or job are, and how many.
-        """
+        """Count the items of a stream. The answer names the stream that contains the items of a stream or job."""
 
     @Derived
     async def stream(self, name: str) -> tuple[str, int]:
-        """Return the stream that holds the items of a stream or job, and how many items there are."""
+        """Return the stream that contains the items of a stream or job, and their number."""
         found = await self.describe_stream(name)
         return found.stream, found.items
 
     @Derived
     async def chat(self, stream: str) -> ChatShown | None:
-        """Return the chat whose posts a stream holds; None if it holds something else."""
+        """Return the chat whose posts a stream contains; None if it contains something else."""
         return (await self.describe_stream(stream)).chat
 
     @get("/streams/{stream}/items", tag=_TAG, operation_id="list_items", is_content=True)
@@ -182,11 +163,9 @@ class StreamOperations:
         cursor: Cursor = None,
         limit: Limit = 50,
     ) -> Page[StoredItem]:
-        """List items.
+        """List items. They are sorted by key, each in its newest revision.
 
-        The items of a stream or job in order of key, each in its newest revision.
-
-        With `since` or `until` in order of time: what happened on these UTC days, both ends included.
+        With `since` or `until` they are sorted by time: what happened on these UTC days, both ends included.
         """
 
     each_item = Each(items)
@@ -197,15 +176,12 @@ class StreamOperations:
         stream: StreamName,
         *,
         since: Annotated[
-            Annotated[datetime, Meta(tz=True)] | None, Query(description="Only from this moment on.")
+            Annotated[datetime, Meta(tz=True)] | None, Query(description="Only items since this time.")
         ] = None,
         cursor: Cursor = None,
         limit: Limit = 50,
     ) -> Page[StoredItem]:
-        """List the newest items.
-
-        The items of a stream or job, newest first: by when they happened, else by when they were collected.
-        """
+        """List the newest items. They are sorted by the time they happened, else by the time they were collected."""
 
     each_newest_item = Each(newest_items)
 
@@ -215,25 +191,22 @@ class StreamOperations:
         stream: StreamName,
         key: Annotated[str, Path(description="The key of the item.", min_length=1, max_length=2000)],
     ) -> ItemHistory:
-        """Show an item.
-
-        One item with its earlier revisions.
-        """
+        """Show an item. The answer includes its earlier revisions."""
 
     @get("/events", tag=_TAG, operation_id="list_events", is_content=True)
     async def events(
         self,
         *,
         after: Annotated[
-            int, Query(ge=0, le=FARTHEST, description="The position of the last event you have dealt with.")
+            int, Query(ge=0, le=FARTHEST, description="The position of the last event you have processed.")
         ] = 0,
         stream: Annotated[Text | None, Query(description="Only of this stream or job.")] = None,
         cursor: Cursor = None,
-        limit: Annotated[int, Query(ge=1, le=MOST_EVENTS, description="How many at most.")] = 100,
+        limit: Annotated[int, Query(ge=1, le=MOST_EVENTS, description="The maximum number.")] = 100,
     ) -> EventPage:
-        """Read events.
+        """Read events. There is one event for each new or changed item, in order.
 
-        One event for each new or changed item, in order. To follow them, keep the last `position` and ask `after` it.
+        To follow them, keep the last `position` and ask for events `after` it.
         """
 
     each_event = Each(events)

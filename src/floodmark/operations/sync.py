@@ -1,4 +1,4 @@
-"""Schedules that another program keeps: read them now, and see how that went."""
+"""Sync of jobs with the schedules of another program."""
 
 from typing import Annotated
 
@@ -14,24 +14,18 @@ class SyncOperations:
 
     @get("/sync", tag=_TAG)
     async def sync_status(self) -> SyncStatus:
-        """Tell how the last sync went.
+        """Tell how the last sync went. The answer has the address of the schedules, the interval and the result."""
 
-        From where schedules are read, how often, and how that went the last time.
-        """
-
-    @post("/sync", role="admin", tag=_TAG, operation_id="run_sync", body=("SyncIn", "How to sync."))
+    @post("/sync", role="admin", tag=_TAG, operation_id="run_sync", body=("SyncIn", "Options of a sync."))
     async def sync(
         self,
         *,
-        dry_run: Annotated[bool, Body(description="Only tell what would change.")] = False,
+        dry_run: Annotated[bool, Body(description="Report what would change, and change nothing.")] = False,
         force: Annotated[
-            bool, Body(description="Also if it would disable more than SYNC_DISABLE_MAX_SHARE of the jobs at once.")
+            bool, Body(description="Disable even more than SYNC_DISABLE_MAX_SHARE of the jobs at once.")
         ] = False,
     ) -> Report:
-        """Read schedules from API_URL.
+        """Read schedules from API_URL. Update the jobs that were created from them, all or none.
 
-        Bring the jobs that were made from the schedules of API_URL up to date, all or nothing.
-
-        503 if the API does not answer as agreed, 409 if it would disable too many jobs at once; nothing is changed
-        then.
+        503 if the API does not answer as agreed, 409 if it would disable too many jobs at once; then nothing changes.
         """

@@ -20,64 +20,49 @@ def _duration_text(value: timedelta) -> str:
 
 
 class TokenOperations:
-    """Who may use the API, and what for."""
+    """Tokens of the API."""
 
     @get("/whoami", role=None, tag=_TAG)
     async def whoami(self) -> Visitor:
-        """Tell who asks.
-
-        Under which name, and what that may do: to try out a token.
-        """
+        """Tell who asks. The answer has the name and role of the caller; use it to try a token."""
 
     @get("/tokens", role="admin", tag=_TAG, operation_id="list_tokens")
     async def tokens(self, *, cursor: Cursor = None, limit: Limit = 50) -> Page[TokenRow]:
-        """List tokens.
-
-        In order of name, with those that are revoked or have expired.
-        """
+        """List tokens. They are sorted by name and include revoked and expired ones."""
 
     each_token = Each(tokens)
 
-    @post("/tokens", role="admin", tag=_TAG, status=201, body=("TokenIn", "A token to be made."))
+    @post("/tokens", role="admin", tag=_TAG, status=201, body=("TokenIn", "A new token."))
     async def add_token(
         self,
         name: Annotated[
             str,
             Body(
-                description="What the audit calls whoever uses it: letters, digits, and any of - _ .",
+                description="The name of its user in the audit log: letters, digits, and any of - _ .",
                 min_length=1,
                 max_length=64,
                 examples=["ci"],
             ),
         ],
-        role: Annotated[Role, Body(description="`read`, `operate` or `admin`; each may what those before it may.")],
+        role: Annotated[Role, Body(description="`read`, `operate` or `admin`; each includes those before it.")],
         expires_in: Annotated[
             timedelta | None,
             Body(
                 type=str | None,
                 send=_duration_text,
                 read=parse_every,
-                description="How long it is good for; for ever, if left out.",
+                description="How long it is valid; without end, if left out.",
                 max_length=40,
                 examples=["90d"],
             ),
         ] = None,
     ) -> Minted:
-        """Make a token.
-
-        Make a token. Keep the answer: `token` is not shown again. From the first one on everybody needs one.
-        """
+        """Make a token. Keep the answer: `token` is shown once. From the first token on, every caller needs one."""
 
     @get("/tokens/{name}", role="admin", tag=_TAG, operation_id="show_token")
     async def token(self, name: TokenName) -> TokenRow:
-        """Show a token.
-
-        What it may do, when it was last used, and until when it is good.
-        """
+        """Show a token. The answer has its role, its last use and its expiry."""
 
     @delete("/tokens/{name}", tag=_TAG)
     async def revoke_token(self, name: TokenName) -> TokenRow:
-        """Revoke a token.
-
-        Let nobody in with it any more: at once here, within a second elsewhere. It stays in the list as revoked.
-        """
+        """Revoke a token. It is refused at once here and within a second elsewhere; it stays in the list as revoked."""

@@ -1,4 +1,4 @@
-"""Triggers from outside: webhooks, and channels and streams of Redis that fire jobs."""
+"""External triggers: webhooks, and channels and streams of Redis that fire jobs."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -23,7 +23,7 @@ from .words import Cursor, Limit, Name, Text
 
 _TAG = "Triggers"
 _NO_PARAMS: Mapping[str, str] = {}
-_TRIGGER_IN = ("TriggerIn", "What fires jobs from outside.")
+_TRIGGER_IN = ("TriggerIn", "A trigger that fires jobs.")
 _EXAMPLE = {
     "pattern": "/sources/{source_id}/crawl",
     "jobs": ["news"],
@@ -46,7 +46,7 @@ Jobs = Annotated[
     Body(
         type=list[Name],
         send=list,
-        description="The jobs it fires, by name or id; besides those whose trigger_webhook or trigger_channel fits.",
+        description="The jobs it fires, by name or id, and jobs with a matching trigger_webhook or trigger_channel.",
         max_length=1000,
         examples=[["news"]],
     ),
@@ -56,7 +56,7 @@ Params = Annotated[
     Body(
         type=dict[str, str],
         send=dict,
-        description="Which params executions get from what arrives: `path.1`, `path.NAME`, `body.FIELD`, `channel`.",
+        description="The params of an execution, from the message: `path.1`, `path.NAME`, `body.FIELD`, `channel`.",
         examples=[{"title": "body.article.title"}],
     ),
 ]
@@ -66,21 +66,21 @@ Debounce = Annotated[
         "debounce_seconds",
         ge=0,
         le=LONGEST_DEBOUNCE.total_seconds(),
-        description="After it has fired, what comes within this time becomes one more execution at its end.",
+        description="Messages within this time after a run become one more execution at its end.",
     ),
 ]
-Enabled = Annotated[bool, Body(description="Off: nothing is fired by it.")]
+Enabled = Annotated[bool, Body(description="Whether it fires jobs.")]
 Replace = Annotated[bool, Body(description="Change the trigger of this pattern, if there is one.")]
 
 
 class AddedTrigger(TriggerStatus, frozen=True, kw_only=True):
-    """A trigger that was just made."""
+    """A new trigger."""
 
-    secret: Annotated[str | None, Meta(description="The secret, if one was made. It is shown this once.")] = None
+    secret: Annotated[str | None, Meta(description="The secret, if one was made. It is shown only once.")] = None
 
 
 class TriggerPage(Page[TriggerStatus], frozen=True, kw_only=True):
-    """Part of the registered triggers, and all patterns that jobs carry."""
+    """A page of the registered triggers, and all patterns of jobs."""
 
     of_jobs: Annotated[list[OfJobs], Meta(description="The trigger_webhook or trigger_channel of jobs.")]
 
@@ -90,17 +90,11 @@ class TriggerOperations:
 
     @get("/triggers/status", tag=_TAG)
     async def triggers_status(self) -> TriggersStatus:
-        """Tell how triggers fare.
-
-        What was fired and refused, and why; who listens to Redis; which patterns jobs name themselves.
-        """
+        """Tell how triggers fare. Show deliveries, refusals with reasons, the listener, and patterns of jobs."""
 
     @get("/triggers/webhooks", tag=_TAG, operation_id="list_webhooks")
     async def webhooks(self, *, cursor: Cursor = None, limit: Limit = 50) -> TriggerPage:
-        """List webhooks.
-
-        Those that were registered, in the order they were made, and those that jobs carry. Secrets are not shown.
-        """
+        """List webhooks. Registered ones in order of creation, and those of jobs; secrets are not shown."""
 
     @post(
         "/triggers/webhooks",
@@ -128,29 +122,20 @@ class TriggerOperations:
             str | None,
             Body(
                 type=Annotated[str, Meta(min_length=SHORTEST_SECRET, max_length=200)] | None,
-                description="What webhooks have to be signed with. A trigger that is replaced keeps its own.",
+                description="The key of the signatures. A trigger that is replaced keeps its own.",
             ),
         ] = None,
         signed: Annotated[bool, Body(description="Make a secret; the answer shows it once.")] = False,
     ) -> AddedTrigger:
-        """Register a webhook.
-
-        Let a path fire jobs. It counts at once, in every process.
-        """
+        """Register a webhook. Requests to its path fire jobs, at once and in every process."""
 
     @delete("/triggers/webhooks/{trigger}", tag=_TAG)
     async def remove_webhook(self, trigger: TriggerId) -> TriggerStatus:
-        """Remove a webhook.
-
-        The answer is what it was. What it has fired stays.
-        """
+        """Remove a webhook. Return what it was. Executions that it fired stay."""
 
     @get("/triggers/channels", tag=_TAG, operation_id="list_channels")
     async def channels(self, *, cursor: Cursor = None, limit: Limit = 50) -> TriggerPage:
-        """List channels.
-
-        Channels of Redis Pub/Sub, those that were registered and those that jobs carry.
-        """
+        """List channels. These are the Redis Pub/Sub channels that are registered, and those of jobs."""
 
     @post("/triggers/channels", role="admin", tag=_TAG, status=201, body=_TRIGGER_IN)
     async def add_channel(
@@ -163,24 +148,15 @@ class TriggerOperations:
         enabled: Enabled = True,
         replace: Replace = False,
     ) -> AddedTrigger:
-        """Register a channel.
-
-        Let messages of a channel fire jobs; the scheduler hears it within a second. `content:*` is a pattern.
-        """
+        """Register a channel. Its messages fire jobs within a second from now. `content:*` is a pattern."""
 
     @delete("/triggers/channels/{trigger}", tag=_TAG)
     async def remove_channel(self, trigger: TriggerId) -> TriggerStatus:
-        """Remove a channel.
-
-        The answer is what it was. What it has fired stays.
-        """
+        """Remove a channel. Return what it was. Executions that it fired stay."""
 
     @get("/triggers/streams", tag=_TAG, operation_id="list_streams")
     async def stream_triggers(self, *, cursor: Cursor = None, limit: Limit = 50) -> Page[TriggerStatus]:
-        """List streams.
-
-        Streams of Redis, in the order they were made.
-        """
+        """List streams. These are Redis streams, in order of creation."""
 
     @post("/triggers/streams", role="admin", tag=_TAG, status=201, body=_TRIGGER_IN, operation_id="add_stream")
     async def add_stream_trigger(
@@ -193,37 +169,24 @@ class TriggerOperations:
         enabled: Enabled = True,
         replace: Replace = False,
     ) -> AddedTrigger:
-        """Register a stream.
-
-        Let entries of a Redis stream fire jobs, from now on. None is lost while nobody listens.
-        """
+        """Register a stream. Entries of a Redis stream fire jobs from now on; none is lost while nobody listens."""
 
     @delete("/triggers/streams/{trigger}", tag=_TAG, operation_id="remove_stream")
     async def remove_stream_trigger(self, trigger: TriggerId) -> TriggerStatus:
-        """Remove a stream.
-
-        The answer is what it was. What it has fired stays.
-        """
+        """Remove a stream. Return what it was. Executions that it fired stay."""
 
     @Derived
     async def triggers(self, kind: Kind, *, cursor: str | None = None, limit: int = 50) -> Page[TriggerStatus]:
-        """List the triggers of one kind, in the order they were made."""
-        if kind == "webhook":
-            return await self.webhooks(cursor=cursor, limit=limit)
-        if kind == "channel":
-            return await self.channels(cursor=cursor, limit=limit)
-        return await self.stream_triggers(cursor=cursor, limit=limit)
+        """List the triggers of one kind, in order of creation."""
+        pages: Any = {"webhook": self.webhooks, "channel": self.channels, "stream": self.stream_triggers}[kind]
+        found: Page[TriggerStatus] = await pages(cursor=cursor, limit=limit)
+        return found
 
     @Derived
     async def add_trigger(self, new: NewTrigger, *, replace: bool = False) -> TriggerStatus:
         """Add a trigger, or with `replace` change the one of this pattern."""
-        given: dict[str, Any] = {
-            "jobs": new.jobs,
-            "params": new.params,
-            "debounce": new.debounce,
-            "enabled": new.enabled,
-            "replace": replace,
-        }
+        given: dict[str, Any] = {name: getattr(new, name) for name in ("jobs", "params", "debounce", "enabled")}
+        given["replace"] = replace
         if new.kind == "webhook":
             return await self.add_webhook(new.pattern, secret=new.secret, **given)
         if new.secret is not None:
@@ -234,6 +197,5 @@ class TriggerOperations:
     @Derived
     async def remove_trigger(self, kind: Kind, trigger: str) -> TriggerStatus:
         """Remove a trigger, by its id or pattern; return what it was."""
-        if kind == "webhook":
-            return await self.remove_webhook(trigger)
-        return await (self.remove_channel if kind == "channel" else self.remove_stream_trigger)(trigger)
+        remove = {"webhook": self.remove_webhook, "channel": self.remove_channel, "stream": self.remove_stream_trigger}
+        return await remove[kind](trigger)

@@ -1,4 +1,4 @@
-"""Everything that could keep a job from running, gathered for `explain` in one reading of the store."""
+"""Loads everything that can keep a job from running, for `explain`, in one transaction."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from floodmark.store.dialects import present_moment
 from floodmark.store.execution_rows import SELECT_EXECUTION, execution_from_row
 from floodmark.store.tables import facts, job_dependencies, job_executions, jobs, workers
 
-# More unfinished executions than this say nothing new about a job.
+# More unfinished executions add nothing to an explanation.
 _ACTIVE_SHOWN = 20
 _RAN = (State.DONE, State.DEAD, State.CANCELLED)
 
@@ -30,7 +30,7 @@ class Views:
         self._database, self._clock = database, clock
 
     async def load(self, job: Job, *, leader: str | None) -> JobView:
-        """The view of a job; `leader` is who holds the scheduler's lease, which the store may not know."""
+        """Return the view of a job. `leader` holds the lease of the scheduler, which may not be in the store."""
         async with self._database.reading() as connection:
             now = await present_moment(self._database, self._clock, connection)
             active = await _active(connection, job)

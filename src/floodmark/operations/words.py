@@ -10,6 +10,6 @@ Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(min_length=1, max_length=2000)]
 
 Cursor = Annotated[
-    str | None, Query(description="`next` of the page before; without it, the first page.", max_length=4000)
+    str | None, Query(description="`next` of the previous page; left out for the first.", max_length=4000)
 ]
-Limit = Annotated[int, Query(ge=1, le=MOST_ROWS, description="How many at most.")]
+Limit = Annotated[int, Query(ge=1, le=MOST_ROWS, description="The maximum number.")]

@@ -1,4 +1,4 @@
-"""The live feed: what happens, as it happens."""
+"""The route of the live feed."""
 
 from typing import Annotated, Any
 
@@ -35,28 +35,26 @@ async def follow(
     only: Annotated[list[Kind] | None, Query(description="Only these kinds of events; can be repeated.")] = None,
     last_event_id: Annotated[
         str | None,
-        Header(
-            description="The `id` of the last item you have got: those since are sent first.", pattern=r"^\d{1,18}$"
-        ),
+        Header(description="The `id` of your last item: newer items are sent first.", pattern=r"^\d{1,18}$"),
     ] = None,
 ) -> Response:
-    """Server-sent events of the whole fleet.
+    """Stream the events of the whole fleet as server-sent events.
 
     - `execution`: an execution that is new or has changed
     - `item`: an item that is new or has changed; its `id` is its position, and what `Last-Event-ID` resumes from
     - `limit`, `breaker`, `worker`: one that is new or has changed, or `{"key": ..., "gone": true}`
 
-    It tells of changes: ask for the lists first. Whoever does not keep up is disconnected, and may come back with
-    the `Last-Event-ID` of the last item.
+    The stream contains changes only: get the lists first. A client that is too slow is disconnected, and may
+    reconnect with the `Last-Event-ID` of the last item.
     """
     feed: Live = request.app.state.live
     if feed.is_full:
-        raise HttpError(503, "too many are listening", hint="try again later", headers={"Retry-After": "5"})
+        raise HttpError(503, "there are too many listeners", hint="try again later", headers={"Retry-After": "5"})
     access = access_of(request.app)
 
-    async def still_welcome() -> Any:
+    async def check_access() -> Any:
         await access.admit(request, "read")
 
     after = None if last_event_id is None else int(last_event_id)
-    texts = feed.listen(only or KINDS, after, still_welcome=still_welcome)
+    texts = feed.listen(only or KINDS, after, check_access=check_access)
     return StreamingResponse(texts, media_type=_TYPE, headers={"X-Accel-Buffering": "no"})

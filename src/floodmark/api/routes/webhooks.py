@@ -1,4 +1,4 @@
-"""Webhooks as they arrive. They are not operations: a signature can stand for a token."""
+"""Incoming webhooks. They are not operations: a signature can replace the token."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +15,6 @@ from floodmark.api.access import access_of, resources_of
 from floodmark.api.problems import HttpError
 from floodmark.api.routing import answer, router
 from floodmark.coordination.service import Service, run_services
-from floodmark.inbound.deliveries import Taken
 from floodmark.inbound.intake import build_intake
 from floodmark.inbound.refusals import FLUSH_EVERY
 from floodmark.inbound.webhooks import Webhook, WebhookRefused, Webhooks, path_in, path_of, read_body
@@ -24,7 +23,7 @@ webhooks = router("/triggers", tag="Triggers")
 
 Timestamp = Annotated[
     str | None,
-    Header(alias="X-Floodmark-Timestamp", description="When it was signed: seconds since 1970.", max_length=40),
+    Header(alias="X-Floodmark-Timestamp", description="The time of the signature: seconds since 1970.", max_length=40),
 ]
 Signature = Annotated[
     str | None,
@@ -38,14 +37,14 @@ Delivery = Annotated[
     str | None,
     Header(
         alias="X-Floodmark-Delivery",
-        description="An id of this delivery: the same again fires nothing.",
+        description="An id of this delivery: a second delivery with it fires nothing.",
         max_length=200,
     ),
 ]
 
 
 class FiredOut(BaseModel):
-    """An execution that a delivery was turned into."""
+    """An execution that a delivery fired."""
 
     execution_id: str
     job_id: str
@@ -53,8 +52,8 @@ class FiredOut(BaseModel):
     trigger: str = Field(examples=["webhook:/sources/*/crawl"])
     state: Literal["queued", "waiting"]
     scheduled_for: datetime
-    reason: str | None = Field(description="Why it waits, if it does.")
-    folded: bool = Field(description="It was already waiting, and stands for this delivery too.")
+    reason: str | None = Field(description="Why it waits; null if it does not.")
+    folded: bool = Field(description="It was already waiting, and now also covers this delivery.")
 
 
 class SkippedOut(BaseModel):
@@ -65,23 +64,21 @@ class SkippedOut(BaseModel):
 
 
 class TakenOut(BaseModel):
-    """What became of a webhook."""
+    """The result of a webhook."""
 
     delivery_id: str
-    matched: int = Field(description="How many jobs it concerns; 0 if there is nothing at this path.")
+    matched: int = Field(description="The number of jobs at this path.")
     executions: list[FiredOut]
     skipped: list[SkippedOut]
-    duplicate: bool = Field(
-        description="This delivery was taken before; nothing was fired, the answer is that of then."
-    )
-    debounced_until: datetime | None = Field(description="When its executions start, if the trigger is resting.")
+    duplicate: bool = Field(description="A repeated delivery: nothing was fired, the answer is the first one.")
+    debounced_until: datetime | None = Field(description="When its executions start, if they are debounced.")
 
 
-# What a webhook lacks that was refused for lacking it.
+# Titles of refusals, by reason.
 _NEEDED = {"no token": "A token is needed", "unsigned": "A signature is needed"}
 _ANY_BODY: dict[str, Any] = {
     "requestBody": {
-        "description": "Whatever the sender has to say. Fields of JSON can become params.",
+        "description": "Any content. Fields of JSON can become params.",
         "content": {
             "application/json": {"schema": {}, "examples": {"article": {"value": {"article": {"title": "Tides"}}}}},
             "text/plain": {"schema": {"type": "string"}},
@@ -101,7 +98,7 @@ _NAMING_BODY: dict[str, Any] = {
                             "type": "string",
                             "pattern": "^/[A-Za-z0-9._~-]",
                             "maxLength": 2000,
-                            "description": "The path, as it could stand in the address.",
+                            "description": "The path, as in the address.",
                         },
                         "source_id": {
                             "type": ["string", "integer"],
@@ -121,9 +118,6 @@ _NAMING_BODY: dict[str, Any] = {
 }
 
 
-# What arrives
-
-
 @webhooks.post(
     "/webhook",
     status_code=202,
@@ -134,10 +128,10 @@ _NAMING_BODY: dict[str, Any] = {
 async def deliver(
     request: Request, timestamp: Timestamp = None, signature: Signature = None, delivery: Delivery = None
 ) -> Response:
-    """Fire the jobs at the `path` that the body names. Signed if the trigger has a secret, else with a token."""
+    """Fire the jobs at the `path` in the body. A trigger with a secret needs a signature, others a token."""
     is_trusted, body = await _is_trusted(request), await request.body()
-    said = read_body(Webhook(path=(), body=body, headers={"content-type": "application/json"}))
-    return await _taken(request, path_in(said), is_trusted)
+    content = read_body(Webhook(path=(), body=body, headers={"content-type": "application/json"}))
+    return await _take(request, path_in(content), is_trusted)
 
 
 @webhooks.post(
@@ -149,21 +143,21 @@ async def deliver(
 )
 async def deliver_to(
     request: Request,
-    path: Annotated[str, InPath(description="The path that patterns are held against.", max_length=2000)],
+    path: Annotated[str, InPath(description="The path that patterns are compared with.", max_length=2000)],
     timestamp: Timestamp = None,
     signature: Signature = None,
     delivery: Delivery = None,
 ) -> Response:
-    """Fire the jobs at this path. Signed if the trigger has a secret, else with a token of the role operate.
+    """Fire the jobs at this path. A trigger with a secret needs a signature, others a token with the role operate.
 
-    202 also when nothing is there (`matched` is 0): a sender can do nothing about it.
+    The answer is 202 also if no job matches (`matched` is 0): the sender cannot change that.
     """
-    # Of the address, not of `path`: there a slash within a segment can no longer be told from one between two.
+    # From the address, not from `path`, in which a slash within a segment looks like one between two.
     raw = str(request.scope["path"]).partition("/triggers/webhook/")[2]
-    return await _taken(request, path_of(raw), await _is_trusted(request))
+    return await _take(request, path_of(raw), await _is_trusted(request))
 
 
-async def _taken(request: Request, path: tuple[str, ...], is_trusted: bool) -> Response:
+async def _take(request: Request, path: tuple[str, ...], is_trusted: bool) -> Response:
     webhook = Webhook(
         path=path,
         body=await request.body(),
@@ -179,26 +173,23 @@ async def _taken(request: Request, path: tuple[str, ...], is_trusted: bool) -> R
         title = _NEEDED.get(error.reason, "The signature was refused")
         headers = {"WWW-Authenticate": 'Bearer realm="floodmark"'}
         raise HttpError(401, str(error), hint=error.hint, kind=kind, title=title, headers=headers) from error
-    return answer(_told(taken), 202)
+    matched = len(taken.executions) + len(taken.skipped)
+    return answer({**msgspec.to_builtins(taken), "matched": matched}, 202)
 
 
 def _address(request: Request) -> str:
-    """The path and the query as they stand in the request line: they are signed."""
+    """Return path and query as in the request line: they are signed."""
     path: bytes = request.scope["raw_path"]
     query: bytes = request.scope["query_string"]
     return (path + (b"?" + query if query else b"")).decode("latin-1")
 
 
 async def _is_trusted(request: Request) -> bool:
-    """Whether it comes from someone who may operate. A token that is not enough is refused, signature or not."""
-    access = access_of(request.app)
-    if "authorization" in request.headers:
-        await access.admit(request, "operate")
-        return True
+    """Return whether the caller may operate. An insufficient token is refused, with or without a signature."""
     try:
-        await access.admit(request, "operate")
+        await access_of(request.app).admit(request, "operate")
     except HttpError as error:
-        if error.status != 401:
+        if error.status != 401 or "authorization" in request.headers:
             raise
         return False
     return True
@@ -229,8 +220,3 @@ async def flushing(app: FastAPI) -> AsyncIterator[None]:
 
     async with run_services([Service("refusals", flush, FLUSH_EVERY, close=flush)], resources.events):
         yield
-
-
-def _told(taken: Taken) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(taken)
-    return {**told, "matched": len(taken.executions) + len(taken.skipped)}

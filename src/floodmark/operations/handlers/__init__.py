@@ -1,1 +1,1 @@
-"""What operations do, on the store of this installation. One file for each file of declarations."""
+"""The operations on the store of this installation; one file for each file of declarations."""

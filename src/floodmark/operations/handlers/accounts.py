@@ -1,7 +1,7 @@
-"""Accounts. Neither the answers nor the audit hold anything secret.
+"""Handlers of accounts. Neither results nor the audit log contain secrets.
 
-A session is checked where it is going to be used: whoever has opened it already is known there, and a session that is
-opened twice is ended by Telegram for good.
+A session is tested by the installation that uses it: it knows which process has the session open, and Telegram ends a
+session that is opened twice.
 """
 
 import secrets
@@ -26,14 +26,14 @@ from .base import Handlers
 if TYPE_CHECKING:
     from floodmark.sources.telegram.login import Application
 
-# How much longer than its deadline a check may hold the session: for its goodbye.
+# Time to disconnect after the deadline of a test.
 _SPARE = timedelta(seconds=15)
-# A server on this machine does not look at them.
+# A server on this machine ignores these.
 _LOOPBACK_APPLICATION = (1, "loopback")
 
 
 class Known(Struct, frozen=True, kw_only=True):
-    """What is stored under a name already. `secrets`: only beside the database, and if they can be read."""
+    """The stored account of a name. `secrets` are there if they can be decrypted."""
 
     row: AccountRow | None = None
     secrets: TelegramAccount | None = None
@@ -63,7 +63,7 @@ class AccountHandlers(AccountOperations, Handlers):
         return AccountShown(account=await self._accounts.show(name), jobs=tuple(await self._accounts.jobs_of(name)))
 
     async def test_account(self, name: str, *, activate: bool = False) -> Tested:
-        person = await self._tried(name)
+        person = await self._test(name)
         row = await self._accounts.show(name)
         if not activate or row.state == "active":
             return Tested(account=row, person=person)
@@ -86,7 +86,7 @@ class AccountHandlers(AccountOperations, Handlers):
         session = login.parse_session(new.session)
         is_loopback = login.is_loopback(login.server_of(session))
         app = application_of(new, self.resources.settings, known, is_loopback=is_loopback)
-        person = await self._checked(new.name, session, app) if new.is_checked else None
+        person = await self._check(new.name, session, app) if new.is_checked else None
         async with self.transaction(Topic.JOBS):
             added = await self._accounts.add(
                 new.name,
@@ -116,36 +116,36 @@ class AccountHandlers(AccountOperations, Handlers):
         usual = self.resources.settings.telegram_call_timeout
         return usual if self.deadline is None else min(usual, self.deadline)
 
-    async def _tried(self, name: str) -> Person:
+    async def _test(self, name: str) -> Person:
         from floodmark.sources.telegram.login import Application, check  # noqa: PLC0415 - heavy
 
         await self._accounts.show(name)
         async with self._accounts.hold(name, holder=self._holder(), ttl=self._deadline + _SPARE):
-            # Read while it is ours: it may have been replaced a moment ago.
+            # Read under the lease: it may just have been replaced.
             account = await self._accounts.get(name)
             app = Application(account.api_id, account.api_hash)
             return await check(account.session, app, account=name, timeout=self._deadline)
 
-    async def _checked(self, name: str, session: str, app: "Application") -> Person:
-        """Who it is. Asked under the account's lease, if some process could have this very session open."""
+    async def _check(self, name: str, session: str, app: "Application") -> Person:
+        """Ask Telegram who it is, under the lease of the account if a process may have this session open."""
         from floodmark.sources.telegram.login import check  # noqa: PLC0415 - heavy
 
         twin = await self._accounts.with_session(session)
         if twin is None:
             return await check(session, app, account=name, timeout=self._deadline)
         if twin != name:
-            # The store would refuse it, too, but connecting with it could end it.
+            # The store refuses it as well, but connecting could end the session.
             raise same_session(twin)
         async with self._accounts.hold(twin, holder=self._holder(), ttl=self._deadline + _SPARE):
             return await check(session, app, account=name, timeout=self._deadline)
 
     def _holder(self) -> str:
-        """Not the name of the process: its own worker may have the session open under that."""
+        """Return a holder other than the process, whose own worker may have the session open."""
         return f"{self.resources.name}-check-{secrets.token_hex(2)}"
 
 
 async def expect_account(accounts: Accounts, vault: Vault, name: str, *, replace: bool) -> Known:
-    """Return what is stored under the name of an account that is about to be added; refuse what would be refused."""
+    """Return what is stored under the name of a new account; refuse what adding it would refuse."""
     check_name(name)
     vault.seal("", label=name)
     try:
@@ -157,12 +157,12 @@ async def expect_account(accounts: Accounts, vault: Vault, name: str, *, replace
     try:
         return Known(row=row, secrets=await accounts.get(name))
     except FloodmarkError:
-        # Stored with a key that is lost: storing it again is the way out.
+        # Encrypted with a lost key: storing it again repairs it.
         return Known(row=row)
 
 
 def application_of(new: NewAccount, settings: Settings, known: Known, *, is_loopback: bool) -> "Application":
-    """The program that a session belongs to: what was said, else the settings, else what is stored under the name."""
+    """Return the application of a session: the given one, else that of the settings, else the stored one."""
     from floodmark.sources.telegram.login import REGISTER, Application  # noqa: PLC0415 - heavy
 
     stored = settings.telegram_api_hash
@@ -178,11 +178,11 @@ def application_of(new: NewAccount, settings: Settings, known: Known, *, is_loop
         raise InvalidInput(
             f"the api {missing} of your application at Telegram is missing",
             hint=f"get both at {REGISTER} (API development tools), then set TELEGRAM_API_ID and TELEGRAM_API_HASH, "
-            "or say --api-id N --api-hash H",
+            "or pass --api-id N --api-hash H",
         )
     return Application(api_id, api_hash)
 
 
 def _describe_account(row: AccountRow) -> dict[str, object]:
-    """What the audit may say of an account."""
+    """Return what the audit log may contain of an account."""
     return {name: getattr(row, name) for name in ("name", "phone", "tenant_id", "user_id", "state")}

@@ -1,4 +1,4 @@
-"""What every handler works with."""
+"""The base of all handlers."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -20,7 +20,7 @@ T = TypeVar("T")
 class Handlers(AsyncCaller):
     """Operations on the resources of this process, for `actor`, who has the role `role`.
 
-    `deadline`: the time that a call to another server may take at most, if that is less than the settings say.
+    `deadline` limits a call to another server, if it is less than the limit of the settings.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Handlers(AsyncCaller):
             return text
         with suppress(FloodmarkError):
             return (await self.store.jobs.get(text)).stream
-        # The error names streams, not jobs: a stream was asked for.
+        # This error names streams: the caller asked for a stream.
         return (await self.store.watermarks.show(text)).stream
 
     async def complete_spec(self, spec: JobSpec) -> JobSpec:

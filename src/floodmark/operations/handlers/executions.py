@@ -1,4 +1,4 @@
-"""Executions and dead letters."""
+"""Handlers of executions and dead letters."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -114,7 +114,7 @@ async def retry_dead_letters(handlers: Handlers, which: Letters) -> int:
         queued = await letters.retry(which.ids, group=which.group, job=job, patience=patience)
         retried = [one.execution_id for one in queued]
         await handlers.record("letters.retried", _name_letters(which), after={"executions": retried})
-    # Again: the worker that gave it up may not have taken its old entry away yet.
+    # Again: the worker that failed may not have removed the old entry yet.
     await handlers.resources.queue.put(queued, again=True)
     return len(queued)
 

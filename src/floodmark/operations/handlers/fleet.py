@@ -1,4 +1,4 @@
-"""The fleet, the health of the installation, and the audit."""
+"""Handlers of the fleet, the health of the installation, and the audit log."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Limits and circuit breakers."""
+"""Handlers of limits and circuit breakers."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""The reports of cookie scans."""
+"""Handlers of the reports of cookie scans."""
 
 from contextlib import suppress
 
@@ -66,7 +66,7 @@ class ReportHandlers(ReportOperations, Handlers):
         if scan is not None:
             raise NotFound(
                 f"there is no scan {scan[:60]!r} of {domain[:100]}",
-                hint="leave it out for the last one; `earlier` of a report names the one before it",
+                hint="leave it out for the last one; `earlier` of a report is the previous one",
             )
         raise NotFound(f"there is no scan of {domain[:100]} yet", hint=await self._what_to_do(domain))
 
@@ -74,21 +74,21 @@ class ReportHandlers(ReportOperations, Handlers):
         jobs = await self.store.jobs.find(source="cookies", text=domain, limit=1)
         if jobs:
             return f"its job has not finished one: floodmark run {jobs[0].name} --wait"
-        return f"let it be scanned: floodmark add cookies {domain[:100]}"
+        return f"add a scan: floodmark add cookies {domain[:100]}"
 
     async def _streams(self, text: str) -> list[str]:
-        """Where the scans may be: of the domain itself, and of a job or stream of that name."""
+        """Return the streams that may have the scans: of the domain, and of a job or stream of that name."""
         try:
             found = [f"cookies:{normalize_domain(text)}"]
         except InvalidInput:
             found = []
-        # A domain need not be the name of anything else.
+        # There may be no job or stream of that name.
         with suppress(NotFound, InvalidInput, Conflict):
             found.append(await self.find_items_stream(text))
         return found
 
 
 def _is_report(kept: KeptScan) -> bool:
-    """A stream may have been named by a job of anything."""
-    told: object = kept.report
-    return isinstance(told, dict) and str(told.get("schema", "")).startswith(SCHEMA)
+    """Return whether it is a report: a stream of this name may contain something else."""
+    report: object = kept.report
+    return isinstance(report, dict) and str(report.get("schema", "")).startswith(SCHEMA)

@@ -1,4 +1,4 @@
-"""Watermarks, items and events."""
+"""Handlers of watermarks, items and events."""
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta
@@ -27,20 +27,16 @@ class StreamHandlers(StreamOperations, Handlers):
         return await self.store.watermarks.show(await self.find_stream(stream))
 
     async def watermark_history(self, stream: str, *, cursor: str | None = None, limit: int = 50) -> Page[AuditRow]:
-        name, _ = await self._found(stream)
+        name, _ = await self._find(stream)
         before = last_key("watermark-history", cursor, int)
         rows = await self.store.audit.page(what=f"stream:{name}", before=before, limit=limit + 1)
         return page_of(rows, limit, "watermark-history", lambda row: [row.seq])
 
     async def move_watermark(self, stream: str, value: Mapping[str, Any], *, dry_run: bool = False) -> WatermarkMoved:
-        name, before = await self._found(stream)
-        after = before if dry_run else await self._set(name, value)
-        return _moved(name, before, dict(value), after, is_applied=not dry_run)
+        return await self._move(stream, value, dry_run=dry_run)
 
     async def clear_watermark(self, stream: str, *, dry_run: bool = False) -> WatermarkMoved:
-        name, before = await self._found(stream)
-        after = before if dry_run else await self._reset(name)
-        return _moved(name, before, None, after, is_applied=not dry_run)
+        return await self._move(stream, None, dry_run=dry_run)
 
     async def streams(self, *, chats: bool = False, cursor: str | None = None, limit: int = 50) -> Page[StreamShown]:
         posts, after = Posts(self.resources.database), last_key("streams", cursor, str) or ""
@@ -91,35 +87,36 @@ class StreamHandlers(StreamOperations, Handlers):
         last = max(last, rows[-1].position if rows else 0)
         return EventPage(items=page.items, next=page.next, last_position=last)
 
-    async def _found(self, text: str) -> tuple[str, StreamState | None]:
+    async def _find(self, text: str) -> tuple[str, StreamState | None]:
         """Return the name of a stream, and how far it is collected, if it ever was."""
         name = await self.find_stream(text)
         try:
             return name, await self.store.watermarks.show(name)
         except NotFound:
-            # A job that has not run yet has a stream all the same.
+            # A job that has not run yet has a stream without a watermark.
             return name, None
 
-    async def _set(self, stream: str, value: Mapping[str, Any]) -> StreamState:
-        async with self.transaction():
-            before = await self._value(stream)
-            after = await self.store.watermarks.set(stream, value)
-            was, now = {"value": before}, {"value": after.value}
-            await self.record("watermark.set", f"stream:{stream}", before=was, after=now)
-        return after
-
-    async def _reset(self, stream: str) -> StreamState:
-        async with self.transaction():
-            before = await self._value(stream)
-            after = await self.store.watermarks.reset(stream)
-            await self.record("watermark.reset", f"stream:{stream}", before={"value": before}, after={"value": None})
-        return after
-
-    async def _value(self, stream: str) -> Any:
-        try:
-            return (await self.store.watermarks.show(stream)).value
-        except NotFound:
-            return None
+    async def _move(self, text: str, value: Mapping[str, Any] | None, *, dry_run: bool) -> WatermarkMoved:
+        name, before = await self._find(text)
+        after = before
+        if not dry_run:
+            async with self.transaction():
+                _, before_change = await self._find(name)
+                if value is None:
+                    after = await self.store.watermarks.reset(name)
+                else:
+                    after = await self.store.watermarks.set(name, value)
+                was = None if before_change is None else before_change.value
+                now = None if value is None else after.value
+                action = "watermark.reset" if value is None else "watermark.set"
+                await self.record(action, f"stream:{name}", before={"value": was}, after={"value": now})
+        return WatermarkMoved(
+            stream=name,
+            before=None if before is None or before.value is None else dict(before.value),
+            after=None if value is None else dict(value),
+            applied=not dry_run,
+            watermark=after,
+        )
 
 
 def _begin(day: date | None) -> datetime | None:
@@ -127,7 +124,7 @@ def _begin(day: date | None) -> datetime | None:
 
 
 def _end(day: date | None) -> datetime | None:
-    """Return the midnight after a day; None if there is none, as after the last day of the calendar."""
+    """Return the midnight after a day; None without a day, and after the last day of the calendar."""
     begin = _begin(day)
     try:
         return None if begin is None else begin + _DAY
@@ -140,17 +137,5 @@ def _in_utc(after: tuple[Any, ...] | None) -> tuple[datetime, str] | None:
         return None
     moment, key = after
     if moment.tzinfo is None:
-        raise InvalidInput("that is not a cursor of this list", hint="use `next` of the page before, or leave it out")
+        raise InvalidInput("this is not a cursor of this list", hint="use `next` of the previous page, or leave it out")
     return moment, key
-
-
-def _moved(
-    stream: str,
-    before: StreamState | None,
-    value: dict[str, Any] | None,
-    after: StreamState | None,
-    *,
-    is_applied: bool,
-) -> WatermarkMoved:
-    old = None if before is None or before.value is None else dict(before.value)
-    return WatermarkMoved(stream=stream, before=old, after=value, applied=is_applied, watermark=after)

@@ -1,4 +1,4 @@
-"""The sync of schedules."""
+"""Handlers of the sync of schedules."""
 
 from floodmark.operations.sync import SyncOperations
 from floodmark.sync.report import Report, SyncStatus

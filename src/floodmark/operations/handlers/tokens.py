@@ -1,4 +1,4 @@
-"""Tokens. Their texts are neither stored nor in the audit."""
+"""Handlers of tokens. Their texts are neither stored nor in the audit log."""
 
 from datetime import timedelta
 from functools import cached_property
