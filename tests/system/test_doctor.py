@@ -272,7 +272,7 @@ async def test_a_stream_is_compared_with_what_it_should_hold(
     assert bad(await doctor.check_stream("news", "abcd")) == []
     missing, unexpected, events = await doctor.check_stream("news", "bcdef")
     assert (missing.ok, missing.text) == (False, "items are missing: e, f")
-    assert (unexpected.ok, unexpected.text) == (False, "items nobody expected: a")
+    assert (unexpected.ok, unexpected.text) == (False, "items are unexpected: a")
     assert events.text == "4 items with 5 revisions, 5 events of which 5 differ"
     await execute(database, "DELETE FROM outbox WHERE key = 'd'")
     assert bad(await doctor.check_stream("news", "abcd")) == ["I2"]

@@ -164,7 +164,7 @@ def _status(error: FloodmarkError) -> int:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    errors = [_field(told) for told in error.errors()[:20]]
+    errors = [_field(found) for found in error.errors()[:20]]
     first = errors[0]
     detail = f"{first['field']}: {first['message']}"
     if len(errors) > 1:
@@ -173,15 +173,15 @@ async def _invalid(request: Request, error: Exception) -> Response:
     return problem(422, detail, request_id=request_id_of(request), hint=hint, errors=errors)
 
 
-def _field(told: Mapping[str, Any]) -> dict[str, Any]:
-    where = ".".join(str(part) for part in told["loc"])
-    if told["type"] == "json_invalid":
-        return {"field": "body", "message": f"not JSON: {told['ctx']['error']}", "given": None}
-    if where == "body" and isinstance(told.get("input"), bytes):
+def _field(found: Mapping[str, Any]) -> dict[str, Any]:
+    where = ".".join(str(part) for part in found["loc"])
+    if found["type"] == "json_invalid":
+        return {"field": "body", "message": f"not JSON: {found['ctx']['error']}", "given": None}
+    if where == "body" and isinstance(found.get("input"), bytes):
         return {"field": "body", "message": "not JSON: send it with Content-Type: application/json", "given": None}
-    is_shown = told["type"] != "missing" and where != "body" and not is_secret_name(where) and "params" not in where
-    given = repr(told.get("input"))[:_SHOWN] if is_shown else None
-    message = "There is no such field" if told["type"] == "extra_forbidden" else str(told["msg"])
+    is_shown = found["type"] != "missing" and where != "body" and not is_secret_name(where) and "params" not in where
+    given = repr(found.get("input"))[:_SHOWN] if is_shown else None
+    message = "There is no such field" if found["type"] == "extra_forbidden" else str(found["msg"])
     return {"field": where, "message": message[:1].lower() + message[1:], "given": given}
 
 

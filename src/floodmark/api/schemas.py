@@ -19,11 +19,8 @@ from floodmark.store.port import Event
 from . import models
 from .models import Given, whole
 
-# The name of a struct in the document, where it is not its own name with `Out`.
+# The name of a struct in the document, where it is not its own name with `Out` (instead of `Row`).
 _NAMES: Mapping[str, str] = {
-    "TokenRow": "TokenOut",
-    "LimitRow": "LimitOut",
-    "AuditRow": "AuditOut",
     "ChatShown": "ChatOut",
     "EventPage": "EventsOut",
     "StoredItem": "ItemOut",
@@ -44,9 +41,7 @@ _NAMES: Mapping[str, str] = {
     "TriggerPage": "TriggersPage",
     "TriggerStatus": "TriggerOut",
     "TriggersStatus": "StatusOut",
-    "AccountRow": "AccountOut",
     "StoredAccount": "AddedAccountOut",
-    "BreakerRow": "BreakerOut",
     "DeadLetterGroup": "GroupOut",
     "LogEntry": "LogEntry",
 }
@@ -113,7 +108,7 @@ def _composed(kind: Any, origin: Any, args: tuple[Any, ...]) -> Any:
 @cache
 def struct_model(struct: type[Struct]) -> type[BaseModel]:
     """Return a model with the fields of a struct, all of them required."""
-    name = _NAMES.get(struct.__name__, f"{struct.__name__}Out")
+    name = _NAMES.get(struct.__name__, f"{struct.__name__.removesuffix('Row')}Out")
     given = getattr(models, name, None)
     if given is not None:
         return given  # type: ignore[no-any-return] # a model that is written by hand, or made there

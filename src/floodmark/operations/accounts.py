@@ -8,15 +8,13 @@ from floodmark.model.accounts import AccountRow, Added, Person
 from floodmark.model.page import Page
 
 from .declaration import Body, Derived, Each, Fields, Path, Query, delete, get, post
-from .words import Cursor, Limit, Name, Text
+from .words import Cursor, Label, Limit, Name, Text
 
 _TAG = "Accounts"
 _BIGGEST_ID = 2**63 - 1
 _REFUSED = {502: "Telegram has ended the session, refuses it, or asks to wait."}
 
-AccountName = Annotated[
-    str, Path(description="The name of an account.", min_length=1, max_length=64, examples=["reader1"])
-]
+AccountName = Annotated[Label, Path("The name of an account.", examples=["reader1"])]
 Identifier = Annotated[int, Meta(ge=1, le=_BIGGEST_ID)]
 
 
@@ -26,38 +24,24 @@ class NewAccount(Struct, frozen=True, kw_only=True):
     Values that are left out stay when an account is replaced; otherwise the settings have them.
     """
 
-    name: Annotated[
-        str,
-        Body(
-            description="Its name: letters, digits, and any of - _ .",
-            min_length=1,
-            max_length=64,
-            examples=["reader1"],
-        ),
-    ]
+    name: Annotated[Label, Body("Its name: letters, digits, and any of - _ .", examples=["reader1"])]
     session: Annotated[
         str,
         Body(
+            "A string session of Telethon, with full access to the account. Required, except in a dry run.",
             type=Annotated[str, Meta(min_length=1, max_length=2000)] | None,
             send=lambda text: text or None,
-            description="A string session of Telethon, with full access to the account. Required, except in a dry run.",
         ),
     ] = ""
-    api_id: Annotated[
-        Identifier | None, Body(description="The id of the application; TELEGRAM_API_ID, if left out.")
-    ] = None
-    api_hash: Annotated[
-        Name | None, Body(description="The hash of the application; TELEGRAM_API_HASH, if left out.")
-    ] = None
-    phone: Annotated[Name | None, Body(description="Its phone number; only a part of it is shown.")] = None
-    identity: Annotated[Identifier | None, Body(description="Its id at Telegram, if known.")] = None
-    tenant_id: Annotated[Text | None, Body(description="The owner; posts contain it.")] = None
-    user_id: Annotated[Text | None, Body(description="The owner; posts contain it.")] = None
-    replace: Annotated[bool, Body(description="Replace the account of this name; values that are left out stay.")] = (
-        False
-    )
+    api_id: Annotated[Identifier | None, Body("The id of the application; TELEGRAM_API_ID, if left out.")] = None
+    api_hash: Annotated[Name | None, Body("The hash of the application; TELEGRAM_API_HASH, if left out.")] = None
+    phone: Annotated[Name | None, Body("Its phone number; only a part of it is shown.")] = None
+    identity: Annotated[Identifier | None, Body("Its id at Telegram, if known.")] = None
+    tenant_id: Annotated[Text | None, Body("The owner; posts contain it.")] = None
+    user_id: Annotated[Text | None, Body("The owner; posts contain it.")] = None
+    replace: Annotated[bool, Body("Replace the account of this name; values that are left out stay.")] = False
     is_checked: Annotated[
-        bool, Body("check", description="Ask Telegram first who it is; refused if the session does not work.")
+        bool, Body("Ask Telegram first who it is; refused if the session does not work.", name="check")
     ] = True
 
     def __repr__(self) -> str:
@@ -123,7 +107,7 @@ class AccountOperations:
         self,
         new: Annotated[NewAccount, Fields()],
         *,
-        dry_run: Annotated[bool, Body(description="Only check whether it would be accepted.")] = False,
+        dry_run: Annotated[bool, Body("Only check whether it would be accepted.")] = False,
     ) -> StoredAccount:
         """Add an account. Store its session, and resume jobs that waited for it. Requires https, or this machine.
 
@@ -158,10 +142,7 @@ class AccountOperations:
         answers=_REFUSED,
     )
     async def test_account(
-        self,
-        name: AccountName,
-        *,
-        activate: Annotated[bool, Body(description="Use a parked account again if it works.")] = False,
+        self, name: AccountName, *, activate: Annotated[bool, Body("Use a parked account again if it works.")] = False
     ) -> Tested:
         """Test an account. Connect to Telegram for at most 20 s and ask who the account is.
 
@@ -173,7 +154,7 @@ class AccountOperations:
         self,
         name: AccountName,
         *,
-        force: Annotated[bool, Query(description="Remove it even while a process has its session open.")] = False,
+        force: Annotated[bool, Query("Remove it even while a process has its session open.")] = False,
     ) -> AccountRow:
         """Remove an account. Delete it and its session, and return what it was.
 

@@ -57,8 +57,9 @@ class Place:
 
     def __init__(
         self,
-        name: str | None = None,
+        description: str | None = None,
         *,
+        name: str | None = None,
         type: Any = None,  # noqa: A002 - the word that fits
         send: Identity | None = None,
         read: Identity | None = None,
@@ -66,7 +67,7 @@ class Place:
         **schema: Any,
     ) -> None:
         self.name, self.type, self.send, self.read = name, type, send, read
-        self.required, self.schema = required, schema
+        self.required, self.schema = required, schema | ({} if description is None else {"description": description})
 
 
 class Path(Place):
@@ -345,7 +346,7 @@ def _params(one: inspect.Parameter) -> Iterator[Param]:
     for field in fields_of(struct):
         kind, where = _split(hints[field.name])
         if where is None and place.place is not None:
-            where = place.place(place.names.get(field.name))
+            where = place.place(name=place.names.get(field.name))
         if isinstance(where, Place):
             yield _param(one.name, field.name, kind, where, UNSET if field.required else field.default)
 
@@ -355,7 +356,7 @@ def _param(argument: str, part: str | None, kind: Any, place: Place, default: An
         # Durations travel as seconds.
         seconds = float if kind is timedelta else float | None
         convert: Any = {"send": timedelta.total_seconds, "read": lambda value: timedelta(seconds=value)}
-        place = type(place)(place.name, type=seconds, **convert, **place.schema)
+        place = type(place)(name=place.name, type=seconds, **convert, **place.schema)
     if place.required:
         default = UNSET
     elif default is not UNSET and default is not None and place.send is not None:

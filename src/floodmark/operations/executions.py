@@ -12,15 +12,13 @@ from floodmark.model.execution import Execution, State, Statistics
 from floodmark.model.page import Page
 
 from .declaration import WHOLE_LIST, Body, Each, Envelope, Fields, Path, Query, get, post
-from .words import Cursor, Limit, Name
+from .words import Cursor, Label, Limit, Name
 
 _EXECUTIONS, _LETTERS = "Executions", "Dead letters"
 _COUNT = Envelope("CountOut", "A number of executions.", "count")
 
-ExecutionId = Annotated[
-    str, Path(description="The id of an execution, or the beginning of one.", min_length=1, max_length=64)
-]
-OfJob = Annotated[Name | None, Query(description="Only of this job, by name or id; it may have been deleted.")]
+ExecutionId = Annotated[Label, Path("The id of an execution, or the beginning of one.")]
+OfJob = Annotated[Name | None, Query("Only of this job, by name or id; it may have been deleted.")]
 
 
 class LogEntry(Struct, frozen=True):
@@ -50,9 +48,9 @@ class Letters(Struct, frozen=True, kw_only=True):
     ids: Annotated[
         tuple[str, ...] | None,
         Body(
+            "These executions.",
             type=list[Annotated[str, Meta(min_length=1, max_length=36)]] | None,
             read=tuple,
-            description="These executions.",
             min_length=1,
             max_length=1000,
         ),
@@ -60,13 +58,13 @@ class Letters(Struct, frozen=True, kw_only=True):
     group: Annotated[
         str | None,
         Body(
-            description="Dead letters of one error, by its fingerprint.",
+            "Dead letters of one error, by its fingerprint.",
             min_length=1,
             max_length=2000,
             examples=["user … not found after # s"],
         ),
     ] = None
-    job: Annotated[Name | None, Body(description="Dead letters of one job, by name or id.")] = None
+    job: Annotated[Name | None, Body("Dead letters of one job, by name or id.")] = None
 
     def require_choice(self) -> None:
         """Refuse an empty choice: it must not mean all dead letters."""
@@ -87,7 +85,7 @@ class ExecutionOperations:
         job: OfJob = None,
         states: Annotated[
             Sequence[State] | None,
-            Query("state", type=list[State] | None, send=list, description="Only in these states; can be repeated."),
+            Query("Only in these states; can be repeated.", name="state", type=list[State] | None, send=list),
         ] = None,
         cursor: Cursor = None,
         limit: Limit = 50,
@@ -99,8 +97,8 @@ class ExecutionOperations:
     @get("/executions/recent", tag=_EXECUTIONS, envelope=WHOLE_LIST)
     async def recent_executions(
         self,
-        hours: Annotated[float, Query(gt=0, le=8760, description="How many hours to look back.")] = 24,
-        limit: Annotated[int, Query(ge=1, le=1000, description="The maximum number; there is no next page.")] = 100,
+        hours: Annotated[float, Query("How many hours to look back.", gt=0, le=8760)] = 24,
+        limit: Annotated[int, Query("The maximum number; there is no next page.", ge=1, le=1000)] = 100,
     ) -> list[Execution]:
         """List recent executions. Created or dead within the last hours, or still unfinished; newest first."""
 
@@ -114,9 +112,7 @@ class ExecutionOperations:
     )
     async def cleanup_old_executions(
         self,
-        days: Annotated[
-            float, Body(required=True, ge=0, le=3650, description="Older than this many days.", examples=[90])
-        ] = 90,
+        days: Annotated[float, Body("Older than this many days.", required=True, ge=0, le=3650, examples=[90])] = 90,
     ) -> int:
         """Delete old executions. Those that ended and were created longer ago are deleted; unfinished ones stay."""
 
@@ -138,9 +134,7 @@ class ExecutionOperations:
 
     @get("/statistics", tag=_EXECUTIONS, operation_id="show_statistics", model=Statistics)
     async def statistics(
-        self,
-        days: Annotated[float, Query(gt=0, le=3650, description="How many days to look back.")] = 7,
-        job: OfJob = None,
+        self, days: Annotated[float, Query("How many days to look back.", gt=0, le=3650)] = 7, job: OfJob = None
     ) -> dict[str, Any]:
         """Show how executions went. They are counted over the last days, for all jobs or for one."""
 
@@ -152,7 +146,7 @@ class DeadLetterOperations:
     async def letters(
         self,
         *,
-        job: Annotated[Name | None, Query(description="Only of this job, by name or id.")] = None,
+        job: Annotated[Name | None, Query("Only of this job, by name or id.")] = None,
         cursor: Cursor = None,
         limit: Limit = 50,
     ) -> Page[Execution]:
@@ -162,7 +156,7 @@ class DeadLetterOperations:
 
     @get("/dead-letters/groups", tag=_LETTERS, envelope=WHOLE_LIST)
     async def letter_groups(
-        self, job: Annotated[Name | None, Query(description="Only of this job, by name or id.")] = None
+        self, job: Annotated[Name | None, Query("Only of this job, by name or id.")] = None
     ) -> list[DeadLetterGroup]:
         """List dead letters by error. The newest 10,000 are grouped, most frequent first; there is no next page."""
 

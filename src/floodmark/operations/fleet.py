@@ -71,7 +71,7 @@ class InstallationOperations:
     async def audit(
         self,
         *,
-        what: Annotated[Text | None, Query(description="Only of this object.", examples=["job:news"])] = None,
+        what: Annotated[Text | None, Query("Only of this object.", examples=["job:news"])] = None,
         cursor: Cursor = None,
         limit: Limit = 50,
     ) -> Page[AuditRow]:

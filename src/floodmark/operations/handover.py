@@ -40,10 +40,7 @@ class HandoverOperations:
         back: Annotated[
             timedelta,
             Body(
-                "back_seconds",
-                ge=0,
-                le=_WEEK_HOURS * 3600,
-                description="Begin this long ago, with the jobs as they are now.",
+                "Begin this long ago, with the jobs as they are now.", name="back_seconds", ge=0, le=_WEEK_HOURS * 3600
             ),
         ] = _AT_ONCE,
     ) -> ShadowStatus:
@@ -64,31 +61,31 @@ class HandoverOperations:
     async def shadow_report(
         self,
         *,
-        hours: Annotated[float, Query(gt=0, le=_WEEK_HOURS, description="How far back.")] = 24,
+        hours: Annotated[float, Query("How far back.", gt=0, le=_WEEK_HOURS)] = 24,
         tolerance: Annotated[
             timedelta | None,
             Query(
-                "tolerance_seconds",
+                "The largest distance between a run and its instant (default: a minute).",
+                name="tolerance_seconds",
                 ge=0,
                 le=_DAY_SECONDS,
-                description="The largest distance between a run and its instant (default: a minute).",
             ),
         ] = None,
         time_column: Annotated[
             str,
             Query(
+                "The column of job_executions with the time of a run of the old scheduler.",
                 type=Literal["scheduled_for", "started_at"],
-                description="The column of job_executions with the time of a run of the old scheduler.",
             ),
         ] = "scheduled_for",
         jobs: Annotated[
             Sequence[str],
             Query(
-                "job",
+                "Only these jobs.",
+                name="job",
                 type=list[Name] | None,
                 send=lambda names: list(names) or None,
                 max_length=100,
-                description="Only these jobs.",
             ),
         ] = (),
     ) -> ParityReport:
@@ -108,15 +105,15 @@ class HandoverOperations:
         self,
         which: Annotated[Which, Fields(Body, everything="all")],
         *,
-        back: Annotated[bool, Body(description="Return them to the old scheduler.")] = False,
-        dry_run: Annotated[bool, Body(description="Report what would be done, and change nothing.")] = False,
+        back: Annotated[bool, Body("Return them to the old scheduler.")] = False,
+        dry_run: Annotated[bool, Body("Report what would be done, and change nothing.")] = False,
     ) -> Moved:
         """Move jobs over, or back. Set the scheduler_version of jobs of an older scheduler; all or none."""
 
     @post("/import-jobs", role="admin", tag=_TAG, body=("ImportIn",), body_of=_body_of_import)
     async def import_jobs(
         self,
-        new: Annotated[Sequence[NewJob], Body("jobs")],
+        new: Annotated[Sequence[NewJob], Body(name="jobs")],
         *,
         take_over: Annotated[bool, Body()] = False,
         dry_run: Annotated[bool, Body()] = False,

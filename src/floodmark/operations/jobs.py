@@ -41,10 +41,8 @@ _CANCELLED = Envelope(
 JobState = Literal["active", "paused", "disabled"]
 _Truth = Literal["true", "false"]
 
-JobId = Annotated[
-    str, Path("job_id", description="Id or name of a job, or the beginning of one.", min_length=1, max_length=200)
-]
-Count = Annotated[int, Query(ge=1, le=1000, description="How many.")]
+JobId = Annotated[Name, Path("Id or name of a job, or the beginning of one.", name="job_id")]
+Count = Annotated[int, Query("How many.", ge=1, le=1000)]
 
 
 def etag_of(version: int) -> str:
@@ -55,44 +53,44 @@ def etag_of(version: int) -> str:
 Version = Annotated[
     int | None,
     Header(
-        "if_match",
+        'The ETag of the job as you know it: `"7"`. Refused with 412 if the job has changed since.',
+        name="if_match",
         type=str | None,
         send=etag_of,
-        description='The ETag of the job as you know it: `"7"`. Refused with 412 if the job has changed since.',
     ),
 ]
 
 
 def _truth(description: str) -> Query:
     return Query(
+        description,
         type=_Truth | None,
         send=lambda value: "true" if value else "false",
         read=lambda text: text == "true",
-        description=description,
     )
 
 
 class JobFilter(Struct, frozen=True, kw_only=True):
     """A choice of jobs. `text` is searched in name, target and url; `stale` is defined in `rules.staleness`."""
 
-    state: Annotated[JobState | None, Query(description="`active`: enabled and not paused.")] = None
+    state: Annotated[JobState | None, Query("`active`: enabled and not paused.")] = None
     enabled: Annotated[bool | None, _truth("Whether their schedule is enabled.")] = None
     paused: Annotated[bool | None, _truth("Whether they are paused.")] = None
     stale: Annotated[bool | None, _truth("Whether their last complete run is much older than usual.")] = None
     priority: Annotated[
         Priority | None,
         Query(
+            "1 is high, 2 normal, 3 low.",
             type=Literal["1", "2", "3"] | None,
             send=lambda value: str(int(value)),
             read=lambda text: Priority(int(text)),
-            description="1 is high, 2 normal, 3 low.",
         ),
     ] = None
-    source: Annotated[Name | None, Query("kind", description="The kind of source.", examples=["telegram"])] = None
-    domain: Annotated[Name | None, Query(description="The domain, exactly.")] = None
-    domain_config_id: Annotated[Name | None, Query(description="Your id, exactly.")] = None
-    tag: Annotated[Name | None, Query(description="One of its tags.", examples=["news"])] = None
-    text: Annotated[Name | None, Query(description="Part of its name, target, url or domain.")] = None
+    source: Annotated[Name | None, Query("The kind of source.", name="kind", examples=["telegram"])] = None
+    domain: Annotated[Name | None, Query("The domain, exactly.")] = None
+    domain_config_id: Annotated[Name | None, Query("Your id, exactly.")] = None
+    tag: Annotated[Name | None, Query("One of its tags.", examples=["news"])] = None
+    text: Annotated[Name | None, Query("Part of its name, target, url or domain.")] = None
 
 
 ANY_JOB = JobFilter()
@@ -204,7 +202,7 @@ class JobOperations:
         reason: Annotated[
             Text | None,
             Body(
-                description="Shown in answers to why the job does not run.",
+                "Shown in answers to why the job does not run.",
                 examples=["the site is being rebuilt"],
                 json_schema_extra=_leave_out_default,
             ),
@@ -237,9 +235,9 @@ class JobOperations:
         params: Annotated[
             Mapping[str, Any] | None,
             Body(
+                "Params for this run only, over those of the job.",
                 type=dict[str, Any],
                 send=lambda params: dict(params) or None,
-                description="Params for this run only, over those of the job.",
                 examples=[{"history": 50}],
                 json_schema_extra=_leave_out_default,
             ),
@@ -263,10 +261,8 @@ class JobOperations:
     @get("/next", tag=_TAG, operation_id="next_of_expression")
     async def upcoming_of(
         self,
-        cron: Annotated[Text, Query(description="Five fields.", examples=["*/15 8-18 * * MON-FRI"])],
-        timezone: Annotated[
-            Name, Query(description="The time zone of the schedule.", examples=["Europe/Berlin"])
-        ] = "UTC",
+        cron: Annotated[Text, Query("Five fields.", examples=["*/15 8-18 * * MON-FRI"])],
+        timezone: Annotated[Name, Query("The time zone of the schedule.", examples=["Europe/Berlin"])] = "UTC",
         count: Count = 5,
     ) -> Runs:
         """Show when an expression would run. This previews a cron expression, for example while it is being typed."""

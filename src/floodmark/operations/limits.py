@@ -11,15 +11,9 @@ _A_MONTH = 30 * 86_400
 _TAG = "Limits"
 
 Key = Annotated[
-    str,
-    Path(
-        description="What it limits. Write a `/` as `%2F`.",
-        min_length=1,
-        max_length=500,
-        examples=["telegram:account:main"],
-    ),
+    str, Path("What it limits. Write a `/` as `%2F`.", min_length=1, max_length=500, examples=["telegram:account:main"])
 ]
-Most = Annotated[int, Query(ge=1, le=500, description="The maximum number; there is no next page.")]
+Most = Annotated[int, Query("The maximum number; there is no next page.", ge=1, le=500)]
 
 
 class LimitOperations:
@@ -27,10 +21,7 @@ class LimitOperations:
 
     @get("/limits", tag=_TAG, operation_id="list_limits", envelope=WHOLE_LIST)
     async def limits(
-        self,
-        *,
-        with_past: Annotated[bool, Query("past", description="Include expired limits.")] = False,
-        limit: Most = 100,
+        self, *, with_past: Annotated[bool, Query("Include expired limits.", name="past")] = False, limit: Most = 100
     ) -> list[LimitRow]:
         """List limits. The longest wait comes first."""
 
@@ -39,10 +30,9 @@ class LimitOperations:
         self,
         key: Key,
         seconds: Annotated[
-            float,
-            Body(gt=0, le=_A_MONTH, description="The time from now. A limit is never shortened.", examples=[600]),
+            float, Body("The time from now. A limit is never shortened.", gt=0, le=_A_MONTH, examples=[600])
         ],
-        reason: Annotated[Text, Body(description="Shown in answers to why a job waits.", examples=["maintenance"])],
+        reason: Annotated[Text, Body("Shown in answers to why a job waits.", examples=["maintenance"])],
     ) -> LimitRow:
         """Let everything under a key wait. Jobs with this `limit_key` wait, for example those of a host or account."""
 

@@ -41,14 +41,14 @@ async def rekey(database: Database, clock: Clock, vault: Vault, actor: Actor) ->
 
 
 async def _reseal(  # noqa: PLR0917 - a table, its key and its secret; used twice, right above
-    connection: AsyncConnection, vault: Vault, key: str, table: Table, whose: Column[str], secret: Column[str]
+    connection: AsyncConnection, vault: Vault, key: str, table: Table, owner: Column[str], secret: Column[str]
 ) -> int:
     """Encrypt a column; its rows stay locked, in a fixed order, until the transaction ends."""
-    query = select(whose, secret).where(secret.is_not(None)).order_by(whose).with_for_update()
+    query = select(owner, secret).where(secret.is_not(None)).order_by(owner).with_for_update()
     old = [(name, sealed) for name, sealed in await connection.execute(query) if mark_of(sealed) != key]
     for name, sealed in old:
         label = secret_label(name) if table is triggers else name
         await connection.execute(
-            update(table).where(whose == name).values({secret.name: vault.reseal(sealed, label=label)})
+            update(table).where(owner == name).values({secret.name: vault.reseal(sealed, label=label)})
         )
     return len(old)

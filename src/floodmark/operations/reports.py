@@ -6,19 +6,12 @@ from floodmark.model.cookie_reports import CookieReport
 from floodmark.sources.cookies.difference import ScanDifference
 
 from .declaration import Path, Query, get
+from .words import Text
 
 _TAG = "Reports"
 
-Domain = Annotated[
-    str,
-    Path(
-        description="A domain, or the job or stream of its scans.",
-        min_length=1,
-        max_length=2000,
-        examples=["example.com"],
-    ),
-]
-Scan = Annotated[str | None, Query(description="The key of a scan; the last one, if left out.", max_length=100)]
+Domain = Annotated[Text, Path("A domain, or the job or stream of its scans.", examples=["example.com"])]
+Scan = Annotated[str | None, Query("The key of a scan; the last one, if left out.", max_length=100)]
 
 
 class ReportOperations:
@@ -40,8 +33,7 @@ class ReportOperations:
         domain: Domain,
         scan: Scan = None,
         against: Annotated[
-            str | None,
-            Query(description="The key of the other scan; the previous one, if left out.", max_length=100),
+            str | None, Query("The key of the other scan; the previous one, if left out.", max_length=100)
         ] = None,
     ) -> ScanDifference:
         """Compare two cookie scans. The answer has what is new, gone or changed since the earlier scan."""
@@ -60,14 +52,7 @@ class ReportOperations:
         self,
         domain: Domain,
         name: Annotated[
-            str,
-            Path(
-                "file",
-                description="A name in the manifest.",
-                min_length=1,
-                max_length=100,
-                examples=["report.html"],
-            ),
+            str, Path("A name in the manifest.", name="file", min_length=1, max_length=100, examples=["report.html"])
         ],
         scan: Scan = None,
     ) -> bytes:

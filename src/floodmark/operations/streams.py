@@ -20,15 +20,10 @@ FARTHEST, MOST_EVENTS = 2**62, 999
 _TAG = "Streams"
 
 StreamName = Annotated[
-    str,
-    Path(
-        description="A stream, or a job that collects it. Write a `/` in its name as `%2F`.",
-        min_length=1,
-        max_length=2000,
-        examples=["telegram:@example_news"],
-    ),
+    Text,
+    Path("A stream, or a job that collects it. Write a `/` in its name as `%2F`.", examples=["telegram:@example_news"]),
 ]
-DryRun = Annotated[bool, Query(description="Report what would be done, and change nothing.")]
+DryRun = Annotated[bool, Query("Report what would be done, and change nothing.")]
 
 
 def _day(text: str) -> date:
@@ -41,10 +36,10 @@ def _day(text: str) -> date:
 Day = Annotated[
     date | None,
     Query(
+        "A UTC day.",
         type=str | None,
         send=date.isoformat,
         read=_day,
-        description="A UTC day.",
         pattern=r"^\d{4}-\d{2}-\d{2}$",
         examples=["2026-01-31"],
         json_schema_extra={"format": "date"},
@@ -105,7 +100,7 @@ class StreamOperations:
         stream: StreamName,
         value: Annotated[
             Mapping[str, Any],
-            Body(type=dict[str, Any], description="The watermark, in the form of its source.", examples=[{"id": 4812}]),
+            Body("The watermark, in the form of its source.", type=dict[str, Any], examples=[{"id": 4812}]),
         ],
         *,
         dry_run: DryRun = False,
@@ -130,7 +125,7 @@ class StreamOperations:
     async def streams(
         self,
         *,
-        chats: Annotated[bool, Query(description="Only streams with the posts of a chat.")] = False,
+        chats: Annotated[bool, Query("Only streams with the posts of a chat.")] = False,
         cursor: Cursor = None,
         limit: Limit = 50,
     ) -> Page[StreamShown]:
@@ -155,13 +150,7 @@ class StreamOperations:
 
     @get("/streams/{stream}/items", tag=_TAG, operation_id="list_items", is_content=True)
     async def items(
-        self,
-        stream: StreamName,
-        *,
-        since: Day = None,
-        until: Day = None,
-        cursor: Cursor = None,
-        limit: Limit = 50,
+        self, stream: StreamName, *, since: Day = None, until: Day = None, cursor: Cursor = None, limit: Limit = 50
     ) -> Page[StoredItem]:
         """List items. They are sorted by key, each in its newest revision.
 
@@ -175,9 +164,7 @@ class StreamOperations:
         self,
         stream: StreamName,
         *,
-        since: Annotated[
-            Annotated[datetime, Meta(tz=True)] | None, Query(description="Only items since this time.")
-        ] = None,
+        since: Annotated[Annotated[datetime, Meta(tz=True)] | None, Query("Only items since this time.")] = None,
         cursor: Cursor = None,
         limit: Limit = 50,
     ) -> Page[StoredItem]:
@@ -186,23 +173,17 @@ class StreamOperations:
     each_newest_item = Each(newest_items)
 
     @get("/streams/{stream}/items/{key}", tag=_TAG, operation_id="show_item", is_content=True)
-    async def item(
-        self,
-        stream: StreamName,
-        key: Annotated[str, Path(description="The key of the item.", min_length=1, max_length=2000)],
-    ) -> ItemHistory:
+    async def item(self, stream: StreamName, key: Annotated[Text, Path("The key of the item.")]) -> ItemHistory:
         """Show an item. The answer includes its earlier revisions."""
 
     @get("/events", tag=_TAG, operation_id="list_events", is_content=True)
     async def events(
         self,
         *,
-        after: Annotated[
-            int, Query(ge=0, le=FARTHEST, description="The position of the last event you have processed.")
-        ] = 0,
-        stream: Annotated[Text | None, Query(description="Only of this stream or job.")] = None,
+        after: Annotated[int, Query("The position of the last event you have processed.", ge=0, le=FARTHEST)] = 0,
+        stream: Annotated[Text | None, Query("Only of this stream or job.")] = None,
         cursor: Cursor = None,
-        limit: Annotated[int, Query(ge=1, le=MOST_EVENTS, description="The maximum number.")] = 100,
+        limit: Annotated[int, Query("The maximum number.", ge=1, le=MOST_EVENTS)] = 100,
     ) -> EventPage:
         """Read events. There is one event for each new or changed item, in order.
 

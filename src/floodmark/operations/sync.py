@@ -20,10 +20,8 @@ class SyncOperations:
     async def sync(
         self,
         *,
-        dry_run: Annotated[bool, Body(description="Report what would change, and change nothing.")] = False,
-        force: Annotated[
-            bool, Body(description="Disable even more than SYNC_DISABLE_MAX_SHARE of the jobs at once.")
-        ] = False,
+        dry_run: Annotated[bool, Body("Report what would change, and change nothing.")] = False,
+        force: Annotated[bool, Body("Disable even more than SYNC_DISABLE_MAX_SHARE of the jobs at once.")] = False,
     ) -> Report:
         """Read schedules from API_URL. Update the jobs that were created from them, all or none.
 

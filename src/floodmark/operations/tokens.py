@@ -8,11 +8,11 @@ from floodmark.model.page import Page
 from floodmark.model.tokens import Minted, Role, TokenRow, Visitor
 
 from .declaration import Body, Each, Path, delete, get, post
-from .words import Cursor, Limit
+from .words import Cursor, Label, Limit
 
 _TAG = "Installation"
 
-TokenName = Annotated[str, Path(description="The name of a token.", min_length=1, max_length=64)]
+TokenName = Annotated[Label, Path("The name of a token.")]
 
 
 def _duration_text(value: timedelta) -> str:
@@ -36,22 +36,16 @@ class TokenOperations:
     async def add_token(
         self,
         name: Annotated[
-            str,
-            Body(
-                description="The name of its user in the audit log: letters, digits, and any of - _ .",
-                min_length=1,
-                max_length=64,
-                examples=["ci"],
-            ),
+            Label, Body("The name of its user in the audit log: letters, digits, and any of - _ .", examples=["ci"])
         ],
-        role: Annotated[Role, Body(description="`read`, `operate` or `admin`; each includes those before it.")],
+        role: Annotated[Role, Body("`read`, `operate` or `admin`; each includes those before it.")],
         expires_in: Annotated[
             timedelta | None,
             Body(
+                "How long it is valid; without end, if left out.",
                 type=str | None,
                 send=_duration_text,
                 read=parse_every,
-                description="How long it is valid; without end, if left out.",
                 max_length=40,
                 examples=["90d"],
             ),

@@ -32,21 +32,14 @@ _EXAMPLE = {
     "debounce_seconds": 10,
 }
 
-TriggerId = Annotated[
-    str,
-    Path(
-        description="Id of a trigger or the beginning of one, or its pattern with `/` written as `%2F`.",
-        min_length=1,
-        max_length=2000,
-    ),
-]
-Pattern = Annotated[Text, Body(description="What to listen to.", examples=["content:new"])]
+TriggerId = Annotated[Text, Path("Id of a trigger or the beginning of one, or its pattern with `/` written as `%2F`.")]
+Pattern = Annotated[Text, Body("What to listen to.", examples=["content:new"])]
 Jobs = Annotated[
     Sequence[str],
     Body(
+        "The jobs it fires, by name or id, and jobs with a matching trigger_webhook or trigger_channel.",
         type=list[Name],
         send=list,
-        description="The jobs it fires, by name or id, and jobs with a matching trigger_webhook or trigger_channel.",
         max_length=1000,
         examples=[["news"]],
     ),
@@ -54,23 +47,23 @@ Jobs = Annotated[
 Params = Annotated[
     Mapping[str, str],
     Body(
+        "The params of an execution, from the message: `path.1`, `path.NAME`, `body.FIELD`, `channel`.",
         type=dict[str, str],
         send=dict,
-        description="The params of an execution, from the message: `path.1`, `path.NAME`, `body.FIELD`, `channel`.",
         examples=[{"title": "body.article.title"}],
     ),
 ]
 Debounce = Annotated[
     timedelta,
     Body(
-        "debounce_seconds",
+        "Messages within this time after a run become one more execution at its end.",
+        name="debounce_seconds",
         ge=0,
         le=LONGEST_DEBOUNCE.total_seconds(),
-        description="Messages within this time after a run become one more execution at its end.",
     ),
 ]
-Enabled = Annotated[bool, Body(description="Whether it fires jobs.")]
-Replace = Annotated[bool, Body(description="Change the trigger of this pattern, if there is one.")]
+Enabled = Annotated[bool, Body("Whether it fires jobs.")]
+Replace = Annotated[bool, Body("Change the trigger of this pattern, if there is one.")]
 
 
 class AddedTrigger(TriggerStatus, frozen=True, kw_only=True):
@@ -108,7 +101,7 @@ class TriggerOperations:
         pattern: Annotated[
             Text,
             Body(
-                description="`*` is one segment, `{name}` one that becomes a param, `**` the rest.",
+                "`*` is one segment, `{name}` one that becomes a param, `**` the rest.",
                 examples=["/sources/{source_id}/crawl"],
             ),
         ],
@@ -121,11 +114,11 @@ class TriggerOperations:
         secret: Annotated[
             str | None,
             Body(
+                "The key of the signatures. A trigger that is replaced keeps its own.",
                 type=Annotated[str, Meta(min_length=SHORTEST_SECRET, max_length=200)] | None,
-                description="The key of the signatures. A trigger that is replaced keeps its own.",
             ),
         ] = None,
-        signed: Annotated[bool, Body(description="Make a secret; the answer shows it once.")] = False,
+        signed: Annotated[bool, Body("Make a secret; the answer shows it once.")] = False,
     ) -> AddedTrigger:
         """Register a webhook. Requests to its path fire jobs, at once and in every process."""
 

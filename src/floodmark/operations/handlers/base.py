@@ -55,7 +55,7 @@ class Handlers(AsyncCaller):
             return text
 
     async def find_items_stream(self, text: str) -> str:
-        """Return the stream that holds the items of a stream or job: a channel's is named by its number."""
+        """Return the stream with the items of a stream or job: that of a channel is named by its id."""
         if await self.store.watermarks.holds_items(text):
             return text
         name = await self.find_stream(text)

@@ -32,10 +32,14 @@ def when_of_columns(given: Mapping[str, Any]) -> When:
     columns = {name: FIELDS[name].value_from(given[name]) for name in When.__struct_fields__ if name in given}
     if "schedule_type" in columns:
         return When(**columns)
-    said = [kind for name, kind in _TYPES.items() if given.get(name) is not None]
-    if len(said) > 1:
-        raise InvalidInput(f"the schedule type is ambiguous: {' or '.join(said)}", hint="say which with schedule_type")
-    return When(**columns, schedule_type=said[0] if said else ScheduleType.EVENT)
+    kinds = _kinds_in(given)
+    if len(kinds) > 1:
+        raise InvalidInput(f"the schedule type is ambiguous: {' or '.join(kinds)}", hint="say which with schedule_type")
+    return When(**columns, schedule_type=kinds[0] if kinds else ScheduleType.EVENT)
+
+
+def _kinds_in(given: Mapping[str, Any]) -> list[ScheduleType]:
+    return [kind for name, kind in _TYPES.items() if given.get(name) is not None]
 
 
 def _where(given: Mapping[str, Any]) -> tuple[str, str]:
@@ -62,9 +66,9 @@ async def refuse_second(spec: JobSpec, jobs: Jobs) -> None:
 def changes_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns that a partial change sets. A new schedule type clears the columns of the old one."""
     changes = dict(given)
-    said = [kind for name, kind in _TYPES.items() if given.get(name) is not None]
-    if "schedule_type" not in changes and len(said) == 1:
-        changes["schedule_type"] = said[0]
+    kinds = _kinds_in(given)
+    if "schedule_type" not in changes and len(kinds) == 1:
+        changes["schedule_type"] = kinds[0]
     kind = changes.get("schedule_type")
     if kind is not None:
         for name, of_column in _TYPES.items():
