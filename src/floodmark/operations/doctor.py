@@ -118,10 +118,8 @@ class Doctor:
         except Unavailable as error:
             return [Finding(code="database", ok=False, text=str(error), hint=error.hint)]
         answers = Finding(code="database", ok=True, text=f"{self._database.dialect} answers")
-        old, hint = (
-            f"the schema is {found or 'empty'}, this version of Floodmark needs {wanted}",
-            "run: floodmark migrate",
-        )
+        old = f"the schema is {found or 'empty'}, this version of Floodmark needs {wanted}"
+        hint = "bring it up to date: floodmark migrate"
         return [answers, _finding("schema", found == wanted, f"the schema is the newest ({found})", old, hint)]
 
     async def _clocks(self) -> Finding:

@@ -122,7 +122,7 @@ class ExecutionOperations:
 
     @get("/executions/{execution_id}/logs", tag=_EXECUTIONS, operation_id="show_logs")
     async def execution_logs(self, execution_id: ExecutionId) -> Logs:
-        """Show what happened to it. The answer has every failed attempt with its error, and a list of dated events."""
+        """Show the history of an execution. It has every failed attempt with its error, and a list of dated events."""
 
     @post("/executions/{execution_id}/cancel", tag=_EXECUTIONS)
     async def cancel_execution(self, execution_id: ExecutionId) -> Execution:
@@ -136,7 +136,7 @@ class ExecutionOperations:
     async def statistics(
         self, days: Annotated[float, Query("How many days to look back.", gt=0, le=3650)] = 7, job: OfJob = None
     ) -> dict[str, Any]:
-        """Show how executions went. They are counted over the last days, for all jobs or for one."""
+        """Show statistics of executions. They are counted over the last days, for all jobs or for one."""
 
 
 class DeadLetterOperations:

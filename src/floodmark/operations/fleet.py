@@ -30,7 +30,7 @@ class FleetOperations:
 
     @get("/scheduler/metrics", tag=_FLEET, operation_id="scheduler_metrics")
     async def fleet_metrics(self) -> FleetMetrics:
-        """Show the numbers of the fleet. Queue, slots, and the outcome of the last day's executions."""
+        """Show metrics of the fleet. Queue, slots, and the outcome of the last day's executions."""
 
     @post("/scheduler/drain", tag=_FLEET, envelope=_DRAINING)
     async def drain(self) -> bool:
@@ -42,7 +42,7 @@ class FleetOperations:
 
     @get("/overview", tag=_FLEET, operation_id="show_overview")
     async def overview(self) -> Overview:
-        """Show everything at a glance. Leader, workers, queue, executions that run, wait or failed, limits, freshness.
+        """Show an overview. Leader, workers, queue, executions that run, wait or failed, limits, freshness.
 
         It is cheap enough to be asked every second.
         """
@@ -75,6 +75,6 @@ class InstallationOperations:
         cursor: Cursor = None,
         limit: Limit = 50,
     ) -> Page[AuditRow]:
-        """Show who changed what. Changes are sorted newest first, with the values before and after."""
+        """Show the audit log. Changes are sorted newest first, with the values before and after."""
 
     each_audit_row = Each(audit)

@@ -32,7 +32,7 @@ class HandoverOperations:
 
     @get("/shadow", tag=_TAG, operation_id="shadow_status")
     async def shadow(self) -> ShadowStatus:
-        """Tell whether the shadow is on. It records what would be fired for the jobs of an older scheduler."""
+        """Show whether the shadow is on. It records what would be fired for the jobs of an older scheduler."""
 
     @post("/shadow", role="admin", tag=_TAG, body=("ShadowIn", "Where to begin."))
     async def start_shadow(
@@ -108,7 +108,7 @@ class HandoverOperations:
         back: Annotated[bool, Body("Return them to the old scheduler.")] = False,
         dry_run: Annotated[bool, Body("Report what would be done, and change nothing.")] = False,
     ) -> Moved:
-        """Move jobs over, or back. Set the scheduler_version of jobs of an older scheduler; all or none."""
+        """Migrate jobs, or move them back. Set the scheduler_version of jobs of an older scheduler; all or none."""
 
     @post("/import-jobs", role="admin", tag=_TAG, body=("ImportIn",), body_of=_body_of_import)
     async def import_jobs(

@@ -159,7 +159,7 @@ class JobOperations:
         answers={200: "It replaced a job (JOB_REPLACE_EXISTING_INSTANCE)."},
     )
     async def add_job(self, columns: Annotated[Mapping[str, Any] | JobSpec, Whole(send=columns_to_send)]) -> Job:
-        """Make a job. `source` and `target` say what to collect, the schedule columns say when.
+        """Create a job. `source` and `target` say what to collect, the schedule columns say when.
 
         Columns that are left out get the values of the settings. Runs are planned at once.
         `{"source": "telegram", "target": "@example_news", "interval_seconds": 300}`
@@ -216,9 +216,9 @@ class JobOperations:
 
     @post("/jobs/{job_id}/cancel", tag=_TAG, envelope=_CANCELLED)
     async def cancel_job(self, name: JobId) -> int:
-        """Cancel what a job is doing. Its unfinished executions end, at once or when their worker notices.
+        """Cancel the executions of a job. Unfinished ones end, at once or when their worker notices.
 
-        Its schedule goes on.
+        Its schedule continues.
         """
 
     @post(

@@ -34,16 +34,16 @@ class LimitOperations:
         ],
         reason: Annotated[Text, Body("Shown in answers to why a job waits.", examples=["maintenance"])],
     ) -> LimitRow:
-        """Let everything under a key wait. Jobs with this `limit_key` wait, for example those of a host or account."""
+        """Set a limit. Jobs with this `limit_key` wait, for example those of a host or account."""
 
     @delete("/limits/{key}", role="operate", tag=_TAG)
     async def clear_limit(self, key: Key) -> LimitRow:
-        """Lift a limit. Return what it was. Jobs go on at once; the next rate-limit response may set it again."""
+        """Clear a limit. Return what it was. Jobs continue at once; the next rate-limit response may set it again."""
 
     @get("/breakers", tag=_TAG, operation_id="list_breakers", envelope=WHOLE_LIST)
     async def breakers(self, *, limit: Most = 100) -> list[BreakerRow]:
-        """List breakers. These are the circuit breakers with recent failures, open ones first."""
+        """List circuit breakers. These are those with recent failures, open ones first."""
 
     @post("/breakers/{key}/reset", tag=_TAG)
     async def reset_breaker(self, key: Key) -> BreakerRow:
-        """Close a breaker. Return what it was. Calls pass at once; it opens again if they fail."""
+        """Reset a breaker. Return what it was. Calls pass at once; it opens again if they fail."""

@@ -14,7 +14,7 @@ class SyncOperations:
 
     @get("/sync", tag=_TAG)
     async def sync_status(self) -> SyncStatus:
-        """Tell how the last sync went. The answer has the address of the schedules, the interval and the result."""
+        """Show the last sync. The answer has the address of the schedules, the interval and the result."""
 
     @post("/sync", role="admin", tag=_TAG, operation_id="run_sync", body=("SyncIn", "Options of a sync."))
     async def sync(

@@ -24,7 +24,7 @@ class TokenOperations:
 
     @get("/whoami", role=None, tag=_TAG)
     async def whoami(self) -> Visitor:
-        """Tell who asks. The answer has the name and role of the caller; use it to try a token."""
+        """Show the caller. The answer has its name and role; use it to try a token."""
 
     @get("/tokens", role="admin", tag=_TAG, operation_id="list_tokens")
     async def tokens(self, *, cursor: Cursor = None, limit: Limit = 50) -> Page[TokenRow]:
@@ -51,7 +51,7 @@ class TokenOperations:
             ),
         ] = None,
     ) -> Minted:
-        """Make a token. Keep the answer: `token` is shown once. From the first token on, every caller needs one."""
+        """Create a token. Keep the answer: `token` is shown once. From the first token on, every caller needs one."""
 
     @get("/tokens/{name}", role="admin", tag=_TAG, operation_id="show_token")
     async def token(self, name: TokenName) -> TokenRow:

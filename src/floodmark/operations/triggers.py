@@ -83,7 +83,7 @@ class TriggerOperations:
 
     @get("/triggers/status", tag=_TAG)
     async def triggers_status(self) -> TriggersStatus:
-        """Tell how triggers fare. Show deliveries, refusals with reasons, the listener, and patterns of jobs."""
+        """Show the status of triggers. Deliveries, refusals with reasons, the listener, and patterns of jobs."""
 
     @get("/triggers/webhooks", tag=_TAG, operation_id="list_webhooks")
     async def webhooks(self, *, cursor: Cursor = None, limit: Limit = 50) -> TriggerPage:

@@ -48,7 +48,7 @@ class BriefHealthOut(BaseModel):
     "/health",
     response_model=BriefHealthOut,
     responses={503: {"model": BriefHealthOut, "description": _NOT_COLLECTING}},
-    summary="Is it well?",
+    summary="Show the health in brief",
 )
 async def show_health(request: Request) -> Response:
     """Answer 200 while everything that is due is collected, else 503: without a writable database, a scheduler or a
@@ -68,7 +68,7 @@ class ProbeOut(BaseModel):
     "/health/ready",
     response_model=ProbeOut,
     responses={503: {"model": ProbeOut, "description": "The database does not answer."}},
-    summary="Can this process answer requests?",
+    summary="Check readiness",
 )
 async def show_readiness(request: Request) -> Response:
     """Answer 200 while the database answers, whatever the state of the fleet. For load balancers, without a token."""
@@ -76,15 +76,13 @@ async def show_readiness(request: Request) -> Response:
     return answer({"status": report["status"]}, 200 if report["status"] in SERVING else 503)
 
 
-@health.get("/health/live", response_model=ProbeOut, summary="Does this process answer at all?")
+@health.get("/health/live", response_model=ProbeOut, summary="Check liveness")
 async def show_liveness() -> Response:
     """Always answer 200: a restart would not repair a database. For process supervisors, without a token."""
     return answer(LIVE)
 
 
-@health.get(
-    "/health/details", response_model=HealthOut, responses=_DOWN, summary="Is it well, and if not, what is not?"
-)
+@health.get("/health/details", response_model=HealthOut, responses=_DOWN, summary="Show the health in detail")
 async def show_health_details(request: Request, _: Prober) -> Response:
     """Show database, Redis, scheduler and every process of the fleet. This machine needs no token."""
     report = await health_details(resources_of(request))

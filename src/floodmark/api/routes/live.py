@@ -26,7 +26,7 @@ _EXAMPLE = 'event: item\nid: 4812\ndata: {"event_id": "telegram:1/77/1", "positi
             "content": {_TYPE: {"schema": {"type": "string"}, "example": _EXAMPLE}},
         }
     },
-    summary="Follow what happens",
+    summary="Follow the live feed",
 )
 async def follow(
     request: Request,
