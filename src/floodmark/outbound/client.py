@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 REDIRECTED = frozenset({301, 302, 303, 307, 308})
 _PERMANENT = frozenset({301, 308})
-# Sent only to the origin of the first request, never to a redirect's target.
+# Removed when a redirect leads to another origin.
 _PRIVATE_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 Follow = Callable[["URL", "URL"], None]

@@ -9,7 +9,7 @@ import asyncio
 import time
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from urllib.parse import quote, unquote, urlsplit
 
@@ -96,24 +96,22 @@ class Pusher:
             self._events.emit(MetricsPushed(time.time(), "the last values were not pushed: it took too long"))
 
 
-@asynccontextmanager
-async def push_metrics(
+def push_metrics(
     settings: Settings, instance: str, render: Callable[[], bytes], events: Events
-) -> AsyncIterator[None]:
+) -> AbstractAsyncContextManager[None]:
     """Push metrics, if METRICS_MODE says so, until the block ends; then delete the group."""
-    async with _push(settings, (JOB, instance), render, events, Pusher.leave):
-        yield
+    return _push(settings, (JOB, instance), render, events, Pusher.leave)
 
 
-@asynccontextmanager
-async def push_short_run(settings: Settings, render: Callable[[], bytes], events: Events) -> AsyncIterator[None]:
+def push_short_run(
+    settings: Settings, render: Callable[[], bytes], events: Events
+) -> AbstractAsyncContextManager[None]:
     """Push metrics, if METRICS_MODE says so, until the block ends and once more then.
 
     The group stays, so that Prometheus can scrape the last values of a run that was shorter than its interval. Its
     name contains the host, not the process, so that runs do not add more and more groups.
     """
-    async with _push(settings, (SHORT_JOB, settings.hostname), render, events, Pusher.push_last):
-        yield
+    return _push(settings, (SHORT_JOB, settings.hostname), render, events, Pusher.push_last)
 
 
 @asynccontextmanager

@@ -8,9 +8,9 @@ from importlib.resources import files
 from typing import Any
 
 from .assessment import area_name, cookie_identity, format_count, format_lifetime
-from .findings import COMPLETE
+from .findings import COMPLETE, PHASE_WORDS
 
-_HEADINGS = {"before": "Before consent", "accept": "After accepting", "reject": "After rejecting"}
+_HEADINGS = {phase: words.capitalize() for phase, words in PHASE_WORDS.items()}
 _PICTURES = {
     "before": "The page as a visitor sees it first, before any choice.",
     "accept": "The page after consent was given.",
@@ -141,8 +141,6 @@ def _picture(content: bytes, caption: str) -> str:
 
 
 def _cookies(cookies: Sequence[Mapping[str, Any]], before: set[tuple[str, ...]]) -> str:
-    if not cookies:
-        return "<h3>Cookies</h3><p>None.</p>"
     rows = [
         (
             _name(cookie, is_new=cookie_identity(cookie) not in before),
@@ -157,12 +155,10 @@ def _cookies(cookies: Sequence[Mapping[str, Any]], before: set[tuple[str, ...]])
         for cookie in cookies
     ]
     columns = ("Name", "Domain", "Party", "Purpose", "Kept for", "Attributes", "Set by", "Bytes")
-    return f"<h3>Cookies ({len(cookies)})</h3>{_table(columns, rows)}"
+    return _section("Cookies", columns, rows, empty="None.")
 
 
 def _contacts(contacts: Sequence[Mapping[str, Any]]) -> str:
-    if not contacts:
-        return "<h3>Other hosts</h3><p>No requests to third parties.</p>"
     rows = [
         (
             f"<code>{_text(contact['host'])}</code>",
@@ -172,12 +168,10 @@ def _contacts(contacts: Sequence[Mapping[str, Any]]) -> str:
         )
         for contact in contacts
     ]
-    return f"<h3>Other hosts ({len(contacts)})</h3>{_table(('Host', 'Site', 'What', 'Requests'), rows)}"
+    return _section("Other hosts", ("Host", "Site", "What", "Requests"), rows, empty="No requests to third parties.")
 
 
 def _storage(stored: Sequence[Mapping[str, Any]]) -> str:
-    if not stored:
-        return "<h3>Storage</h3><p>Nothing is stored besides cookies.</p>"
     rows = [
         (
             f"<code>{_text(entry['key'])}</code>",
@@ -189,7 +183,8 @@ def _storage(stored: Sequence[Mapping[str, Any]]) -> str:
         )
         for entry in stored
     ]
-    return f"<h3>Storage ({len(stored)})</h3>{_table(('Key', 'Origin', 'Party', 'Area', 'Detail', 'Characters'), rows)}"
+    columns = ("Key", "Origin", "Party", "Area", "Detail", "Characters")
+    return _section("Storage", columns, rows, empty="Nothing is stored besides cookies.")
 
 
 def _visits(visits: Sequence[Mapping[str, Any]]) -> str:
@@ -216,6 +211,10 @@ def _files(listed: Mapping[str, Mapping[str, Any]]) -> str:
 
 _NUMBERS = ("Bytes", "Requests", "Depth", "Status", "Characters")
 _SHORT = ("Kept for", "Party", "Area")
+
+
+def _section(heading: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> str:
+    return f"<h3>{heading} ({len(rows)})</h3>{_table(columns, rows)}" if rows else f"<h3>{heading}</h3><p>{empty}</p>"
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -45,7 +45,7 @@ from .responses import (
 from .robots import FORBIDDEN
 from .robots_by_origin import RobotsRules
 from .urls import Scope, host_of, origin_of
-from .watermark import CrawlMark
+from .watermark import RESULTS, CrawlMark
 
 # Pages read from the frontier at once, and the queue length below which more are read.
 _CHUNK, _LOW_QUEUE = 1000, 100
@@ -483,8 +483,7 @@ class Crawl:
         # The mark has the notes of all slices.
         drop_notes(result)
         result["crawl"], result["summary"] = mark.crawl, mark.summary
-        names = ("visited", "unchanged", "new", "changed", "gone", "missing", "skipped", "failed")
-        result |= {name: getattr(mark, name) for name in names}
+        result |= {name: getattr(mark, name) for name in ("visited", *RESULTS)}
         if self._budget <= 0:
             result["stopped"] = f"at max_pages={self._params.max_pages}"
             self._context.note(f"stopped at max_pages={self._params.max_pages}: the next crawls continue with the rest")
@@ -517,13 +516,9 @@ class Crawl:
 
 def _result_name(visit: VisitedPage) -> str:
     """Return the name of the mark's count that a visit adds to."""
-    match visit.kind:
-        case Kind.READ:
-            return "new" if visit.is_new else "changed"
-        case Kind.MISSING:
-            return "gone" if _is_gone(visit) else "missing"
-        case _:
-            return {Kind.UNCHANGED: "unchanged", Kind.SKIPPED: "skipped", Kind.FAILED: "failed"}[visit.kind]
+    if visit.kind is Kind.READ:
+        return "new" if visit.is_new else "changed"
+    return "gone" if _is_gone(visit) else visit.kind.value
 
 
 def _conditions(page: SitePage) -> dict[str, str] | None:

@@ -6,6 +6,8 @@ from msgspec.structs import asdict
 
 from floodmark.model.batch import Watermark
 
+RESULTS = ("unchanged", "new", "changed", "gone", "missing", "skipped", "failed")
+"""The results of visited pages, each with a count in the mark."""
 # Further ones are only counted.
 _MAX_TROUBLES, _MAX_REPORTS = 50, 20
 
@@ -84,8 +86,7 @@ class CrawlMark(Struct, kw_only=True):
     @property
     def summary(self) -> str:
         """The counts as text: `visited 40, unchanged 31, new 6, changed 2, gone 1`."""
-        named = ("unchanged", "new", "changed", "gone", "missing", "skipped", "failed")
-        counts = [f"{name} {getattr(self, name)}" for name in named if getattr(self, name)]
+        counts = [f"{name} {getattr(self, name)}" for name in RESULTS if getattr(self, name)]
         return ", ".join([f"visited {self.visited}", *counts])
 
 

@@ -145,14 +145,12 @@ class _LooseReader:
     def _markup(self, text: str, start: int) -> int:
         """Read the markup at `start` and return where it ends."""
         if text.startswith("<![CDATA[", start):
-            end = self._find(text, "]]>", start)
-            if end >= 0:
-                self._builder.data(text[start + 9 : end])
-                return end + 3
-            cut = _PART_END.search(text, start)
-            end = len(text) if cut is None else cut.start()
+            end, closing = self._find(text, "]]>", start), 3
+            if end < 0:
+                cut = _PART_END.search(text, start)
+                end, closing = len(text) if cut is None else cut.start(), 0
             self._builder.data(text[start + 9 : end])
-            return end
+            return end + closing
         if text.startswith("<!--", start):
             end = self._find(text, "-->", start)
             return start + 4 if end < 0 else end + 3
