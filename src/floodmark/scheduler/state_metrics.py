@@ -57,7 +57,7 @@ class StateMeasurer:
         )
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).all()
-        return UnfinishedChannelsMeasured(tuple(_unfinished(*row) for row in rows))
+        return UnfinishedChannelsMeasured(tuple(_unfinished_channel(*row) for row in rows))
 
     def _query(self) -> Select[Any]:
         now, unsent = present(self._database, self._clock), outbox.c.sent_at.is_(None)
@@ -73,7 +73,7 @@ class StateMeasurer:
         )
 
 
-def _unfinished(target: str, value: Any, moved_at: datetime) -> UnfinishedChannel:
+def _unfinished_channel(target: str, value: Any, moved_at: datetime) -> UnfinishedChannel:
     number = value.get("channel") if isinstance(value, dict) else None
     return UnfinishedChannel(channel_id=target if number is None else str(number), name=target, moved_at=moved_at)
 

@@ -15,7 +15,7 @@ from floodmark.process.failpoints import OPERATION_POINT, failpoint
 from floodmark.security.masking import mask_values
 
 from .async_engine import AsyncConnection
-from .repository import Repository
+from .repository import Repository, bound_limit
 from .tables import audit
 
 MOST_SHOWN = 500
@@ -62,7 +62,7 @@ class AuditLog(Repository):
             query = query.where(audit.c.object == what)
         if before is not None:
             query = query.where(audit.c.seq < before)
-        rows = await self._database.fetch(query.limit(max(1, min(limit, MOST_SHOWN))))
+        rows = await self._database.fetch(query.limit(bound_limit(limit, MOST_SHOWN)))
         return [AuditRow(**row) for row in rows]
 
 

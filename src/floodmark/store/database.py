@@ -77,13 +77,13 @@ T = TypeVar("T")
 
 
 @cache
-def _rolled_back() -> tuple[type[Exception], ...]:
+def _rollback_errors() -> tuple[type[Exception], ...]:
     """Return the errors after which the server has rolled back: repeating is safe whatever the statement was."""
     return asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError
 
 
 @cache
-def _disconnected() -> tuple[type[Exception], ...]:
+def _connection_errors() -> tuple[type[Exception], ...]:
     """Return the errors of a lost connection. A fence or a unique key guards every hot step: it may be repeated."""
     return (
         asyncpg.PostgresConnectionError,
@@ -100,9 +100,9 @@ def _disconnected() -> tuple[type[Exception], ...]:
 
 
 @cache
-def _unanswered() -> tuple[type[Exception], ...]:
+def _unreachable_errors() -> tuple[type[Exception], ...]:
     """Return the errors of a database that cannot be reached."""
-    return (DBAPIError, *_disconnected())
+    return (DBAPIError, *_connection_errors())
 
 
 def _is_refusal(error: BaseException | None) -> bool:
@@ -217,7 +217,7 @@ class Database:
         try:
             async with self.reading() as connection:
                 await connection.execute(text("SELECT 1"))
-        except _unanswered() as error:
+        except _unreachable_errors() as error:
             shown = self.engine.url.render_as_string(hide_password=True)
             raise Unreachable(
                 f"the database {shown} does not answer: {str(error) or type(error).__name__}",
@@ -298,7 +298,7 @@ class PostgresDatabase(Database):
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return await self._run_once(work)
-            except (*_rolled_back(), *_disconnected()) as error:
+            except (*_rollback_errors(), *_connection_errors()) as error:
                 pause = backoff(attempt, base=_PAUSE, longest=_LONGEST_PAUSE).total_seconds()
                 if attempt == _ATTEMPTS or time.monotonic() + pause > last_start:
                     raise
@@ -325,7 +325,7 @@ def _watch(engine: AsyncEngine, connector: PostgresConnector) -> None:
         connector.idle.discard(adapted.driver_connection)
         try:
             adapted.run_async(connector.ping)
-        except _disconnected() as error:
+        except _connection_errors() as error:
             connector.give_up_on(adapted.driver_connection)
             raise InvalidatePoolError from error
 

@@ -14,7 +14,7 @@ from floodmark.rules.rank import rank_delay
 
 from .async_engine import AsyncConnection
 from .execution_rows import SELECT_EXECUTION, read_executions
-from .repository import Repository
+from .repository import Repository, bound_limit
 from .tables import job_executions, jobs
 
 # The newest letters are grouped, retried or dropped; the next call continues with the others.
@@ -35,7 +35,7 @@ class DeadLetters(Repository):
         query = _dead(job)
         if before is not None:
             query = query.where(tuple_(_e.completed_at, _e.execution_id) < tuple_(*before))
-        return await read_executions(self._database, query.limit(max(1, min(limit, MOST_SHOWN))))
+        return await read_executions(self._database, query.limit(bound_limit(limit, MOST_SHOWN)))
 
     async def groups(self, job: str | None = None) -> list[DeadLetterGroup]:
         """Return the newest letters grouped by error, most frequent first."""

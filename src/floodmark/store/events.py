@@ -16,7 +16,7 @@ from .async_engine import AsyncConnection
 from .dialects import raw
 from .outbox_rows import event_from_row
 from .port import Event
-from .repository import Repository
+from .repository import Repository, bound_limit
 from .tables import item_revisions, items, outbox
 
 MOST_SHOWN = 1000
@@ -68,7 +68,7 @@ class EventLog(Repository):
         if stream is not None:
             query = query.where(outbox.c.stream == stream)
         async with self._database.reading() as connection:
-            rows = await connection.execute(query.order_by(outbox.c.position).limit(_bounded(limit)))
+            rows = await connection.execute(query.order_by(outbox.c.position).limit(bound_limit(limit, MOST_SHOWN)))
             return [event_from_row(row) for row in rows]
 
     async def bounds(self) -> tuple[int, int]:
@@ -87,7 +87,7 @@ class EventLog(Repository):
         query = _select(items).where(items.c.stream == stream)
         if after_key is not None:
             query = query.where(items.c.key > after_key)
-        rows = await self._database.fetch(query.order_by(items.c.key).limit(_bounded(limit)))
+        rows = await self._database.fetch(query.order_by(items.c.key).limit(bound_limit(limit, MOST_SHOWN)))
         return [StoredItem(**row) for row in rows]
 
     async def newest(
@@ -109,9 +109,9 @@ class EventLog(Repository):
                 this = this if since is None else this.where(at >= since)
                 this = this if edge is None else this.where(_is_before(at, edge))
                 ordered = this.order_by(at.desc(), func.length(items.c.key).desc(), items.c.key.desc())
-                rows = await connection.execute(ordered.limit(_bounded(limit)))
+                rows = await connection.execute(ordered.limit(bound_limit(limit, MOST_SHOWN)))
                 found += [StoredItem(**row) for row in rows.mappings()]
-        return sorted(found, key=_place, reverse=True)[: _bounded(limit)]
+        return sorted(found, key=_place, reverse=True)[: bound_limit(limit, MOST_SHOWN)]
 
     async def items_between(
         self,
@@ -135,7 +135,7 @@ class EventLog(Repository):
         if after is not None:
             moment, key = after
             query = query.where(at >= moment, or_(at > moment, items.c.key > key))
-        rows = await self._database.fetch(query.order_by(at, items.c.key).limit(_bounded(limit)))
+        rows = await self._database.fetch(query.order_by(at, items.c.key).limit(bound_limit(limit, MOST_SHOWN)))
         return [StoredItem(**row) for row in rows]
 
     async def item(self, stream: str, key: str) -> ItemHistory:
@@ -177,7 +177,3 @@ def _is_before(at: Any, edge: _ItemPlace) -> Any:
     length = func.length(items.c.key)
     is_lesser_key = or_(length < edge.length, and_(length == edge.length, items.c.key < edge.key))
     return or_(at < edge.at, and_(at == edge.at, is_lesser_key))
-
-
-def _bounded(limit: int) -> int:
-    return max(1, min(limit, MOST_SHOWN))

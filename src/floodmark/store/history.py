@@ -15,7 +15,7 @@ from floodmark.model.ids import floor_id
 
 from .async_engine import AsyncConnection
 from .execution_rows import SELECT_EXECUTION, execution_from_row, read_executions
-from .repository import Repository
+from .repository import Repository, bound_limit
 from .tables import job_executions, jobs
 
 MOST_SHOWN = 1000
@@ -109,7 +109,7 @@ class ExecutionHistory(Repository):
                 query = _newest(query, limit)
             else:
                 last = None if before is None else await _instant(connection, before)
-                query = of_job(query, await _job_id(connection, job), last).limit(_bounded(limit))
+                query = of_job(query, await _job_id(connection, job), last).limit(bound_limit(limit, MOST_SHOWN))
             # Also for a job if the last execution was deleted meanwhile, because older ones were deleted too.
             if before is not None and last is None:
                 query = query.where(_e.execution_id < before)
@@ -137,11 +137,7 @@ def of_job(query: Select[Any], job_id: str, before: datetime | None = None) -> S
 
 
 def _newest(query: Select[Any], limit: int) -> Select[Any]:
-    return query.order_by(_e.execution_id.desc()).limit(_bounded(limit))
-
-
-def _bounded(limit: int) -> int:
-    return max(1, min(limit, MOST_SHOWN))
+    return query.order_by(_e.execution_id.desc()).limit(bound_limit(limit, MOST_SHOWN))
 
 
 def _statistics() -> Select[Any]:

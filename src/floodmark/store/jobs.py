@@ -31,7 +31,7 @@ from .dialects import json_has, raw
 from .execution_rows import SELECT_EXECUTION, execution_from_row, find_under_way
 from .job_checks import SETTABLE_COLUMNS, check_columns, check_job, check_json
 from .name_search import find_job, find_jobs
-from .repository import Repository
+from .repository import Repository, bound_limit
 from .rows import JOB_COLUMNS, job_from_row
 from .tables import WHEN_COLUMNS, job_executions, jobs
 
@@ -216,7 +216,7 @@ class Jobs(Repository):
         if after is not None:
             where.append(jobs.c.name > after)
         async with self._database.reading() as connection:
-            query = _JOB.where(*where).order_by(jobs.c.name).limit(max(1, min(limit, MOST_FOUND)))
+            query = _JOB.where(*where).order_by(jobs.c.name).limit(bound_limit(limit, MOST_FOUND))
             return await _read_jobs(connection, query)
 
     async def update(self, job: Job, changes: Mapping[str, Any], expected_version: int | None = None) -> Job:

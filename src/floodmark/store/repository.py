@@ -24,3 +24,8 @@ class Repository:
     def _insert_into(self, table: Table) -> Any:
         """Return an INSERT that supports ON CONFLICT."""
         return insert_into(self._database, table)
+
+
+def bound_limit(limit: int, most: int) -> int:
+    """Return the size of a page: at least 1 and at most `most`."""
+    return max(1, min(limit, most))

@@ -45,7 +45,7 @@ class Staleness:
 
     async def by_source(self, *, limit: int = 100) -> list[SourceFreshness]:
         """Return the freshness of each source, in order of name. Reads every job."""
-        checked, is_stale = watermarks.c.last_checked_at, self._unchecked() > self._patience()
+        checked, is_stale = watermarks.c.last_checked_at, self._seconds_unchecked() > self._patience()
         query = (
             select(
                 jobs.c.source,
@@ -72,10 +72,10 @@ class Staleness:
         return self._stale(func.count())
 
     def _stale(self, *columns: ColumnElement[Any]) -> Select[Any]:
-        is_stale = self._unchecked() > self._patience()
+        is_stale = self._seconds_unchecked() > self._patience()
         return select(*columns).select_from(self._tables()).where(self._is_due(), is_stale)
 
-    def _unchecked(self) -> ColumnElement[float]:
+    def _seconds_unchecked(self) -> ColumnElement[float]:
         """Return the seconds since the last check."""
         since = func.coalesce(watermarks.c.last_checked_at, jobs.c.created_at)
         return seconds_between(self._database, since, present(self._database, self._clock))

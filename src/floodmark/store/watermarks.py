@@ -11,7 +11,7 @@ from floodmark.model.streams import StreamState
 from .async_engine import AsyncConnection
 from .job_checks import check_json
 from .name_search import no_such_stream
-from .repository import Repository
+from .repository import Repository, bound_limit
 from .rule_sql import stream_of
 from .tables import jobs, watermarks
 
@@ -33,7 +33,7 @@ class Watermarks(Repository):
     async def page(self, after: str | None = None, limit: int = 100) -> list[StreamState]:
         """Return streams in order of name. The next page is `after` the last one."""
         query = _SELECT if after is None else _SELECT.where(watermarks.c.stream > after)
-        query = query.order_by(watermarks.c.stream).limit(max(1, min(limit, MOST_SHOWN)))
+        query = query.order_by(watermarks.c.stream).limit(bound_limit(limit, MOST_SHOWN))
         return [StreamState(**row) for row in await self._database.fetch(query)]
 
     async def holds_items(self, stream: str) -> bool:

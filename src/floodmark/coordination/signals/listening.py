@@ -55,9 +55,9 @@ class ListeningSignals(ABC):
 
     @abstractmethod
     async def _listen_until_lost(self) -> None:
-        """Connect, call `_connected`, and pass messages to `_receive` until the connection is lost."""
+        """Connect, call `_mark_connected`, and pass messages to `_receive` until the connection is lost."""
 
-    def _connected(self) -> None:
+    def _mark_connected(self) -> None:
         # A signal may have been missed before the connection was there.
         self._bells.ring_all()
         self._tried.set()

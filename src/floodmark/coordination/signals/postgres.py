@@ -54,7 +54,7 @@ class PostgresSignals(ListeningSignals):
             # Before anything else: other processes take us for dead when our lock has been missing for a while.
             await self._lock(connection)
             await connection.add_listener(_CHANNEL, lambda *message: self._receive(str(message[-1])))
-            self._connected()
+            self._mark_connected()
             while not lost.is_set():
                 has_all = self._wanted_key is None or self.lock_key is not None
                 with suppress(TimeoutError):

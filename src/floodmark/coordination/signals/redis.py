@@ -37,7 +37,7 @@ class RedisSignals(ListeningSignals):
     async def _listen_until_lost(self) -> None:
         async with self._redis.pubsub(ignore_subscribe_messages=True) as pubsub:
             await pubsub.subscribe(self._channel)
-            self._connected()
+            self._mark_connected()
             reader = PubSubReader(pubsub, step=self._step)
             while True:
                 message = await reader.next(_READ_SECONDS)

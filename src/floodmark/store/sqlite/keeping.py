@@ -114,7 +114,7 @@ class SqliteKeeping:
             known = {key: (content_hash, revision) for key, content_hash, revision in rows}
             new = [item for item in packed if item.key not in known] if known else packed
             changed = [item for item in packed if item.key in known and known[item.key][0] != item.content_hash]
-            shared = _shared(lease, batch, now)
+            shared = _shared_values(lease, batch, now)
             _insert(connection, _INSERT, _NEW_ROW, [_new_row(item) for item in new], shared)
             if changed:
                 connection.executemany(_ARCHIVE, [(stream, item.key) for item in changed])
@@ -177,7 +177,7 @@ def _page_rows(pages: Sequence[SitePage], now: str) -> list[tuple[Any, ...]]:
     ]
 
 
-def _shared(lease: Lease, batch: Batch, now: str) -> tuple[Any, ...]:
+def _shared_values(lease: Lease, batch: Batch, now: str) -> tuple[Any, ...]:
     job = lease.job
     owner = (job.tenant_id or batch.tenant_id, job.user_id or batch.user_id)
     return (batch.stream or job.stream, now, *owner, lease.execution_id, lease.fence)

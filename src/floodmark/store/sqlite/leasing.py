@@ -236,13 +236,13 @@ def _write(connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[
     for size in _SIZES:
         while len(rows) - at >= size:
             some = rows[at : at + size]
-            connection.execute(_prepared(statement, len(some[0]), size), list(chain.from_iterable(some)))
+            connection.execute(_prepare_statement(statement, len(some[0]), size), list(chain.from_iterable(some)))
             at += size
     return connection.total_changes - before
 
 
 @lru_cache
-def _prepared(statement: str, columns: int, rows: int) -> str:
+def _prepare_statement(statement: str, columns: int, rows: int) -> str:
     row = f"({', '.join('?' * columns)})"
     return statement.format(rows=f"VALUES {', '.join([row] * rows)}")
 

@@ -99,7 +99,7 @@ def downgrade() -> None:
     op.rename_table("executions", "job_executions")
 
 
-def _translated(column: str, words: dict[str, str]) -> str:
+def _translate(column: str, words: dict[str, str]) -> str:
     cases = " ".join(f"WHEN '{word}' THEN '{other}'" for word, other in words.items())
     return f"CASE {column} {cases} ELSE {column} END"
 
@@ -112,7 +112,7 @@ def _schedules(*, is_postgresql: bool) -> str:
                COALESCE(frequency, schedule_type) AS frequency, COALESCE(time_config, {empty}) AS time_config,
                (schedule_enabled AND NOT paused) AS enabled,
                CASE WHEN next_run < '9999-01-01' THEN next_run END AS next_run,
-               last_run, {_translated("last_status", _STATUS_OF)} AS last_status, created_at, updated_at
+               last_run, {_translate("last_status", _STATUS_OF)} AS last_status, created_at, updated_at
           FROM jobs WHERE source = 'cookies' OR domain IS NOT NULL
     """
 
@@ -124,7 +124,7 @@ def _job_executions(*, is_postgresql: bool) -> str:
         CREATE VIEW job_executions AS
         SELECT e.execution_id, e.job_id AS schedule_id, e.job_id,
                COALESCE(j.domain, CASE WHEN j.source = 'cookies' THEN j.target END) AS domain, j.domain_config_id,
-               {_translated("e.state", _STATUS_OF)} AS status, e.state,
+               {_translate("e.state", _STATUS_OF)} AS status, e.state,
                COALESCE({scan_id}, CASE WHEN j.source = 'cookies' AND e.state = 'done' THEN e.execution_id END)
                AS scan_id,
                e.result AS metadata, e.result, e.completed_at, e.created_at, {passed}
@@ -133,9 +133,9 @@ def _job_executions(*, is_postgresql: bool) -> str:
 
 
 # The values of a written row, as SQL for both databases. {differs} is the operator for "is not the same as".
-_STATE = _translated("COALESCE(NEW.status, NEW.state)", _STATE_OF)
+_STATE = _translate("COALESCE(NEW.status, NEW.state)", _STATE_OF)
 _NEW_STATE = (
-    f"CASE WHEN NEW.status {{differs}} OLD.status THEN {_translated('NEW.status', _STATE_OF)} ELSE NEW.state END"
+    f"CASE WHEN NEW.status {{differs}} OLD.status THEN {_translate('NEW.status', _STATE_OF)} ELSE NEW.state END"
 )
 _NEW_RESULT = "CASE WHEN NEW.metadata {differs} OLD.metadata THEN NEW.metadata ELSE NEW.result END"
 _NEW_JOB = "CASE WHEN NEW.schedule_id {differs} OLD.schedule_id THEN NEW.schedule_id ELSE NEW.job_id END"
@@ -194,21 +194,21 @@ def _insert_schedule(*, schedule_id: str, now: str, empty: str, true: str) -> st
 
 
 def _update_schedule(*, now: str, differs: str) -> str:
-    def changed(column: str, then: str, otherwise: str) -> str:
+    def if_changed(column: str, then: str, otherwise: str) -> str:
         return f"CASE WHEN NEW.{column} {differs} OLD.{column} THEN {then} ELSE {otherwise} END"
 
     values = {
-        "domain": changed("domain", "lower(NEW.domain)", "domain"),
-        "target": changed("domain", "CASE WHEN source = 'cookies' THEN lower(NEW.domain) ELSE target END", "target"),
+        "domain": if_changed("domain", "lower(NEW.domain)", "domain"),
+        "target": if_changed("domain", "CASE WHEN source = 'cookies' THEN lower(NEW.domain) ELSE target END", "target"),
         "domain_config_id": "NEW.domain_config_id",
         "profile_id": "NEW.profile_id",
-        "schedule_type": changed("frequency", "'calendar'", "schedule_type"),
-        "frequency": changed("frequency", "NEW.frequency", "frequency"),
-        "time_config": changed("time_config", "NEW.time_config", "time_config"),
-        "schedule_enabled": changed("enabled", "NEW.enabled", "schedule_enabled"),
-        "paused": changed("enabled", "(paused AND NOT NEW.enabled)", "paused"),
-        "pause_reason": changed("enabled", "CASE WHEN NOT NEW.enabled THEN pause_reason END", "pause_reason"),
-        "next_run": changed("next_run", "NEW.next_run", "next_run"),
+        "schedule_type": if_changed("frequency", "'calendar'", "schedule_type"),
+        "frequency": if_changed("frequency", "NEW.frequency", "frequency"),
+        "time_config": if_changed("time_config", "NEW.time_config", "time_config"),
+        "schedule_enabled": if_changed("enabled", "NEW.enabled", "schedule_enabled"),
+        "paused": if_changed("enabled", "(paused AND NOT NEW.enabled)", "paused"),
+        "pause_reason": if_changed("enabled", "CASE WHEN NOT NEW.enabled THEN pause_reason END", "pause_reason"),
+        "next_run": if_changed("next_run", "NEW.next_run", "next_run"),
         "version": "version + 1",
         "updated_at": now,
     }
