@@ -11,9 +11,7 @@ from .rows import read_moment
 
 
 def event_from_row(row: Sequence[Any]) -> Event:
-    """Return an event from the columns position, stream, key, revision, occurred_at, collected_at, data, deleted,
-    tenant_id and user_id.
-    """
+    """Return an event from the columns that `_fields` unpacks."""
     return Event(**_fields(row))
 
 
