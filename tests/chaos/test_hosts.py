@@ -13,7 +13,7 @@ from chaos.process import Order
 from faulty_proxy import FaultyProxy
 from hosts import Hosts, require_namespaces
 
-PATIENCE = 90.0
+PATIENCE = 180.0
 PLAN = Plan(items=480, streams=6, batch=4, pause=1.0)
 USUAL: dict[str, Any] = {
     "execution_lease": "4",
