@@ -368,7 +368,8 @@ async def test_what_was_due_before_the_move_is_not_fired_again(sqlite_url: str) 
         await old_job(resources, "once", created_at=clock.now() - DAY, schedule_type="immediate")
         role = SchedulerRole(resources)
         await role.leader.step()
-        moved = await MovedJobs(resources.database, clock).move(Which(everything=True), ACTOR)
+        moving = MovedJobs(resources.database, clock, resources.repositories.audit)
+        moved = await moving.move(Which(everything=True), ACTOR)
         # The old scheduler was quick, and has already written down what it would have run next.
         await old_run(resources, job_id, datetime(2026, 6, 1, 12, 1, tzinfo=UTC))
         await role.scheduler.step()
@@ -388,9 +389,9 @@ async def test_a_move_that_cannot_be_done_for_all_is_done_for_none(
     await old_job(resources, "broken", cron_expression="61 * * * *")
     with pytest.raises(Conflict, match=r"broken: .*bad minute"):
         await moving.migrate_jobs(Which(everything=True))
-    with pytest.raises(InvalidInput, match="say which jobs"):
+    with pytest.raises(InvalidInput, match="name the jobs"):
         await moving.migrate_jobs(Which())
-    with pytest.raises(InvalidInput, match="say which jobs"):
+    with pytest.raises(InvalidInput, match="name the jobs"):
         await moving.migrate_jobs(Which(jobs=("good",), everything=True))
     assert {row["scheduler_version"] for row in await rows_of(resources, jobs)} == {1}
     assert await rows_of(resources, job_executions) == []

@@ -71,7 +71,7 @@ async def test_a_key_file_is_rotated_and_a_kill_at_any_point_loses_nothing(tmp_p
         begun = (home / "secret.key.new").read_text()
         # Behind it, before the new key has its place.
         with pytest.raises(KeyboardInterrupt):
-            await rekey(resources.database, resources.clock, Killed(None, home / "secret.key"), ADA)
+            await rekey(resources.database, resources.repositories.audit, Killed(None, home / "secret.key"), ADA)
         [new] = await marks(resources)
         assert new != old
         # Sealed meanwhile, with the key that is still in its place.
@@ -99,12 +99,12 @@ async def test_a_key_that_is_set_is_rotated_with_the_old_one_beside_it(migrated_
         await store_secrets(resources)
     async with open_resources(alone) as resources:
         with pytest.raises(Conflict, match="wrong key"):
-            await rekey(resources.database, resources.clock, Vault.of(alone), ADA)
+            await rekey(resources.database, resources.repositories.audit, Vault.of(alone), ADA)
     async with open_resources(after) as resources:
         [old] = await marks(resources)
-        done = await rekey(resources.database, resources.clock, Vault.of(after), ADA)
+        done = await rekey(resources.database, resources.repositories.audit, Vault.of(after), ADA)
         assert (done.accounts, done.triggers) == (1, 1)
-        again = await rekey(resources.database, resources.clock, Vault.of(after), ADA)
+        again = await rekey(resources.database, resources.repositories.audit, Vault.of(after), ADA)
         assert (again.accounts, again.triggers) == (0, 0)
     async with open_resources(alone) as resources:
         assert await marks(resources) == {done.key} != {old}

@@ -174,7 +174,8 @@ def rotate_key(context: typer.Context, yes: Yes = False, as_json: AsJson = False
 
         async with open_here(desk.overrides) as operations:
             resources = operations.resources
-            return await rekey(resources.database, resources.clock, Vault.of(resources.settings), operations.actor)
+            audit, vault = resources.repositories.audit, Vault.of(resources.settings)
+            return await rekey(resources.database, audit, vault, operations.actor)
 
     done = asyncio.run(work())
     if as_json:

@@ -1,1 +1,1 @@
-"""What every source, sink and notification channel gets, whether it is built in or comes with another package."""
+"""The services for sources, sinks and notification channels, both built-in and from other packages."""

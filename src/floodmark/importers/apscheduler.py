@@ -19,10 +19,10 @@ from floodmark.model.job import CatchUp, Overlap, Policy, ScheduleType, When
 from floodmark.sources.python import ARGS, KWARGS, RESERVED
 from floodmark.triggers import trigger_of
 
-# Of one row. A job is a few hundred bytes; what is much larger is no schedule.
+# The size of one row. A job has a few hundred bytes; a much larger row is no schedule.
 _LARGEST = 1_000_000
 _MOST_VALUES, _DEEPEST = 10_000, 50
-# What APScheduler calls "however late": more than the ten years that a job can be told.
+# The longest grace that a job can have, ten years: for APScheduler's "however late".
 _ALWAYS = timedelta(seconds=315_360_000)
 _REFUSED_HINT = "only schedules and plain arguments are read; add this job by hand: floodmark add python ..."
 _DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
@@ -229,12 +229,11 @@ def _interval(state: Mapping[str, Any], now: datetime) -> tuple[When, datetime]:
     _refuse_end(state)
     if start > now + step:
         raise _later(start)
-    # Its next run may be the first one: the grid is the same when it begins one step earlier.
+    # Its first run may still be ahead: starting one step earlier gives the same instants.
     anchor = start - step if start > now else start
-    zone = _zone_name(state.get("timezone"))
-    return When(
-        schedule_type=ScheduleType.INTERVAL, interval_seconds=step.total_seconds(), timezone=zone
-    ), anchor.astimezone(UTC)
+    zone, seconds = _zone_name(state.get("timezone")), step.total_seconds()
+    when = When(schedule_type=ScheduleType.INTERVAL, interval_seconds=seconds, timezone=zone)
+    return when, anchor.astimezone(UTC)
 
 
 def _once(state: Mapping[str, Any], now: datetime) -> tuple[When, datetime]:
@@ -242,7 +241,7 @@ def _once(state: Mapping[str, Any], now: datetime) -> tuple[When, datetime]:
     if run is None:
         raise InvalidInput("the date of the run cannot be read", hint=_REFUSED_HINT)
     if run <= now:
-        raise InvalidInput(f"its only run was at {run.isoformat()}", hint="nothing is left to do for it")
+        raise InvalidInput(f"its only run was at {run.isoformat()}", hint="it needs no import")
     return When(schedule_type=ScheduleType.IMMEDIATE, timezone=_zone_name(run.tzinfo)), run.astimezone(UTC)
 
 
@@ -251,7 +250,9 @@ def _cron(state: Mapping[str, Any], now: datetime) -> When:
     _refuse_end(state)
     if start is not None and start > now:
         raise _later(start)
-    fields = {str(field.state.get("name")): _expressions(field) for field in _pieces(state.get("fields"))}
+    fields = {
+        str(field.state.get("name")): _pieces(field.state.get("expressions")) for field in _pieces(state.get("fields"))
+    }
     for name in ("year", "week"):
         if any(_text(piece, name) != "*" for piece in fields.get(name, ())):
             raise InvalidInput(f"the trigger chooses a {name}, which cron cannot", hint=_REFUSED_HINT)
@@ -281,18 +282,14 @@ def _days(days: Sequence[_Piece], weekdays: Sequence[_Piece]) -> tuple[str, str]
     if placed or (not day.startswith("*") and weekday != "*"):
         raise InvalidInput(
             "the trigger wants a day of the month and a day of the week at once: cron runs on either of them",
-            hint="add it by hand with one of them, and let the function look at the other",
+            hint="add it by hand with one of them, and check the other one in the function",
         )
     return day, weekday
 
 
 def _weekdays(pieces: Sequence[_Piece]) -> str:
     """Return weekdays by name, because APScheduler's 0 is Monday."""
-    chosen = {
-        number
-        for piece in pieces
-        for number in (_numbers(piece, 0, 6) if type(piece).__name__ != "AllExpression" else _every(piece, 0, 6))
-    }
+    chosen = {number for piece in pieces for number in _weekday_numbers(piece)}
     return "*" if len(chosen) == len(_DAYS) else ",".join(_DAYS[number] for number in sorted(chosen))
 
 
@@ -300,7 +297,7 @@ def _placed(piece: _Piece) -> str:
     """Return expressions such as the second Monday or the last Friday."""
     place, weekday = _number(piece, "option_num"), _number(piece, "weekday")
     if weekday not in range(7) or place not in range(6):
-        raise InvalidInput("the trigger has a weekday that there is not", hint=_REFUSED_HINT)
+        raise InvalidInput("the trigger has an unknown weekday", hint=_REFUSED_HINT)
     return f"{_DAYS[weekday]}#{place + 1}" if place < 5 else f"{(weekday + 1) % 7}L"
 
 
@@ -322,32 +319,21 @@ def _text(piece: _Piece, name: str) -> str:
             raise InvalidInput(f"a {other} of the {name} cannot be written as cron", hint=_REFUSED_HINT)
 
 
-def _every(piece: _Piece, lowest: int, highest: int) -> range:
-    return range(lowest, highest + 1, 1 if piece.state.get("step") is None else _number(piece, "step"))
-
-
-def _numbers(piece: _Piece, lowest: int, highest: int) -> range:
-    first = _number(piece, "first")
-    last = highest if piece.state.get("last") is None else _number(piece, "last")
-    if not lowest <= first <= last <= highest:
-        raise InvalidInput("the trigger has a weekday that there is not", hint=_REFUSED_HINT)
+def _weekday_numbers(piece: _Piece) -> range:
+    is_all = type(piece).__name__ == "AllExpression"
+    first = 0 if is_all else _number(piece, "first")
+    last = 6 if is_all or piece.state.get("last") is None else _number(piece, "last")
+    if not 0 <= first <= last <= 6:
+        raise InvalidInput("the trigger has an unknown weekday", hint=_REFUSED_HINT)
     return range(first, last + 1, 1 if piece.state.get("step") is None else _number(piece, "step"))
 
 
 def _number(piece: _Piece, name: str) -> int:
     value = piece.state.get(name)
-    if (
-        not isinstance(value, int)
-        or isinstance(value, bool)
-        or not 0 <= value <= 9999
-        or (name == "step" and not value)
-    ):
+    least = 1 if name == "step" else 0
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= 9999:
         raise InvalidInput(f"the {name} of an expression is not a number", hint=_REFUSED_HINT)
     return value
-
-
-def _expressions(field: _Piece) -> list[_Piece]:
-    return _pieces(field.state.get("expressions"))
 
 
 def _pieces(value: Any) -> list[_Piece]:
@@ -433,5 +419,9 @@ def _name(job: Mapping[str, Any]) -> str:
     """Return the id if a person chose it, otherwise the name, which is that of the function."""
     given, name = str(job.get("id") or ""), str(job.get("name") or "")
     is_random = len(given) == 32 and all(letter in "0123456789abcdef" for letter in given)
-    said = name if is_random and name else given
-    return "".join(letter if letter.isprintable() else " " for letter in said).strip()[:180] or "job"
+    return printable_name(name if is_random and name else given)
+
+
+def printable_name(text: str) -> str:
+    """Return a name for a job, without control characters."""
+    return "".join(letter if letter.isprintable() else " " for letter in text).strip()[:180] or "job"

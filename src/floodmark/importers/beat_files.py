@@ -11,37 +11,25 @@ import msgspec
 
 from floodmark.errors import InvalidInput
 
-from .celery import BeatEntry, read_entry, read_shelf
+from .celery import Entries, read_schedule, read_shelf
 
 _LARGEST = 10_000_000
 _HINT = "for example: floodmark import celery myapp.celeryconfig:beat_schedule, beat.json or celerybeat-schedule"
-Found = tuple[list[BeatEntry], list[tuple[str, str, str]]]
 
 
-def read_beat(what: str, *, timezone: str) -> Found:
+def read_beat(what: str, *, timezone: str) -> Entries:
     """Return the entries, and the unreadable ones with name, reason and hint."""
     path = Path(what)
-    if path.suffix == ".json":
-        return _entries(_json(path), timezone)
-    if ":" in what and not path.exists():
-        return _entries(_imported(what), timezone)
-    return read_shelf(_shelf(path), timezone=timezone)
-
-
-def _entries(schedule: Any, timezone: str) -> Found:
+    is_json = path.suffix == ".json"
+    if not is_json and (":" not in what or path.exists()):
+        return read_shelf(_read_keys(path), timezone=timezone)
+    schedule = _read_json(path) if is_json else _import_schedule(what)
     if not isinstance(schedule, Mapping):
         raise InvalidInput("a beat_schedule is a mapping from names to entries", hint=_HINT)
-    found: list[BeatEntry] = []
-    errors: list[tuple[str, str, str]] = []
-    for name, entry in schedule.items():
-        try:
-            found.append(read_entry(str(name), entry, timezone=timezone))
-        except InvalidInput as error:
-            errors.append((str(name)[:80], str(error), error.hint))
-    return found, errors
+    return read_schedule(schedule, timezone=timezone)
 
 
-def _json(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     try:
         if path.stat().st_size > _LARGEST:
             raise InvalidInput(f"{path} is too large for a schedule", hint=_HINT)
@@ -50,7 +38,7 @@ def _json(path: Path) -> Any:
         raise InvalidInput(f"{path} cannot be read: {error}", hint=_HINT) from None
 
 
-def _imported(what: str) -> Any:
+def _import_schedule(what: str) -> Any:
     """Import a module of the user, as Celery does."""
     module, _, name = what.partition(":")
     if str(Path.cwd()) not in sys.path:
@@ -65,9 +53,9 @@ def _imported(what: str) -> Any:
     return getattr(getattr(found, "conf", None), "beat_schedule", found)
 
 
-def _shelf(path: Path) -> dict[str, bytes]:
+def _read_keys(path: Path) -> dict[str, bytes]:
     """Return the keys to read. Nothing is unpickled here, and the file is not changed."""
-    # Some formats add an ending of their own.
+    # Some formats add their own file extension.
     if not path.exists() and not list(path.parent.glob(f"{path.name}.*")):
         raise InvalidInput(f"there is no file {path}", hint=_HINT)
     try:

@@ -26,11 +26,11 @@ def jobs_of_crontab(
                 source="python",
                 target=target,
                 name=name,
-                # Each its own: jobs that share a stream wait for each other.
+                # One for each: jobs that share a stream wait for each other.
                 stream=f"crontab:{name}",
                 when=When(schedule_type=ScheduleType.CRON, cron_expression=entry.schedule, timezone=entry.timezone),
                 policy=policy,
-                params=_said(entry),
+                params=_params(entry),
                 tags=tuple(tags),
             )
         )
@@ -43,16 +43,7 @@ def jobs_of_apscheduler(imported: Sequence[Imported], *, tags: Sequence[str] = (
     names = _unique([job.name for job in imported])
     return [
         NewJob(
-            spec=JobSpec(
-                source="python",
-                target=job.target,
-                name=name,
-                stream=f"apscheduler:{job.job_id}",
-                when=job.when,
-                policy=job.policy,
-                params=job.params,
-                tags=tuple(tags),
-            ),
+            spec=_spec(job, name, f"apscheduler:{job.job_id}", tags, job.policy),
             anchor=job.anchor,
             pause_reason="it was paused in APScheduler" if job.is_paused else None,
         )
@@ -64,38 +55,36 @@ def jobs_of_celery(entries: Sequence[BeatEntry], *, tags: Sequence[str] = ()) ->
     """Return a job for each entry of Celery beat, which calls the function of its task."""
     names = _unique([entry.name for entry in entries])
     return [
-        NewJob(
-            spec=JobSpec(
-                source="python",
-                target=entry.target,
-                name=name,
-                stream=f"celery:{name}",
-                when=entry.when,
-                params=entry.params,
-                tags=tuple(tags),
-            )
-        )
+        NewJob(spec=_spec(entry, name, f"celery:{name}", tags, Policy()))
         for name, entry in zip(names, entries, strict=True)
     ]
 
 
-def _said(entry: CrontabLine) -> dict[str, Any]:
-    said = {
-        "command": entry.command,
-        "stdin": entry.stdin,
-        "user": entry.user,
-        "environment": dict(entry.environment) or None,
-    }
-    return {name: value for name, value in said.items() if value is not None}
+def _spec(found: Imported | BeatEntry, name: str, stream: str, tags: Sequence[str], policy: Policy) -> JobSpec:
+    return JobSpec(
+        source="python",
+        target=found.target,
+        name=name,
+        stream=stream,
+        when=found.when,
+        policy=policy,
+        params=found.params,
+        tags=tuple(tags),
+    )
+
+
+def _params(entry: CrontabLine) -> dict[str, Any]:
+    environment = dict(entry.environment) or None
+    params = {"command": entry.command, "stdin": entry.stdin, "user": entry.user, "environment": environment}
+    return {name: value for name, value in params.items() if value is not None}
 
 
 def _command_name(prefix: str, command: str) -> str:
     """Return a name that is easy to type: `/usr/bin/report --all` becomes `cron-report-all`."""
     program, _, rest = command.partition(" ")
-    said = JobSpec(
-        source="cron", target=f"{program.rpartition('/')[2]} {rest}", when=When(schedule_type=ScheduleType.EVENT)
-    )
-    words = slug(said).removeprefix("cron-")
+    target = f"{program.rpartition('/')[2]} {rest}"
+    spec = JobSpec(source="cron", target=target, when=When(schedule_type=ScheduleType.EVENT))
+    words = slug(spec).removeprefix("cron-")
     return f"{prefix}-{words}"[:_NAME_LENGTH].strip("-")
 
 

@@ -5,7 +5,7 @@ only substitutes that store their arguments are accepted, and everything else is
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +14,7 @@ from msgspec import Struct
 from floodmark.errors import InvalidInput
 from floodmark.model.job import ScheduleType, When
 
-from .apscheduler import PLAIN_TIMES, params_of_call, unpickled
+from .apscheduler import PLAIN_TIMES, params_of_call, printable_name, unpickled
 
 _HINT = "add this entry by hand: floodmark add python module:function --every 5m, or --cron '...'"
 _FIELDS = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
@@ -31,6 +31,10 @@ class BeatEntry(Struct, frozen=True, kw_only=True):
     target: str
     when: When
     params: Mapping[str, Any]
+
+
+Entries = tuple[list[BeatEntry], list[tuple[str, str, str]]]
+"""The entries, and the unreadable ones with name, reason and hint."""
 
 
 class _HeldObject:
@@ -56,6 +60,11 @@ _ADMITTED = {
 }
 
 
+def read_schedule(schedule: Mapping[Any, Any], *, timezone: str) -> Entries:
+    """Read a `beat_schedule`."""
+    return _read_each(schedule.items(), lambda name, entry: read_entry(name, entry, timezone=timezone))
+
+
 def read_entry(name: str, entry: Any, *, timezone: str) -> BeatEntry:
     """Read an entry of a `beat_schedule`: a mapping with `task`, `schedule`, `args` and `kwargs`."""
     if not isinstance(entry, Mapping):
@@ -63,19 +72,24 @@ def read_entry(name: str, entry: Any, *, timezone: str) -> BeatEntry:
     return _entry(name, entry.get("task"), entry.get("schedule"), (entry.get("args"), entry.get("kwargs")), timezone)
 
 
-def read_shelf(stored: Mapping[str, bytes], *, timezone: str) -> tuple[list[BeatEntry], list[tuple[str, str, str]]]:
-    """Return the entries of the schedule file by key, and the unreadable ones with name, reason and hint."""
+def read_shelf(stored: Mapping[str, bytes], *, timezone: str) -> Entries:
+    """Read the schedule file of beat by its keys."""
     if "entries" not in stored:
         raise InvalidInput("this file holds no schedule of Celery beat", hint="name its celerybeat-schedule file")
     entries = unpickled(stored["entries"], _ADMITTED)
     version = _version(unpickled(stored["__version__"], _ADMITTED)) if "__version__" in stored else None
     if not isinstance(entries, dict):
         raise InvalidInput("the schedule of Celery beat cannot be read", hint=_HINT)
+    by_name = sorted(entries.items(), key=lambda pair: str(pair[0]))
+    return _read_each(by_name, lambda name, entry: _from_shelf(name, entry, version, timezone))
+
+
+def _read_each(entries: Iterable[tuple[Any, Any]], read: Callable[[str, Any], BeatEntry]) -> Entries:
     found: list[BeatEntry] = []
     errors: list[tuple[str, str, str]] = []
-    for name, entry in sorted(entries.items(), key=lambda pair: str(pair[0])):
+    for name, entry in entries:
         try:
-            found.append(_from_shelf(str(name), entry, version, timezone))
+            found.append(read(str(name), entry))
         except InvalidInput as error:
             errors.append((str(name)[:80], str(error), error.hint))
     return found, errors
@@ -113,7 +127,7 @@ def _entry(name: str, task: Any, schedule: Any, call: tuple[Any, Any], timezone:
     if not dot or not module or not function.isidentifier():
         raise InvalidInput(f"the task {str(task)[:80]!r} is not named after its function", hint=_HINT)
     return BeatEntry(
-        name="".join(letter if letter.isprintable() else " " for letter in name).strip()[:180] or "job",
+        name=printable_name(name),
         target=f"{module}:{function}",
         when=_when(schedule, timezone),
         params=params_of_call(*call),

@@ -66,9 +66,9 @@ def read_crontab(text: str, *, is_system: bool = False, timezone: str = "UTC") -
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield the lines that are not empty. Only a whole line can be a comment: a # in a command belongs to it."""
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
-        said = line.strip()
-        if said and not said.startswith("#"):
-            yield number, said
+        text = line.strip()
+        if text and not text.startswith("#"):
+            yield number, text
 
 
 def _assignment(line: str) -> tuple[str, str] | None:
@@ -90,7 +90,7 @@ def _entry(number: int, line: str, zone: str, environment: Mapping[str, str], *,
         wanted = "a user and a command" if is_system else "a command"
         raise InvalidInput(f"{wanted} should follow the schedule {schedule!r}", hint=_HINT)
     cron(schedule, zone)
-    command, stdin = _parted(rest)
+    command, stdin = _split_input(rest)
     return CrontabLine(
         line=number,
         schedule=schedule,
@@ -110,13 +110,13 @@ def _schedule(line: str) -> tuple[str, str]:
             hint="leave it in the crontab, or give it a time",
         )
     count = 1 if line.startswith("@") else 5
-    parts = line.split(None, count)
-    if len(parts) < count:
-        raise InvalidInput(f"{line[:60]!r} has {len(parts)} fields: a schedule has 5", hint=_HINT)
-    return " ".join(parts[:count]), parts[count] if len(parts) > count else ""
+    fields = line.split(None, count)
+    if len(fields) < count:
+        raise InvalidInput(f"{line[:60]!r} has {len(fields)} fields: a schedule has 5", hint=_HINT)
+    return " ".join(fields[:count]), fields[count] if len(fields) > count else ""
 
 
-def _parted(text: str) -> tuple[str, str | None]:
-    r"""The command and its input: an unescaped % is the end of a line, `\%` a percent sign."""
+def _split_input(text: str) -> tuple[str, str | None]:
+    r"""Return the command and its input: an unescaped % ends a line, `\%` is a percent sign."""
     lines = [part.replace("\\%", "%") for part in re.split(r"(?<!\\)%", text)]
     return lines[0].rstrip(), "\n".join(lines[1:]) if len(lines) > 1 else None

@@ -12,28 +12,31 @@ from sqlalchemy import ColumnElement, insert, select, update
 
 from floodmark.errors import Conflict, InvalidInput
 from floodmark.model.audit import Actor
+from floodmark.model.clock import Clock
 from floodmark.model.handover import Imports, Moved, MovedJob, NewJob, Which
 from floodmark.model.ids import new_id
 from floodmark.model.job import SCHEDULER_VERSION, Job
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.audit import AuditEntry, AuditLog
-from floodmark.store.dialects import json_has, present_moment, raw
-from floodmark.store.jobs import Jobs
+from floodmark.store.database import Database
+from floodmark.store.dialects import chunks, json_has, present_moment
+from floodmark.store.jobs import JOB_ROWS, Jobs
 from floodmark.store.name_search import find_jobs
-from floodmark.store.rows import JOB_COLUMNS, job_from_row
+from floodmark.store.rows import job_from_row
 from floodmark.store.tables import jobs
 from floodmark.triggers import trigger_of
 
 OLD_VERSION = 1
 
-_JOB = select(*(raw(jobs.c[name]) for name in JOB_COLUMNS))
-# What databases take as parameters of one statement, with room to spare.
-_AT_ONCE = 500
 _SHOWN = 5
 
 
 class MovedJobs(Jobs):
     """Moves jobs to Floodmark and back, and imports them."""
+
+    def __init__(self, database: Database, clock: Clock, audit: AuditLog) -> None:
+        super().__init__(database, clock)
+        self._audit = audit
 
     async def move(self, which: Which, actor: Actor, *, back: bool = False, dry_run: bool = False) -> Moved:
         """Move jobs to Floodmark, or back to the old scheduler. `Conflict` for a job that cannot be scheduled."""
@@ -47,9 +50,7 @@ class MovedJobs(Jobs):
                 _refuse_invalid(moving)
             if not dry_run:
                 await self._move(connection, moving, goal, now)
-                await AuditLog(self._database, self._clock).record_within(
-                    connection, actor, [_entry(job, goal) for job in moving]
-                )
+                await self._audit.record_within(connection, actor, [_entry(job, goal) for job in moving])
         return Moved(
             jobs=tuple(_moved(job, goal, now) for job in moving),
             already=tuple(job.name for job in found if job.scheduler_version == goal),
@@ -71,9 +72,7 @@ class MovedJobs(Jobs):
             made = [row for row in rows if row["name"] not in there]
             if made and not dry_run:
                 await connection.execute(insert(jobs), made)
-                await AuditLog(self._database, self._clock).record_within(
-                    connection, actor, [_added(row) for row in made]
-                )
+                await self._audit.record_within(connection, actor, [_added(row) for row in made])
         return Imports(
             made=tuple(row["name"] for row in made),
             already=tuple(row["name"] for row in rows if row["name"] in there),
@@ -90,18 +89,18 @@ class MovedJobs(Jobs):
         if which.domain is not None:
             where.append(jobs.c.domain == which.domain)
         ids = await find_jobs(connection, which.jobs)
-        chosen = [jobs.c.job_id.in_(some) for some in _portions(ids)] if ids else [jobs.c.job_id.is_not(None)]
+        chosen = [jobs.c.job_id.in_(some) for some in chunks(ids)] if ids else [jobs.c.job_id.is_not(None)]
         found: list[Job] = []
         for some in chosen:
-            query = _JOB.where(some, *where).order_by(jobs.c.job_id).with_for_update(key_share=True)
+            query = JOB_ROWS.where(some, *where).order_by(jobs.c.job_id).with_for_update(key_share=True)
             found += [job_from_row(tuple(row)) for row in await connection.execute(query)]
         return sorted(found, key=lambda job: job.name)
 
     async def _move(self, connection: AsyncConnection, moving: Sequence[Job], goal: int, now: datetime) -> None:
-        for some in _portions([job.job_id for job in moving]):
+        for some in chunks([job.job_id for job in moving]):
             these = update(jobs).where(jobs.c.job_id.in_(some))
             await connection.execute(these.values(scheduler_version=goal, version=jobs.c.version + 1, updated_at=now))
-            # The trigger of SQLite knows only the machine's clock; the process may live by another.
+            # The trigger of SQLite uses the machine's clock; the process may use another one.
             await connection.execute(these.values(planned_until=now, updated_at=now))
 
     def _row(self, new: NewJob, version: int, now: datetime) -> dict[str, Any]:
@@ -112,7 +111,7 @@ class MovedJobs(Jobs):
             "scheduler_version": version,
             "paused": new.pause_reason is not None,
             "pause_reason": new.pause_reason,
-            # An interval counts from when its job was made: imported, it keeps to the minutes it had.
+            # An interval counts from the creation of its job: an imported job keeps its minutes.
             "created_at": new.anchor or now,
             "planned_until": now,
             "updated_at": now,
@@ -123,7 +122,7 @@ def _check(which: Which) -> None:
     by_filter = which.tag is not None or which.domain is not None
     if sum((bool(which.jobs), by_filter, which.everything)) != 1:
         raise InvalidInput(
-            "say which jobs: either their names, or a tag or domain, or all",
+            "name the jobs: either by their names, or by a tag or domain, or all",
             hint="for example: floodmark migrate-jobs --tag news --dry-run",
         )
 
@@ -160,16 +159,12 @@ def _entry(job: Job, goal: int) -> AuditEntry:
 
 
 def _added(row: Mapping[str, Any]) -> AuditEntry:
-    told = {name: value for name, value in row.items() if value is not None and not isinstance(value, datetime)}
-    return AuditEntry(action="job.added", what=f"job:{row['name']}", after=told)
+    after = {name: value for name, value in row.items() if value is not None and not isinstance(value, datetime)}
+    return AuditEntry(action="job.added", what=f"job:{row['name']}", after=after)
 
 
 async def _taken(connection: AsyncConnection, names: Sequence[str]) -> set[str]:
     found: set[str] = set()
-    for some in _portions(names):
+    for some in chunks(names):
         found.update((await connection.execute(select(jobs.c.name).where(jobs.c.name.in_(some)))).scalars())
     return found
-
-
-def _portions(texts: Sequence[str]) -> list[Sequence[str]]:
-    return [texts[first : first + _AT_ONCE] for first in range(0, len(texts), _AT_ONCE)]

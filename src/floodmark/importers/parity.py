@@ -8,7 +8,7 @@ from statistics import median
 
 from msgspec import Struct
 
-# Later or earlier than this it is not the same run any more, unless the runs lie closer together than that.
+# A run further from its instant than this is another run.
 USUAL_TOLERANCE = timedelta(seconds=60)
 
 

@@ -14,10 +14,10 @@ from .shadow_fires import ShadowFires, Shadowing
 KEPT = timedelta(days=7)
 
 _INSTANT = timedelta(microseconds=1)
-# So much is caught up with at a time, after the shadow was away. An interval has at least a second.
+# How much one step records after the shadow was off. An interval has at least one second.
 _STRETCH = timedelta(hours=1)
 _MOST = 3700
-# Looked at once more: a job may be committed a little after the moment it was made.
+# Recorded again: a job may be committed a little after its creation time.
 _OVERLAP = timedelta(seconds=30)
 _FORGET_EVERY = timedelta(hours=1)
 _SHOWN = 20
@@ -85,18 +85,16 @@ class Shadow:
             wanted = [job for job in page if names is None or job.name in names]
             if wanted:
                 span = Shadowing(since=begin, until=max(begin, under_way.until))
-                found += await self._compared(wanted, span, tolerance, record)
-        found.sort(key=lambda one: one.job)
-        differing = sum(one.verdict in ("differs", "invalid") for one in found)
+                found += await self._compare(wanted, span, tolerance, record)
         return ParityReport(
             since=begin,
             until=max(begin, under_way.until),
-            jobs=tuple(found),
+            jobs=tuple(sorted(found, key=lambda one: one.job)),
             equal=sum(one.verdict == "equal" for one in found),
-            differing=differing,
+            differing=sum(one.verdict in ("differs", "invalid") for one in found),
         )
 
-    async def _compared(
+    async def _compare(
         self, jobs: Sequence[Job], span: Shadowing, given: timedelta | None, record: OldRunsTable
     ) -> list[JobParity]:
         expected = _with_neighbours(jobs, await self._fires.fires(jobs, span.since, span.until), span)
@@ -106,10 +104,10 @@ class Shadow:
             )
             for job in jobs
         }
-        # Twice: the instant before the first finds its own run, and takes nobody else's.
+        # Twice the tolerance: the instant before the first one then finds its own run and takes no other.
         reach = 2 * max(tolerances.values())
         runs = await self._fires.runs(jobs, record, span.since - reach, span.until)
-        return [_judged(job, expected[job.job_id], runs[job.job_id], span, tolerances[job.job_id]) for job in jobs]
+        return [_judge(job, expected[job.job_id], runs[job.job_id], span, tolerances[job.job_id]) for job in jobs]
 
     async def _pages(self) -> AsyncIterator[list[Job]]:
         page = await self._fires.old_jobs()
@@ -128,7 +126,7 @@ def would_fire(job: Job, after: datetime, until: datetime) -> list[datetime]:
     trigger = _trigger(job)
     if trigger is None or job.paused or not job.schedule_enabled:
         return []
-    # Like the scheduler: a job that was never planned counts from its very first moment.
+    # Like the scheduler: a job that was never planned counts from its creation.
     return between(trigger, max(after, job.planned_until or job.created_at - _INSTANT), until, _MOST)
 
 
@@ -147,9 +145,7 @@ def _trigger(job: Job) -> Trigger | None:
 def _with_neighbours(
     jobs: Sequence[Job], fires: Mapping[str, list[datetime]], span: Shadowing
 ) -> dict[str, list[datetime]]:
-    """Return the instants and, for each job, the one before and the one after them: late and early runs belong to
-    those.
-    """
+    """Add, for each job, the instant before and the one after: some late and early runs belong to those."""
     found = {job_id: list(instants) for job_id, instants in fires.items()}
     for job in jobs:
         trigger = _trigger(job)
@@ -159,7 +155,7 @@ def _with_neighbours(
     return found
 
 
-def _judged(
+def _judge(
     job: Job, expected: Sequence[datetime], runs: Sequence[datetime], span: Shadowing, tolerance: timedelta
 ) -> JobParity:
     begin = min(max(span.since, _begin(job)), span.until)
@@ -185,12 +181,12 @@ def _judged(
 
 
 def _verdict(job: Job, parity: Parity) -> tuple[Verdict, str | None]:
+    if job.invalid_reason:
+        return "invalid", job.invalid_reason
     try:
         trigger_of(job.when, anchor=job.created_at)
     except InvalidInput as error:
-        return "invalid", job.invalid_reason or str(error)
-    if job.invalid_reason:
-        return "invalid", job.invalid_reason
+        return "invalid", str(error)
     if job.when.schedule_type is ScheduleType.EVENT:
         return "nothing", "it runs on demand: there are no instants to compare"
     if not parity.is_equal:

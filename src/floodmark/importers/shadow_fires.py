@@ -32,8 +32,9 @@ from floodmark.model.execution import State
 from floodmark.model.handover import OUR_RECORD, OldRunsTable
 from floodmark.model.job import SCHEDULER_VERSION, Job
 from floodmark.store.database import Database
-from floodmark.store.dialects import insert_into, present_moment, raw
-from floodmark.store.rows import JOB_COLUMNS, job_from_row
+from floodmark.store.dialects import chunks, insert_into, present_moment
+from floodmark.store.jobs import JOB_ROWS
+from floodmark.store.rows import job_from_row
 from floodmark.store.tables import facts, job_executions, jobs
 from floodmark.store.types import from_text
 
@@ -41,10 +42,8 @@ from .catalogue import find_table
 from .tables import shadow_fires
 
 _FACT = "shadow"
-_JOB = select(*(raw(jobs.c[name]) for name in JOB_COLUMNS))
 _OLD = jobs.c.scheduler_version != SCHEDULER_VERSION
-# What databases take as parameters of one statement, with room to spare.
-_AT_ONCE = 500
+_PAGE = 500
 _MOST_RUNS = 500_000
 
 
@@ -97,22 +96,19 @@ class ShadowFires:
             await connection.execute(delete(shadow_fires))
             return bool(gone.rowcount)
 
-    async def old_jobs(self, after: str | None = None, limit: int = _AT_ONCE) -> list[Job]:
+    async def old_jobs(self, after: str | None = None, limit: int = _PAGE) -> list[Job]:
         """Return jobs of the old scheduler by id. The next page is `after` the id of the last one."""
-        query = _JOB.where(_OLD) if after is None else _JOB.where(_OLD, jobs.c.job_id > after)
+        query = JOB_ROWS.where(_OLD) if after is None else JOB_ROWS.where(_OLD, jobs.c.job_id > after)
         async with self._database.reading() as connection:
             rows = await connection.execute(query.order_by(jobs.c.job_id).limit(limit))
             return [job_from_row(tuple(row)) for row in rows]
 
     async def record(self, fires: Sequence[tuple[str, datetime]]) -> None:
         """Store instants of jobs. An existing one is not changed."""
-        for first in range(0, len(fires), _AT_ONCE):
+        for some in chunks(fires):
             async with self._database.writing() as connection:
                 now = await present_moment(self._database, self._clock, connection)
-                rows = [
-                    {"job_id": job_id, "scheduled_for": instant, "recorded_at": now}
-                    for job_id, instant in fires[first : first + _AT_ONCE]
-                ]
+                rows = [{"job_id": job_id, "scheduled_for": instant, "recorded_at": now} for job_id, instant in some]
                 await connection.execute(
                     insert_into(self._database, shadow_fires).values(rows).on_conflict_do_nothing()
                 )
@@ -161,13 +157,13 @@ class ShadowFires:
             at: ColumnElement[Any] = there.c[record.time_column]
             key = who if isinstance(who.type, String) else cast(who, Text)
             if self._database.dialect == "sqlite":
-                # A column has no type there, only its values do, whatever the type is called.
+                # In SQLite only values have types; the declared type of a column does not bind them.
                 at, within = type_coerce(at, NullType()), _within_any(at, begin, end)
             else:
                 within = _within(at, begin, end)
             query = select(key, at).where(key.in_(ids), within).limit(_MOST_RUNS + 1)
             if is_ours:
-                # What a person asked for, and what did not run, is no run of the schedule.
+                # Runs that a person asked for and runs that were skipped are no runs of the schedule.
                 query = query.where(there.c.trigger == "schedule", there.c.state != State.SKIPPED.value)
             rows = (await connection.execute(query)).all()
         if len(rows) > _MOST_RUNS:
@@ -187,7 +183,7 @@ def _by_job(
 
 
 def _within(at: ColumnElement[Any], begin: datetime, end: datetime) -> ColumnElement[bool]:
-    """Return the condition that the type of the column allows; the rest is filtered when the rows are read."""
+    """Return the condition that the type of the column allows; `_by_job` filters the rest."""
     if isinstance(at.type, DateTime):
         if not at.type.timezone:
             begin, end = begin.replace(tzinfo=None), end.replace(tzinfo=None)

@@ -24,7 +24,7 @@ from floodmark.sources.cookies.browser import BrowserMissing, require_browser
 from floodmark.sources.telegram.tables import accounts
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database, SqliteDatabase
-from floodmark.store.dialects import present_moment
+from floodmark.store.dialects import chunks, present_moment
 from floodmark.store.fleet import FleetRepository
 from floodmark.store.migrate import current, newest
 from floodmark.store.tables import items, job_executions, jobs, outbox
@@ -161,10 +161,8 @@ class Doctor:
                 break
         stored: set[str] = set()
         column = job_executions.c.execution_id
-        for start in range(0, len(ids), 500):
-            stored.update(
-                (await connection.execute(select(column).where(column.in_(ids[start : start + 500])))).scalars()
-            )
+        for some in chunks(ids):
+            stored.update((await connection.execute(select(column).where(column.in_(some)))).scalars())
         hint = "does REDIS_URL or SCHEDULER_QUEUE_PREFIX belong to another installation? workers drop these"
         unknown = [execution_id for execution_id in ids if execution_id not in stored]
         holds, broken = "everything in Redis is in the database", "executions are known to Redis only"

@@ -10,7 +10,6 @@ from sqlalchemy import Column, Table, select, update
 from floodmark.inbound.tables import triggers
 from floodmark.inbound.triggers import secret_label
 from floodmark.model.audit import Actor
-from floodmark.model.clock import Clock
 from floodmark.security.vault import Vault, mark_of
 from floodmark.sources.telegram.tables import accounts
 from floodmark.store.async_engine import AsyncConnection
@@ -26,7 +25,7 @@ class Rekeyed(Struct, frozen=True, kw_only=True):
     key: str
 
 
-async def rekey(database: Database, clock: Clock, vault: Vault, actor: Actor) -> Rekeyed:
+async def rekey(database: Database, audit: AuditLog, vault: Vault, actor: Actor) -> Rekeyed:
     """Encrypt all secrets with the new key. `Conflict` if one cannot be decrypted: then nothing is changed."""
     key = vault.begin_rotation()
     async with database.writing() as connection:
@@ -34,7 +33,7 @@ async def rekey(database: Database, clock: Clock, vault: Vault, actor: Actor) ->
         hooks = await _reseal(connection, vault, key, triggers, triggers.c.trigger_id, triggers.c.secret)
         done = Rekeyed(accounts=people, triggers=hooks, key=key)
         entry = AuditEntry(action="key.rotated", what="installation", after=asdict(done))
-        await AuditLog(database, clock).record_within(connection, actor, [entry])
+        await audit.record_within(connection, actor, [entry])
     # After the commit: until then the old key decrypts the stored secrets.
     vault.end_rotation()
     return done

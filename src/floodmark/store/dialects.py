@@ -1,7 +1,8 @@
 """The SQL expressions that differ between SQLite and PostgreSQL."""
 
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Column, ColumnElement, DateTime, Float, Table, Text, cast, exists, func, select, type_coerce
 from sqlalchemy.dialects import sqlite
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 else:
     # Only PostgreSQL needs it.
     postgresql = LazyModule("sqlalchemy.dialects.postgresql")
+
+T = TypeVar("T")
+
+# Every database accepts this many parameters in one statement, with room to spare.
+_PARAMETERS = 500
 
 
 def present(database: Database, clock: Clock, after: timedelta = timedelta()) -> ColumnElement[Any]:
@@ -65,3 +71,8 @@ def raw(column: ColumnElement[Any]) -> ColumnElement[Any]:
     """Return a JSON column as undecoded text. Other columns stay as they are."""
     # A cast, not a coercion: the PostgreSQL driver decodes JSON before SQLAlchemy sees it.
     return cast(column, Text) if isinstance(column.type, type(Json)) else column
+
+
+def chunks(values: Sequence[T], size: int = _PARAMETERS) -> Iterator[Sequence[T]]:
+    """Yield the values in chunks that fit into one statement as parameters."""
+    return (values[start : start + size] for start in range(0, len(values), size))

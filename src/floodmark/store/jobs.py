@@ -37,7 +37,7 @@ from .tables import WHEN_COLUMNS, job_executions, jobs
 
 MOST_FOUND = 500
 
-_JOB = select(*(raw(jobs.c[name]) for name in JOB_COLUMNS))
+JOB_ROWS = select(*(raw(jobs.c[name]) for name in JOB_COLUMNS))
 _MICROSECOND = timedelta(microseconds=1)
 _CANCELLED = "cancelled by operator"
 
@@ -171,7 +171,7 @@ class Jobs(Repository):
     async def find_by_name(self, name: str) -> Job | None:
         """Return the job of exactly this name, if there is one."""
         async with self._database.reading() as connection:
-            found = await _read_jobs(connection, _JOB.where(jobs.c.name == name))
+            found = await _read_jobs(connection, JOB_ROWS.where(jobs.c.name == name))
             return found[0] if found else None
 
     async def is_declared(self, target: str) -> bool:
@@ -216,7 +216,7 @@ class Jobs(Repository):
         if after is not None:
             where.append(jobs.c.name > after)
         async with self._database.reading() as connection:
-            query = _JOB.where(*where).order_by(jobs.c.name).limit(bound_limit(limit, MOST_FOUND))
+            query = JOB_ROWS.where(*where).order_by(jobs.c.name).limit(bound_limit(limit, MOST_FOUND))
             return await _read_jobs(connection, query)
 
     async def update(self, job: Job, changes: Mapping[str, Any], expected_version: int | None = None) -> Job:
@@ -421,7 +421,7 @@ async def _find_declared(connection: AsyncConnection, names: Sequence[str]) -> d
 
 
 async def _read_job(connection: AsyncConnection, job_id: str) -> Job:
-    found = await _read_jobs(connection, _JOB.where(jobs.c.job_id == job_id))
+    found = await _read_jobs(connection, JOB_ROWS.where(jobs.c.job_id == job_id))
     if not found:
         raise _gone(job_id)
     return found[0]

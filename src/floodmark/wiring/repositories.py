@@ -1,4 +1,4 @@
-"""The repositories of one process, built once: each reads and writes the tables of one concern."""
+"""The repositories of one process, built once. Each reads and writes the tables of one concern."""
 
 from datetime import timedelta
 from typing import Self
@@ -20,7 +20,7 @@ from floodmark.store.watermarks import Watermarks
 
 
 class Repositories(Struct, frozen=True, kw_only=True):
-    """Repositories of the core. Those of a source, of triggers or tokens are built where these are opened."""
+    """Repositories of the core. Sources, triggers and the API build those of their own tables."""
 
     jobs: Jobs
     executions: ExecutionHistory

@@ -1,4 +1,4 @@
-"""Opens the resources of one process: the one module that knows every adapter and wires them. URLs choose which."""
+"""Opens the resources of one process. Only this module knows every adapter; the configured URLs select them."""
 
 import asyncio
 import math
@@ -25,8 +25,7 @@ from floodmark.observability.events import Events
 from floodmark.observability.metrics_on_demand import MetricsOnDemand
 from floodmark.observability.tracing import Tracing, tracing_of
 from floodmark.outbound.caller import Caller, CallPolicy
-from floodmark.outbound.client import Http
-from floodmark.outbound.client import ResponseLimits as HttpLimits
+from floodmark.outbound.client import Http, ResponseLimits
 from floodmark.outbound.guard import Guard
 from floodmark.outbound.polite import PoliteHttp
 from floodmark.outbound.retrying import RetryPolicy
@@ -58,23 +57,22 @@ else:
     # Many commands log nothing.
     structlog = LazyModule("structlog")
 
-# A probe is over when its call has timed out; this is for telling so.
+# A probe ends when its call times out; the margin is for recording the result.
 _PROBE_MARGIN = timedelta(seconds=10)
-# A page that fails and fails again is that page's fault; a domain is broken when several do.
+# One page that fails repeatedly is broken itself; a domain is broken when several pages fail.
 _WEB_ATTEMPTS = 2
-# How often a database that is away is tried at the start, and spoken of.
-_REACH_AGAIN_SECONDS, _TELL_AGAIN_SECONDS = 0.5, 10.0
-# The name a process is given by its parent, which reports its death. Taken out of the environment when it is read:
-# programs that the process starts must not use it.
+_PING_AGAIN_SECONDS, _LOG_AGAIN_SECONDS = 0.5, 10.0
+# The name that the parent process, which reports our death, has given us. It is removed from the environment when it
+# is read: programs that this process starts must not use it.
 PROCESS_NAME = "FLOODMARK_PROCESS_NAME"
 
 
 class Resources(Struct, frozen=True, kw_only=True):
-    """What one process has opened. Only the code that builds roles and commands takes all of it."""
+    """The resources of one process. Only the code that builds roles and commands takes all of them."""
 
     settings: Settings
     name: str
-    """Who we are: a random id with the host's name as a label. Never the same twice."""
+    """The name of this process: the host's name and a random id. No two processes have the same name."""
     clock: Clock
     events: Events
     metrics: MetricsOnDemand
@@ -93,10 +91,10 @@ class Resources(Struct, frozen=True, kw_only=True):
     http: Http
     polite: PoliteHttp
     lock: ProcessLock
-    """Held by a process with a role, for others to see that it lives."""
+    """Held by a process with a role, so that others can see that it is alive."""
     tracing: Tracing | None = None
     validation: Validation = Validation()
-    """Asked by every way in which jobs and params come."""
+    """Checks jobs and params, whichever way they come in."""
 
     @property
     def registry(self) -> "CollectorRegistry":
@@ -105,7 +103,7 @@ class Resources(Struct, frozen=True, kw_only=True):
 
 
 def call_policy(settings: Settings) -> CallPolicy:
-    """How calls to the outside are made: to Telegram, to web sites, to Redis."""
+    """Return the timeouts, retries and circuit breakers of calls to Telegram, web sites and Redis."""
     probe = settings.telegram_call_timeout + _PROBE_MARGIN
     retry = RetryPolicy(
         attempts=settings.retry_max_attempts,
@@ -138,21 +136,19 @@ def call_policy(settings: Settings) -> CallPolicy:
 
 
 def http_of(settings: Settings, events: Events | None = None) -> Http:
-    """What requests to the outside are sent with. Nothing is opened before the first one."""
-    most = settings.http_max_body_bytes
+    """Return the guarded HTTP client. It opens no connection before the first request."""
+    most, timeout = settings.http_max_body_bytes, settings.http_timeout
     return Http(
         Guard(allowed_hosts(settings.http_allow_hosts)),
         user_agent=settings.http_user_agent or f"floodmark/{__version__}",
-        limits=HttpLimits(
-            body_bytes=most, unpacked_bytes=2 * most, total=settings.http_timeout, head=settings.http_timeout
-        ),
+        limits=ResponseLimits(body_bytes=most, unpacked_bytes=2 * most, total=timeout, head=timeout),
         resolve=resolved_hosts(settings.http_resolve),
         events=events,
     )
 
 
 def new_name(settings: Settings) -> str:
-    """A name for a process that no other has or will have."""
+    """Return a unique name for a process."""
     return f"{settings.hostname}-{secrets.token_hex(4)}"
 
 
@@ -165,11 +161,11 @@ async def open_resources(
     validation: Validation | None = None,
     waits: bool = False,
 ) -> AsyncIterator[Resources]:
-    """Open the database, Redis if there is one, and the signals; close them in the end.
+    """Open the database, Redis if it is configured, and the signals; close them at the end.
 
-    `waits`: be patient with a database that does not answer yet, as a process that stays should.
+    With `waits` a database that does not answer yet is awaited for up to STARTUP_WAIT, as services do.
     """
-    events, clock = events or Events(), clock or SystemClock()
+    events = events or Events()
     metrics = MetricsOnDemand(events, settings.metrics_max_label_values)
     if waits:
         events.prepare()
@@ -187,9 +183,9 @@ async def open_resources(
         )
         stack.push_async_callback(database.close)
         if os.name == "posix" and settings.floodmark_home.is_dir():
-            # Made by an earlier version, others can read it: the database and the key are in it.
+            # An earlier version let other users read the folder of the database and the key.
             tighten(settings.floodmark_home, 0o700)
-        await _open(database, settings.startup_wait if waits else timedelta())
+        await _prepare(database, settings.startup_wait if waits else timedelta())
         redis = _open_redis(settings)
         if redis is not None:
             stack.push_async_callback(redis.aclose)
@@ -198,38 +194,37 @@ async def open_resources(
         stack.push_async_callback(signals.stop)
         lock = _lock(database, signals, name)
         stack.callback(lock.release)
-        http = await stack.enter_async_context(http_of(settings, events))
-        resources = _wire(
-            settings=settings,
+        yield _wire(
+            settings,
             name=name,
             tracing=tracing,
-            http=http,
-            clock=clock,
+            http=await stack.enter_async_context(http_of(settings, events)),
+            clock=clock or SystemClock(),
             events=events,
             metrics=metrics,
             database=database,
             redis=redis,
             signals=signals,
             lock=lock,
+            validation=validation or Validation(),
         )
-        yield replace(resources, validation=validation or Validation())
 
 
-async def _open(database: Database, patience: timedelta) -> None:
-    """Reach the database and check its schema; once more if the connection is lost in between."""
-    await _reach(database, patience)
+async def _prepare(database: Database, patience: timedelta) -> None:
+    """Wait for the database and check its schema; once more if the connection is lost in between."""
+    await _wait_for(database, patience)
     try:
-        await _prepare(database)
+        await _check_schema(database)
     except DBAPIError as error:
         if not error.connection_invalidated:
             raise
-        await _reach(database, patience)
-        await _prepare(database)
+        await _wait_for(database, patience)
+        await _check_schema(database)
 
 
-async def _reach(database: Database, patience: timedelta) -> None:
-    """Wait until the database answers, and say so; raise `Unreachable` when the patience is over."""
-    until, told_at = time.monotonic() + patience.total_seconds(), -math.inf
+async def _wait_for(database: Database, patience: timedelta) -> None:
+    """Wait until the database answers, and log it; raise `Unreachable` when the patience is over."""
+    until, logged_at = time.monotonic() + patience.total_seconds(), -math.inf
     while True:
         try:
             return await database.ping()
@@ -240,16 +235,16 @@ async def _reach(database: Database, patience: timedelta) -> None:
                 raise Unreachable(waited, hint=error.hint) from error
             if left <= 0 or not error.may_return:
                 raise
-            if time.monotonic() - told_at >= _TELL_AGAIN_SECONDS:
-                told_at = time.monotonic()
+            if time.monotonic() - logged_at >= _LOG_AGAIN_SECONDS:
+                logged_at = time.monotonic()
                 structlog.get_logger().warning(
                     "waiting for the database", reason=str(error), gives_up_in_seconds=round(left)
                 )
-        await asyncio.sleep(min(left, _REACH_AGAIN_SECONDS))
+        await asyncio.sleep(min(left, _PING_AGAIN_SECONDS))
 
 
-async def _prepare(database: Database) -> None:
-    """Embedded, the schema takes care of itself; on a server it is changed only when someone says so."""
+async def _check_schema(database: Database) -> None:
+    """Migrate SQLite. The schema of a server changes only on command: refuse an old one."""
     if isinstance(database, SqliteDatabase):
         await migrate(database)
     else:
@@ -259,14 +254,14 @@ async def _prepare(database: Database) -> None:
 def _open_redis(settings: Settings) -> "Redis | None":
     if settings.redis is None:
         return None
-    # With whoever uses it: that takes a third of a second, and most begin without a Redis.
+    # Imported here: it takes a third of a second, and most installations start without Redis.
     from floodmark.coordination.redis_connection import open_redis  # noqa: PLC0415
 
     return open_redis(settings.redis, max_connections=settings.redis_max_connections, step=settings.step_timeout)
 
 
 def _signals(database: Database, redis: "Redis | None", settings: Settings, events: Events, name: str) -> Signals:
-    # PostgreSQL first: it alone tells of SQL typed by hand.
+    # PostgreSQL first: only its triggers also report changes by SQL typed by hand.
     if isinstance(database, PostgresDatabase):
         from floodmark.coordination.signals.postgres import PostgresSignals  # noqa: PLC0415 - SQLite needs none of it
 
@@ -280,7 +275,7 @@ def _signals(database: Database, redis: "Redis | None", settings: Settings, even
 
 
 def _lock(database: Database, signals: Signals, name: str) -> ProcessLock:
-    """Beside the file that SQLite's processes share; on PostgreSQL in a folder of this machine."""
+    """Return the lock: beside the SQLite file that processes share; on PostgreSQL in a folder of this machine."""
     if isinstance(database, SqliteDatabase):
         return ProcessLock(FileLock(database.path.with_name(f"{database.path.name}-locks"), name))
     from floodmark.coordination.signals.postgres import PostgresSignals  # noqa: PLC0415 - see `_signals`
@@ -289,9 +284,45 @@ def _lock(database: Database, signals: Signals, name: str) -> ProcessLock:
     return ProcessLock(FileLock(runtime_folder(), name), signals)
 
 
+def _open_store(database: Database, clock: Clock, patience: timedelta) -> tuple[Firing, Leasing, Keeping, Upkeep]:
+    if isinstance(database, PostgresDatabase):
+        from floodmark.store.postgres.firing import PostgresFiring  # noqa: PLC0415 - SQLite needs none of it
+        from floodmark.store.postgres.keeping import PostgresKeeping  # noqa: PLC0415
+        from floodmark.store.postgres.leasing import PostgresLeasing  # noqa: PLC0415
+        from floodmark.store.postgres.upkeep import PostgresUpkeep  # noqa: PLC0415
+
+        return (
+            PostgresFiring(database, patience=patience),
+            PostgresLeasing(database, patience=patience),
+            PostgresKeeping(database),
+            PostgresUpkeep(database, patience=patience),
+        )
+    assert isinstance(database, SqliteDatabase)
+    return (
+        SqliteFiring(database, patience=patience, clock=clock),
+        SqliteLeasing(database, patience=patience, clock=clock),
+        SqliteKeeping(database, clock=clock),
+        SqliteUpkeep(database, patience=patience, clock=clock),
+    )
+
+
+def _use_redis(
+    redis: "Redis", leases: SqlLeases, queue: SqlQueue, *, leasing: Leasing, events: Events, settings: Settings
+) -> tuple[Leases, Queue]:
+    """Return leases and a queue in Redis that fall back to those of the database."""
+    from floodmark.coordination.leases.redis import RedisLeases  # noqa: PLC0415 - see `_open_redis`
+    from floodmark.queue.redis_streams import RedisStreamsQueue  # noqa: PLC0415
+
+    prefix, patience = settings.scheduler_queue_prefix, settings.queue_patience
+    return (
+        RedisLeases(redis, leases, events, prefix=prefix),
+        RedisStreamsQueue(redis, leasing, queue, events, prefix=prefix, patience=patience),
+    )
+
+
 def _wire(
-    *,
     settings: Settings,
+    *,
     name: str,
     tracing: Tracing | None,
     clock: Clock,
@@ -302,41 +333,16 @@ def _wire(
     signals: Signals,
     http: Http,
     lock: ProcessLock,
+    validation: Validation,
 ) -> Resources:
-    patience = settings.queue_patience
-    firing: Firing
-    leasing: Leasing
-    keeping: Keeping
-    upkeep: Upkeep
-    if isinstance(database, PostgresDatabase):
-        from floodmark.store.postgres.firing import PostgresFiring  # noqa: PLC0415 - SQLite needs none of it
-        from floodmark.store.postgres.keeping import PostgresKeeping  # noqa: PLC0415
-        from floodmark.store.postgres.leasing import PostgresLeasing  # noqa: PLC0415
-        from floodmark.store.postgres.upkeep import PostgresUpkeep  # noqa: PLC0415
-
-        firing, keeping = PostgresFiring(database, patience=patience), PostgresKeeping(database)
-        leasing = PostgresLeasing(database, patience=patience)
-        upkeep = PostgresUpkeep(database, patience=patience)
-    else:
-        assert isinstance(database, SqliteDatabase)
-        firing = SqliteFiring(database, patience=patience, clock=clock)
-        keeping = SqliteKeeping(database, clock=clock)
-        leasing = SqliteLeasing(database, patience=patience, clock=clock)
-        upkeep = SqliteUpkeep(database, patience=patience, clock=clock)
-    sql_leases = SqlLeases(database, clock)
-    leases: Leases = sql_leases
-    queue: Queue = SqlQueue(database, leasing, signals, events)
-    if redis is not None:
-        from floodmark.coordination.leases.redis import RedisLeases  # noqa: PLC0415 - see `_open_redis`
-        from floodmark.queue.redis_streams import RedisStreamsQueue  # noqa: PLC0415
-
-        leases = RedisLeases(redis, sql_leases, events, prefix=settings.scheduler_queue_prefix)
-        queue = RedisStreamsQueue(
-            redis, leasing, queue, events, prefix=settings.scheduler_queue_prefix, patience=patience
-        )
-    age = timedelta(hours=settings.lpa_max_age_hours)
-    repositories = Repositories.of(database, clock, telegram_max_age=age)
+    firing, leasing, keeping, upkeep = _open_store(database, clock, settings.queue_patience)
+    sql = SqlLeases(database, clock), SqlQueue(database, leasing, signals, events)
+    leases, queue = sql if redis is None else _use_redis(redis, *sql, leasing=leasing, events=events, settings=settings)
+    repositories = Repositories.of(database, clock, telegram_max_age=timedelta(hours=settings.lpa_max_age_hours))
     caller = Caller(repositories.limits, repositories.breakers, call_policy(settings), clock, events, tracing=tracing)
+    polite = PoliteHttp(
+        http, caller, clock, events, concurrency=settings.web_domain_concurrency, delay=settings.web_domain_delay
+    )
     return Resources(
         settings=settings,
         name=name,
@@ -357,13 +363,7 @@ def _wire(
         upkeep=upkeep,
         caller=caller,
         http=http,
+        polite=polite,
         lock=lock,
-        polite=PoliteHttp(
-            http,
-            caller,
-            clock,
-            events,
-            concurrency=settings.web_domain_concurrency,
-            delay=settings.web_domain_delay,
-        ),
+        validation=validation,
     )

@@ -47,7 +47,7 @@ def services_for(resources: Resources, name: str, threads: Executor | None = Non
 
 @asynccontextmanager
 async def unconnected_services(settings: Settings) -> AsyncIterator[Callable[[str], Services]]:
-    """Make services for a command that works without the database; it is opened when it is first used."""
+    """Make services for a command that needs no database; the database is opened at its first use."""
     events, clock, threads = Events(), SystemClock(), DaemonThreads(1)
     unopened = _UnopenedDatabase(settings.database_url, events)
     database = cast(Database, unopened)
@@ -77,7 +77,7 @@ async def unconnected_services(settings: Settings) -> AsyncIterator[Callable[[st
 
 
 class _UnopenedDatabase:
-    """Opens the database when it is first used: opening SQLite makes its file."""
+    """Opens the database at its first use, because opening SQLite creates the file."""
 
     def __init__(self, url: str, events: Events) -> None:
         self._url, self._events = url, events

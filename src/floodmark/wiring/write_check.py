@@ -1,7 +1,7 @@
-"""Finds out whether the database can be written: a full disk, a server that became a standby, a file of another user.
+"""Checks that the database can be written: no full disk, no server that became a standby, no file of another user.
 
-What is written goes to the disk but is never committed to a table, so that nobody is woken by it:
-SQLite      pages of a transaction that is rolled back; the small cache makes SQLite write them to its log at once
+The check writes to the disk but commits nothing to a table, so it wakes no process:
+SQLite      pages of a transaction that is rolled back; a small cache makes SQLite write them to its log at once
 PostgreSQL  pages of a temporary table, which the server allocates on its disk and frees at the commit
 """
 
@@ -25,23 +25,22 @@ else:
     # Only PostgreSQL needs it.
     asyncpg = LazyModule("asyncpg")
 
-# An answer is good for this long, however many ask.
-_GOOD_FOR = timedelta(seconds=5)
+_CACHED_FOR = timedelta(seconds=5)
 _DEADLINE_SECONDS = 5.0
-# Other writers come first. That they write says as much as a write of ours.
+# Other writers go first. That they can write proves as much as our own write.
 _BUSY_SECONDS = 0.5
 _BYTES = 256 * 1024
 
 _MAKE = "CREATE TEMPORARY TABLE IF NOT EXISTS floodmark_write_check (content bytea) ON COMMIT DELETE ROWS"
-# Not compressed, or it would fit into what a page has left.
+# Not compressed, or it would fit into the free space of a page.
 _PLAIN = "ALTER TABLE pg_temp.floodmark_write_check ALTER content SET STORAGE EXTERNAL"
 _WRITE = "INSERT INTO pg_temp.floodmark_write_check SELECT decode(repeat('ab', :bytes), 'hex')"
-# A temporary table can be written where nothing else can: in a session that is read-only.
+# A temporary table can be written even in a read-only session.
 _TOUCH = "DELETE FROM facts WHERE name = 'write check'"
 
 
 class WriteCheck:
-    """Tries to write, at most once in a few seconds."""
+    """Tries to write, at most once every few seconds."""
 
     def __init__(self, database: Database) -> None:
         self._database, self._turn = database, asyncio.Lock()
@@ -52,11 +51,11 @@ class WriteCheck:
         """Return why the database cannot be written, None if it can."""
         async with self._turn:
             if time.monotonic() >= self._until:
-                self._found = await self._look()
-                self._until = time.monotonic() + _GOOD_FOR.total_seconds()
+                self._found = await self._try()
+                self._until = time.monotonic() + _CACHED_FOR.total_seconds()
             return self._found
 
-    async def _look(self) -> str | None:
+    async def _try(self) -> str | None:
         try:
             async with asyncio.timeout(_DEADLINE_SECONDS):
                 if isinstance(self._database, SqliteDatabase):
@@ -73,7 +72,7 @@ class WriteCheck:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether a write failed because the disk has no room. SQLite calls some of these cases an I/O error."""
+    """Return whether a write failed because the disk is full. SQLite reports some of these cases as an I/O error."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(cause, sqlite3.Error):
         code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
@@ -92,7 +91,7 @@ def _write_sqlite(database: SqliteDatabase) -> None:
             if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
                 return
             raise
-        # A value of one page each: the pages of one large value would stay in memory until it is complete.
+        # Each value fills one page: the pages of one large value would stay in memory until it is complete.
         connection.execute(
             "INSERT INTO facts (name, value) WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n LIMIT ?)"
             " SELECT 'write check ' || i, zeroblob(?) FROM n",

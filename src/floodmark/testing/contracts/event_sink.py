@@ -14,8 +14,6 @@ from floodmark.model.outcome import Done
 from floodmark.settings import Settings
 from floodmark.sinks.delivery import Delivery
 from floodmark.sinks.port import EventSink
-from floodmark.store.events import EventLog
-from floodmark.store.fleet import FleetRepository
 from floodmark.store.port import Event
 from floodmark.testing.factories import TTL, given_lease, settle
 from floodmark.wiring.resources import Resources, open_resources
@@ -115,7 +113,7 @@ class EventSinkContract:
     ) -> None:
         """After a crash the last events are sent again, and the sink accepts them."""
         await self.collect(resources, 1, 2)
-        events = await EventLog(resources.database, resources.clock).after(0)
+        events = await resources.repositories.events.after(0)
         async with AsyncExitStack() as stack:
             await enter(sink, stack)
             await sink.send(events)
@@ -165,7 +163,7 @@ async def enter(sink: EventSink, stack: AsyncExitStack) -> None:
 
 async def deliver(resources: Resources, leader: Leader, sink: EventSink, *, steps: int = 1000) -> None:
     """Deliver all waiting events, as the leader does, in at most this many steps."""
-    log, fleet = EventLog(resources.database, resources.clock), FleetRepository(resources.database, resources.clock)
+    log, fleet = resources.repositories.events, resources.repositories.fleet
     delivery = Delivery("contract", sink, log, fleet, leader)
     try:
         for _ in range(steps):
