@@ -21,11 +21,11 @@ from floodmark.inbound.redis_listeners import (
     ChannelListener,
     StreamListener,
     build_listeners,
+    find_hearing,
     group_of,
-    heard,
 )
 from floodmark.inbound.tables import trigger_deliveries
-from floodmark.inbound.triggers import checked
+from floodmark.inbound.triggers import check_trigger
 from floodmark.model.audit import Actor
 from floodmark.model.external_triggers import NewTrigger, TriggerRow, TriggerStatus, the_only
 from floodmark.model.job import ScheduleType, When
@@ -403,7 +403,7 @@ async def test_a_job_that_is_renamed_is_still_fired(house: House) -> None:
 )
 def test_what_makes_no_sense_is_refused_with_a_hint(kind: Any, pattern: str, more: Any) -> None:
     with pytest.raises(InvalidInput) as caught:
-        checked(NewTrigger(kind=kind, pattern=pattern, **more))
+        check_trigger(NewTrigger(kind=kind, pattern=pattern, **more))
     assert caught.value.hint
 
 
@@ -532,7 +532,7 @@ async def test_a_job_that_names_a_channel_is_given_what_the_message_says(with_re
         await house.operations.add_job(a_spec(name="news", trigger_channel="content:new", when=EVENT))
 
         async def heard_it() -> bool:
-            hearing = await heard(FleetRepository(house.resources.database, house.resources.clock), CHANNELS)
+            hearing = await find_hearing(FleetRepository(house.resources.database, house.resources.clock), CHANNELS)
             return hearing is not None and hearing.patterns == ("content:new",)
 
         await eventually(heard_it)

@@ -113,7 +113,7 @@ async def test_bad_params_of_a_run_are_refused_by_every_way_in(sqlite_url: str) 
         await eventually(counted)
         intake = build_intake(api.resources)
         message = Arrival(kind="channel", subject="content:new", body={"customPages": PASSWD})
-        with pytest.raises(InvalidInput, match="scan cannot be run like that"):
+        with pytest.raises(InvalidInput, match="scan cannot run with these params"):
             await intake.take(message, await intake.matching(message))
         assert await stored(api.resources, job_executions) == []
         # What a message says besides is not for the source, and refuses nothing.

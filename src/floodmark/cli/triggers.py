@@ -170,13 +170,13 @@ def webhook(
 
     floodmark triggers add webhook '/sources/{source_id}/crawl' --job news --signed
     """
-    from floodmark.inbound.triggers import a_secret  # noqa: PLC0415 - loads the database
+    from floodmark.inbound.triggers import new_secret  # noqa: PLC0415 - loads the database
 
     desk = Desk.of(context)
     given = sys.stdin.readline().strip() if secret == _STANDARD_INPUT else secret
     if signed and given is not None:
         raise InvalidInput("--signed and --secret contradict each other", hint="say only one of them")
-    made = a_secret() if signed else None
+    made = new_secret() if signed else None
     new = _new("webhook", pattern, options, secret=made or given)
     row = desk.work(lambda operations: operations.add_trigger(new, replace=options.replace))
     if options.as_json:

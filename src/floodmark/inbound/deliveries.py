@@ -1,15 +1,15 @@
-"""Deliveries from outside, and the executions they become: one transaction for both.
+"""Deliveries from outside and their executions, written in one transaction.
 
-Tables: `trigger_deliveries` (forgotten after a while), `triggers` (its counts), `executions`. A delivery id counts
-once for a trigger, and so does a signature, whatever process it reaches.
+Tables: `trigger_deliveries` (deleted after a while), `triggers` (its counts), `executions`. In all processes together a
+trigger accepts a delivery id once, and a signature once.
 
-Locks are taken in one order, that of workers and operators: triggers by id, executions, jobs by id.
+Locks are taken in the same order as by workers and operators: triggers by id, executions, jobs by id.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct, field
@@ -26,17 +26,15 @@ from floodmark.rules.holding import wait_for_execution, wait_for_success
 from floodmark.rules.rank import rank_of
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database
-from floodmark.store.dialects import insert_into, present_moment
+from floodmark.store.dialects import chunks, insert_into, present_moment
 from floodmark.store.execution_rows import find_under_way
 from floodmark.store.tables import job_dependencies, job_executions, jobs
 
 from .tables import trigger_deliveries, triggers
 
-_AT_ONCE = 500
+_JOB_COLUMNS = ("job_id", "name", "priority", "paused", "pause_reason", "schedule_enabled", "scheduler_version")
 _MICROSECOND = timedelta(microseconds=1)
-_RESTING = "debounced: starts when the trigger has rested, once for all that comes until then"
-
-T = TypeVar("T")
+_RESTING = "debounced: starts once for all deliveries that arrive until then"
 
 
 class Replayed(FloodmarkError):
@@ -51,20 +49,20 @@ class JobGroup(Struct, frozen=True):
 
 
 class Shot(Struct, frozen=True, kw_only=True):
-    """What one trigger makes of a delivery. `scope` is its id, or stands for a pattern that only jobs name."""
+    """The jobs that one trigger fires. `scope` is its id, or a digest of a pattern that only jobs name."""
 
     scope: str
     trigger: str
-    """As executions carry it: `webhook:/sources/*/crawl`."""
+    """As stored with executions: `webhook:/sources/*/crawl`."""
     groups: tuple[JobGroup, ...]
     debounce: timedelta = timedelta()
     is_registered: bool = True
     unknown: tuple[str, ...] = ()
-    """Jobs it names that are not there."""
+    """Jobs that it names and that do not exist."""
 
 
 class FiredExecution(Struct, frozen=True, kw_only=True):
-    """An execution that a delivery was turned into, or folded into."""
+    """An execution that a delivery has created, or was folded into."""
 
     execution_id: str
     job_id: str
@@ -77,14 +75,14 @@ class FiredExecution(Struct, frozen=True, kw_only=True):
 
 
 class Skipped(Struct, frozen=True, kw_only=True):
-    """A job that was not fired, and why."""
+    """A job that was not fired, and the reason."""
 
     job: str
     reason: str
 
 
 class Taken(Struct, frozen=True, kw_only=True):
-    """What became of a delivery. `debounced_until`: when what it fired starts, if it has to wait for that."""
+    """The answer to a delivery. `debounced_until`: when its executions start, if they wait for a debounce."""
 
     delivery_id: str
     executions: tuple[FiredExecution, ...] = ()
@@ -94,7 +92,7 @@ class Taken(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """The answer, what has to be put on the queue, and how many executions are new."""
+    """The answer, the executions to put on the queue, and the number of new executions."""
 
     taken: Taken
     queued: Sequence[Queued]
@@ -102,7 +100,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class _Part(Struct):
-    """What one shot comes to, while it is being worked out."""
+    """The result of one shot, while it is being built."""
 
     shot: Shot
     is_old: bool = False
@@ -134,35 +132,38 @@ class Deliveries:
         signature: str | None = None,
         traceparent: str | None = None,
     ) -> Outcome:
-        """Write the executions. A delivery that was taken before is given the same answer, and fires nothing.
+        """Write the executions. A delivery that was taken before gets the same answer and fires nothing.
 
-        `traceparent`: what they go on from in a trace. `Replayed` for a signature that came with another delivery:
-        nothing was changed.
+        `traceparent` is the parent of the executions in a trace. `Replayed` if the signature came with another
+        delivery: then nothing was changed.
         """
-        named = clean(delivery_id or new_id())
+        delivery_id = clean(delivery_id or new_id())
         if signature is not None:
-            await self._refuse_replayed(shots, signature, named)
+            await self._refuse_replayed(shots, signature, delivery_id)
         async with self._database.writing() as connection:
-            there = [shot for shot in sorted(shots, key=lambda shot: shot.scope) if await _is_there(connection, shot)]
-            # Not before it is our turn: else one that comes second could be the earlier one.
+            there = [
+                shot for shot in sorted(shots, key=lambda shot: shot.scope) if await _lock_trigger(connection, shot)
+            ]
+            # Read under the locks: otherwise the second delivery could have the earlier time.
             now = await present_moment(self._database, self._clock, connection)
             parts: list[_Part] = []
             for shot in there:
                 row = {
                     "trigger_id": shot.scope,
-                    "delivery_id": named,
+                    "delivery_id": delivery_id,
                     "signature": signature if shot.is_registered else None,
                     "subject": clean(subject),
                     "received_at": now,
                     "answer": {},
                 }
                 parts.append(await self._begin(connection, shot, row))
-            queued = await self._fire(connection, [part for part in parts if not part.is_old], now, traceparent)
-            await self._end(connection, [part for part in parts if not part.is_old], named, now)
-        return _outcome(named, parts, queued)
+            new = [part for part in parts if not part.is_old]
+            queued = await self._fire(connection, new, now, traceparent)
+            await self._store_answers(connection, new, delivery_id, now)
+        return _outcome(delivery_id, parts, queued)
 
     async def forget(self, older_than: timedelta) -> int:
-        """Forget deliveries that can no longer come again; how many."""
+        """Delete deliveries that can no longer be repeated; return how many."""
         async with self._database.writing() as connection:
             now = await present_moment(self._database, self._clock, connection)
             cell = trigger_deliveries.c
@@ -170,17 +171,15 @@ class Deliveries:
             return int(gone.rowcount)
 
     async def last_id(self, scope: str) -> str | None:
-        """The id of the delivery that a trigger took last."""
+        """Return the id of the delivery that a trigger took last."""
         cell = trigger_deliveries.c
         query = select(cell.delivery_id).where(cell.trigger_id == scope).order_by(cell.received_at.desc()).limit(1)
         async with self._database.reading() as connection:
             found: str | None = (await connection.execute(query)).scalar()
             return found
 
-    # A delivery
-
     async def _refuse_replayed(self, shots: Sequence[Shot], signature: str, delivery_id: str) -> None:
-        """Refuse by reading alone: repeating a webhook of somebody else must not take the write lock."""
+        """Refuse without writing: a repeated webhook of somebody else must not take the write lock."""
         cell, scopes = trigger_deliveries.c, [shot.scope for shot in shots if shot.is_registered]
         same = (cell.trigger_id.in_(scopes), cell.signature == signature, cell.delivery_id != delivery_id)
         async with self._database.reading() as connection:
@@ -191,30 +190,30 @@ class Deliveries:
         """Claim the delivery for one trigger."""
         statement = insert_into(self._database, trigger_deliveries).values(**row).on_conflict_do_nothing()
         if (await connection.execute(statement.returning(trigger_deliveries.c.trigger_id))).scalar() is None:
-            return await self._seen(connection, shot, row["delivery_id"])
+            return await self._load_answer(connection, shot, row["delivery_id"])
         part = _Part(shot)
         if shot.debounce:
-            await self._rest(connection, part, row["subject"], row["received_at"])
+            await self._debounce(connection, part, row["subject"], row["received_at"])
         return part
 
-    async def _seen(self, connection: AsyncConnection, shot: Shot, delivery_id: str) -> _Part:
+    async def _load_answer(self, connection: AsyncConnection, shot: Shot, delivery_id: str) -> _Part:
         cell = trigger_deliveries.c
         query = select(cell.answer).where(cell.trigger_id == shot.scope, cell.delivery_id == delivery_id)
         answer = (await connection.execute(query)).scalar()
         if answer is None:
             raise _replayed()
-        told = msgspec.convert({"delivery_id": delivery_id, **answer}, Taken)
+        taken = msgspec.convert({"delivery_id": delivery_id, **answer}, Taken)
         return _Part(
             shot,
             is_old=True,
-            executions=list(told.executions),
-            skipped=list(told.skipped),
-            fires_at=told.debounced_until,
-            is_resting=told.debounced_until is not None,
+            executions=list(taken.executions),
+            skipped=list(taken.skipped),
+            fires_at=taken.debounced_until,
+            is_resting=taken.debounced_until is not None,
         )
 
-    async def _rest(self, connection: AsyncConnection, part: _Part, subject: str, now: datetime) -> None:
-        """Decide when a trigger with a debounce fires, and fold the delivery into what already waits for that."""
+    async def _debounce(self, connection: AsyncConnection, part: _Part, subject: str, now: datetime) -> None:
+        """Decide when a trigger with a debounce fires, and fold the delivery into executions that wait for it."""
         cell = trigger_deliveries.c
         query = (
             select(cell.fires_at, cell.answer)
@@ -237,9 +236,9 @@ class Deliveries:
     async def _fold(
         self, connection: AsyncConnection, shot: Shot, group: JobGroup, waiting: Sequence[str]
     ) -> list[FiredExecution]:
-        """Let executions that have not started stand for this delivery too, with its params."""
+        """Count this delivery in executions that have not started, and give them its params."""
         cell, folded = job_executions.c, []
-        for some in _chunks(waiting):
+        for some in chunks(waiting):
             statement = (
                 update(job_executions)
                 .where(cell.execution_id.in_(some), cell.job_id.in_(group.job_ids), cell.state == State.WAITING)
@@ -253,8 +252,10 @@ class Deliveries:
             ]
         return folded
 
-    async def _end(self, connection: AsyncConnection, parts: Sequence[_Part], delivery_id: str, now: datetime) -> None:
-        """Write down what each trigger answered, and count it."""
+    async def _store_answers(
+        self, connection: AsyncConnection, parts: Sequence[_Part], delivery_id: str, now: datetime
+    ) -> None:
+        """Store the answer of each trigger, and count the delivery."""
         cell = trigger_deliveries.c
         for part in parts:
             answer = msgspec.to_builtins(part.answer)
@@ -265,27 +266,19 @@ class Deliveries:
                 .values(answer=answer, fires_at=part.fires_at)
             )
             if part.shot.is_registered:
-                made = sum(not fired.is_folded for fired in part.executions)
-                counts = {
-                    "fired": triggers.c.fired + 1,
-                    "matched": triggers.c.matched + made,
-                    "last_fired_at": now,
-                }
-                await connection.execute(
-                    update(triggers).where(triggers.c.trigger_id == part.shot.scope).values(**counts)
-                )
-
-    # Its executions
+                made, count = sum(not fired.is_folded for fired in part.executions), triggers.c
+                counts = {"fired": count.fired + 1, "matched": count.matched + made, "last_fired_at": now}
+                await connection.execute(update(triggers).where(count.trigger_id == part.shot.scope).values(**counts))
 
     async def _fire(
         self, connection: AsyncConnection, parts: Sequence[_Part], now: datetime, traceparent: str | None
     ) -> list[Queued]:
-        """Write the executions of all parts, a job of several of them once."""
-        wanted = _wanted(parts)
+        """Write the executions of all parts; a job in several parts gets one."""
+        wanted = _jobs_to_fire(parts)
         queued: list[Queued] = []
-        for some in _chunks(sorted(wanted)):
-            found = await _locked(connection, some)
-            others, unmet = await find_under_way(connection, some), await _unmet(connection, found)
+        for some in chunks(sorted(wanted)):
+            found = await _lock_jobs(connection, some)
+            others, unmet = await find_under_way(connection, some), await _find_unmet(connection, found)
             rows: list[dict[str, Any]] = []
             for job_id in some:
                 part, params = wanted[job_id]
@@ -295,7 +288,7 @@ class Deliveries:
                     part.skipped.append(Skipped(job=job_id if job is None else job.name, reason=str(reason)))
                     continue
                 row = {**self._row(job, part, params, now), "traceparent": traceparent}
-                rows.append(_held(row, others.get(job_id), unmet.get(job_id, ())))
+                rows.append(_hold(row, others.get(job_id), unmet.get(job_id, ())))
             for row in await self._insert(connection, rows, now):
                 part, _ = wanted[row["job_id"]]
                 part.executions.append(_fired(row))
@@ -323,7 +316,7 @@ class Deliveries:
     async def _insert(
         self, connection: AsyncConnection, rows: Sequence[dict[str, Any]], now: datetime
     ) -> list[dict[str, Any]]:
-        """Write them for the first microsecond from `now` on that their job has not used."""
+        """Write executions, each at the first microsecond from `now` on that is free for its job."""
         written: list[dict[str, Any]] = []
         left = {row["execution_id"]: row for row in rows}
         for step in count():
@@ -338,16 +331,16 @@ class Deliveries:
         return written
 
 
-async def _is_there(connection: AsyncConnection, shot: Shot) -> bool:
-    """Whether the trigger still exists; from here on it is ours alone, until we are done with the delivery."""
+async def _lock_trigger(connection: AsyncConnection, shot: Shot) -> bool:
+    """Return whether the trigger still exists, and lock it until the end of the transaction."""
     if not shot.is_registered:
         return True
     query = select(triggers.c.trigger_id).where(triggers.c.trigger_id == shot.scope).with_for_update()
     return (await connection.execute(query)).scalar() is not None
 
 
-def _wanted(parts: Sequence[_Part]) -> dict[str, tuple[_Part, Mapping[str, Any]]]:
-    """Which part fires which job: the first that names it, unless the job is already dealt with."""
+def _jobs_to_fire(parts: Sequence[_Part]) -> dict[str, tuple[_Part, Mapping[str, Any]]]:
+    """Return the part that fires each job, the first one that names it; without jobs that have an execution."""
     done = {fired.job_id for part in parts for fired in part.executions}
     wanted: dict[str, tuple[_Part, Mapping[str, Any]]] = {}
     for part in parts:
@@ -359,25 +352,15 @@ def _wanted(parts: Sequence[_Part]) -> dict[str, tuple[_Part, Mapping[str, Any]]
     return wanted
 
 
-async def _locked(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, Any]:
-    cell = jobs.c
-    columns = (
-        cell.job_id,
-        cell.name,
-        cell.priority,
-        cell.paused,
-        cell.pause_reason,
-        cell.schedule_enabled,
-        cell.scheduler_version,
-        cell.last_run,
-    )
-    query = select(*columns).where(cell.job_id.in_(job_ids)).order_by(cell.job_id)
+async def _lock_jobs(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, Any]:
+    columns = [jobs.c[name] for name in (*_JOB_COLUMNS, "last_run")]
+    query = select(*columns).where(jobs.c.job_id.in_(job_ids)).order_by(jobs.c.job_id)
     rows = await connection.execute(query.with_for_update(key_share=True))
     return {row.job_id: row for row in rows}
 
 
 def _why_not(job: Any) -> str | None:
-    """Why a job is not fired, None if it is."""
+    """Return why a job is not fired, None if it is."""
     if job is None:
         return "there is no such job"
     if job.scheduler_version != SCHEDULER_VERSION:
@@ -389,11 +372,11 @@ def _why_not(job: Any) -> str | None:
     return None
 
 
-async def _unmet(connection: AsyncConnection, found: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The names of the jobs that each job still has to wait for.
+async def _find_unmet(connection: AsyncConnection, found: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the names of the jobs that each job still waits for.
 
-    Compared here: a join with `jobs` for both sides lets a planner that takes the table for empty pair every job with
-    every other.
+    The comparison is not in the query: with `jobs` on both sides of the join, a planner that believes the table is
+    empty pairs every job with every other.
     """
     query = (
         select(job_dependencies.c.job_id, jobs.c.name, jobs.c.last_success)
@@ -408,14 +391,12 @@ async def _unmet(connection: AsyncConnection, found: Mapping[str, Any]) -> dict[
     return unmet
 
 
-def _held(row: dict[str, Any], other: Any, unmet: Sequence[str]) -> dict[str, Any]:
-    """The same row, if it has to wait for another execution or job; one that waits for a time does that first."""
-    if row["not_before"] is not None and not unmet:
-        return row
-    if other is None and not unmet:
-        return row
+def _hold(row: dict[str, Any], other: Any, unmet: Sequence[str]) -> dict[str, Any]:
+    """Return the row, held if it has to wait for another job or execution; a debounced one waits for its time first."""
     if unmet:
         hold, reason = Hold.DEPENDENCY, wait_for_success(unmet)
+    elif other is None or row["not_before"] is not None:
+        return row
     else:
         hold, reason = Hold.OVERLAP, wait_for_execution(other.execution_id, other.state)
     return {**row, "state": State.WAITING, "hold": hold, "reason": reason, "not_before": None, "queue_rank": None}
@@ -438,9 +419,4 @@ def _outcome(delivery_id: str, parts: Sequence[_Part], queued: Sequence[Queued])
 
 
 def _replayed() -> Replayed:
-    return Replayed("the signature was used before", hint="sign each delivery with a timestamp of its own")
-
-
-def _chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    for start in range(0, len(values), _AT_ONCE):
-        yield values[start : start + _AT_ONCE]
+    return Replayed("the signature was used before", hint="sign each delivery with its own timestamp")

@@ -1,7 +1,8 @@
-"""Which jobs an arrival concerns, and with which params; then they are fired."""
+"""Finds the jobs that an arrival concerns and their params, and fires them."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -10,7 +11,6 @@ from floodmark.errors import InvalidInput
 from floodmark.model.clean_text import clean
 from floodmark.model.external_triggers import Kind
 from floodmark.model.ids import new_id
-from floodmark.model.job import Work
 from floodmark.model.strict_json import NotJson, TooDeep, read_json
 from floodmark.observability.events import Events, TriggersFired, TriggersMatched
 from floodmark.observability.tracing import Tracing, triggered
@@ -25,18 +25,17 @@ from .deliveries import Deliveries, JobGroup, Shot, Taken
 from .refusals import Refusals
 from .triggers import Rule, Triggers
 
-# A name for what arrived, not the thing itself.
 LONGEST_ID = 200
 
 
 class BadParams(InvalidInput):
-    """A delivery whose params the source of one of its jobs cannot work with. Nothing was fired."""
+    """A delivery whose params the source of one of its jobs refuses. Nothing was fired."""
 
     reason = "bad params"
 
 
 class Arrival(Struct, frozen=True, kw_only=True):
-    """Something that came. `subject` is the path, channel or stream; `body` what it said, JSON or text."""
+    """A webhook or message. `subject` is the path, channel or stream; `body` its content, JSON or text."""
 
     kind: Kind
     subject: str
@@ -47,14 +46,14 @@ class Arrival(Struct, frozen=True, kw_only=True):
 
 
 class Matches(Struct, frozen=True, kw_only=True):
-    """What an arrival can fire, the most exact pattern first. `of_jobs`: patterns that only jobs name."""
+    """The matching triggers, the most exact pattern first. `of_jobs`: matching patterns that only jobs name."""
 
     rules: tuple[Rule, ...]
     of_jobs: tuple[str, ...]
 
 
 class Intake:
-    """Turns arrivals into executions. One for each process: opening a secret for the first time takes a moment."""
+    """Turns arrivals into executions. One per process, because the first use of a secret is slow."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class Intake:
         self.body_max = body_max
 
     async def matching(self, arrival: Arrival) -> Matches:
-        """What is in force and fits."""
+        """Return the enabled triggers and the patterns of jobs that match."""
         known = await self.triggers.rules(arrival.kind)
         fitting = [rule for rule in known.registered if variables_of(rule.pattern, arrival) is not None]
         return Matches(
@@ -82,10 +81,10 @@ class Intake:
         )
 
     async def take(self, arrival: Arrival, matches: Matches) -> Taken:
-        """Fire what matches. The answer to a delivery that was taken before is the one it was given then."""
+        """Fire what matches. A delivery that was taken before gets its first answer again."""
         if arrival.delivery_id is not None and not _is_id(arrival.delivery_id):
-            hint = f"use 1 to {LONGEST_ID} characters that can be shown, for example a UUID"
-            raise InvalidInput("the delivery id is too long, or cannot be shown", hint=hint)
+            hint = f"use 1 to {LONGEST_ID} printable characters, for example a UUID"
+            raise InvalidInput("the delivery id is empty, too long or not printable", hint=hint)
         shots = await self._shots(arrival, matches)
         await self._check(shots)
         if not shots:
@@ -100,7 +99,7 @@ class Intake:
                 signature=arrival.signature,
                 traceparent=traceparent,
             )
-            # Should we die here, the requeuer puts them.
+            # If the process dies here, the requeuer puts them.
             await self._queue.put(outcome.queued)
         if not outcome.taken.is_duplicate:
             self._events.emit(TriggersFired(arrival.kind))
@@ -109,25 +108,20 @@ class Intake:
         return outcome.taken
 
     async def _check(self, shots: Sequence[Shot]) -> None:
-        """Refuse params that the source of one of the jobs cannot work with: then nothing is fired."""
+        """Refuse params that the source of one of the jobs refuses: then nothing is fired."""
         groups = [group for shot in shots for group in shot.groups if group.params]
         works = await self.triggers.works({job_id for group in groups for job_id in group.job_ids})
         for group in groups:
-            for job_id in group.job_ids:
-                if job_id in works:
-                    self._arrive(works[job_id], group.params)
-
-    def _arrive(self, job: Work, params: Mapping[str, Any]) -> None:
-        try:
-            self._validation.arrive(job, params)
-        except UnknownCollector:
-            # Only the workers have it.
-            return
-        except InvalidInput as error:
-            raise BadParams(f"{job.name} cannot be run like that: {error}", hint=error.hint) from error
+            for work in (works[job_id] for job_id in group.job_ids if job_id in works):
+                try:
+                    # Only workers may have the collector.
+                    with suppress(UnknownCollector):
+                        self._validation.arrive(work, group.params)
+                except InvalidInput as error:
+                    raise BadParams(f"{work.name} cannot run with these params: {error}", hint=error.hint) from error
 
     async def _shots(self, arrival: Arrival, matches: Matches) -> list[Shot]:
-        named = await self.triggers.resolved([text for rule in matches.rules for text in rule.jobs])
+        named = await self.triggers.find_job_ids([text for rule in matches.rules for text in rule.jobs])
         theirs = _by_pattern(await self.triggers.jobs_of(arrival.kind, matches.of_jobs))
         if not matches.rules:
             return [
@@ -158,7 +152,7 @@ def build_intake(resources: Resources) -> Intake:
 
 
 def _shot(rule: Rule, arrival: Arrival, named: Mapping[str, str], theirs: Mapping[str, tuple[str, ...]]) -> Shot:
-    """What a trigger fires: the jobs it names, and those that name a pattern which fits."""
+    """Return what a trigger fires: the jobs that it names, and those that name a matching pattern."""
     params = params_of(rule.pattern, rule.params, arrival)
     own = tuple(dict.fromkeys(named[text] for text in rule.jobs if text in named))
     adopted = [
@@ -174,13 +168,13 @@ def _shot(rule: Rule, arrival: Arrival, named: Mapping[str, str], theirs: Mappin
 
 
 def variables_of(pattern: str, arrival: Arrival) -> dict[str, Any] | None:
-    """What params can be taken from; None if the pattern does not fit, or cannot be read."""
+    """Return the variables for params; None if the pattern does not match or is invalid."""
     match arrival.kind:
         case "webhook":
             try:
                 found = path_pattern(pattern).match(arrival.path)
             except InvalidInput:
-                # Typed by hand into a column: it fires nothing.
+                # Typed into the column by hand.
                 return None
             if found is None:
                 return None
@@ -193,7 +187,7 @@ def variables_of(pattern: str, arrival: Arrival) -> dict[str, Any] | None:
 
 
 def params_of(pattern: str, mapping: Mapping[str, str], arrival: Arrival) -> dict[str, Any]:
-    """The params of the executions. Without a mapping: named segments of a path, or all that a message says."""
+    """Return the params of the executions. Without a mapping: the named segments of a path, or the whole message."""
     variables = variables_of(pattern, arrival) or {}
     if arrival.kind == "webhook":
         found = variables["path"].named | chosen(mapping, variables)
@@ -206,7 +200,7 @@ def params_of(pattern: str, mapping: Mapping[str, str], arrival: Arrival) -> dic
 
 
 def read_message(data: bytes) -> Any:
-    """Return the object of a message, or its text if it is not a JSON object; raise `TooDeep` if it is nested so."""
+    """Return the object of a message, or its text if it is no JSON object; `TooDeep` if it is nested too deeply."""
     try:
         value = read_json(data)
     except TooDeep:
@@ -228,13 +222,13 @@ def _by_pattern(jobs: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
 
 
 def _scope(kind: str, pattern: str) -> str:
-    """Stands where the id of a trigger would: deliveries to a pattern that only jobs name count once too."""
+    """Return what replaces the id of a trigger, so that deliveries to patterns that only jobs name count once too."""
     return hashlib.blake2b(f"{kind}:{pattern}".encode(), digest_size=16).hexdigest()
 
 
 def _exactness(kind: Kind, pattern: str) -> tuple[Any, ...]:
     if kind != "webhook":
         return (is_glob(pattern), -len(pattern), pattern)
-    parts = segments(pattern)
-    loose = sum(part == "*" or part.startswith("{") for part in parts)
-    return ("**" in parts, loose, -len(parts), pattern)
+    found = segments(pattern)
+    loose = sum(segment == "*" or segment.startswith("{") for segment in found)
+    return ("**" in found, loose, -len(found), pattern)

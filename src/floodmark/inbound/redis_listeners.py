@@ -1,10 +1,10 @@
-"""Channels and streams of Redis, heard by the leader alone: every message would otherwise fire once per scheduler.
+"""Redis channels and streams. Only the leader listens: otherwise every message would fire once per scheduler.
 
-channels    Pub/Sub: what is said while nobody listens is lost, and Redis keeps no copy
-streams     a consumer group `<prefix>:triggers` on each: what is not acknowledged is read again, and its id fires once
+channels    Pub/Sub: Redis keeps no copy, so messages are lost while nobody listens
+streams     a consumer group `<prefix>:triggers` on each: unacknowledged entries are read again, and an id fires once
 
-Both look again every second at what they should listen to, and at once when someone tells. Facts
-`triggers.channels` and `triggers.streams` say what the leader hears.
+Both reload their patterns every half second, and at once on a signal. The facts `triggers.channels` and
+`triggers.streams` hold the patterns to which the leader listens.
 """
 
 import time
@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy.exc import DataError, SQLAlchemyError
@@ -40,62 +41,59 @@ if TYPE_CHECKING:
     from floodmark.coordination.redis_connection import PubSubReader
 
 CHANNELS, STREAMS = "triggers.channels", "triggers.streams"
-# One name for whoever leads: what one leader has read and not acknowledged, the next one finds.
+# The same name for every leader: the next one finds the entries that the last one has read and not acknowledged.
 CONSUMER = "leader"
 
-# Not longer: this is how long a process that is asked to stop waits for us.
+# Short, because a stopping process waits for it.
 _PATIENCE_SECONDS = 0.25
-_LOOK_EVERY_SECONDS = 0.5
-_TELL_EVERY_SECONDS = 5.0
+_RELOAD_EVERY_SECONDS = 0.5
+_ANNOUNCE_EVERY_SECONDS = 5.0
 _AT_ONCE = 100
-_AT_ONCE_AGAIN = timedelta()
+_AGAIN = timedelta()
 
 
 class Hearing(Struct, frozen=True, kw_only=True):
-    """What the leader listens to, as it last said."""
+    """The patterns to which the leader listens, as last announced."""
 
     holder: str
     patterns: tuple[str, ...]
     at: datetime
 
     def is_recent(self, now: datetime) -> bool:
-        """Whether it is still so: a leader says it every few seconds."""
-        return now - self.at < timedelta(seconds=3 * _TELL_EVERY_SECONDS)
+        """Return whether it still holds: a leader repeats it every few seconds."""
+        return now - self.at < timedelta(seconds=3 * _ANNOUNCE_EVERY_SECONDS)
 
 
 class Announcer:
-    """Stores what this process listens to: when it changes, and every few seconds."""
+    """Stores the patterns to which this process listens: at every change, and every few seconds."""
 
     def __init__(self, fleet: FleetRepository, clock: Clock, name: str, fact: str) -> None:
         self._fleet, self._clock, self._name, self._fact = fleet, clock, name, fact
-        self._told: tuple[str, ...] | None = None
+        self._announced: tuple[str, ...] | None = None
         self._until = 0.0
 
     async def announce(self, patterns: Sequence[str]) -> None:
         """Store that this process listens to `patterns` and to nothing else."""
         wanted = tuple(sorted(patterns))
-        if wanted == self._told and time.monotonic() < self._until:
+        if wanted == self._announced and time.monotonic() < self._until:
             return
         value = {"holder": self._name, "patterns": list(wanted), "at": self._clock.now().isoformat()}
         await self._fleet.set_fact(self._fact, value)
-        self._told, self._until = wanted, time.monotonic() + _TELL_EVERY_SECONDS
+        self._announced, self._until = wanted, time.monotonic() + _ANNOUNCE_EVERY_SECONDS
 
     def forget(self) -> None:
-        """We are not the one who listens; say so anew when we are."""
-        self._told = None
+        """Announce again at the next call, because this process does not listen at the moment."""
+        self._announced = None
 
 
-async def heard(fleet: FleetRepository, fact: str) -> Hearing | None:
-    """What the leader last said of its listening."""
-    told = await fleet.get_fact(fact)
-    if told is None:
-        return None
-    at = datetime.fromisoformat(told["at"])
-    return Hearing(holder=told["holder"], patterns=tuple(told["patterns"]), at=at)
+async def find_hearing(fleet: FleetRepository, fact: str) -> Hearing | None:
+    """Return the patterns that the leader has announced last."""
+    value = await fleet.get_fact(fact)
+    return None if value is None else msgspec.convert(value, Hearing)
 
 
 class ChannelListener:
-    """Fires what Pub/Sub messages concern. A message that meets a database which is away is tried again."""
+    """Fires the jobs of Pub/Sub messages. While the database is away, messages are kept and tried again."""
 
     def __init__(
         self,
@@ -113,32 +111,32 @@ class ChannelListener:
         self._pubsub: PubSub | None = None
         self._listening: PubSubReader | None = None
         self._subscribed: tuple[str, ...] = ()
-        self._looked_at = -_LOOK_EVERY_SECONDS
+        self._loaded_at = -_RELOAD_EVERY_SECONDS
         self._waiting: deque[tuple[Arrival, bytes]] = deque()
 
     async def step(self) -> timedelta | None:
-        """Listen for a moment, and fire what was heard."""
+        """Listen for a moment, and fire the jobs of the received messages."""
         if not self._leader.is_leader:
             await self.close()
-            # Heard while we led: nobody else has heard it.
+            # Received while this process was the leader: no other process has them.
             await self._fire_waiting()
             return None
         try:
-            return await self._listened()
+            return await self._listen()
         except redis_errors():
-            # A new connection next time; it subscribes anew.
+            # The next step opens a new connection and subscribes again.
             await self.close()
             raise
 
     async def close(self) -> None:
-        """Cease to listen."""
+        """Stop listening."""
         pubsub, self._pubsub, self._listening, self._subscribed = self._pubsub, None, None, ()
         self._announcer.forget()
         if pubsub is not None:
             with suppress(*redis_errors()):
                 await pubsub.aclose()  # type: ignore[no-untyped-call]
 
-    async def _listened(self) -> timedelta | None:
+    async def _listen(self) -> timedelta | None:
         await self._fire_waiting()
         await self._subscribe()
         if self._listening is None:
@@ -149,17 +147,17 @@ class ChannelListener:
             if message is None:
                 break
             wait = 0.0
-            self._hear(message)
+            self._receive(message)
         await self._fire_waiting()
-        return _AT_ONCE_AGAIN
+        return _AGAIN
 
     async def _subscribe(self) -> None:
         """Bring the subscriptions up to date."""
-        if time.monotonic() - self._looked_at < _LOOK_EVERY_SECONDS and self._pubsub is not None:
+        if time.monotonic() - self._loaded_at < _RELOAD_EVERY_SECONDS and self._pubsub is not None:
             return
         known = await self._intake.triggers.rules("channel")
         wanted = tuple(sorted({rule.pattern for rule in known.registered} | set(known.of_jobs)))
-        self._looked_at = time.monotonic()
+        self._loaded_at = time.monotonic()
         if not wanted:
             await self.close()
         elif wanted != self._subscribed:
@@ -184,11 +182,11 @@ class ChannelListener:
                 await glob(*globs)
         self._subscribed = wanted
 
-    def _hear(self, message: Mapping[str, Any]) -> None:
-        """Redis delivers a message once for each subscription that fits; the first of them counts."""
+    def _receive(self, message: Mapping[str, Any]) -> None:
+        """Keep a message to fire it. Redis sends one copy per matching subscription; only the first one counts."""
         channel = _text(message["channel"])
         if channel in self._own:
-            # A pattern such as `*` fits what we say ourselves: every run would fire the next one.
+            # A pattern such as `*` matches Floodmark's own messages: every run would fire the next one.
             return
         through = _text(message["pattern"]) if message["type"] == "pmessage" else channel
         fitting = sorted((p for p in self._subscribed if channel_matches(p, channel)), key=lambda p: (is_glob(p), p))
@@ -203,7 +201,7 @@ class ChannelListener:
 
 
 class StreamListener:
-    """Fires what the entries of streams concern. An entry is acknowledged when its executions are written."""
+    """Fires the jobs of stream entries. An entry is acknowledged when its executions are written."""
 
     def __init__(
         self, redis: "Redis", intake: Intake, leader: Leader, events: Events, announcer: Announcer, *, prefix: str
@@ -212,26 +210,26 @@ class StreamListener:
         self._announcer, self._group = announcer, group_of(prefix)
         self._keys: tuple[str, ...] = ()
         self._is_behind = True
-        self._looked_at = -_LOOK_EVERY_SECONDS
+        self._loaded_at = -_RELOAD_EVERY_SECONDS
 
     async def step(self) -> timedelta | None:
-        """Read what is there, or wait for it a moment, and fire it."""
+        """Read entries, waiting a moment for new ones, and fire their jobs."""
         if not self._leader.is_leader:
             self._forget()
             return None
         try:
-            return await self._listened()
+            return await self._listen()
         except Exception:
             self._forget()
             raise
 
     def _forget(self) -> None:
-        # Whoever begins anew begins with what was read and not acknowledged.
-        self._keys, self._is_behind, self._looked_at = (), True, -_LOOK_EVERY_SECONDS
+        # Listening starts again with the entries that were read and not acknowledged.
+        self._keys, self._is_behind, self._loaded_at = (), True, -_RELOAD_EVERY_SECONDS
         self._announcer.forget()
 
-    async def _listened(self) -> timedelta | None:
-        await self._look()
+    async def _listen(self) -> timedelta | None:
+        await self._load_streams()
         if not self._keys:
             return None
         entries = await self._read()
@@ -239,10 +237,10 @@ class StreamListener:
             await self._take(key, entry_id, fields)
         if not entries:
             self._is_behind = False
-        return _AT_ONCE_AGAIN
+        return _AGAIN
 
     async def _read(self) -> list[tuple[str, bytes, Mapping[bytes, bytes]]]:
-        """What was read before and not acknowledged, until there is no more of it; then what is new."""
+        """Return the entries that were read and not acknowledged; once there are none, the new entries."""
         found: Any = await self._redis.xreadgroup(
             self._group,
             CONSUMER,
@@ -256,18 +254,18 @@ class StreamListener:
         if fields:
             arrival = Arrival(kind="stream", subject=key, delivery_id=_text(entry_id))
             await _fire(self._intake, arrival, partial(_read_fields, fields, self._intake.body_max), self._events)
-        # One without fields was deleted while it was ours.
+        # An entry without fields was deleted after it was read.
         await self._redis.xack(key, self._group, entry_id)
 
-    async def _look(self) -> None:
-        """Bring the list of streams up to date, and see to it that each has the group."""
-        if time.monotonic() - self._looked_at < _LOOK_EVERY_SECONDS:
+    async def _load_streams(self) -> None:
+        """Bring the list of streams up to date, and create missing groups."""
+        if time.monotonic() - self._loaded_at < _RELOAD_EVERY_SECONDS:
             return
         rules = (await self._intake.triggers.rules("stream")).registered
         ready = [rule.pattern for rule in rules if await self._is_ready(rule)]
         if set(ready) - set(self._keys):
             self._is_behind = True
-        self._keys, self._looked_at = tuple(ready), time.monotonic()
+        self._keys, self._loaded_at = tuple(ready), time.monotonic()
         await self._announcer.announce(ready)
 
     async def _is_ready(self, rule: Rule) -> bool:
@@ -279,7 +277,7 @@ class StreamListener:
             last = await self._intake.deliveries.last_id(rule.trigger_id)
             await make_group(self._redis, rule.pattern, self._group, since=last or "$")
         except ResponseError as error:
-            # One key that is no stream must not keep us from the others.
+            # One key that is no stream must not block the others.
             self._events.emit(StepFailed(step="streams", error=f"{rule.pattern}: {error}"))
             self._intake.refusals.refuse("stream", [rule.trigger_id], "not a stream")
             return False
@@ -299,17 +297,17 @@ def build_listeners(resources: Resources, intake: Intake, leader: Leader) -> tup
 
 
 def own_names(prefix: str) -> frozenset[str]:
-    """Return the channels and streams on which Floodmark itself speaks. A trigger on them would fire itself."""
+    """Return the channels and streams to which Floodmark itself writes. A trigger on them would fire itself."""
     return frozenset(f"{prefix}:{name}" for name in ("signals", "events", "jobs:high", "jobs:normal", "jobs:low"))
 
 
 def group_of(prefix: str) -> str:
-    """The name of the consumer group, the same for all processes of an installation."""
+    """Return the name of the consumer group, the same for all processes of an installation."""
     return f"{prefix}:triggers"
 
 
 async def make_group(redis: "Redis", key: str, group: str, *, since: str = "$") -> None:
-    """Let the group begin behind the entry `since`, or with what is new, unless it is already there."""
+    """Create the group, unless it exists. It starts after the entry `since`, by default with new entries."""
     from redis.exceptions import ResponseError  # noqa: PLC0415 - see `redis_errors`
 
     try:
@@ -326,8 +324,8 @@ class _TooLarge(InvalidInput):
 async def _fire(intake: Intake, arrival: Arrival, read: Callable[[], Any], events: Events) -> None:
     """Fire the jobs of a message. A message that can never be taken is counted and skipped.
 
-    An error of the database or of Redis is raised: the message is tried again. Any other error is the fault of this
-    message, and must not keep those behind it waiting.
+    An error of the database or of Redis is raised: the message is tried again. Any other error is caused by the message
+    itself and must not block the next ones.
     """
     matches = Matches(rules=(), of_jobs=())
     try:
@@ -340,8 +338,8 @@ async def _fire(intake: Intake, arrival: Arrival, read: Callable[[], Any], event
             raise
         reason = _REASONS.get(type(error), "unreadable")
         intake.refusals.unreadable(arrival.kind, arrival.subject, [rule.trigger_id for rule in matches.rules], reason)
-        told = f"{arrival.kind}:{arrival.subject[:200]}: skipped, {type(error).__name__}: {str(error)[:200]}"
-        events.emit(StepFailed(step=f"trigger {arrival.kind}", error=told))
+        text = f"{arrival.kind}:{arrival.subject[:200]}: skipped, {type(error).__name__}: {str(error)[:200]}"
+        events.emit(StepFailed(step=f"trigger {arrival.kind}", error=text))
 
 
 _REASONS: Mapping[type[Exception], str] = {

@@ -1,7 +1,7 @@
-"""Deliveries that were not taken: counted in memory, written in batches.
+"""Counts of refused deliveries, kept in memory and written in batches.
 
-A stranger may send any number of bad webhooks or messages. None of them costs a database write of its own: the counts
-that `floodmark triggers status` shows are written every few seconds. A killed process loses the last of them.
+Anyone may send any number of bad webhooks or messages, so none of them costs a database write of its own: the counts
+that `floodmark triggers status` shows are written every few seconds. A killed process loses the last counts.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class Refusals:
         self._tally.unmatched.add(f"{kind}:{subject[:200]}")
 
     async def flush(self) -> None:
-        """Write the counts since the last time, if there are any. They are kept if the database is away."""
+        """Write the new counts, if any. They are kept while the database is away."""
         if self._tally.is_empty:
             return
         tally, self._tally = self._tally, Tally()

@@ -19,8 +19,7 @@ from sqlalchemy import (
 from floodmark.store.schema import metadata, partial_index
 from floodmark.store.types import Json, UtcTime, now_text
 
-# What fires jobs from outside. `jobs` are ids or names, `params` says which variable becomes which param; `secret`
-# is sealed.
+# External triggers. `jobs` are ids or names, `params` maps params to variables, `secret` is encrypted.
 triggers = Table(
     "triggers",
     metadata,
@@ -35,7 +34,7 @@ triggers = Table(
     Column("fired", BigInteger, nullable=False, server_default="0"),
     Column("matched", BigInteger, nullable=False, server_default="0"),
     Column("refused", BigInteger, nullable=False, server_default="0"),
-    # How often for which reason.
+    # Counts by reason.
     Column("refusals", Json, nullable=False, server_default=text("'{}'")),
     Column("last_fired_at", UtcTime),
     Column("last_refused_at", UtcTime),
@@ -46,8 +45,8 @@ triggers = Table(
     UniqueConstraint("kind", "pattern"),
 )
 
-# Deliveries that were taken, so that one that comes twice fires once, and what was answered. `subject` is the path,
-# channel or stream it came through; `fires_at` when what it fired may start, later than it came while a trigger rests.
+# Taken deliveries and their answers, so that a repeated one fires nothing. `subject` is the path, channel or stream;
+# `fires_at` is when its executions may start, which is later than `received_at` during a debounce.
 trigger_deliveries = Table(
     "trigger_deliveries",
     metadata,

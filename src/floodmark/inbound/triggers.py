@@ -1,7 +1,7 @@
-"""What fires jobs from outside. Tables: `triggers`; of `jobs` the columns trigger_webhook and trigger_channel.
+"""External triggers. Tables: `triggers`; of `jobs` the columns trigger_webhook and trigger_channel.
 
-`triggers.jobs` holds ids, so that a job can be renamed; names that someone typed by hand work as well. The secret is
-sealed under the id of its trigger.
+`triggers.jobs` holds ids, so that a job can be renamed; names typed by hand work as well. The secret is encrypted, with
+the id of its trigger as the label.
 """
 
 import re
@@ -22,7 +22,7 @@ from floodmark.model.job import Work
 from floodmark.security.vault import Vault
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database
-from floodmark.store.dialects import insert_into, present, raw
+from floodmark.store.dialects import chunks, insert_into, present, raw
 from floodmark.store.name_search import find_jobs
 from floodmark.store.rows import WORK_COLUMNS, work_from_row
 from floodmark.store.tables import facts, jobs
@@ -31,7 +31,7 @@ from floodmark.triggers.matching import LONGEST, check_params, path_pattern
 from .tables import triggers
 
 MOST_SHOWN = 500
-# The facts that count deliveries without a job, and messages that cannot be read.
+# The facts with the counts of deliveries without a job and of unreadable messages.
 UNMATCHED, UNREADABLE = "triggers.unmatched", "triggers.unreadable"
 
 _MOST_JOBS = 1000
@@ -40,18 +40,18 @@ _COLUMN_OF: Mapping[str, Column[Any]] = {"webhook": jobs.c.trigger_webhook, "cha
 
 
 class DeliveryCount(Struct):
-    """A count, and what was counted last."""
+    """A count, and the last counted delivery."""
 
     count: int = 0
     last: str | None = None
 
     def add(self, last: str, count: int = 1) -> None:
-        """Count one more."""
+        """Count deliveries."""
         self.count, self.last = self.count + count, last
 
 
 class Tally(Struct):
-    """Deliveries that were not taken since the last write. `refusals`: by trigger id and reason, the last one last."""
+    """Counts of refused deliveries since the last write. `refusals`: by trigger id and reason, the newest last."""
 
     refusals: dict[str, dict[str, int]] = field(default_factory=dict)
     unmatched: DeliveryCount = field(default_factory=DeliveryCount)
@@ -59,7 +59,7 @@ class Tally(Struct):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to write."""
+        """Return whether there is nothing to write."""
         return not (self.refusals or self.unmatched.count or self.unreadable.count)
 
     def refuse(self, trigger_id: str, reason: str, count: int = 1) -> None:
@@ -68,7 +68,7 @@ class Tally(Struct):
         reasons[reason] = reasons.pop(reason, 0) + count
 
     def merge(self, later: "Tally") -> None:
-        """Add what was counted later."""
+        """Add later counts."""
         for trigger_id, reasons in later.refusals.items():
             for reason, count in reasons.items():
                 self.refuse(trigger_id, reason, count)
@@ -78,7 +78,7 @@ class Tally(Struct):
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """A trigger as a delivery meets it. `jobs` are ids or names; `sealed` is its secret."""
+    """An enabled trigger. `jobs` are ids or names; `sealed` is its encrypted secret."""
 
     trigger_id: str
     pattern: str
@@ -89,29 +89,29 @@ class Rule(Struct, frozen=True, kw_only=True):
 
 
 class TriggerRules(Struct, frozen=True, kw_only=True):
-    """Everything of one kind that can fire. `of_jobs`: patterns that jobs name themselves."""
+    """All enabled triggers of one kind. `of_jobs`: patterns that jobs name themselves."""
 
     registered: Sequence[Rule]
     of_jobs: Sequence[str]
 
 
-def a_secret() -> str:
-    """A secret that nobody guesses, of characters that no shell minds."""
+def new_secret() -> str:
+    """Return a random secret without characters that a shell treats specially."""
     return secrets.token_hex(32)
 
 
 class Triggers:
-    """Keeps triggers, and counts what becomes of them."""
+    """The repository of triggers and of their counts."""
 
     def __init__(self, database: Database, clock: Clock, vault: Vault) -> None:
         self._database, self._clock, self._vault = database, clock, vault
 
     async def add(self, new: NewTrigger, *, replace: bool = False) -> TriggerRow:
-        """Make a trigger; `Conflict` if there is one of this pattern.
+        """Create a trigger; `Conflict` if the pattern exists.
 
-        With `replace` that one is changed instead; it keeps its counts, and its secret unless it is given another.
+        With `replace` the existing one is changed; it keeps its counts, and its secret unless a new one is given.
         """
-        pattern = checked(new)
+        pattern = check_trigger(new)
         async with self._database.writing() as connection:
             mine = (triggers.c.kind == new.kind) & (triggers.c.pattern == pattern)
             query = select(triggers.c.trigger_id).where(mine).with_for_update()
@@ -128,7 +128,7 @@ class Triggers:
             return row
 
     async def get(self, text: str, kind: Kind | None = None) -> TriggerRow:
-        """The trigger with this pattern or id; the beginning of an id is enough."""
+        """Return the trigger with this pattern or id; the beginning of an id is enough."""
         typed = text.strip()
         which = triggers.c.pattern == typed
         if _ID.fullmatch(typed):
@@ -139,15 +139,14 @@ class Triggers:
         return the_only(found, typed)
 
     async def remove(self, trigger_id: str) -> None:
-        """Forget a trigger. What it has fired stays."""
+        """Delete a trigger. Its executions stay."""
         async with self._database.writing() as connection:
             gone = await connection.execute(delete(triggers).where(triggers.c.trigger_id == trigger_id))
             if not gone.rowcount:
-                hint = "list the triggers with: floodmark triggers ls"
-                raise NotFound("the trigger is gone: someone has removed it", hint=hint)
+                raise NotFound("the trigger was already removed", hint="list the others with: floodmark triggers ls")
 
     async def page(self, kind: Kind | None = None, *, after: str | None = None, limit: int = 100) -> list[TriggerRow]:
-        """Triggers in the order they were made. The next page is `after` the id of the last one; at most 500."""
+        """Return triggers, the oldest first, at most 500. The next page is `after` the id of the last one."""
         where: list[ColumnElement[bool]] = [] if kind is None else [triggers.c.kind == kind]
         if after is not None:
             where.append(triggers.c.trigger_id > after)
@@ -155,7 +154,7 @@ class Triggers:
             return await self._rows(connection, *where, limit=max(1, min(limit, MOST_SHOWN)))
 
     async def rules(self, kind: Kind) -> TriggerRules:
-        """What is in force at this moment."""
+        """Return the enabled triggers of a kind."""
         cell, column = triggers.c, _COLUMN_OF.get(kind)
         wanted = (cell.trigger_id, cell.pattern, cell.jobs, cell.params, cell.secret, cell.debounce_seconds)
         query = select(*wanted).where(cell.kind == kind, cell.enabled.is_(True)).order_by(cell.trigger_id)
@@ -179,7 +178,7 @@ class Triggers:
         return TriggerRules(registered=registered, of_jobs=of_jobs)
 
     async def jobs_of(self, kind: Kind, patterns: Sequence[str]) -> dict[str, str]:
-        """The ids of the jobs that name one of these patterns themselves, and which."""
+        """Return the jobs that name one of these patterns themselves: the pattern by the id of the job."""
         column = _COLUMN_OF.get(kind)
         if column is None or not patterns:
             return {}
@@ -188,7 +187,7 @@ class Triggers:
             return {str(job_id): str(pattern) for job_id, pattern in rows}
 
     async def count_jobs(self, kind: Kind, limit: int = MOST_SHOWN) -> dict[str, int]:
-        """The patterns that jobs name themselves, and how many jobs name each."""
+        """Return the patterns that jobs name themselves, each with the number of its jobs."""
         column = _COLUMN_OF.get(kind)
         if column is None:
             return {}
@@ -196,24 +195,24 @@ class Triggers:
         async with self._database.reading() as connection:
             return {str(pattern): int(count) for pattern, count in await connection.execute(query)}
 
-    async def resolved(self, texts: Sequence[str]) -> dict[str, str]:
-        """The ids of jobs by what names them; what names none is left out."""
+    async def find_job_ids(self, texts: Sequence[str]) -> dict[str, str]:
+        """Return the ids of jobs by the given ids or names; texts that name no job are left out."""
         async with self._database.reading() as connection:
-            return {text: job_id for text, (job_id, _) in (await _resolved(connection, texts)).items()}
+            return {text: job_id for text, (job_id, _) in (await _find_named(connection, texts)).items()}
 
     async def works(self, job_ids: Collection[str]) -> dict[str, Work]:
-        """What these jobs collect, by their ids; those that are gone are left out."""
-        query, wanted = select(*(raw(jobs.c[name]) for name in WORK_COLUMNS)), sorted(job_ids)
+        """Return the work of these jobs by id; deleted jobs are left out."""
+        query = select(*(raw(jobs.c[name]) for name in WORK_COLUMNS))
         found: dict[str, Work] = {}
-        for first in range(0, len(wanted), MOST_SHOWN):
-            some = query.where(jobs.c.job_id.in_(wanted[first : first + MOST_SHOWN]))
+        for some in chunks(sorted(job_ids)):
             async with self._database.reading() as connection:
-                works = [work_from_row(tuple(row)) for row in await connection.execute(some)]
+                rows = await connection.execute(query.where(jobs.c.job_id.in_(some)))
+                works = [work_from_row(tuple(row)) for row in rows]
             found |= {work.job_id: work for work in works}
         return found
 
     async def add_tally(self, tally: Tally) -> None:
-        """Add to the counts of deliveries that were not taken."""
+        """Add to the counts of refused deliveries."""
         async with self._database.writing() as connection:
             await self._add_refusals(connection, tally.refusals)
             for name, counted in ((UNMATCHED, tally.unmatched), (UNREADABLE, tally.unreadable)):
@@ -221,9 +220,8 @@ class Triggers:
                     await self._add_to_fact(connection, name, counted)
 
     async def _add_refusals(self, connection: AsyncConnection, refusals: Mapping[str, Mapping[str, int]]) -> None:
-        ids = sorted(refusals)
-        for start in range(0, len(ids), _MOST_JOBS):
-            cell, some = triggers.c, ids[start : start + _MOST_JOBS]
+        cell = triggers.c
+        for some in chunks(sorted(refusals)):
             query = select(cell.trigger_id, cell.refusals).where(cell.trigger_id.in_(some))
             rows = (await connection.execute(query.order_by(cell.trigger_id).with_for_update())).all()
             for trigger_id, before in rows:
@@ -242,19 +240,19 @@ class Triggers:
         before = (await connection.execute(query)).scalar() or {"count": 0}
         value = {"count": before["count"] + counted.count, "last": clean(counted.last)}
         statement = insert_into(self._database, facts).values(name=name, value=value, updated_at=now)
-        update_it = {"value": value, "updated_at": now}
-        await connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=update_it))
+        changes = {"value": value, "updated_at": now}
+        await connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=changes))
 
     def secret(self, rule: Rule) -> str:
-        """The secret of a trigger that has one."""
+        """Return the secret of a trigger that has one."""
         assert rule.sealed is not None
         try:
             return self._vault.open(rule.sealed, label=secret_label(rule.trigger_id))
         except Conflict as error:
-            # Not the fault of whoever sends a webhook.
+            # A fault of the installation, not of the webhook.
             raise Unavailable(
-                f"the secret of the trigger {rule.pattern} cannot be opened: {error}",
-                hint="let every process have the FLOODMARK_SECRET_KEY it was stored with, or give it a new secret: "
+                f"the secret of the trigger {rule.pattern} cannot be decrypted: {error}",
+                hint="give every process the FLOODMARK_SECRET_KEY it was encrypted with, or set a new secret: "
                 f"floodmark triggers add webhook '{rule.pattern}' --signed --replace",
             ) from error
 
@@ -283,16 +281,16 @@ class Triggers:
         query = select(triggers).where(*where).order_by(triggers.c.trigger_id).limit(limit)
         found = (await connection.execute(query)).mappings().all()
         texts = [str(text) for row in found for text in row["jobs"]]
-        names = {text: name for text, (_, name) in (await _resolved(connection, texts)).items()}
+        names = {text: name for text, (_, name) in (await _find_named(connection, texts)).items()}
         return [_row(dict(row), names) for row in found]
 
 
-def checked(new: NewTrigger) -> str:
-    """The pattern of a trigger as it is stored. Refuses a trigger that makes no sense."""
+def check_trigger(new: NewTrigger) -> str:
+    """Return the pattern of a trigger as it is stored; `InvalidInput` if the trigger is invalid."""
     check_params(new.params)
     if len(new.jobs) > _MOST_JOBS:
-        hint = f"let more jobs name the pattern themselves, as their trigger_{new.kind}"
-        raise InvalidInput(f"a trigger fires at most {_MOST_JOBS} jobs of its list", hint=hint)
+        hint = f"set the pattern as trigger_{new.kind} of the other jobs"
+        raise InvalidInput(f"a trigger lists at most {_MOST_JOBS} jobs", hint=hint)
     if not timedelta() <= new.debounce <= LONGEST_DEBOUNCE:
         raise InvalidInput(f"a debounce of {new.debounce} is too long", hint="use 0 to 1h, for example 10s")
     if new.secret is not None:
@@ -310,16 +308,15 @@ def _check_secret(kind: str, secret: str) -> None:
     if kind != "webhook":
         raise InvalidInput(f"a {kind} has no secret", hint="guard your Redis with a password instead")
     if len(secret) < SHORTEST_SECRET:
-        hint = "let one be made: --signed, or in the API signed: true"
+        hint = "generate one with --signed, or in the API with signed: true"
         raise InvalidInput(f"a secret needs at least {SHORTEST_SECRET} characters", hint=hint)
 
 
-async def _resolved(connection: AsyncConnection, texts: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """The id and name of each job that one of the texts names."""
+async def _find_named(connection: AsyncConnection, texts: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return the id and name of each job that one of the texts names."""
     found: dict[str, tuple[str, str]] = {}
     wanted = list(dict.fromkeys(texts))
-    for start in range(0, len(wanted), _MOST_JOBS):
-        some = wanted[start : start + _MOST_JOBS]
+    for some in chunks(wanted):
         query = select(jobs.c.job_id, jobs.c.name).where(or_(jobs.c.job_id.in_(some), jobs.c.name.in_(some)))
         for job_id, name in await connection.execute(query):
             found |= dict.fromkeys((job_id, name), (job_id, name))
@@ -333,7 +330,7 @@ def _row(row: Mapping[str, Any], names: Mapping[str, str]) -> TriggerRow:
 
 
 def secret_label(trigger_id: str) -> str:
-    """The label under which the secret of a trigger is encrypted."""
+    """Return the label with which the secret of a trigger is encrypted."""
     return f"trigger:{trigger_id}"
 
 

@@ -1,12 +1,12 @@
-"""Webhooks: whether to believe them, and what they fire.
+"""Webhooks: verifies them and fires their jobs.
 
-A trigger with a secret takes what is signed with it, from anywhere; one without takes what comes from those who may
-operate. A signature is HMAC-SHA256 over `TIMESTAMP.METHOD PATH?QUERY`, a newline and the body as it was sent, so that
-it is good for one request only and not for another path under the same secret:
+A trigger with a secret accepts requests that are signed with it, from anyone; a trigger without one accepts requests
+with a token of the role operate. A signature is HMAC-SHA256 over `TIMESTAMP.METHOD PATH?QUERY`, a newline and the body
+as sent, so it is valid for one request only and not for another path with the same secret:
 
     X-Floodmark-Timestamp   seconds since 1970, a fraction is allowed
     X-Floodmark-Signature   v2=HEX; several, separated by commas, while a secret is being changed
-    X-Floodmark-Delivery    optional: an id of this delivery; the same id again fires nothing
+    X-Floodmark-Delivery    optional: the id of this delivery; a repeated id fires nothing
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from .triggers import Rule
 
 TIMESTAMP, SIGNATURE, DELIVERY = "x-floodmark-timestamp", "x-floodmark-signature", "x-floodmark-delivery"
 
-# Names what is signed. The first scheme, `sha256=`, covered only the timestamp and the body.
+# The prefix names the signed content. The first scheme, `sha256=`, covered only the timestamp and the body.
 SCHEME, _OLD_SCHEME = "v2=", "sha256="
 
 _SECONDS = re.compile(r"\d{1,11}(?:\.\d{1,9})?", re.ASCII)
@@ -44,13 +44,10 @@ _HOW_TO_SIGN = (
 _WHY: Mapping[str, tuple[str, str]] = {
     "unsigned": ("the webhook is not signed", _HOW_TO_SIGN),
     "malformed": ("the signature or its timestamp cannot be read", _HOW_TO_SIGN),
-    "altered": ("the signature does not fit: another secret, or something was changed on the way", _HOW_TO_SIGN),
-    "old": (
-        "the signature `sha256=` covers neither the method nor the path, and is no longer accepted",
-        _HOW_TO_SIGN,
-    ),
-    "late": ("the timestamp is too far from now", "sign right before sending, and set the clock of the sender"),
-    "replayed": ("this signature was used before", "sign each delivery with a timestamp of its own"),
+    "altered": ("the signature does not match: wrong secret, or the request was changed on the way", _HOW_TO_SIGN),
+    "old": ("signatures `sha256=` cover neither method nor path, and are no longer accepted", _HOW_TO_SIGN),
+    "late": ("the timestamp is too far from now", "sign right before sending, and check the clock of the sender"),
+    "replayed": ("this signature was used before", "sign each delivery with its own timestamp"),
     "no token": (
         "a webhook without a signature needs a token of the role operate",
         "send Authorization: Bearer fm_..., or give the trigger a secret and sign",
@@ -59,7 +56,7 @@ _WHY: Mapping[str, tuple[str, str]] = {
 
 
 class WebhookRefused(FloodmarkError):
-    """A webhook that is not believed. `reason` is the word under which it is counted."""
+    """A webhook that failed verification. `reason` is the word under which it is counted."""
 
     def __init__(self, reason: str) -> None:
         message, hint = _WHY[reason]
@@ -68,9 +65,9 @@ class WebhookRefused(FloodmarkError):
 
 
 class Webhook(Struct, frozen=True, kw_only=True):
-    """A request as it came. `headers` have names in lower case; `is_trusted`: from someone who may operate.
+    """A request. `headers` have names in lower case; `is_trusted`: it has a token of the role operate.
 
-    `address` is its path with the query, as it stands in the request line.
+    `address` is the path with the query, as in the request line.
     """
 
     path: tuple[str, ...]
@@ -82,53 +79,53 @@ class Webhook(Struct, frozen=True, kw_only=True):
 
 
 class Webhooks:
-    """Takes webhooks. A refused one is counted in memory, and writes nothing to the database."""
+    """Takes webhooks. A refused one is counted in memory and writes nothing to the database."""
 
     def __init__(self, intake: Intake, clock: Clock, window: timedelta) -> None:
         self._intake, self._clock, self._window = intake, clock, window
         self.refusals = intake.refusals
 
     async def take(self, webhook: Webhook) -> Taken:
-        """Fire the jobs at its path. `WebhookRefused` if nothing at that path believes it."""
+        """Fire the jobs of its path; `WebhookRefused` if no trigger of that path accepts it."""
         subject = "/" + "/".join(webhook.path)
         if len(subject) > LONGEST or not subject.isprintable():
-            raise InvalidInput("the path is too long, or cannot be shown", hint="for example /sources/42/crawl")
+            raise InvalidInput("the path is too long or not printable", hint="for example /sources/42/crawl")
         arrival = Arrival(kind="webhook", subject=subject, path=webhook.path, delivery_id=webhook.headers.get(DELIVERY))
         matches = await self._intake.matching(arrival)
-        believed, signature = self._believed(webhook, matches.rules)
-        if not believed and not webhook.is_trusted:
+        accepting, signature = self._verify(webhook, matches.rules)
+        if not accepting and not webhook.is_trusted:
             self.refusals.refuse("webhook", (), "no token")
             raise WebhookRefused("no token")
-        # Only now: nothing of a body is read before someone vouches for it.
+        # Only now: the body of an unverified request is not parsed.
         arrival = replace(arrival, body=read_body(webhook), signature=signature)
         try:
-            return await self._intake.take(arrival, replace(matches, rules=believed))
+            return await self._intake.take(arrival, replace(matches, rules=accepting))
         except Replayed:
-            self.refusals.refuse("webhook", [rule.trigger_id for rule in believed], "replayed")
+            self.refusals.refuse("webhook", [rule.trigger_id for rule in accepting], "replayed")
             raise WebhookRefused("replayed") from None
         except BadParams as error:
-            self.refusals.refuse("webhook", [rule.trigger_id for rule in believed], error.reason)
+            self.refusals.refuse("webhook", [rule.trigger_id for rule in accepting], error.reason)
             raise
 
-    def _believed(self, webhook: Webhook, rules: tuple[Rule, ...]) -> tuple[tuple[Rule, ...], str | None]:
-        """The triggers that take it, and by which signature; counts it for the others."""
-        believed: list[Rule] = []
+    def _verify(self, webhook: Webhook, rules: tuple[Rule, ...]) -> tuple[tuple[Rule, ...], str | None]:
+        """Return the triggers that accept it, and the signature; count it for the others."""
+        accepting: list[Rule] = []
         signature: str | None = None
         refusals: dict[str, list[str]] = {}
         for rule in rules:
-            verdict = self._judged(webhook, rule)
+            verdict = self._judge(webhook, rule)
             if verdict.refusal is None:
-                believed.append(rule)
+                accepting.append(rule)
                 signature = signature or verdict.signature
             else:
                 refusals.setdefault(verdict.refusal, []).append(rule.trigger_id)
         for reason, trigger_ids in refusals.items():
             self.refusals.refuse("webhook", trigger_ids, reason)
-        if refusals and not believed:
+        if refusals and not accepting:
             raise WebhookRefused(next(iter(refusals)))
-        return tuple(believed), signature
+        return tuple(accepting), signature
 
-    def _judged(self, webhook: Webhook, rule: Rule) -> "Verdict":
+    def _judge(self, webhook: Webhook, rule: Rule) -> "Verdict":
         if rule.sealed is None:
             return Verdict() if webhook.is_trusted else Verdict(refusal="no token")
         secret = self._intake.triggers.secret(rule)
@@ -136,20 +133,20 @@ class Webhooks:
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """Whether a webhook is believed: the signature that it carries, or why not."""
+    """The result of a verification: the valid signature, or the reason of the refusal."""
 
     signature: str | None = None
     refusal: str | None = None
 
 
 def signature_of(secret: str, timestamp: str, body: bytes, *, address: str, method: str = "POST") -> str:
-    """The signature of a request, in hexadecimal. `address` is its path with the query, as it is sent."""
+    """Return the signature of a request in hexadecimal. `address` is its path with the query, as sent."""
     signed = f"{timestamp}.{method} {address}\n".encode() + body
     return hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 
 
 def judge(webhook: Webhook, secret: str, *, now: datetime, window: timedelta) -> Verdict:
-    """Hold a webhook against a secret. Takes the same time however much of a signature is right."""
+    """Verify a webhook with a secret, in a time that does not depend on how much of a signature is right."""
     timestamp, given = webhook.headers.get(TIMESTAMP), webhook.headers.get(SIGNATURE)
     if timestamp is None or given is None:
         return Verdict(refusal="unsigned")
@@ -173,7 +170,7 @@ def _signatures(text: str) -> list[str]:
 
 
 def read_body(webhook: Webhook) -> Any:
-    """What it says: JSON, or else its text; None if it says nothing. Refuses what claims to be JSON and is not."""
+    """Return the body as JSON or else as text, None if it is empty; refuse invalid JSON that is declared as JSON."""
     if not webhook.body.strip():
         return None
     try:
@@ -187,7 +184,7 @@ def read_body(webhook: Webhook) -> Any:
 
 
 def path_in(body: Any) -> tuple[str, ...]:
-    """The path that a webhook names in its body: `path`, or the source it is about."""
+    """Return the path that a webhook names in its body: by `path`, or by its source."""
     if isinstance(body, dict):
         path, source = body.get("path"), body.get("source_id", body.get("source"))
         if isinstance(path, str) and path.strip("/"):
@@ -201,5 +198,5 @@ def path_in(body: Any) -> tuple[str, ...]:
 
 
 def path_of(raw: str) -> tuple[str, ...]:
-    """The segments of a path as it stands in an address; a slash that is written %2F belongs to its segment."""
+    """Return the segments of the path of a URL; a slash written as %2F belongs to its segment."""
     return tuple(unquote(part) for part in raw.split("/") if part)

@@ -10,8 +10,8 @@ import msgspec
 from floodmark.coordination.redis_errors import redis_errors
 from floodmark.coordination.signals.port import Topic
 from floodmark.errors import InvalidInput
-from floodmark.inbound.redis_listeners import CHANNELS, STREAMS, Hearing, group_of, heard, make_group, own_names
-from floodmark.inbound.triggers import UNMATCHED, UNREADABLE, Triggers, a_secret
+from floodmark.inbound.redis_listeners import CHANNELS, STREAMS, Hearing, find_hearing, group_of, make_group, own_names
+from floodmark.inbound.triggers import UNMATCHED, UNREADABLE, Triggers, new_secret
 from floodmark.model.external_triggers import (
     Kind,
     NewTrigger,
@@ -55,7 +55,7 @@ class TriggerHandlers(TriggerOperations, Handlers):
     async def add_webhook(
         self, pattern: str, *, secret: str | None = None, signed: bool = False, **options: Any
     ) -> AddedTrigger:
-        made = a_secret() if signed and secret is None else None
+        made = new_secret() if signed and secret is None else None
         return await self._add("webhook", pattern, secret=made or secret, shown=made, **options)
 
     async def remove_webhook(self, trigger: str) -> TriggerStatus:
@@ -132,7 +132,7 @@ class TriggerHandlers(TriggerOperations, Handlers):
     async def _hearings(self) -> dict[str, Hearing | None]:
         now, found = self.resources.clock.now(), {}
         for kind, fact in _FACTS.items():
-            hearing = await heard(self.store.fleet, fact)
+            hearing = await find_hearing(self.store.fleet, fact)
             found[kind] = hearing if hearing is not None and hearing.is_recent(now) else None
         return found
 
