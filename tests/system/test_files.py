@@ -20,7 +20,7 @@ from floodmark.model.batch import Batch, Item
 from floodmark.model.posts import Chat
 from floodmark.schemas import names, schema
 from floodmark.settings import Settings, keys
-from floodmark.sinks.atomic import Replacement, alone_in
+from floodmark.sinks.atomic import Replacement, lock_folder
 from floodmark.sinks.delivery import Delivery
 from floodmark.sinks.files import Artifacts, FilesSink, folder_of, path_of
 from floodmark.sources.telegram.stored_posts import ChatDay, Posts
@@ -233,11 +233,11 @@ async def test_memory_does_not_grow_with_the_day(sqlite: Opened, tmp_path: Path)
 
 async def test_two_writers_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("floodmark.sinks.atomic._PATIENCE_SECONDS", 0.0)
-    async with alone_in(tmp_path):
+    async with lock_folder(tmp_path):
         (tmp_path / ".left.json.1234.tmp").touch()
         with pytest.raises(Unavailable, match="another process"):
-            await alone_in(tmp_path).__aenter__()
-    async with alone_in(tmp_path):
+            await lock_folder(tmp_path).__aenter__()
+    async with lock_folder(tmp_path):
         assert files_in(tmp_path) == set()
 
 
@@ -270,7 +270,7 @@ async def test_a_kill_leaves_the_old_file_whole_and_what_is_left_is_swept(tmp_pa
     assert await dying.wait() == -signal.SIGKILL
     assert path.read_text() == "whole"
     assert len(files_in(tmp_path)) == 2
-    async with alone_in(tmp_path):
+    async with lock_folder(tmp_path):
         assert files_in(tmp_path) == {path.name}
         file = Replacement(path)
         file.write(b"new")

@@ -9,7 +9,7 @@ from floodmark.wiring.resources import Resources
 from .presence import Presence
 
 _PRESENCE = timedelta(seconds=5)
-# Nothing depends on the last presence: it is not worth a long wait for a database that is away.
+# Short: nothing depends on the last presence, so it need not wait for a database that is away.
 _LAST_STEP = timedelta(seconds=1)
 
 

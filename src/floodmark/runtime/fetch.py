@@ -1,8 +1,8 @@
-"""Fetch certain days of certain chats now: ordinary jobs and executions, run by a worker of our own, or by a server's.
+"""Fetches given days of given chats at once, with ordinary jobs that a worker of this process or of a server runs.
 
-For each chat and day there is a job of the stream `fetch:<target>:<day>`, so limits, fences, retries and watermarks
-hold as for any other, and whatever was interrupted goes on where it stood. A job is removed once its day was read; its
-watermark stays, and says whether there is anything left to do.
+Each chat and day has a job with the stream `fetch:<target>:<day>`, so limits, fences, retries and watermarks apply as
+to any other job, and an interrupted fetch continues. A job is removed when its day is read; its watermark stays and
+shows whether the day is complete.
 """
 
 import asyncio
@@ -46,18 +46,17 @@ from .worker_role import WorkerRole
 
 TAG = "fetch"
 
-# Our own worker tells when it has settled something; others are looked after.
-_LOOK, _SWEEP = timedelta(milliseconds=250), timedelta(seconds=1)
-# Of a server: soon at first, because many days are short, then ever more seldom.
-_LOOK_FAR = (timedelta(milliseconds=100), timedelta(seconds=2))
+_POLL, _SWEEP = timedelta(milliseconds=250), timedelta(seconds=1)
+# The executions of a server: often at first, because many days are short, then less and less often.
+_POLL_SERVER = (timedelta(milliseconds=100), timedelta(seconds=2))
 _ACTOR = Actor(who="fetch")
 _AT_ONCE = 100
-# Someone sits at the terminal and has pressed Ctrl-C: what is kept is kept, and the rest is read the next time.
+# Short, because a person waits after Ctrl-C. Stored messages stay; the next fetch reads the rest.
 _GRACE = timedelta(seconds=4)
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What to fetch: chats in their one form, and days, both ends included."""
+    """The chats, in normal form, and days to fetch, from `first` to `last` inclusive."""
 
     targets: tuple[str, ...]
     first: date
@@ -67,11 +66,11 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
     @property
     def days(self) -> list[date]:
-        """Every day, in order."""
+        """Return every day, in order."""
         return [self.first + timedelta(days=n) for n in range((self.last - self.first).days + 1)]
 
     def spec(self, target: str, day: date) -> JobSpec:
-        """The job that reads one day. Tenants do not share one: what one has collected the other has not."""
+        """Return the job that reads one day. Each tenant has its own, because tenants do not share items."""
         words = ["fetch", *([self.tenant_id] if self.tenant_id else []), target, day.isoformat()]
         return JobSpec(
             source="telegram",
@@ -87,7 +86,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """Where one chat stands right now. `messages`: how many were new so far, on all its days."""
+    """The progress of one chat. `messages`: the number of new ones so far, on all its days."""
 
     target: str
     day: date
@@ -98,21 +97,21 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 
 class FetchedDay(Struct, frozen=True, kw_only=True):
-    """A day that is read and written."""
+    """A day whose messages were read and whose file was written."""
 
     day: date
     messages: int
-    """How many were new."""
+    """The number of new messages."""
     last_processed_msg_id: int | None
     complete: bool
-    """The day is over, and read to its end."""
+    """Whether the day is over and was read to its end."""
     file: Path
     written: bool
     """Whether the file is new or has changed."""
 
 
 class FetchedChat(Struct, frozen=True, kw_only=True):
-    """How it went with one chat. `error` says why the rest of its days are missing."""
+    """The result of one chat. `error` is the reason why the rest of its days are missing."""
 
     target: str
     days: tuple[FetchedDay, ...]
@@ -124,7 +123,7 @@ Watch = Callable[[Progress], None]
 
 
 class Fetch:
-    """Fetches several chats at once, and the days of each in order. Cancel `run` to stop in good order."""
+    """Fetches several chats at once, the days of each in order. Cancel `run` to stop it cleanly."""
 
     def __init__(
         self,
@@ -136,7 +135,7 @@ class Fetch:
         actor: Actor = _ACTOR,
     ) -> None:
         self._patience, self._trouble = Patience(resources.settings.fetch_give_up_after), Bell()
-        self._own, self._shared = _Own(resources.leasing), resources.queue
+        self._own, self._shared = _OwnQueue(resources.leasing), resources.queue
         self._deaths = death_watch(resources)
         resources = replace(resources, queue=self._own)
         self._resources, self._sources, self._parallelism = resources, sources, parallelism
@@ -144,9 +143,9 @@ class Fetch:
         self._artifacts = Artifacts(Posts(resources.database), folder, schema_version=resources.settings.schema_version)
 
     async def run(self, wanted: Wanted, watch: Watch) -> list[FetchedChat]:
-        """Until everything is fetched or has failed; in the order in which the chats were named.
+        """Fetch everything. Return the chats in the given order, including those that failed.
 
-        `Unavailable` says that the database or the folder cannot be written.
+        `Unavailable` if the database or the folder cannot be written.
         """
         try:
             return await self._run(wanted, watch)
@@ -163,14 +162,14 @@ class Fetch:
             artifacts=self._artifacts,
             wanted=wanted,
             watch=watch,
-            left=await _left(self._operations),
-            queued=lambda execution_id: self._own.put([Queued(execution_id)]),
-            look=(_LOOK, _LOOK),
+            unfinished=await _find_unfinished(self._operations),
+            queue=lambda execution_id: self._own.put([Queued(execution_id)]),
+            poll=(_POLL, _POLL),
             patience=self._patience,
         )
         self._chats = [_Chat(task, target) for target in wanted.targets]
-        async with self._working() as work:
-            chats, guard = _together(self._chats, self._parallelism), asyncio.create_task(self._guard())
+        async with self._run_worker() as work:
+            chats, guard = _fetch_all(self._chats, self._parallelism), asyncio.create_task(self._guard())
             try:
                 all_three: list[asyncio.Future[Any]] = [work, chats, guard]
                 await asyncio.wait(all_three, return_when=asyncio.FIRST_COMPLETED)
@@ -178,7 +177,7 @@ class Fetch:
                     return chats.result()
                 if guard.done():
                     guard.result()
-                # A worker that ends before it is told to has failed.
+                # A worker that ends by itself has failed.
                 work.result()
                 return await chats
             finally:
@@ -187,7 +186,7 @@ class Fetch:
                 await _abandon(chats)
 
     async def _guard(self) -> None:
-        """Raise once the database cannot be written: a worker would try for ever to write an outcome down."""
+        """Raise when the database cannot be written: a worker would retry to store an outcome for ever."""
         while True:
             await self._trouble.wait(_SWEEP * 3600)
             await self._require_writable()
@@ -204,8 +203,8 @@ class Fetch:
         )
 
     @asynccontextmanager
-    async def _working(self) -> AsyncIterator["asyncio.Task[None]"]:
-        """A worker that runs what we ask for and nothing else, until the block ends."""
+    async def _run_worker(self) -> AsyncIterator["asyncio.Task[None]"]:
+        """Run a worker for the executions of this fetch, and for no others, until the block ends."""
         resources, leaving = self._resources, asyncio.Event()
         changes = {
             "scheduler_worker_pool_size": self._parallelism,
@@ -213,8 +212,9 @@ class Fetch:
         }
         settings = resources.settings.model_copy(update=changes)
         role = WorkerRole(replace(resources, settings=settings), self._sources)
-        deaf = [resources.events.listen(BatchKept, self._count), resources.events.listen(ExecutionSettled, self._ring)]
-        deaf += [
+        listeners = [
+            resources.events.listen(BatchKept, self._count),
+            resources.events.listen(ExecutionSettled, self._ring),
             resources.events.listen(StepFailed, lambda _: self._trouble.ring()),
             *self._patience.listen(resources.events),
         ]
@@ -228,9 +228,9 @@ class Fetch:
                     leaving.set()
                     await work
         finally:
-            # The metrics of a fetch outlive it in a Pushgateway, its slots do not.
+            # A Pushgateway keeps the metrics of a fetch, which has no slots any more.
             resources.events.emit(SlotsChanged(0, 0))
-            for stop in deaf:
+            for stop in listeners:
                 stop()
 
     def _count(self, kept: BatchKept) -> None:
@@ -238,7 +238,7 @@ class Fetch:
             chat.count(kept)
 
     async def _sweep(self) -> None:
-        """What the leader does for executions that wait or were left lying, as long as there is none."""
+        """Wake and rescue executions while there is no leader to do it."""
         resources = self._resources
         await self._deaths.step()
         if await resources.leases.holder(resources.settings.scheduler_leader_key) is None:
@@ -252,7 +252,7 @@ class Fetch:
 
 
 class RemoteFetch:
-    """The same from a server: its workers read the days, and the files are written here."""
+    """Fetches through a server: its workers read the days, and this process writes the files."""
 
     def __init__(
         self,
@@ -268,7 +268,7 @@ class RemoteFetch:
         self._parallelism, self._schema_version = parallelism, schema_version
 
     async def run(self, wanted: Wanted, watch: Watch) -> list[FetchedChat]:
-        """Until everything is fetched or has failed. Stopped, the server goes on with the days that were begun."""
+        """Fetch everything, as `Fetch.run`. After a cancellation the server completes the days that were started."""
         async with read_posts(self._operations) as posts:
             task = _Task(
                 operations=self._operations,
@@ -276,24 +276,23 @@ class RemoteFetch:
                 artifacts=Artifacts(posts, self._folder, schema_version=self._schema_version),
                 wanted=wanted,
                 watch=watch,
-                left=await _left(self._operations),
-                queued=None,
-                look=_LOOK_FAR,
+                unfinished=await _find_unfinished(self._operations),
+                queue=None,
+                poll=_POLL_SERVER,
                 patience=self._patience,
             )
-            chats = _together([_Chat(task, target) for target in wanted.targets], self._parallelism)
+            chats = _fetch_all([_Chat(task, target) for target in wanted.targets], self._parallelism)
             try:
                 return await chats
             finally:
                 await _abandon(chats)
 
 
-async def _left(operations: AsyncOperations) -> frozenset[str]:
-    """The jobs of earlier fetches that did not come to their end."""
+async def _find_unfinished(operations: AsyncOperations) -> frozenset[str]:
     return frozenset([job.name async for job in operations.each_job(JobFilter(tag=TAG))])
 
 
-def _together(chats: Sequence["_Chat"], parallelism: int) -> "asyncio.Future[list[FetchedChat]]":
+def _fetch_all(chats: Sequence["_Chat"], parallelism: int) -> "asyncio.Future[list[FetchedChat]]":
     room = asyncio.Semaphore(parallelism)
 
     async def one(chat: _Chat) -> FetchedChat:
@@ -304,24 +303,24 @@ def _together(chats: Sequence["_Chat"], parallelism: int) -> "asyncio.Future[lis
 
 
 class _Task(Struct, frozen=True, kw_only=True):
-    """What all chats of a fetch have in common."""
+    """The common data of all chats of a fetch."""
 
     operations: AsyncOperations
     add: Callable[[JobSpec], Awaitable[Job]]
     artifacts: Artifacts
     wanted: Wanted
     watch: Watch
-    left: frozenset[str]
-    """The names of jobs that an earlier fetch has left unfinished."""
-    queued: Callable[[str], Awaitable[object]] | None
-    """Told of an execution that waits to be run; None: others see to it."""
-    look: tuple[timedelta, timedelta]
-    """How often an execution is looked after, at first and at last."""
+    unfinished: frozenset[str]
+    """The names of jobs that an earlier fetch did not finish."""
+    queue: Callable[[str], Awaitable[object]] | None
+    """Queues an execution for the worker of this process; None: a server does that."""
+    poll: tuple[timedelta, timedelta]
+    """The first and the longest interval between two reads of an execution."""
     patience: Patience
 
 
 class _Chat:
-    """The days of one chat, one after the other."""
+    """Fetches the days of one chat in order."""
 
     def __init__(self, task: _Task, target: str) -> None:
         self._task, self._operations, self._wanted, self._target = task, task.operations, task.wanted, target
@@ -330,18 +329,18 @@ class _Chat:
         self._streams = {str(self._wanted.spec(target, day).stream) for day in self._wanted.days}
 
     def count(self, kept: BatchKept) -> None:
-        """A batch was kept, perhaps one of ours."""
+        """Count the new messages of a batch, if it belongs to this chat."""
         if kept.stream in self._streams:
             self._kept[kept.stream] += kept.new
 
     async def fetch(self) -> FetchedChat:
-        """All days, or those before the first that could not be had: the next ones would fail like it."""
+        """Fetch all days, or those before the first one that fails: the next ones would fail the same way."""
         for day in self._wanted.days:
             spec = self._wanted.spec(self._target, day)
-            self._tell(day)
+            self._report(day)
             state, messages = await self._state(spec), 0
-            # One that is read to its end but was not settled is brought to an end, without asking anyone.
-            if state is None or not parse_mark(state.value).complete or spec.name in self._task.left:
+            # A complete day whose execution was not settled is settled now, without a call to Telegram.
+            if state is None or not parse_mark(state.value).complete or spec.name in self._task.unfinished:
                 ended = await self._read(spec, day)
                 if ended.state is not State.DONE:
                     why = self._task.patience.verdict or ended.error_message or ended.reason or ended.state
@@ -352,7 +351,7 @@ class _Chat:
                 self._kept[str(spec.stream)] = max(messages, self._kept[str(spec.stream)])
             assert state is not None
             self._done.append(await self._write(state, day, messages))
-            self._tell(day)
+            self._report(day)
         return FetchedChat(target=self._target, days=tuple(self._done))
 
     async def _state(self, spec: JobSpec) -> StreamState | None:
@@ -362,33 +361,33 @@ class _Chat:
             return None
 
     async def _read(self, spec: JobSpec, day: date) -> Execution:
-        """Have the day read, however often it has to wait. Returns the execution that ended or was given up."""
-        job = await self._job(spec)
-        execution_id = await self._asked(job)
-        pause, longest = self._task.look
+        """Read a day, however often it has to wait. Return the execution when it has ended or patience is over."""
+        job = await self._add_job(spec)
+        execution_id = await self._start(job)
+        pause, longest = self._task.poll
         while True:
             execution = await self._operations.execution(execution_id)
             self._task.patience.look(execution)
             if execution.state in ENDED or self._task.patience.verdict is not None:
                 break
-            if execution.state is State.QUEUED and self._task.queued is not None:
-                await self._task.queued(execution_id)
-            why = await self._why(job, execution) if pause == longest else None
-            self._tell(day, execution, why or self._task.patience.warning)
+            if execution.state is State.QUEUED and self._task.queue is not None:
+                await self._task.queue(execution_id)
+            why = await self._explain(job, execution) if pause == longest else None
+            self._report(day, execution, why or self._task.patience.warning)
             await self.bell.wait(pause)
             pause = min(2 * pause, longest)
         if execution.state is State.DONE:
-            # Its watermark stays; a job for each day that was ever fetched would bury the others.
+            # The watermark stays. Jobs of every fetched day would clutter the list of jobs.
             await self._operations.remove_job(job.job_id)
         return execution
 
-    async def _why(self, job: Job, execution: Execution) -> str | None:
-        """Why nobody runs it, when that is for others to do."""
-        if self._task.queued is not None or execution.state is not State.QUEUED:
+    async def _explain(self, job: Job, execution: Execution) -> str | None:
+        """Return why the workers of a server do not run a queued execution."""
+        if self._task.queue is not None or execution.state is not State.QUEUED:
             return None
         return (await self._operations.explain(job.job_id)).sentence
 
-    async def _job(self, spec: JobSpec) -> Job:
+    async def _add_job(self, spec: JobSpec) -> Job:
         try:
             return await self._task.add(spec)
         except Conflict:
@@ -400,11 +399,11 @@ class _Chat:
             )
         if job.account != spec.account:
             job = await self._operations.change_job(job.job_id, {"account": spec.account})
-        # Someone wants it again, whatever stood in its way the last time.
+        # A new fetch also resumes a job that was paused.
         return await self._operations.resume_job(job.job_id) if job.paused else job
 
-    async def _asked(self, job: Job) -> str:
-        """The execution to wait for: one that was left unfinished goes on, else there is a new one."""
+    async def _start(self, job: Job) -> str:
+        """Return the id of an unfinished execution, or start a new one."""
         unfinished = (await self._operations.executions(job=job.job_id, states=ACTIVE)).items
         if unfinished:
             return unfinished[-1].execution_id
@@ -422,22 +421,22 @@ class _Chat:
             written=written,
         )
 
-    def _tell(self, day: date, execution: Execution | None = None, why: str | None = None) -> None:
-        is_waiting = execution is not None and execution.state is State.WAITING
+    def _report(self, day: date, execution: Execution | None = None, why: str | None = None) -> None:
+        waiting = execution if execution is not None and execution.state is State.WAITING else None
         self._task.watch(
             Progress(
                 target=self._target,
                 day=day,
                 days_done=len(self._done),
                 messages=self._kept.total(),
-                waits_until=execution.not_before if execution is not None and is_waiting else None,
-                reason=execution.reason if execution is not None and is_waiting else why,
+                waits_until=None if waiting is None else waiting.not_before,
+                reason=why if waiting is None else waiting.reason,
             )
         )
 
 
-class _Own:
-    """A queue of nothing but the executions that we ask for. Their rows are all there is to it."""
+class _OwnQueue:
+    """A queue in memory for the executions of one fetch; everything else is in their rows."""
 
     def __init__(self, leasing: Leasing) -> None:
         self._leasing = leasing
@@ -451,14 +450,14 @@ class _Own:
         return 0
 
     async def depth(self) -> Mapping[Priority, int]:
-        """How many wait."""
+        """Return the number of waiting executions."""
         return {Priority.NORMAL: len(self._ids)}
 
     async def hand_on(self, worker: str) -> None:
-        """Nothing is kept for a worker."""
+        """Do nothing: the queue keeps nothing for a worker."""
 
     async def lease(self, limit: int, *, worker: str, ttl: timedelta, wait: timedelta) -> list[Lease]:
-        """Claim them. What may not start now, or was taken by another worker, is looked after by whoever asked."""
+        """Claim executions. Those that may not start now or run elsewhere are left out; `_Chat` polls them."""
         if not self._ids:
             await self._bell.wait(wait)
         ids = list(self._ids)[:limit]
@@ -467,19 +466,19 @@ class _Own:
         return await self._leasing.claim(ids, worker=worker, ttl=ttl) if ids else []
 
     async def extend(self, leases: Sequence[Lease], *, ttl: timedelta) -> Extended:
-        """Keep them for another `ttl`."""
+        """Extend the leases by `ttl`."""
         return await self._leasing.extend(leases, ttl=ttl)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """Write the outcomes. What they let start is found by the workers of the installation."""
+        """Store the outcomes. The workers of the installation find the executions that may start now."""
         return (await self._leasing.settle(settlements)).mine
 
     async def leave(self, worker: str) -> None:
-        """Nothing is kept for a worker."""
+        """Do nothing: the queue keeps nothing for a worker."""
 
 
 async def _abandon(chats: "asyncio.Future[list[FetchedChat]]") -> None:
-    """End those that are still under way; what they made of it is nobody's business any more."""
+    """Cancel the chats, and ignore their errors."""
     chats.cancel()
     await asyncio.wait([chats])
     if not chats.cancelled():
@@ -489,5 +488,5 @@ async def _abandon(chats: "asyncio.Future[list[FetchedChat]]") -> None:
 def _unwritable(why: str) -> Unavailable:
     return Unavailable(
         f"the database cannot be written: {why}",
-        hint="make room on its disk, then type the same command again: it goes on where it stopped",
+        hint="free disk space, then run the same command again: it continues where it stopped",
     )

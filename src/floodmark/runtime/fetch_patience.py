@@ -1,4 +1,4 @@
-"""How long a fetch has been without an answer from Telegram, and when it gives up."""
+"""Decides when a fetch that gets no answer from Telegram gives up."""
 
 import time
 from collections.abc import Callable
@@ -23,9 +23,9 @@ _BREAKER = refusal_of(_SCOPE).removesuffix(" is ")
 
 
 class Patience:
-    """Gives up after `limit` without an answer, counted from the last answer or the start of the call that failed.
+    """Gives up after `limit` without an answer, counted from the last answer or the start of the failed call.
 
-    A rate limit is an answer: a fetch waits for its end, however long that takes.
+    A rate limit is an answer: a fetch waits for its end, however long it takes.
     """
 
     def __init__(self, limit: timedelta, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -35,35 +35,35 @@ class Patience:
         self._reason, self._is_deaf = "", True
 
     def listen(self, events: Events) -> list[Callable[[], None]]:
-        """Follow the calls of this process; the results end that."""
+        """Follow the calls of this process. Call the returned functions to stop."""
         self._is_deaf = False
         return [
             events.listen(ExecutionStarted, lambda _: self._begin()),
-            events.listen(ExecutionSettled, lambda _: self._rest()),
-            events.listen(FetchTimed, lambda _: self._answered()),
-            events.listen(BatchKept, lambda _: self._answered()),
-            events.listen(RateLimited, self._limited),
-            events.listen(CallRetried, self._retried),
-            events.listen(BreakerMoved, self._moved),
+            events.listen(ExecutionSettled, lambda _: self._end()),
+            events.listen(FetchTimed, lambda _: self._note_answer()),
+            events.listen(BatchKept, lambda _: self._note_answer()),
+            events.listen(RateLimited, self._note_limit),
+            events.listen(CallRetried, self._note_retry),
+            events.listen(BreakerMoved, self._note_breaker),
         ]
 
     def look(self, execution: Execution) -> None:
-        """Take notice of an execution, which may run elsewhere."""
+        """Follow an execution, which may run in another process."""
         if execution.state is State.WAITING and (execution.reason or "").startswith(_BREAKER):
-            self._failed(str(execution.reason))
+            self._note_failure(str(execution.reason))
         elif self._is_deaf and execution.state in (State.WAITING, State.DONE) and execution.error_message is None:
             self._away = self._since = None
 
     @property
     def warning(self) -> str | None:
-        """Return what is wrong while there is still hope; None if nothing is."""
+        """Return the current problem; None if there is none."""
         if self._away is None:
             return None
         return f"Telegram does not answer ({self._reason}): gives up after {format_duration(self._limit)}"
 
     @property
     def verdict(self) -> str | None:
-        """Return why to give up, None if there is no reason to."""
+        """Return the reason to give up; None if there is none."""
         if self._away is None or self._monotonic() - self._away < self._limit.total_seconds():
             return None
         return f"Telegram has not answered for {format_duration(self._limit)}: {self._reason}"
@@ -72,26 +72,26 @@ class Patience:
         if self._since is None:
             self._since = self._monotonic()
 
-    def _rest(self) -> None:
+    def _end(self) -> None:
         if self._away is None:
             self._since = None
 
-    def _answered(self) -> None:
+    def _note_answer(self) -> None:
         self._away, self._since = None, self._monotonic()
 
-    def _failed(self, reason: str) -> None:
+    def _note_failure(self, reason: str) -> None:
         if self._away is None:
             self._away = self._monotonic() if self._since is None else self._since
         self._reason = reason
 
-    def _limited(self, event: RateLimited) -> None:
+    def _note_limit(self, event: RateLimited) -> None:
         if event.scope.startswith(_SCOPE):
             self._away = self._since = None
 
-    def _retried(self, event: CallRetried) -> None:
+    def _note_retry(self, event: CallRetried) -> None:
         if event.scope.startswith(_SCOPE):
-            self._failed(event.reason)
+            self._note_failure(event.reason)
 
-    def _moved(self, event: BreakerMoved) -> None:
+    def _note_breaker(self, event: BreakerMoved) -> None:
         if event.domain.startswith(_SCOPE) and event.state == BreakerState.OPEN.value:
-            self._failed(event.reason or "its circuit breaker is open")
+            self._note_failure(event.reason or "its circuit breaker is open")

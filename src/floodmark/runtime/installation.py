@@ -1,9 +1,9 @@
-"""One prefix in Redis belongs to one installation, that is, to one database.
+"""Claims a Redis prefix for one installation, that is, for one database.
 
-`facts`, name `installation`   a random id, made at the first start; a backup keeps it
-`<prefix>:installation`        the same id, in Redis; made by the first process, and made again if someone empties Redis
+`facts`, name `installation`   a random id, created at the first start; a backup keeps it
+`<prefix>:installation`        the same id in Redis; written by the first process, and again after Redis was emptied
 
-Two installations under one prefix would take each other's executions from the queue and drop them.
+Two installations with one prefix would take each other's executions from the queue and drop them.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _SHOWN = 8
 
 
 class Installation:
-    """Says in Redis which installation the prefix belongs to, and refuses to share it."""
+    """Stores in Redis which installation owns the prefix, and refuses to share it."""
 
     def __init__(self, redis: "Redis | None", fleet: FleetRepository, events: Events, settings: Settings) -> None:
         self._redis, self._fleet, self._events, self._settings = redis, fleet, events, settings
@@ -36,7 +36,7 @@ class Installation:
         self._id: str | None = None
 
     async def claim(self) -> None:
-        """Write our id under the prefix if there is none; `Conflict` if there is another. Redis may be away."""
+        """Store our id under the prefix if there is none; `Conflict` if there is another. Redis may be away."""
         redis = self._redis
         if redis is None:
             return
@@ -46,7 +46,7 @@ class Installation:
             await redis.set(self._key, self._id, nx=True)
             found = await redis.get(self._key)
         except redis_errors():
-            # The queue reports it, and we ask again.
+            # The queue reports it, and the next claim tries again.
             return
         owner = found.decode(errors="replace") if isinstance(found, bytes) else found
         if owner not in (None, self._id):
@@ -54,7 +54,7 @@ class Installation:
 
     @asynccontextmanager
     async def guarded(self, stop: asyncio.Event) -> AsyncIterator[None]:
-        """Claim the prefix every few seconds during the block. A conflict sets `stop`, and is raised at the end."""
+        """Claim the prefix every few seconds during the block. A conflict sets `stop` and is raised at the end."""
         guarding = asyncio.create_task(self._guard(stop), name="installation")
         try:
             yield
@@ -72,7 +72,7 @@ class Installation:
             except Conflict:
                 stop.set()
                 raise
-            except Exception as error:  # noqa: BLE001 - the database is away; what it holds is asked for again
+            except Exception as error:  # noqa: BLE001 - the database is away; the next claim tries again
                 self._events.emit(StepFailed(step="installation", error=f"{type(error).__name__}: {error}"))
 
     def _shared(self, owner: str) -> Conflict:

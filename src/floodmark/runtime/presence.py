@@ -26,7 +26,7 @@ class Presence:
         worker: Worker | None = None,
     ) -> None:
         self._fleet, self._hostname, self._name, self._role = fleet, settings.hostname, name, role
-        # At least three intervals: a worker with short leases is alive all the same.
+        # At least three intervals: short leases must not make a process look dead.
         self._ttl = max(settings.execution_lease, 3 * interval)
         self._lock, self._worker = lock, worker
 

@@ -1,7 +1,7 @@
-"""Several worker processes under one roof: started, restarted when they die, stopped together, counted as one.
+"""Supervises several worker processes: starts them, restarts them when they die, and stops them together.
 
-Each is `floodmark worker --processes 1`, with its metrics in files of a shared temporary folder
-(PROMETHEUS_MULTIPROC_DIR), which the supervisor adds up on its own /metrics.
+Each is `floodmark worker --processes 1`. Its metrics are in files of a shared temporary folder
+(PROMETHEUS_MULTIPROC_DIR), and /metrics of the supervisor shows their sums.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ from .installation import Installation
 from .scheduler_role import death_watch
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-# A process that lived this long was well: the next pause is short again.
-_WELL_SECONDS = 60.0
+# After a process that lived this long, the next pause is short again.
+_HEALTHY_SECONDS = 60.0
 _PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(seconds=30)
-# What a process may take beyond its own grace before it is killed; it should have left by itself by then.
+# A process is killed this long after its own grace; it should have ended by itself by then.
 _PATIENCE = MARGIN + timedelta(seconds=1)
 
 
@@ -48,8 +48,8 @@ class Supervisor:
         if settings.database_url.startswith("sqlite:"):
             raise InvalidInput(
                 f"SQLite is for one worker process, not for {count}",
-                hint="more at once in one process: floodmark worker --slots 20; "
-                "more processes: --set DATABASE_URL=postgresql://...",
+                hint="run more executions in one process with: floodmark worker --slots 20; "
+                "or use PostgreSQL for more processes: --set DATABASE_URL=postgresql://...",
             )
         if is_pushed(settings):
             require_gateway(settings)
@@ -66,7 +66,7 @@ class Supervisor:
         seconds: float | None = None,
         ready: Callable[[HttpServer], None] | None = None,
     ) -> None:
-        """Until SIGTERM or Ctrl-C; returns when the last process has left."""
+        """Run until SIGTERM or Ctrl-C; return when the last process has ended."""
         with tempfile.TemporaryDirectory(prefix="floodmark-metrics-") as folder:
             os.environ[FOLDER] = folder
             try:
@@ -88,7 +88,7 @@ class Supervisor:
         shown = metrics if is_scraped(self._settings) else None
         page = health_app(shown, lambda: self._health(resources), lambda: readiness_of(resources))
         chosen = self._settings.worker_port if port is None else port
-        # As for a single process: a port that someone has set is that one or none.
+        # As for a single process: only the default port may be replaced by a free one.
         is_any = port is None and self._settings.origin("worker_port") == "default"
         async with (
             push_metrics(self._settings, resources.name, metrics, resources.events),
@@ -106,12 +106,12 @@ class Supervisor:
             name = new_name(self._settings)
             code = await self._run_once(place, name)
             if code:
-                # Others would notice by themselves, if a little later.
+                # Other processes would notice it too, but later.
                 await attempt(self._report(resources, name), resources.events)
             if self._stop.is_set():
                 return
-            is_well = time.monotonic() - began > _WELL_SECONDS
-            deaths = 1 if is_well else deaths + 1
+            was_healthy = time.monotonic() - began > _HEALTHY_SECONDS
+            deaths = 1 if was_healthy else deaths + 1
             pause = backoff(deaths, base=_PAUSE, longest=_LONGEST_PAUSE).total_seconds()
             self.restarts += 1
             log.error("worker process died", place=place, code=code, again_in_seconds=round(pause, 3))
@@ -119,13 +119,13 @@ class Supervisor:
                 await asyncio.wait_for(self._stop.wait(), pause)
 
     async def _report(self, resources: Resources, name: str) -> None:
-        """A process has ended without a goodbye: hand on what it held, and wake the leader to queue it again."""
+        """Hand on what a dead process held, and wake the leader to queue it again."""
         await death_watch(resources).hand_on(name, is_certain=True)
         await resources.signals.notify(Topic.WORKERS)
 
     async def _run_once(self, place: int, name: str) -> int:
-        """Run one process, under this name, to its end; its exit code."""
-        # In a group of its own: Ctrl-C reaches only us, and we tell each of them once.
+        """Run one process with this name to its end; return its exit code."""
+        # In its own group: Ctrl-C reaches only the supervisor, which stops each process once.
         process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.DEVNULL,
@@ -133,19 +133,19 @@ class Supervisor:
             env={**os.environ, PROCESS_NAME: name},
         )
         self._pids[place] = process.pid
-        ended, told = asyncio.create_task(process.wait()), asyncio.create_task(self._stop.wait())
+        ended, stopped = asyncio.create_task(process.wait()), asyncio.create_task(self._stop.wait())
         try:
-            await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
                 await self._end(process, ended)
             return await ended
         finally:
-            told.cancel()
+            stopped.cancel()
             del self._pids[place]
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-            # Its gauges leave with it; what it counted stays.
+            # Removes its gauges; its counters stay.
             mark_process_dead(process.pid)  # type: ignore[no-untyped-call]  # the library leaves it unannotated
 
     async def _end(self, process: asyncio.subprocess.Process, ended: "asyncio.Task[int]") -> None:

@@ -1,4 +1,4 @@
-"""The role of a process that schedules: it fires what is due and keeps the installation in order."""
+"""The role of a process that schedules: it fires due jobs and maintains the installation."""
 
 import asyncio
 from datetime import timedelta
@@ -33,7 +33,7 @@ from .presence import Presence
 _SOON = timedelta(seconds=1)
 _SELDOM = timedelta(minutes=5)
 _TICK = timedelta(seconds=5)
-# How often events are delivered to a sink: often enough for people, and rarely enough to send many at once.
+# Often enough for people who wait for events, and rarely enough to send many events at once.
 _DELIVER = timedelta(seconds=2)
 # Twice within the time after which a missing lock means death.
 _DEATHS = timedelta(seconds=0.5)
@@ -41,15 +41,15 @@ _DEATHS = timedelta(seconds=0.5)
 _DELIVERIES_KEPT = timedelta(days=1)
 _SHADOW = timedelta(seconds=15)
 _MEASURE = timedelta(seconds=15)
-# After a measurement, rest this many times as long as it took: it takes a twentieth of one core at most.
+# After a measurement, pause for this many times its duration, so that it uses at most a twentieth of one core.
 _MEASURE_REST = 20
 _NOTIFY = timedelta(seconds=5)
-# What was put on the queue this long ago and is still waiting is put once more, in case the queue forgot.
+# An execution that still waits this long after it was queued is queued again, in case Redis lost it.
 _FORGOTTEN = timedelta(seconds=5)
 
 
 class SchedulerRole:
-    """Fires what is due and does the maintenance while it is the leader; otherwise waits to take over.
+    """Fires due jobs and does the maintenance while it is the leader; otherwise waits to take over.
 
     `is_alone`: no worker runs in the same process, which would otherwise be listed as the worker.
     """
@@ -81,7 +81,7 @@ class SchedulerRole:
         self.services = self._declare(resources)
 
     def _declare(self, resources: Resources) -> list[Service]:
-        """Every service of a scheduler. The last one closes first; the leader resigns when its work has ended."""
+        """Return every service of a scheduler. The last one closes first; the leader resigns after its work."""
         settings, events, upkeep, queue = self._settings, self._events, resources.upkeep, self._queue
         waker = Waker(upkeep, queue)
         rescuer = Rescuer(upkeep, queue, events, rescue_max=settings.execution_rescue_max)
@@ -119,7 +119,7 @@ class SchedulerRole:
         ]
 
     def _redis_services(self, resources: Resources) -> list[Service]:
-        """Services that need Redis. Only Redis can forget what was queued, so only there it is put again."""
+        """Return the services that need Redis, among them the requeuer: only Redis can lose queued executions."""
         if resources.redis is None:
             return []
         bell, refusals = resources.signals.bell, self._intake.refusals
@@ -151,9 +151,9 @@ class SchedulerRole:
         was_leader = self.leader.is_leader
         pause = await self.leader.step()
         if self.leader.is_leader and not was_leader:
-            # What fell due while nobody led is fired now, not at the next look.
+            # Jobs that fell due while there was no leader are fired now, not at the next check.
             self._fire_bell.ring()
-            # The new leader is shown at once.
+            # Shows the new leader at once.
             await self.tick()
             self._requeuer.begin_again()
             for bell in (self._measure_bell, self._requeue_bell, self._rescue_bell):
@@ -165,7 +165,7 @@ class SchedulerRole:
         if self._is_alone:
             await self._presence.renew()
         if self.leader.is_leader:
-            # The step that fires, and the longest time between two of them: the metric of the last tick says the same.
+            # The same time as in the metric of the last tick.
             await self._fleet.tick(self._name, self._settings.schedule_check_interval, at=self.scheduler.last_tick)
             self._events.emit(DepthMeasured(await self._queue.depth()))
 
@@ -177,7 +177,7 @@ class SchedulerRole:
         return timedelta() if recorded is not None and recorded.is_behind else None
 
     async def _measure_within_reason(self) -> None:
-        """Some of it reads every job: the more there are, the less often it is done."""
+        """Measure less often the longer it takes: some measurements read every job."""
         now = asyncio.get_running_loop().time
         began = now()
         if began >= self._measure_at:
@@ -185,7 +185,7 @@ class SchedulerRole:
             self._measure_at = now() + (now() - began) * _MEASURE_REST
 
     async def measure(self) -> None:
-        """As the leader, count what the metrics and the overview show."""
+        """Measure the values of the metrics and of the overview, as the leader."""
         if self.leader.is_leader:
             self._events.emit(await self._measuring.measure())
             self._events.emit(await self._measuring.unfinished_channels())
@@ -193,7 +193,7 @@ class SchedulerRole:
 
 
 def death_watch(resources: Resources) -> DeathWatch:
-    """Return what notices the death of other processes of this installation."""
+    """Return the service that detects dead processes of this installation."""
     return DeathWatch(
         DeadProcesses(resources.database, resources.clock),
         resources.leases,

@@ -18,8 +18,7 @@ from floodmark.worker.worker import Worker
 from .presence import Presence
 
 _PRESENCE = timedelta(seconds=2)
-# Open breakers that are read at the start, one by one.
-_BREAKERS = 100
+_MOST_BREAKERS = 100
 
 
 class WorkerRole:
@@ -51,7 +50,7 @@ class WorkerRole:
             lock=resources.lock,
             worker=self.worker,
         )
-        # They outlive the executions: a lease is renewed until its outcome is stored.
+        # They run longer than the executions: a lease is renewed until its outcome is stored.
         self.services = [
             Service("presence", self._renew, _PRESENCE, close=self._presence.leave),
             Service("orders", self._obey, _PRESENCE, signals.bell(Topic.WORKERS)),
@@ -65,7 +64,7 @@ class WorkerRole:
 
     async def _load_open_breakers(self) -> None:
         """Show the breakers that are not closed, which would otherwise be shown as closed until their first call."""
-        for row in await self._breakers.page(limit=_BREAKERS):
+        for row in await self._breakers.page(limit=_MOST_BREAKERS):
             if row.state != BreakerState.CLOSED.value:
                 await self._caller.load(row.key)
 
@@ -80,7 +79,7 @@ class WorkerRole:
             await self._leave(working)
 
     async def _leave(self, working: "asyncio.Task[None]") -> None:
-        """Half of the grace to finish, the other half to stop at a good place, then everything is handed back."""
+        """Let executions finish for half of the grace, then let them stop after a batch, then hand them back."""
         half = self._grace.total_seconds() / 2
         self.worker.stop()
         for last_call in (self._leaving.set, self.worker.hand_back):
@@ -90,14 +89,14 @@ class WorkerRole:
             last_call()
         _, undone = await asyncio.wait([working], timeout=LAST_STEP.total_seconds())
         if undone:
-            # The database is away. What we hold is taken back when its lease ends, and goes on from its watermark.
-            self._events.emit(StepFailed(step="leave", error="outcomes could not be written down in time"))
+            # The database is away. The executions are rescued when their leases end, and continue from the watermark.
+            self._events.emit(StepFailed(step="leave", error="outcomes could not be stored in time"))
             working.cancel()
             await asyncio.wait([working], timeout=CANCELLING.total_seconds())
         return None
 
     async def _obey(self) -> None:
-        """Drain or resume, if asked to. Nothing is written otherwise: on SQLite any write rings the others."""
+        """Drain or resume on request. Otherwise write nothing: on SQLite any write wakes the other processes."""
         is_draining = await self._fleet.is_draining()
         if is_draining == self.worker.is_draining:
             return

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever is killed in between."""
+"""Atomic file writes: after a crash a file has its old content or its new content, nothing in between."""
 
 import asyncio
 import filecmp
@@ -18,39 +18,39 @@ except ImportError:  # Windows: no lock
     fcntl = None
 
 _TEMPORARY = ".tmp"
-# How long to wait for another writer in the same folder, and how often to look.
-_PATIENCE_SECONDS, _LOOK_SECONDS = 30.0, 0.05
+# How long to wait for another writer in the same folder, and how often to try.
+_PATIENCE_SECONDS, _RETRY_SECONDS = 30.0, 0.05
 
 
 @asynccontextmanager
-async def alone_in(folder: Path) -> AsyncIterator[None]:
-    """The only one of us to write into a folder, which is made if need be.
+async def lock_folder(folder: Path) -> AsyncIterator[None]:
+    """Create a folder if it is missing, and lock it for one writer.
 
-    What another wrote half and left behind when it was killed is swept away: it cannot be at work, we are alone.
+    Temporary files in it are deleted: their writer was killed, because nobody else holds the lock.
     """
     await asyncio.to_thread(_make, folder)
-    async with _locked(folder):
+    async with _lock(folder):
         await asyncio.to_thread(_sweep, folder)
         yield
 
 
 class Replacement:
-    """The new content of a file. The old one stays in its place until `commit`."""
+    """The new content of a file. The old content stays until `commit`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._new = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_TEMPORARY}")
-        with _told(path.parent):
+        with _explain_errors(path.parent):
             self._file: IO[bytes] = self._new.open("xb")
 
     def write(self, content: bytes) -> None:
-        """Add to it."""
-        with _told(self._path.parent):
+        """Append to the new content."""
+        with _explain_errors(self._path.parent):
             self._file.write(content)
 
     def commit(self) -> bool:
-        """Put it in the place of the old one, durably. False if that says the same already: then it stays."""
-        with _told(self._path.parent), self._file:
+        """Replace the old content durably. Return False, and leave the file alone, if both are the same."""
+        with _explain_errors(self._path.parent), self._file:
             self._file.flush()
             if self._path.exists() and filecmp.cmp(self._new, self._path, shallow=False):
                 return False
@@ -60,36 +60,36 @@ class Replacement:
         return True
 
     def discard(self) -> None:
-        """Forget what was not committed."""
+        """Delete the new content if it was not committed."""
         with suppress(OSError):
-            # On a full disk closing fails once more, because of what is still in the buffer.
+            # On a full disk closing fails again, because it writes the rest of the buffer.
             self._file.close()
         self._new.unlink(missing_ok=True)
 
 
 @asynccontextmanager
-async def _locked(folder: Path) -> AsyncIterator[None]:
-    """A lock on the folder itself, so that no file of ours has to lie among the others. It ends with the process."""
+async def _lock(folder: Path) -> AsyncIterator[None]:
+    """Lock the folder itself, so that no lock file lies among the others. The lock ends with the process."""
     if fcntl is None:
         yield
         return
-    with _told(folder):
+    with _explain_errors(folder):
         handle = os.open(folder, os.O_RDONLY)
     try:
         deadline = asyncio.get_running_loop().time() + _PATIENCE_SECONDS
-        while not _is_taken(handle):
+        while not _try_lock(handle):
             if asyncio.get_running_loop().time() > deadline:
                 raise Unavailable(
                     f"another process has been writing in {folder} for {_PATIENCE_SECONDS:g} s",
                     hint="wait until it has ended, or choose another folder",
                 )
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_RETRY_SECONDS)
         yield
     finally:
         os.close(handle)
 
 
-def _is_taken(handle: int) -> bool:
+def _try_lock(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -98,7 +98,7 @@ def _is_taken(handle: int) -> bool:
 
 
 def _make(folder: Path) -> None:
-    with _told(folder):
+    with _explain_errors(folder):
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         for path in missing:
@@ -106,15 +106,15 @@ def _make(folder: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    with _told(folder):
+    with _explain_errors(folder):
         for left in folder.glob(f".*{_TEMPORARY}"):
             left.unlink(missing_ok=True)
 
 
 def _sync(folder: Path) -> None:
-    """A new name is durable once the folder that holds it is."""
+    """Write a folder to the disk: only then a new name in it is durable."""
     if os.name != "posix":
-        # Elsewhere a folder cannot be opened.
+        # Other systems cannot open a folder.
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -124,12 +124,12 @@ def _sync(folder: Path) -> None:
 
 
 @contextmanager
-def _told(folder: Path) -> Iterator[None]:
-    """What the system says of a folder, as something a person can act on."""
+def _explain_errors(folder: Path) -> Iterator[None]:
+    """Raise errors of the system as `Unavailable`, with a hint for the operator."""
     try:
         yield
     except OSError as error:
         raise Unavailable(
             f"{folder} cannot be written to: {error.strerror or error}",
-            hint="choose another folder, make room, or change who may write there",
+            hint="choose another folder, free disk space, or change the permissions",
         ) from error

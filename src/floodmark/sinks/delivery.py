@@ -21,19 +21,19 @@ _REST = 4
 
 
 class SinkPosition(Struct, frozen=True, rename={"place": "folder"}):
-    """How far a sink is. The database says `folder` for the place: the first sink wrote files."""
+    """The progress of a sink. The place is stored as `folder`, because the first sink wrote files."""
 
     place: str
     position: int
     """Every event up to this one was delivered."""
     filling: Any = None
-    """Where `fill` goes on, while the sink is being filled."""
+    """The start of the next page, while the sink is being filled."""
 
 
 class Delivery:
     """Delivers events to one sink, from its stored position on. Only the leader delivers.
 
-    Killed anywhere, it goes on from the stored position; the events of one `send` may be delivered twice.
+    After a crash it continues from the stored position; the events of one `send` may be delivered twice.
     """
 
     def __init__(self, name: str, sink: EventSink, log: EventLog, fleet: FleetRepository, leader: Leader) -> None:
@@ -41,7 +41,7 @@ class Delivery:
         self._fact, self._rests_until, self._is_entered = f"{name}.position", 0.0, False
 
     async def step(self) -> timedelta | None:
-        """Deliver one portion; ask to go on at once while there is more."""
+        """Deliver one batch; return zero if there is more to deliver."""
         began = time.monotonic()
         if not self._leader.is_leader or began < self._rests_until:
             return None
@@ -55,7 +55,7 @@ class Delivery:
         return None
 
     async def close(self) -> None:
-        """Leave the sink."""
+        """Exit the sink."""
         if self._is_entered and isinstance(self._sink, AbstractAsyncContextManager):
             self._is_entered = False
             await self._sink.__aexit__(None, None, None)
@@ -70,7 +70,7 @@ class Delivery:
         oldest, newest = await self._log.bounds()
         if stored is not None:
             position = msgspec.convert(stored, SinkPosition)
-            # Not if events after it were deleted, nor if the database was restored to an earlier time.
+            # It is invalid if events after it were deleted, or if the database was restored to an earlier time.
             if position.place == self._sink.place and oldest - 1 <= position.position <= newest:
                 return position
             if position.place == self._sink.place and newest > 0:
@@ -93,7 +93,7 @@ class Delivery:
         if not 0 <= count <= len(events):
             raise ValueError(f"the sink {self.name} received {len(events)} events and says that it accepted {count}")
         if count == 0:
-            # Nothing was delivered: the position stays, and the sink is asked again at the usual time.
+            # Nothing was delivered: the position stays, and the next step tries again.
             return True
         await self._move(SinkPosition(position.place, events[count - 1].position))
         return count == len(events) < _AT_ONCE

@@ -1,10 +1,10 @@
-"""Artifacts: one file for each chat and UTC day, made from what is kept.
+"""Artifacts: one file for each chat and UTC day, written from the stored posts.
 
     <folder>/<channel_id>/<YYYY-MM-DD>.json
     <folder>/tenant-<tenant_id>/<channel_id>/<YYYY-MM-DD>.json
 
-A file is a picture of the store: written again from unchanged posts it has the same bytes, and is left alone. Its JSON
-Schema is `floodmark/schemas/artifact-1.0.0.json`.
+Unchanged posts give the same bytes, and then the file is not written again. Its JSON Schema is
+`floodmark/schemas/artifact-1.0.0.json`.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from floodmark.model.posts import Chat, chat_of, idempotency_key
 from floodmark.sources.telegram.stored_posts import ChatDay, ChatNames, PostReader, Posts, StoredPost
 from floodmark.store.port import Event
 
-from .atomic import Replacement, alone_in
+from .atomic import Replacement, lock_folder
 
-# Files written by one step: bounded, so that a leaving process does not wait for it.
+# Files written by one step: limited, because a stopping process waits for it.
 _FILES_AT_ONCE = 20
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 _LONGEST_NAME = 120
@@ -32,22 +32,22 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def path_of(folder: Path, of: ChatDay) -> Path:
-    """Where the artifact of a day is. Built from ids alone: no name or title has a say in it."""
+    """Return the path of the artifact of a day. It contains only ids, no names or titles."""
     return folder_of(folder, of.chat) / f"{of.day.isoformat()}.json"
 
 
 def folder_of(folder: Path, chat: Chat) -> Path:
-    """Where the artifacts of a chat are."""
-    whose = folder if chat.tenant_id is None else folder / f"tenant-{_spelled(chat.tenant_id)}"
-    return whose / str(chat.id)
+    """Return the folder of the artifacts of a chat."""
+    parent = folder if chat.tenant_id is None else folder / f"tenant-{_escape(chat.tenant_id)}"
+    return parent / str(chat.id)
 
 
-def _spelled(text: str) -> str:
-    """A name for a folder on any file system, another one for every text: what is not plain is written as %xx."""
-    spelled = "".join(c if c in _PLAIN else "".join(f"%{byte:02x}" for byte in c.encode()) for c in text)
-    if len(spelled) <= _LONGEST_NAME:
-        return spelled
-    return f"{spelled[:60]}%{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
+def _escape(text: str) -> str:
+    """Return a unique folder name for a text, valid on any file system: other characters are written as %xx."""
+    escaped = "".join(c if c in _PLAIN else "".join(f"%{byte:02x}" for byte in c.encode()) for c in text)
+    if len(escaped) <= _LONGEST_NAME:
+        return escaped
+    return f"{escaped[:60]}%{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
 
 
 class Artifacts:
@@ -57,9 +57,9 @@ class Artifacts:
         self._posts, self.folder, self._schema_version = posts, folder, schema_version
 
     async def write(self, of: ChatDay) -> bool:
-        """Bring the file of a day up to date; False if it already was. There is always a whole one in its place."""
+        """Bring the file of a day up to date; return False if it was. Readers always find a complete file."""
         path = path_of(self.folder, of)
-        async with alone_in(path.parent):
+        async with lock_folder(path.parent):
             file = await asyncio.to_thread(Replacement, path)
             try:
                 async for content in self._content(of):
@@ -87,7 +87,7 @@ class Artifacts:
         yield b"\n]}\n"
 
     async def _names(self, chat: Chat, newest: Any) -> ChatNames:
-        """What the chat is called; if no account has said so, what its newest post said."""
+        """Return the names of the chat; if no account has reported them, those in its newest post."""
         names = await self._posts.names(chat)
         if names == ChatNames():
             async for page in self._posts.pages(chat, newest):
@@ -103,7 +103,7 @@ def _message(chat: Chat, post: StoredPost) -> bytes:
 
 
 def open_files(services: Services) -> "FilesSink | None":
-    """Make the sink if there is an ARTIFACTS_DIR."""
+    """Make the sink if ARTIFACTS_DIR is set."""
     settings = services.settings
     if settings.artifacts_dir is None:
         return None
@@ -112,14 +112,14 @@ def open_files(services: Services) -> "FilesSink | None":
 
 
 class FilesSink:
-    """Keeps a folder of artifacts up to date. A new folder is first filled with everything that is stored."""
+    """Keeps a folder of artifacts up to date. A new folder is first filled with all stored days."""
 
     def __init__(self, artifacts: Artifacts, posts: PostReader) -> None:
         self._artifacts, self._posts = artifacts, posts
         self.place = str(artifacts.folder.absolute())
 
     async def send(self, events: Sequence[Event]) -> int:
-        """Write the files of the days on which something changed; a file that is written twice is the same."""
+        """Write the files of the changed days. Writing a file again gives the same content."""
         days, taken = dict[ChatDay, None](), 0
         for event in events:
             if event.occurred_at is not None and chat_of(event.stream) is not None:

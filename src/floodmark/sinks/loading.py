@@ -1,4 +1,4 @@
-"""The sinks that are installed and configured: Floodmark's own and those of other packages, found the same way."""
+"""Loads installed and configured sinks, both built-in and from other packages."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from .port import SINKS, EventSink, OpenSink
 
 
 def open_sinks(services_for: Callable[[str], Services]) -> dict[str, EventSink]:
-    """Make every sink that is configured, by the name of its entry point."""
+    """Return every configured sink by the name of its entry point."""
     found: dict[str, EventSink] = {}
     for name in sorted(find_extensions(SINKS)):
         open_sink: OpenSink = load_extension(SINKS, name)
@@ -20,5 +20,5 @@ def open_sinks(services_for: Callable[[str], Services]) -> dict[str, EventSink]:
 
 
 def is_relayed(sink: EventSink) -> bool:
-    """Whether the relay calls the sink while it numbers the events."""
+    """Return whether the relay calls the sink while it numbers the events."""
     return getattr(sink, "is_relayed", False)

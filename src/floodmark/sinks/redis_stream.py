@@ -1,7 +1,7 @@
 """Copies events to a Redis stream.
 
 `<prefix>:events`  stream, bounded by EVENTS_STREAM_MAXLEN; fields event_id, type, kind, stream, key, data, ...,
-                   and traceparent if what it came from was traced
+                   and traceparent if the event was traced
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def open_stream(services: Services) -> "RedisStreamSink | None":
-    """Make the sink if there is a Redis."""
+    """Make the sink if Redis is configured."""
     if services.redis is None:
         return None
     settings = services.settings
@@ -30,7 +30,11 @@ def open_stream(services: Services) -> "RedisStreamSink | None":
 
 
 class RedisStreamSink:
-    """Appends events to the stream, all of one `send` in one step."""
+    """Appends events to the stream, all of one `send` in one step.
+
+    It stores no position of its own: it is called in the transaction that takes events from the outbox, so the outbox
+    holds what is still to send, and after a crash the same events are sent again. The stream keeps their `position`.
+    """
 
     is_relayed = True
 
@@ -39,7 +43,7 @@ class RedisStreamSink:
         self._publish = Script(redis, __package__, "publish")
 
     async def send(self, events: Sequence[Event]) -> None:
-        """Append them; `Transient` while Redis cannot be reached."""
+        """Append the events; `Transient` while Redis cannot be reached."""
         from redis.exceptions import ConnectionError as NotReached  # noqa: PLC0415 - see `redis_errors`
         from redis.exceptions import TimeoutError as NotInTime  # noqa: PLC0415
 
@@ -50,7 +54,7 @@ class RedisStreamSink:
 
 
 def _fields(event: Event) -> bytes:
-    """A flat list of names and values, packed so that one argument carries one event."""
+    """Return one event as one argument: a packed flat list of names and values."""
     fields: list[Any] = [
         "event_id", event.event_id,
         "type", event.type,
@@ -71,5 +75,5 @@ def _fields(event: Event) -> bytes:
 
 
 def _text(moment: datetime) -> str:
-    """Write a moment in UTC as `isoformat` does, ten times as fast."""
+    """Return a time in UTC as `isoformat` does, ten times as fast."""
     return f"{_encoder.encode(moment)[1:-2].decode()}+00:00"

@@ -1,6 +1,6 @@
-"""Events leave the outbox: numbered in order for readers of the store, and sent to the sinks that are relayed to.
+"""Takes events from the outbox: numbers them in order for readers of the store, and sends them to relayed sinks.
 
-At least once: a crash between sending and committing repeats events under the same `event_id`.
+At least once: after a crash between sending and committing, events are sent again with the same `event_id`.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _AT_ONCE = 500
 
 
 class Relay:
-    """Sends what is in the outbox, in order. Only the leader relays."""
+    """Sends the events of the outbox in order. Only the leader relays."""
 
     def __init__(
         self,
@@ -44,24 +44,24 @@ class Relay:
         self._retrying = Retrying(retry or RetryPolicy(), events, sleep=self._pause, passing=(Transient,))
 
     def stop(self) -> None:
-        """Try nothing again: what is left in the outbox is for the next leader."""
+        """Stop retrying: the next leader sends the rest of the outbox."""
         self._stopping.set()
 
     async def step(self) -> timedelta | None:
-        """Send one portion. While a sink cannot be reached it is tried again, each time from the beginning.
+        """Send one batch. While a sink cannot be reached, the whole batch is tried again.
 
-        No lock is held in between, and the order stays: the portion is numbered again in the same order.
+        No lock is held between the attempts, and each attempt numbers the events in the same order.
         """
         if not self._leader.is_leader:
             return None
-        return await self._retrying.call(self._portion, target=self._names, method="publish")
+        return await self._retrying.call(self._send_batch, target=self._names, method="publish")
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()
 
-    async def _portion(self) -> timedelta | None:
+    async def _send_batch(self) -> timedelta | None:
         if self._stopping.is_set() or not self._leader.is_leader:
             return None
         lag = 0.0
@@ -80,7 +80,7 @@ class Relay:
     async def _send(self, events: Sequence[Unsent]) -> None:
         if self._tracing is None:
             return await self._send_all(events)
-        # Each event goes on from the span of its relay, if it was traced.
+        # The span of the relay becomes the parent of each traced event.
         with self._tracing.relay([event.traceparent for event in events]) as spans:
             traced = [replace(event, traceparent=spans.get(event.traceparent, event.traceparent)) for event in events]
             return await self._send_all(traced)

@@ -1,4 +1,4 @@
-"""The store as the sink: items, watermark and events in one transaction."""
+"""Stores items, watermark and events in the database, in one transaction."""
 
 from floodmark.errors import Fenced
 from floodmark.model.batch import Batch, Kept
@@ -11,7 +11,7 @@ from floodmark.store.port import Keeping
 
 
 class SqlSink:
-    """Keeps items in the database that holds everything else."""
+    """Keeps items in Floodmark's own database."""
 
     def __init__(
         self, keeping: Keeping, events: Events, clock: Clock | None = None, tracing: Tracing | None = None
@@ -19,7 +19,7 @@ class SqlSink:
         self._keeping, self._events, self._clock, self._tracing = keeping, events, clock or SystemClock(), tracing
 
     async def keep(self, lease: Lease, batch: Batch) -> Kept:
-        """Keep a batch under the lease's fence."""
+        """Store a batch under the fence of the lease."""
         failpoint("keep.before")
         try:
             keeping, tracing = self._keeping.keep, self._tracing
@@ -33,7 +33,7 @@ class SqlSink:
         return kept
 
     def _age(self, lease: Lease, batch: Batch) -> float | None:
-        """How old the newest item is. What is collected of a stream for the first time may be of any age."""
+        """Return the age of the newest item in seconds; None in a backfill or the first run: items may be old."""
         newest = batch.items[-1].occurred_at
         if newest is None or lease.watermark is None or batch.is_backfill:
             return None
