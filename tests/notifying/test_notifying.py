@@ -19,9 +19,9 @@ from chaos.process import Order
 from command_line import CommandLine
 from floodmark.inbound.webhooks import Webhook, judge
 from floodmark.model.outcome import Dead
-from floodmark.notifications.making import notifier_of as configured_notifier
-from floodmark.notifications.noticing import Noticing
+from floodmark.notifications.loading import build_notifier as configured_notifier
 from floodmark.notifications.notifier import MOST_ATTEMPTS, MOST_PENDING, Leading, Notifier
+from floodmark.notifications.trouble_repository import TroubleRepository
 from floodmark.observability.events import NotificationSent
 from floodmark.process.failpoints import NOTIFY_POINT
 from floodmark.runtime.scheduler_role import SchedulerRole
@@ -331,13 +331,13 @@ async def test_a_receiver_that_misbehaves_costs_little(sqlite: Opened, receiver:
 async def test_only_the_leader_tells_and_of_two_only_one_writes(anywhere: Resources) -> None:
     resources = anywhere
     silent = notifier_of(resources, SimpleNamespace(is_leader=False))
-    noticing = Noticing(resources.database, resources.clock, resources.repositories.staleness)
+    repository = TroubleRepository(resources.database, resources.clock, resources.repositories.staleness)
     await silent.step()
-    assert await noticing.told() is None
-    assert await noticing.tell({"turn": 3, "who": "a"})
-    assert not await noticing.tell({"turn": 3, "who": "b"})
-    assert await noticing.tell({"turn": 4, "who": "c"})
-    assert (await noticing.told())["who"] == "c"
+    assert await repository.load_state() is None
+    assert await repository.store_state({"turn": 3, "who": "a"})
+    assert not await repository.store_state({"turn": 3, "who": "b"})
+    assert await repository.store_state({"turn": 4, "who": "c"})
+    assert (await repository.load_state())["who"] == "c"
     await silent.close()
 
 
@@ -368,16 +368,20 @@ async def test_whoever_becomes_the_leader_tells(sqlite: Opened, receiver: Receiv
 async def test_both_databases_tell_the_same(anywhere: Resources, receiver: Receiver) -> None:
     resources = anywhere
     notifier = notifier_of(resources, LEADER)
-    noticing = Noticing(resources.database, resources.clock, resources.repositories.staleness)
-    before = await noticing.now()
+    repository = TroubleRepository(resources.database, resources.clock, resources.repositories.staleness)
+    before = await repository.now()
     await notifier.step()
     await dies(resources, "news")
     await dies(resources, "tides", "refused")
     async with resources.database.writing() as connection:
         await connection.execute(insert(accounts).values(name="r1", api_id=1, secrets="", state="parked", reason="no"))
-    assert [row.job_name for row in await noticing.letters(before)] == ["news", "tides"]
-    assert await noticing.parked() == [("r1", "no")]
-    assert (await noticing.stale(), await noticing.working(["r1"]), await noticing.due([])) == ([], set(), set())
+    assert [row.job_name for row in await repository.dead_letters(before)] == ["news", "tides"]
+    assert await repository.parked_accounts() == [("r1", "no")]
+    assert (
+        await repository.stale_jobs(),
+        await repository.active_accounts(["r1"]),
+        await repository.active_jobs([]),
+    ) == ([], set(), set())
     await notifier.step()
     await notifier.step()
     assert sorted(told["title"] for told in hooks(receiver)) == ["2 jobs failed for good", "account r1 was lost: no"]
@@ -405,7 +409,7 @@ def test_the_command_tries_every_channel(
         receiver.answers = [(404, {}, "no_service PATH")] * 2
         failed = shop("notify", "test")
         assert failed.code == 1
-        assert "certificate that is not good" in failed.out, "nobody vouches for it"
+        assert "invalid certificate" in failed.out, "nobody vouches for it"
         assert "127.0.0.1 answered 404: no_service" in failed.out
         assert "canary" not in failed.out + failed.err
         assert "hunter2" not in failed.out + failed.err

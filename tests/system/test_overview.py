@@ -17,7 +17,7 @@ from floodmark.model.batch import Batch, Item
 from floodmark.model.execution import Hold, State
 from floodmark.model.fleet import Overview
 from floodmark.model.outcome import Dead, Retry
-from floodmark.notifications.noticing import Noticing
+from floodmark.notifications.trouble_repository import TroubleRepository
 from floodmark.operations.local import LocalOperations
 from floodmark.operations.overview import Glance
 from floodmark.outbound.breakers import Breakers
@@ -129,8 +129,8 @@ async def test_it_is_read_by_indexes_only(resources: Resources, name: str) -> No
     if name == "overview":
         await office_of(resources).overview()
     else:
-        noticing = Noticing(resources.database, resources.clock, resources.repositories.staleness)
-        await noticing.letters(await noticing.now())
+        repository = TroubleRepository(resources.database, resources.clock, resources.repositories.staleness)
+        await repository.dead_letters(await repository.now())
     event.remove(engine, "before_cursor_execute", note)
     asked = [(said, values) for said, values in statements if said.lstrip().startswith("SELECT")]
     assert len(asked) >= (8 if name == "overview" else 1)

@@ -7,22 +7,22 @@ import msgspec
 import pytest
 
 from floodmark.model.notification_kinds import KINDS, Kind, addresses_of, kinds_of, smtp_server
-from floodmark.notifications.deciding import (
+from floodmark.notifications.decisions import (
     MOST_RECORDS,
     OVERLAP,
     Letter,
     NotificationPace,
+    NotifierState,
     Standing,
-    Told,
     TroubleSeen,
-    begin,
     decide,
-    looks_from,
+    find_look_back,
+    initial_state,
 )
-from floodmark.notifications.email import letter_of
+from floodmark.notifications.email import build_email
+from floodmark.notifications.messages import LONGEST_LINE, MOST_LINES, MOST_SUBJECTS, build_message
 from floodmark.notifications.port import Notification, Subject
-from floodmark.notifications.slack import text_of
-from floodmark.notifications.wording import LONGEST_LINE, MOST_LINES, MOST_SUBJECTS, message_of
+from floodmark.notifications.slack import format_text
 
 pytestmark = pytest.mark.spec("T16")
 
@@ -36,7 +36,7 @@ class Desk:
 
     def __init__(self, pace: NotificationPace = PACE, kinds: Sequence[Kind] = KINDS) -> None:
         self.pace, self.kinds = pace, kinds
-        self.told = begin(NOON)
+        self.told = initial_state(NOON)
 
     def look(
         self,
@@ -57,7 +57,7 @@ class Desk:
             gone={"stale_source": gone},
         )
         messages = decide(self.told, seen, self.kinds, self.pace, instance="box")
-        self.told = msgspec.json.decode(msgspec.json.encode(self.told), type=Told)
+        self.told = msgspec.json.decode(msgspec.json.encode(self.told), type=NotifierState)
         return [f"{message.title} | {'; '.join(message.lines)}" for message in messages]
 
     @property
@@ -103,9 +103,9 @@ def test_different_errors_are_told_apart_in_one_message() -> None:
 
 def test_a_letter_that_is_committed_late_is_still_found() -> None:
     """Its time is that of its transaction, which another one may have overtaken."""
-    told = Told(letters_until=NOON)
-    assert looks_from(told, NOON + SECOND) == NOON - OVERLAP
-    assert looks_from(told, NOON + timedelta(days=30)) == NOON + timedelta(days=29), "a month later, the last day"
+    told = NotifierState(letters_until=NOON)
+    assert find_look_back(told, NOON + SECOND) == NOON - OVERLAP
+    assert find_look_back(told, NOON + timedelta(days=30)) == NOON + timedelta(days=29), "a month later, the last day"
 
 
 def test_a_storm_of_letters_is_remembered_within_bounds() -> None:
@@ -159,7 +159,7 @@ def test_a_lost_account_is_told_with_its_reason_and_only_if_wanted() -> None:
 
 
 def a_message(subjects: Sequence[Subject]) -> Notification:
-    return message_of("dead_letter", "trouble", subjects, at=NOON, instance="box")
+    return build_message("dead_letter", "trouble", subjects, at=NOON, instance="box")
 
 
 def test_a_message_is_bounded_and_holds_no_secret_and_no_orders() -> None:
@@ -167,7 +167,7 @@ def test_a_message_is_bounded_and_holds_no_secret_and_no_orders() -> None:
     message = a_message([Subject(name=f"job{n}\r\n*x*", text=f"{'x' * n} {nasty * 20}") for n in range(200)])
     assert (message.count, len(message.subjects), len(message.lines)) == (200, MOST_SUBJECTS, MOST_LINES + 2)
     assert all(len(line) <= LONGEST_LINE for line in (message.title, *message.lines))
-    slack, letter = text_of(message), letter_of(message, to=["ada@example.com"], sender="floodmark@box")
+    slack, letter = format_text(message), build_email(message, to=["ada@example.com"], sender="floodmark@box")
     assert len(slack) <= 3500
     assert slack.endswith(f"_floodmark on box, message {message.id[-8:]}_")
     everything = slack + letter.as_string() + msgspec.json.encode(message).decode()
@@ -176,7 +176,7 @@ def test_a_message_is_bounded_and_holds_no_secret_and_no_orders() -> None:
     assert "@here" not in slack
     assert "\x1b" not in everything
     assert letter["Bcc"] is None
-    one = letter_of(a_message([Subject(name="x\nBcc: y@z", text=nasty)]), to=["ada@example.com"], sender="f@box")
+    one = build_email(a_message([Subject(name="x\nBcc: y@z", text=nasty)]), to=["ada@example.com"], sender="f@box")
     assert one["Bcc"] is None
     assert one["Message-ID"].endswith("@floodmark>")
 

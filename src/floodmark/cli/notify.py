@@ -51,11 +51,11 @@ def _say(desk: Desk, result: dict[str, Any]) -> None:
 
 
 async def _sent(settings: "Settings") -> list[dict[str, Any]]:
-    from floodmark.notifications.making import open_channels  # noqa: PLC0415 - heavy
-    from floodmark.notifications.wording import a_test  # noqa: PLC0415
+    from floodmark.notifications.loading import open_channels  # noqa: PLC0415 - heavy
+    from floodmark.notifications.messages import build_test_message  # noqa: PLC0415
     from floodmark.wiring.services import unconnected_services  # noqa: PLC0415
 
-    message = a_test(at=datetime.now(UTC), instance=settings.hostname)
+    message = build_test_message(at=datetime.now(UTC), instance=settings.hostname)
     async with unconnected_services(settings) as services_for:
         channels = open_channels(services_for)
         if not channels:

@@ -1,5 +1,5 @@
-"""Tells people of trouble, for installations without Alertmanager: Slack, a webhook, e-mail.
+"""Notifies people of problems by Slack, webhook or e-mail, for installations without Alertmanager.
 
-The leader reads from the database what is wrong, decides what is worth a message (`deciding`, pure), puts it into words
-(`wording`), writes the message down, and then sends it over every channel (`notifier`).
+The leader reads problems from the database, decides which are worth a message (`decisions`, pure), builds the message
+(`messages`), stores it, and then sends it over every channel (`notifier`).
 """

@@ -1,6 +1,6 @@
-"""E-mail over SMTP: `smtp://` with STARTTLS where the server offers it, `smtps://` with TLS from the beginning.
+"""E-mail over SMTP: `smtp://` with STARTTLS if the server offers it, `smtps://` with TLS from the start.
 
-A user name and a password are never sent without TLS, unless the server is on this machine.
+Credentials are never sent without TLS, unless the server is on this machine.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from floodmark.security.masking import MASK, mask_text
 from .port import Notification, NotSent
 
 _PORTS = {"smtp": 587, "smtps": 465}
-# For each step of the conversation.
-_PATIENCE_SECONDS = 15.0
+# For each step of the SMTP dialog.
+_TIMEOUT_SECONDS = 15.0
 
 
 def open_email(services: Services) -> "EmailChannel | None":
@@ -40,28 +40,28 @@ class EmailChannel:
     """Sends to everyone in `to`, from `sender`."""
 
     def __init__(self, smtp_url: str, *, to: Sequence[str], sender: str, threads: Executor | None = None) -> None:
-        parts = urlsplit(smtp_url)
-        self._host, self._is_tls = parts.hostname or "", parts.scheme == "smtps"
-        self._port = parts.port or _PORTS[parts.scheme]
-        self._user, self._password = unquote(parts.username or ""), unquote(parts.password or "")
+        url = urlsplit(smtp_url)
+        self._host, self._is_tls = url.hostname or "", url.scheme == "smtps"
+        self._port = url.port or _PORTS[url.scheme]
+        self._user, self._password = unquote(url.username or ""), unquote(url.password or "")
         self._to, self._sender = tuple(to), sender
-        # A thread that hangs must not keep a leaving process alive.
+        # A thread that hangs must not keep a stopping process alive.
         self._threads = threads or DaemonThreads(1)
         self.where = f"{', '.join(self._to)} through {self._host}"
 
     async def send(self, message: Notification) -> None:
-        """Returns once the server has taken it."""
-        letter = letter_of(message, to=self._to, sender=self._sender)
+        """Send it; return when the server has accepted it."""
+        letter = build_email(message, to=self._to, sender=self._sender)
         try:
-            await asyncio.get_running_loop().run_in_executor(self._threads, self._hand_over, letter)
+            await asyncio.get_running_loop().run_in_executor(self._threads, self._send, letter)
         except (smtplib.SMTPException, OSError, ValueError) as error:
-            raise NotSent(self._said(error), hint="check NOTIFY_EMAIL_SMTP_URL and what the server logs") from None
+            raise NotSent(self._explain(error), hint="check NOTIFY_EMAIL_SMTP_URL and the log of the server") from None
 
     async def close(self) -> None:
-        """Do nothing: each message has a connection of its own."""
+        """Do nothing: each message has its own connection."""
 
-    def _hand_over(self, letter: EmailMessage) -> None:
-        with self._connected() as server:
+    def _send(self, letter: EmailMessage) -> None:
+        with self._connect() as server:
             if not self._is_tls:
                 server.ehlo()
                 if server.has_extn("starttls"):
@@ -75,17 +75,17 @@ class EmailChannel:
                 server.login(self._user, self._password)
             refused = server.send_message(letter)
         if refused:
-            # The others have it: sending it again would only reach them twice.
+            # The other recipients have it and would get it twice.
             structlog.get_logger().warning("mail refused", to=sorted(refused))
 
-    def _connected(self) -> smtplib.SMTP:
+    def _connect(self) -> smtplib.SMTP:
         if self._is_tls:
             context = ssl.create_default_context()
-            return smtplib.SMTP_SSL(self._host, self._port, timeout=_PATIENCE_SECONDS, context=context)
-        return smtplib.SMTP(self._host, self._port, timeout=_PATIENCE_SECONDS)
+            return smtplib.SMTP_SSL(self._host, self._port, timeout=_TIMEOUT_SECONDS, context=context)
+        return smtplib.SMTP(self._host, self._port, timeout=_TIMEOUT_SECONDS)
 
-    def _said(self, error: Exception) -> str:
-        """Why, in one line and without the password."""
+    def _explain(self, error: Exception) -> str:
+        """Return the error in one line, without the password."""
         match error:
             case smtplib.SMTPRecipientsRefused(recipients=refused):
                 code, said = next(iter(refused.values()))
@@ -93,7 +93,7 @@ class EmailChannel:
             case smtplib.SMTPResponseException(smtp_code=code, smtp_error=said):
                 text = f"answered {code} {_text(said)}"
             case ssl.SSLCertVerificationError():
-                text = f"has a certificate that is not good: {error.verify_message}"
+                text = f"has an invalid certificate: {error.verify_message}"
             case TimeoutError():
                 text = "does not answer in time"
             case _:
@@ -103,14 +103,14 @@ class EmailChannel:
         return mask_text(" ".join(f"the mail server {self._host}:{self._port} {text}".split()))
 
 
-def letter_of(message: Notification, *, to: Sequence[str], sender: str) -> EmailMessage:
-    """The message as e-mail. Its Message-ID is that of the message, so that mail programs show a repetition once."""
+def build_email(message: Notification, *, to: Sequence[str], sender: str) -> EmailMessage:
+    """Return the message as e-mail. Its Message-ID is the id of the message, so that mail programs show it once."""
     letter = EmailMessage()
     letter["Subject"] = f"[floodmark] {message.title}"
     letter["From"], letter["To"] = sender, ", ".join(to)
     letter["Date"] = format_datetime(message.at)
     letter["Message-ID"] = f"<{message.id}@floodmark>"
-    # So that nobody's absence is announced to a machine.
+    # Suppresses automatic replies.
     letter["Auto-Submitted"] = "auto-generated"
     end = f"-- \nfloodmark on {message.instance}, message {message.id}"
     letter.set_content("\n".join([message.title, "", *(f"- {line}" for line in message.lines), "", end, ""]))

@@ -16,10 +16,9 @@ Status = Literal["trouble", "recovered", "test"]
 
 
 class NotSent(FloodmarkError):
-    """A message did not get through. `after`: how long the other side wants to be left alone, if it says so.
+    """A message was not delivered. `after`: the pause that the receiver asks for, if any.
 
-    `is_gone`: the other side says that nobody will ever take messages there again. Its words hold nothing secret: no
-    address of a webhook, no password.
+    `is_gone`: the receiver was removed for good. The text contains no secrets, such as the URL of a webhook.
     """
 
     def __init__(self, message: str, *, hint: str = "", after: timedelta | None = None, is_gone: bool = False) -> None:
@@ -28,7 +27,7 @@ class NotSent(FloodmarkError):
 
 
 class Subject(Struct, frozen=True, kw_only=True):
-    """What a message is about: a job or an account. `text` is the error or the reason, `count` how often."""
+    """The job or account of a message. `text` is the error or the reason, `count` the number of occurrences."""
 
     name: str
     text: str = ""
@@ -36,9 +35,9 @@ class Subject(Struct, frozen=True, kw_only=True):
 
 
 class Notification(Struct, frozen=True, kw_only=True):
-    """One message. The same `id` again is the same message again: whoever has it can ignore it.
+    """One message. A receiver can ignore a repeated `id`.
 
-    `kind` is that of NOTIFY_ON, or `test`. `count` is how many subjects there are; `subjects` names the first of them.
+    `kind` is one of NOTIFY_ON, or `test`. `count` is the number of subjects; `subjects` contains the first ones.
     """
 
     id: str
@@ -53,15 +52,15 @@ class Notification(Struct, frozen=True, kw_only=True):
 
 
 class NotificationChannel(Protocol):
-    """A way to reach people."""
+    """Sends messages to people."""
 
     @property
     def where(self) -> str:
-        """Whom it reaches, as it may be shown to anyone."""
+        """Return the receiver, without secrets."""
         ...
 
     async def send(self, message: Notification) -> None:
-        """Returns once the other side has taken it; `NotSent` says why it has not."""
+        """Send it; return when the receiver has accepted it. `NotSent` names the reason if it has not."""
         ...
 
     async def close(self) -> None:
@@ -70,4 +69,4 @@ class NotificationChannel(Protocol):
 
 
 OpenChannel = Callable[[Services], NotificationChannel | None]
-"""Makes a channel with the services of the process; None: it is not configured."""
+"""Makes a channel with the services of the process; None if it is not configured."""

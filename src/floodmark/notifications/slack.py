@@ -1,6 +1,6 @@
-"""An incoming webhook of Slack, or of what understands the same: Mattermost, Rocket.Chat, Discord with `/slack`.
+"""Incoming webhooks of Slack and compatible services: Mattermost, Rocket.Chat, Discord with `/slack`.
 
-The address is the secret: whoever has it can write into the channel.
+The URL is a secret: it is enough to write into the channel.
 """
 
 import msgspec
@@ -8,10 +8,10 @@ import msgspec
 from floodmark.extensions.services import Services
 
 from .port import Notification
-from .posting import Poster
+from .poster import Poster
 
 _SIGNS = {"trouble": ":rotating_light:", "recovered": ":white_check_mark:", "test": ":wave:"}
-# Slack cuts a text of more than 4,000 characters into several messages.
+# Slack splits a text of more than 4,000 characters.
 _LONGEST = 3_500
 
 
@@ -22,28 +22,28 @@ def open_slack(services: Services) -> "SlackChannel | None":
 
 
 class SlackChannel:
-    """Writes into the channel that the webhook belongs to."""
+    """Writes into the channel of the webhook."""
 
     def __init__(self, poster: Poster) -> None:
         self._poster, self.where, self.close = poster, poster.host, poster.close
 
     async def send(self, message: Notification) -> None:
-        """Returns once Slack has taken it."""
-        body = msgspec.json.encode({"text": text_of(message)})
+        """Send it; return when Slack has accepted it."""
+        body = msgspec.json.encode({"text": format_text(message)})
         await self._poster.post(body, {"Content-Type": "application/json"})
 
 
-def text_of(message: Notification) -> str:
-    """The message as Slack formats it; what stands in it is shown and never obeyed."""
-    lines = [f"{_SIGNS[message.status]} *{_shown(message.title)}*"]
-    lines += [f"• {_shown(line)}" for line in message.lines]
+def format_text(message: Notification) -> str:
+    """Return the message in Slack's markup; markup in its texts is escaped."""
+    lines = [f"{_SIGNS[message.status]} *{_escape(message.title)}*"]
+    lines += [f"• {_escape(line)}" for line in message.lines]
     text = "\n".join(lines)
-    # The id is what tells a repetition from something new.
-    end = f"\n_floodmark on {_shown(message.instance)}, message {message.id[-8:]}_"
+    # The id distinguishes a repeated message from a new one.
+    end = f"\n_floodmark on {_escape(message.instance)}, message {message.id[-8:]}_"
     return text[: _LONGEST - len(end)] + end
 
 
-def _shown(text: str) -> str:
-    """Without what would become a link, a mention or a font: `<!channel>` wakes everyone."""
+def _escape(text: str) -> str:
+    """Escape links, formatting and mentions: `<!channel>` notifies everyone."""
     plain = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return plain.replace("*", "∗").replace("`", "ˋ").replace("@", "@\u200b")

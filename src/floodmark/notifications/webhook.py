@@ -1,4 +1,4 @@
-"""A webhook of your own: the message as JSON, signed as the webhooks that Floodmark itself takes."""
+"""Webhooks: sends messages as JSON, signed like the webhooks that Floodmark accepts."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from floodmark.extensions.services import Services
 from floodmark.inbound.webhooks import SCHEME, signature_of
 
 from .port import Notification
-from .posting import Poster
+from .poster import Poster
 
 
 def open_webhook(services: Services) -> "WebhookChannel | None":
@@ -21,18 +21,18 @@ def open_webhook(services: Services) -> "WebhookChannel | None":
 
 
 class WebhookChannel:
-    """Posts JSON. With a secret it is signed; the delivery id is that of the message."""
+    """Posts JSON, signed if there is a secret. The delivery id is the id of the message."""
 
     def __init__(self, poster: Poster, secret: str | None, *, now: Callable[[], float] = time.time) -> None:
         self._poster, self._secret, self._now = poster, secret, now
         self.where, self.close = poster.host, poster.close
 
     async def send(self, message: Notification) -> None:
-        """Returns once it was answered with a status of 2xx."""
+        """Send it; return when the receiver has answered with a status of 2xx."""
         body = msgspec.json.encode(message)
         headers = {"Content-Type": "application/json", "X-Floodmark-Delivery": message.id}
         if self._secret is not None:
-            from yarl import URL  # noqa: PLC0415 - heavy; it spells the address as it is sent
+            from yarl import URL  # noqa: PLC0415 - heavy; encodes the URL as the client sends it
 
             # Signed again for each attempt: a signature is valid for a few minutes only.
             timestamp = f"{self._now():.3f}"

@@ -236,9 +236,9 @@ def _sync_services(resources: Resources) -> list[Service]:
 
 def _notification_services(resources: Resources, leader: Leader) -> list[Service]:
     """Notify people of trouble, if a channel is set."""
-    from floodmark.notifications.making import notifier_of  # noqa: PLC0415 - imports mail and HTTP, which few need
+    from floodmark.notifications.loading import build_notifier  # noqa: PLC0415 - imports mail and HTTP, which few need
 
-    notifier = notifier_of(resources, leader)
+    notifier = build_notifier(resources, leader)
     if notifier is None:
         return []
     return [

@@ -1,8 +1,8 @@
-"""Schedules that another program keeps: read over HTTP, compared, and written as jobs.
+"""Syncs schedules of another program: reads them over HTTP, compares them, and writes them as jobs.
 
-    fetching.py  ->  format.py  ->  difference.py  ->  sync.py
-    one bounded      is it what     what would          does it, in one
-    request          we expect?     change? (pure)      transaction
+    request.py   ->  format.py  ->  difference.py  ->  sync.py
+    sends one        validates      plans the          applies them in
+    request          the response   changes (pure)     one transaction
 
-Nothing is changed by an answer that is not wholly understood.
+An invalid response changes nothing.
 """

@@ -1,7 +1,7 @@
-"""What a sync would change: a function of the answer, the jobs there are, and the answer before. No clock, no I/O.
+"""Plans the changes of a sync from the response, the existing jobs and the previous response. No clock, no I/O.
 
-A job remembers in `declared` which schedule it was made from and what the API last said of it:
-`sync:<digest>:<domain_config_id>`, or `sync:gone:<domain_config_id>` once it was disabled for being missing.
+`declared` of a job holds the id and the digest of its schedule: `sync:<digest>:<domain_config_id>`, or
+`sync:gone:<domain_config_id>` after a sync has disabled the job because its schedule was missing.
 """
 
 import re
@@ -22,9 +22,9 @@ from .format import ScheduleRow
 SOURCE = "cookies"
 TAG = "sync"
 _MARK, _GONE = "sync:", "gone"
-# What is neither a column of its own nor the schedule goes to whoever scans, under the same name.
+# Fields without a column of their own become params of the scan, with the same names.
 _PARAMS = ("description", "allow_deep_scan", "maxPages", "scanDepth", "customPages", "accept_selector")
-# The columns that a sync may set in a job there is.
+# The columns that a sync may change in an existing job.
 COLUMNS = (
     "target",
     "domain",
@@ -46,7 +46,7 @@ Action = Literal["created", "updated", "disabled"]
 
 
 class SyncedJob(Struct, frozen=True, kw_only=True):
-    """A job that a sync has made. `columns`: as they are now; for one of `differing`, all of `COLUMNS`."""
+    """A job that a sync has created. `columns`: current values; all of `COLUMNS` for jobs of `find_differing`."""
 
     job_id: str
     name: str
@@ -55,17 +55,17 @@ class SyncedJob(Struct, frozen=True, kw_only=True):
 
     @property
     def domain_config_id(self) -> str:
-        """Which schedule it was made from, also if someone has changed the column since."""
+        """Return the id of its schedule, even if someone has changed the column since."""
         return self.mark.split(":", 2)[2]
 
     @property
     def is_gone(self) -> bool:
-        """Whether a sync has disabled it because it was missing."""
+        """Return whether a sync has disabled it because its schedule was missing."""
         return self.mark == gone_mark(self.domain_config_id)
 
 
 class JobChange(Struct, frozen=True, kw_only=True):
-    """A job that was made or changed, or would be."""
+    """A job that was created or changed, or would be."""
 
     action: Action
     name: Annotated[str, Meta(description="The job.")]
@@ -77,7 +77,7 @@ class JobChange(Struct, frozen=True, kw_only=True):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """A change and how to write it: `job_id` is None for a job that is yet to be made."""
+    """A change with the data to write it: `job_id` is None for a new job."""
 
     change: JobChange
     job_id: str | None
@@ -85,7 +85,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class RowError(Struct, frozen=True, kw_only=True):
-    """A schedule that cannot become a job. The others go on."""
+    """A schedule that cannot become a job. The others are not affected."""
 
     domain_config_id: str
     domain: str
@@ -94,44 +94,44 @@ class RowError(Struct, frozen=True, kw_only=True):
 
 
 class SyncPlan(Struct, frozen=True, kw_only=True):
-    """Everything a sync would do."""
+    """All changes of a sync."""
 
     steps: tuple[Step, ...]
     skipped: int
     errors: tuple[RowError, ...]
 
     def count(self, action: Action) -> int:
-        """How many jobs would be created, updated or disabled."""
+        """Return how many jobs would be created, updated or disabled."""
         return sum(step.change.action == action for step in self.steps)
 
 
 def is_mark(declared: str | None) -> bool:
-    """Whether a job was made by a sync."""
+    """Return whether a sync has created the job."""
     return declared is not None and declared.startswith(_MARK) and declared.count(":") >= 2
 
 
 def mark_of(row: ScheduleRow) -> str:
-    """What a job remembers of the schedule it was made from."""
+    """Return the mark of a job of this schedule."""
     return f"{_MARK}{row.digest}:{row.domain_config_id}"
 
 
 def gone_mark(domain_config_id: str) -> str:
-    """What it remembers once it was disabled for being missing."""
+    """Return the mark of a job that was disabled because its schedule was missing."""
     return f"{_MARK}{_GONE}:{domain_config_id}"
 
 
 def short_name(row: ScheduleRow) -> str:
-    """The name its job gets, if that is free: "cookies-example-com"."""
+    """Return the usual name of its job: "cookies-example-com"."""
     return slug(JobSpec(source=SOURCE, target=row.data.domain, when=When(schedule_type=ScheduleType.CALENDAR)))
 
 
 def long_name(row: ScheduleRow) -> str:
-    """The name it gets if another schedule has the short one."""
+    """Return the name of its job if another schedule has the short one."""
     return f"{short_name(row)}-{row.domain_config_id}"
 
 
-def differing(rows: Iterable[ScheduleRow], known: Iterable[SyncedJob]) -> list[str]:
-    """The ids of the jobs of which the API says something else than before."""
+def find_differing(rows: Iterable[ScheduleRow], known: Iterable[SyncedJob]) -> list[str]:
+    """Return the ids of the jobs whose schedules have changed in the API."""
     marks = {row.domain_config_id: mark_of(row) for row in rows}
     return [job.job_id for job in known if marks.get(job.domain_config_id, job.mark) != job.mark]
 
@@ -145,10 +145,10 @@ def difference(
     disable_missing: bool = False,
     validate: Callable[[JobSpec], object] = lambda spec: None,
 ) -> SyncPlan:
-    """Compare the answer with the jobs that earlier ones have made.
+    """Compare the response with the jobs of earlier syncs.
 
-    `before`: the answer of the last sync. `taken`: names of jobs that no sync has made. `validate` raises
-    `InvalidInput` for a schedule whose job could not be run: an error of that schedule alone.
+    `before`: the response of the last sync. `taken`: names of jobs that no sync has created. `validate` raises
+    `InvalidInput` for a schedule whose job could not run; only that schedule fails.
     """
     jobs = {job.domain_config_id: job for job in known}
     earlier = {row.domain_config_id: row for row in before}
@@ -164,28 +164,28 @@ def difference(
         try:
             _check(row)
             validate(_spec(row))
-            steps.append(_created(row, names) if job is None else _updated(row, job, earlier.get(row.domain_config_id)))
+            steps.append(_create(row, names) if job is None else _update(row, job, earlier.get(row.domain_config_id)))
         except InvalidInput as error:
             errors.append(_error(row, error))
     if disable_missing:
         there = {row.domain_config_id for row in rows}
-        steps += [_disabled(job) for id_, job in jobs.items() if id_ not in there and _counts(job)]
+        steps += [_disable(job) for id_, job in jobs.items() if id_ not in there and _is_active(job)]
     return SyncPlan(steps=tuple(steps), skipped=skipped, errors=tuple(errors))
 
 
 def too_much(found: SyncPlan, rows: Sequence[ScheduleRow], known: Iterable[SyncedJob], max_share: float) -> str | None:
-    """Why a person has to confirm this, None if nobody has to. All jobs at once are always too many."""
+    """Return why a person has to confirm the plan; None if nobody has to. Disabling all jobs is always too much."""
     jobs = list(known)
     if not rows and jobs:
-        return f"the answer holds no schedule at all, and {_counted(len(jobs), 'job')} came from it before"
-    disabled, there = found.count("disabled"), sum(_counts(job) for job in jobs)
+        return f"the response contains no schedule, and {_count(len(jobs), 'job')} came from it before"
+    disabled, there = found.count("disabled"), sum(_is_active(job) for job in jobs)
     if disabled and (disabled == there or disabled > max_share * there):
-        return f"it would disable {disabled} of {_counted(there, 'job')}, and {max_share:.0%} are allowed at once"
+        return f"it would disable {disabled} of {_count(there, 'job')}, and {max_share:.0%} are allowed at once"
     return None
 
 
 class _Names:
-    """Which names are free. A job that no sync has made keeps its own, and is an error of the row that wants it."""
+    """Gives names to new jobs. A name that another job has, which no sync has created, is an error of the row."""
 
     def __init__(self, taken: Iterable[str], ours: Iterable[str]) -> None:
         self._taken, self._ours = frozenset(taken), set(ours)
@@ -194,7 +194,7 @@ class _Names:
         name = short_name(row) if short_name(row) not in self._ours else long_name(row)
         if name in self._taken:
             raise InvalidInput(
-                f"there is a job {name!r} that no sync has made: it is left alone",
+                f"the job {name!r} exists and was not created by a sync: it is not changed",
                 hint=f"rename or remove it: floodmark show {name}",
             )
         self._ours.add(name)
@@ -204,17 +204,17 @@ class _Names:
 def _check(row: ScheduleRow) -> None:
     domain = row.data.domain
     if len(domain) > _LONGEST_HOST or _HOST.fullmatch(domain) is None:
-        raise InvalidInput(f"{domain[:60]!r} is not a domain", hint="a host name alone, such as example.com")
+        raise InvalidInput(f"{domain[:60]!r} is not a domain", hint="use a host name such as example.com")
     calendar(Frequency(row.data.schedule.frequency), _time_config(row), "UTC")
 
 
 def _spec(row: ScheduleRow) -> JobSpec:
-    """The job of a schedule, as far as its source looks at it."""
+    """Return the job of a schedule, with the fields that its source validates."""
     when = When(schedule_type=ScheduleType.CALENDAR)
     return JobSpec(source=SOURCE, target=row.data.domain, params=_params(row), when=when)
 
 
-def _created(row: ScheduleRow, names: _Names) -> Step:
+def _create(row: ScheduleRow, names: _Names) -> Step:
     name = names.give(row)
     columns = {
         "name": name,
@@ -225,14 +225,14 @@ def _created(row: ScheduleRow, names: _Names) -> Step:
         "schedule_enabled": True,
     }
     if name != short_name(row):
-        # Two schedules of one domain: what they find is not to be mixed.
+        # Two schedules of one domain must not share a stream.
         columns["stream"] = default_stream(SOURCE, row.domain_config_id)
     change = JobChange(action="created", name=name, domain_config_id=row.domain_config_id, before=None, after=columns)
     return Step(change=change, job_id=None, mark=mark_of(row))
 
 
-def _updated(row: ScheduleRow, job: SyncedJob, earlier: ScheduleRow | None) -> Step:
-    """What the API carries wins; what it does not carry stays as people have it."""
+def _update(row: ScheduleRow, job: SyncedJob, earlier: ScheduleRow | None) -> Step:
+    """Overwrite what the API sends; keep the other values, which people may have set."""
     dropped = _params(earlier).keys() if earlier is not None else ()
     kept = {name: value for name, value in job.columns["params"].items() if name not in dropped}
     wanted = {**_columns(row), "params": {**kept, **_params(row)}}
@@ -241,7 +241,7 @@ def _updated(row: ScheduleRow, job: SyncedJob, earlier: ScheduleRow | None) -> S
     return _step("updated", job, wanted, mark_of(row))
 
 
-def _disabled(job: SyncedJob) -> Step:
+def _disable(job: SyncedJob) -> Step:
     return _step("disabled", job, {"schedule_enabled": False}, gone_mark(job.domain_config_id))
 
 
@@ -257,13 +257,13 @@ def _step(action: Action, job: SyncedJob, wanted: Mapping[str, Any], mark: str) 
     return Step(change=change, job_id=job.job_id, mark=mark)
 
 
-def _counts(job: SyncedJob) -> bool:
-    """Whether it could be disabled: not if someone has done that, nor if they have enabled it again since we did."""
+def _is_active(job: SyncedJob) -> bool:
+    """Return whether a sync may disable it: not if it is disabled, or was enabled again after a sync disabled it."""
     return bool(job.columns["schedule_enabled"]) and not job.is_gone
 
 
 def _columns(row: ScheduleRow) -> dict[str, Any]:
-    """The columns a schedule speaks of, but for `params`."""
+    """Return the columns of a schedule except `params`."""
     columns: dict[str, Any] = {
         "target": row.data.domain,
         "domain": row.data.domain,
@@ -279,8 +279,8 @@ def _columns(row: ScheduleRow) -> dict[str, Any]:
 
 
 def _params(row: ScheduleRow) -> dict[str, Any]:
-    told = msgspec.to_builtins(row.data)
-    return {name: told[name] for name in _PARAMS if name in told}
+    data = msgspec.to_builtins(row.data)
+    return {name: data[name] for name in _PARAMS if name in data}
 
 
 def _time_config(row: ScheduleRow) -> dict[str, Any]:
@@ -294,5 +294,5 @@ def _error(row: ScheduleRow, error: InvalidInput) -> RowError:
     )
 
 
-def _counted(number: int, noun: str) -> str:
+def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

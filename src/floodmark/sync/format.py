@@ -1,6 +1,6 @@
-"""The answer of the API, read strictly: what is missing, too long or of another type refuses all of it.
+"""The response of the API, validated strictly: one missing, too long or mistyped value refuses all of it.
 
-A field that nobody here knows is taken as a sign of a newer API: it changes nothing, and is reported by name.
+Unknown fields are a sign of a newer API: they are ignored and reported by name.
 
 {"data": [{"domain_config_id": "abc-123",
            "data": {"domain": "example.com", "maxPages": 50, ...,
@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 from floodmark.errors import Unavailable
 
 MOST_ROWS = 20_000
+HINT = "nothing was changed; the operator of that API has to correct it"
 _SHOWN = 120
 _MOST_UNKNOWN = 20
 
@@ -25,17 +26,17 @@ _Id = Annotated[str, Meta(min_length=1, max_length=100)]
 _Domain = Annotated[str, Meta(min_length=1, max_length=260)]
 _Text = Annotated[str, Meta(max_length=2000)]
 _Pages = Annotated[list[Annotated[str, Meta(min_length=1, max_length=2000)]], Meta(max_length=1000)]
-# Anything but text is read by `triggers.calendar`, which names the row; these bounds only keep it small.
+# `triggers.calendar` checks the values and names the row in its errors; these bounds only limit the size.
 _Number = Annotated[int, Meta(ge=-1000, le=1000)]
 _Day = Annotated[str, Meta(max_length=20)] | _Number
 
 
 class BadAnswer(Unavailable):
-    """What the API said is not what was agreed on. Nothing was changed."""
+    """The response of the API is invalid. Nothing was changed."""
 
 
 class Time(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When within the hour, day, week or month."""
+    """The time within the hour, day, week or month."""
 
     day: _Day | None = None
     hour: _Number | None = None
@@ -43,7 +44,7 @@ class Time(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How often."""
+    """The frequency of a scan, and its time."""
 
     frequency: Literal["hourly", "daily", "weekly", "monthly"]
     time: Time | None = None
@@ -61,7 +62,7 @@ class Scan(
         "custom_pages": "customPages",
     },
 ):
-    """What to scan. A field that is null is one that was left out."""
+    """The scan of a domain. A field that is null counts as missing."""
 
     domain: _Domain
     schedule: Schedule
@@ -75,16 +76,16 @@ class Scan(
 
 
 class ScheduleRow(Struct, frozen=True, kw_only=True, dict=True):
-    """One schedule; `domain_config_id` is what it is known by."""
+    """One schedule, identified by its `domain_config_id`."""
 
     domain_config_id: _Id
     data: Scan
 
     @cached_property
     def digest(self) -> str:
-        """The same for as long as the API says the same of this schedule, in whatever order."""
-        said = msgspec.json.encode(msgspec.to_builtins(self), order="deterministic")
-        return hashlib.blake2b(said, digest_size=12).hexdigest()
+        """Return a digest of the content that does not depend on the order of fields."""
+        content = msgspec.json.encode(msgspec.to_builtins(self), order="deterministic")
+        return hashlib.blake2b(content, digest_size=12).hexdigest()
 
 
 class _Answer(Struct):
@@ -95,11 +96,11 @@ _decoder = msgspec.json.Decoder(_Answer)
 
 
 def rows_of(body: bytes) -> tuple[ScheduleRow, ...]:
-    """The schedules of an answer; `BadAnswer` tells what is wrong with it, and where."""
+    """Return the schedules of a response; `BadAnswer` names the problem and its place."""
     if not body.strip():
         raise _bad("it is empty")
     try:
-        # First of all: a decoder may skip over bytes that it has no use for.
+        # First, because the decoder may skip bytes of unknown fields.
         body.decode()
         rows = tuple(_decoder.decode(body).data)
     except UnicodeDecodeError as error:
@@ -107,20 +108,20 @@ def rows_of(body: bytes) -> tuple[ScheduleRow, ...]:
     except RecursionError:
         raise _bad("it is nested too deeply") from None
     except msgspec.ValidationError as error:
-        raise _bad(_shown(f"{str(error)[:1].lower()}{str(error)[1:]}")) from None
+        raise _bad(_make_printable(f"{str(error)[:1].lower()}{str(error)[1:]}")) from None
     except msgspec.DecodeError as error:
-        raise _bad(f"it is not JSON: {_shown(str(error))}") from None
+        raise _bad(f"it is not JSON: {_make_printable(str(error))}") from None
     _check_texts(rows)
     _check_ids(rows)
     return rows
 
 
 def unknown_fields(body: bytes) -> tuple[str, ...]:
-    """The fields of an answer that `rows_of` has taken which mean nothing here, each once, as in `data.data.color`."""
+    """Return the unknown fields of a valid response, each once, such as `data.data.color`."""
     found: dict[str, None] = {}
     for where, value, known in _levels(msgspec.json.decode(body)):
         if isinstance(value, dict):
-            found |= dict.fromkeys(_shown(f"{where}{name}") for name in value if name not in known)
+            found |= dict.fromkeys(_make_printable(f"{where}{name}") for name in value if name not in known)
         if len(found) >= _MOST_UNKNOWN:
             break
     return tuple(found)[:_MOST_UNKNOWN]
@@ -140,33 +141,23 @@ def _names(struct: type[Struct]) -> frozenset[str]:
     return frozenset(field.encode_name for field in msgspec.structs.fields(struct))
 
 
-def rows_from(kept: Any) -> tuple[ScheduleRow, ...]:
-    """The same from what `plain` made of them."""
-    return msgspec.convert(kept, tuple[ScheduleRow, ...])
-
-
-def plain(rows: Sequence[ScheduleRow]) -> Any:
-    """The same as plain values, to be kept."""
-    return msgspec.to_builtins(rows)
-
-
 def _check_ids(rows: Sequence[ScheduleRow]) -> None:
     seen: set[str] = set()
     for row in rows:
         if row.domain_config_id in seen:
-            raise _bad(f"it holds the domain_config_id {row.domain_config_id!r} twice")
+            raise _bad(f"it contains the domain_config_id {row.domain_config_id!r} twice")
         seen.add(row.domain_config_id)
 
 
 def _check_texts(rows: Sequence[ScheduleRow]) -> None:
-    """No text may steer a terminal or a log; a description may have lines."""
+    """Refuse control characters, which could manipulate a terminal or a log; a description may have several lines."""
     for number, row in enumerate(rows):
         for where, text in _texts(msgspec.to_builtins(row), ""):
-            shown = text.replace("\n", "").replace("\t", "") if where == ".data.description" else text
-            if not shown.isprintable():
-                raise _bad(f"it holds characters that cannot be shown - at `$.data[{number}]{where}`")
+            checked = text.replace("\n", "").replace("\t", "") if where == ".data.description" else text
+            if not checked.isprintable():
+                raise _bad(f"it contains characters that are not printable - at `$.data[{number}]{where}`")
         if row.domain_config_id != row.domain_config_id.strip():
-            raise _bad(f"an id begins or ends with a space - at `$.data[{number}].domain_config_id`")
+            raise _bad(f"an id starts or ends with a space - at `$.data[{number}].domain_config_id`")
 
 
 def _texts(value: Any, where: str) -> list[tuple[str, str]]:
@@ -180,12 +171,10 @@ def _texts(value: Any, where: str) -> list[tuple[str, str]]:
 
 
 def _bad(why: str) -> BadAnswer:
-    return BadAnswer(
-        f"the answer of API_URL is refused: {why}", hint="nothing was changed; whoever runs that API has to correct it"
-    )
+    return BadAnswer(f"the response of API_URL is refused: {why}", hint=HINT)
 
 
-def _shown(text: str) -> str:
-    """Names of fields are theirs: whatever they hold, it is shortened and steers nothing."""
+def _make_printable(text: str) -> str:
+    """Shorten text of the API and replace its control characters."""
     printed = "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
     return printed if len(printed) <= 2 * _SHOWN else f"{printed[:_SHOWN]}...{printed[-_SHOWN:]}"

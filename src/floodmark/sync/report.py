@@ -1,4 +1,4 @@
-"""What a sync tells about itself."""
+"""The results of syncs."""
 
 from datetime import datetime
 from typing import Annotated
@@ -9,29 +9,29 @@ from .difference import JobChange, RowError
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What a sync has done, or would do."""
+    """The result of a sync, or of a dry run."""
 
     created: int
     updated: int
-    skipped: Annotated[int, Meta(description="Schedules that say the same as at the last sync.")]
+    skipped: Annotated[int, Meta(description="Schedules that have not changed since the last sync.")]
     disabled: Annotated[int, Meta(description="Jobs whose schedules are gone, with SYNC_DISABLE_MISSING.")]
     errors: tuple[RowError, ...]
     changes: tuple[JobChange, ...]
     dry_run: bool = False
-    not_modified: Annotated[bool, Meta(description="The API said that its last answer still holds.")] = False
+    not_modified: Annotated[bool, Meta(description="The API answered that nothing has changed.")] = False
     refused: Annotated[
-        str | None, Meta(description="Only when it is tried: why it would be refused unless forced.")
+        str | None, Meta(description="In a dry run: why the sync would be refused unless it is forced.")
     ] = None
 
 
 class LastSync(Struct, frozen=True, kw_only=True):
-    """How the last sync went."""
+    """The result of the last sync."""
 
     at: datetime
     ok: bool
     who: str
-    last_good_at: Annotated[datetime | None, Meta(description="When one last went well.")] = None
-    schedules: Annotated[int | None, Meta(description="How many the last good answer held.")] = None
+    last_good_at: Annotated[datetime | None, Meta(description="The time of the last successful sync.")] = None
+    schedules: Annotated[int | None, Meta(description="The schedules in the last valid response.")] = None
     error: Annotated[str | None, Meta(description="Why nothing was changed.")] = None
     hint: str | None = None
     created: int = 0
@@ -43,10 +43,10 @@ class LastSync(Struct, frozen=True, kw_only=True):
 
 
 class SyncStatus(Struct, frozen=True, kw_only=True):
-    """From where schedules are read, how often, and how that went."""
+    """The source of schedules, the interval of syncs, and the result of the last one."""
 
-    url: Annotated[str | None, Meta(description="API_URL without its secrets; null if there is none.")]
+    url: Annotated[str | None, Meta(description="API_URL without its secrets; null if it is not set.")]
     interval_seconds: float
     disable_missing: bool
-    jobs: Annotated[int, Meta(description="Jobs that a sync has made.")]
+    jobs: Annotated[int, Meta(description="Jobs that a sync has created.")]
     last: LastSync | None

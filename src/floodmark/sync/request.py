@@ -1,6 +1,6 @@
-"""One request to API_URL, bounded in every way: time, speed, size on the wire, size unpacked, redirects.
+"""One request to API_URL, with limits on time, speed, size on the wire, decompressed size and redirects.
 
-Whoever answers is not trusted. The address was chosen by whoever runs Floodmark; a redirect stays on it.
+The server is not trusted. A redirect must stay on the server that the operator has configured.
 """
 
 from base64 import b64encode
@@ -14,14 +14,14 @@ from floodmark.outbound.client import REDIRECTED, Http, HttpAnswer, ResponseLimi
 from floodmark.outbound.guard import AddressRefused
 from floodmark.security.masking import mask_text
 
-from .format import BadAnswer
+from .format import HINT, BadAnswer
 
 if TYPE_CHECKING:
     # Heavy, and most processes do not sync.
     from yarl import URL
 
 MOST_BYTES = 8 * 1024 * 1024
-# Beyond REQUEST_TIMEOUT an answer may go on for as long as it keeps this pace: all of it within half a minute.
+# After REQUEST_TIMEOUT a response may continue while it keeps this speed: the largest takes half a minute.
 SLOWEST_BYTES_PER_SECOND = 512 * 1024
 _REDIRECTS = 3
 _LONGEST_ETAG = 512
@@ -29,7 +29,7 @@ _SHOWN = 200
 
 
 class Fetched(Struct, frozen=True, kw_only=True):
-    """An answer: `body` is None if it is still the one with the ETag we know."""
+    """A response. `body` is None if it is unchanged since the given ETag."""
 
     body: bytes | None
     etag: str | None
@@ -51,8 +51,8 @@ class Fetcher:
         )
 
     async def fetch(self, etag: str | None = None) -> Fetched:
-        """Ask, and read the answer; `Unavailable` says what went wrong."""
-        url, headers = self._asked()
+        """Send the request and read the response; `Unavailable` names the problem."""
+        url, headers = self._prepare()
         if etag is not None:
             headers["If-None-Match"] = etag
         try:
@@ -65,48 +65,45 @@ class Fetcher:
             raise self._away(str(error)) from error
         return self._read(answer, etag)
 
-    def _asked(self) -> "tuple[URL, dict[str, str]]":
-        """The address without who we are, which is said in a header instead."""
+    def _prepare(self) -> "tuple[URL, dict[str, str]]":
+        """Return the URL without its credentials, and the headers, which contain them instead."""
         from yarl import URL  # noqa: PLC0415 - heavy
 
         headers = {"Accept": "application/json"}
         try:
             url = URL(self._url)
         except ValueError as error:
-            raise self._away(_shown(str(error))) from None
+            raise self._away(_mask(str(error))) from None
         if url.user is None and url.password is None:
             return url, headers
-        said = f"{url.user or ''}:{url.password or ''}".encode()
-        headers["Authorization"] = f"Basic {b64encode(said).decode()}"
+        credentials = f"{url.user or ''}:{url.password or ''}".encode()
+        headers["Authorization"] = f"Basic {b64encode(credentials).decode()}"
         return url.with_user(None), headers
 
     def _check_redirect(self, address: "URL", to: "URL") -> None:
         is_safer = (address.scheme, to.scheme) == ("http", "https") and address.host == to.host
         if to.origin() != address.origin() and not is_safer:
-            raise self._away(f"it redirects to another server, {_shown(str(to.origin()))}")
+            raise self._away(f"it redirects to another server, {_mask(str(to.origin()))}")
 
     def _read(self, answer: HttpAnswer, etag: str | None) -> Fetched:
         if answer.status == 304 and etag is not None:
             return Fetched(body=None, etag=etag)
         if answer.status in REDIRECTED:
-            raise self._away("it redirects to nowhere")
+            raise self._away("it redirects without a target")
         if answer.status != 200:
             raise self._away(f"it answers with status {answer.status}")
         kind = answer.media_type
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-            raise self._bad(f"its content type is {_shown(kind)!r}, not application/json")
+            raise self._bad(f"its content type is {_mask(kind)!r}, not application/json")
         return Fetched(body=answer.body, etag=_etag(answer))
 
-    def _away(self, why: str, *, hint: str = "look at that API, or correct API_URL") -> Unavailable:
+    def _away(self, why: str, *, hint: str = "check that API, or correct API_URL") -> Unavailable:
         return Unavailable(
-            f"the schedules of {_shown(self._url)} cannot be had: {why}", hint=f"nothing was changed; {hint}"
+            f"the schedules of {_mask(self._url)} cannot be read: {why}", hint=f"nothing was changed; {hint}"
         )
 
     def _bad(self, why: str) -> BadAnswer:
-        return BadAnswer(
-            f"the answer of {_shown(self._url)} is refused: {why}",
-            hint="nothing was changed; whoever runs that API has to correct it",
-        )
+        return BadAnswer(f"the response of {_mask(self._url)} is refused: {why}", hint=HINT)
 
 
 def _etag(answer: HttpAnswer) -> str | None:
@@ -115,6 +112,6 @@ def _etag(answer: HttpAnswer) -> str | None:
     return found if is_good else None
 
 
-def _shown(text: str) -> str:
+def _mask(text: str) -> str:
     masked = mask_text(text)[:_SHOWN]
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in masked)

@@ -1,6 +1,6 @@
-"""One sync from beginning to end, and the loop that does it again and again.
+"""One sync, and the service that repeats it.
 
-Two at once are harmless: they wait for each other, and the second finds everything as it should be.
+Two syncs at once are harmless: the second waits for the first and finds nothing to change.
 """
 
 import asyncio
@@ -29,19 +29,18 @@ from floodmark.sources.validation import Validation
 from floodmark.store.job_checks import check_columns
 from floodmark.wiring.resources import Resources
 
-from .difference import SOURCE, SyncedJob, SyncPlan, difference, differing, long_name, short_name, too_much
-from .format import ScheduleRow, plain, rows_from, rows_of, unknown_fields
+from .difference import SOURCE, SyncedJob, SyncPlan, difference, find_differing, long_name, short_name, too_much
+from .format import ScheduleRow, rows_of, unknown_fields
 from .report import LastSync, Report, SyncStatus
 from .request import Fetcher
 from .synced_jobs import SyncedJobs, Syncing
 
 _ATTEMPTS = 3
-# Of the errors of a sync so many are remembered.
-_REMEMBERED = 20
+_STORED_ERRORS = 20
 
 
 class _Kept(Struct, frozen=True, kw_only=True):
-    """The last good answer. `of` is the address it came from, which may hold a secret: a digest."""
+    """The last valid response. `of` is a digest of its URL, which may contain a secret."""
 
     of: str = ""
     etag: str | None = None
@@ -49,11 +48,11 @@ class _Kept(Struct, frozen=True, kw_only=True):
 
 
 class _SupersededError(Exception):
-    """Another sync has read another answer meanwhile, perhaps a newer one."""
+    """Another sync has stored another response meanwhile, which may be newer."""
 
 
 class Sync:
-    """Reads the schedules of API_URL and brings the jobs made from them up to date."""
+    """Reads the schedules of API_URL and brings their jobs up to date."""
 
     def __init__(
         self,
@@ -69,19 +68,19 @@ class Sync:
     ) -> None:
         self._settings, self._jobs, self._http = settings, jobs, http
         self._events, self._signals, self._clock, self._validation = events, signals, clock, validation
-        # Whoever asked for it: these changes come by this way.
+        # The audit log shows who asked for the sync, and that it has made the changes.
         self._actor = msgspec.structs.replace(actor, via="sync")
 
     async def run(self, *, dry_run: bool = False, force: bool = False) -> Report:
-        """Read and compare, and change what differs unless it is only tried.
+        """Read the schedules, compare them with the jobs and, except in a dry run, change the jobs.
 
-        Raises `Unavailable` for an answer that cannot be had or used, `Conflict` for one that would disable too
-        much, unless that is forced. Then nothing was changed.
+        `Unavailable` if the response cannot be read or is invalid, `Conflict` if it would disable too many jobs and is
+        not forced. In both cases nothing was changed.
         """
         url = self._settings.api_url
         if url is None:
             raise InvalidInput(
-                "there is no API to read schedules from",
+                "API_URL is not set: there are no schedules to read",
                 hint="set API_URL where Floodmark runs, for example --set API_URL=https://...",
             )
         try:
@@ -92,7 +91,7 @@ class Sync:
             raise
 
     async def status(self) -> SyncStatus:
-        """How the last one went."""
+        """Return the configuration and the result of the last sync."""
         async with self._jobs.reading() as store:
             count, last = len(await store.known()), _last(await store.last())
         settings = self._settings
@@ -132,19 +131,18 @@ class Sync:
         return _report(found, dry_run=True, not_modified=not is_new, refused=None if force else refused)
 
     async def _apply(self, answer: _Kept, seen: _Kept | None, *, is_new: bool, force: bool) -> Report:
-        """Do it. A transaction that met another one is done again."""
+        """Apply the response. A transaction that conflicts with another one is repeated."""
         for left in range(_ATTEMPTS - 1, -1, -1):
             try:
                 report = await self._transact(answer, seen, is_new=is_new, force=force)
             except DBAPIError:
-                # Somebody has just taken a name, or a lock in another order: all of it is rolled back.
+                # Another transaction has just taken a name, or a lock in another order. Ours was rolled back.
                 if not left:
                     raise
                 continue
             if report.changes:
                 await self._signals.notify(Topic.JOBS)
-            synced = SchedulesSynced(who=self._actor.who, **_counts(report), errors=len(report.errors))
-            self._events.emit(synced)
+            self._events.emit(SchedulesSynced(who=self._actor.who, **_counts(report), errors=len(report.errors)))
             return report
         raise AssertionError("unreachable")
 
@@ -155,22 +153,22 @@ class Sync:
                 raise _SupersededError
             found, refused = await self._compare(store, answer.rows, kept)
             if found.steps:
-                # Once more, now that nobody else can change them.
+                # Compare again, now that nobody else can change these jobs.
                 await store.lock_jobs(step.job_id for step in found.steps if step.job_id is not None)
                 found, refused = await self._compare(store, answer.rows, kept)
             if refused is not None and not force:
                 raise Conflict(
                     f"the sync was refused: {refused}",
-                    hint="nothing was changed; look with: floodmark sync --dry-run; "
-                    "if it is right, do it with: floodmark sync --force",
+                    hint="nothing was changed; check it with: floodmark sync --dry-run; "
+                    "if it is right, apply it with: floodmark sync --force",
                 )
             await store.apply(found.steps, _usual(self._settings), self._actor)
             report = _report(found, not_modified=not is_new)
             if report.changes:
                 await store.note(self._actor, "sync.forced" if force and refused else "sync.done", _counts(report))
             if answer != kept:
-                await store.keep_answer(msgspec.to_builtins({**_fields(answer), "rows": plain(answer.rows)}))
-            await store.keep_last(msgspec.to_builtins(self._went_well(report, len(answer.rows))))
+                await store.keep_answer(msgspec.to_builtins(answer))
+            await store.keep_last(msgspec.to_builtins(self._success(report, len(answer.rows))))
             return report
 
     async def _compare(self, store: Syncing, rows: Sequence[ScheduleRow], kept: _Kept) -> tuple[SyncPlan, str | None]:
@@ -194,18 +192,18 @@ class Sync:
         return await asyncio.to_thread(compare)
 
     async def _known(self, store: Syncing, rows: Sequence[ScheduleRow]) -> list[SyncedJob]:
-        """The jobs there are; in full only those that will change, for most of them never do."""
+        """Return the synced jobs, with all columns only for those that will change, because most do not."""
         known = await store.known()
-        changing = set(await asyncio.to_thread(differing, rows, known))
+        changing = set(await asyncio.to_thread(find_differing, rows, known))
         columns = await store.columns(changing)
         return [
             msgspec.structs.replace(job, columns=columns[job.job_id]) if job.job_id in columns else job
             for job in known
-            # One that has no columns was removed a moment ago.
+            # A job without columns was removed a moment ago.
             if job.job_id in columns or job.job_id not in changing
         ]
 
-    def _went_well(self, report: Report, schedules: int) -> LastSync:
+    def _success(self, report: Report, schedules: int) -> LastSync:
         now = self._clock.now()
         return LastSync(
             at=now,
@@ -213,12 +211,9 @@ class Sync:
             who=self._actor.who,
             last_good_at=now,
             schedules=schedules,
-            created=report.created,
-            updated=report.updated,
-            skipped=report.skipped,
-            disabled=report.disabled,
+            **_counts(report),
             error_count=len(report.errors),
-            errors=report.errors[:_REMEMBERED],
+            errors=report.errors[:_STORED_ERRORS],
         )
 
     async def _remember_failure(self, error: FloodmarkError) -> None:
@@ -237,7 +232,7 @@ class Sync:
 
 
 class Syncer:
-    """The leader's sync, every SYNC_INTERVAL. One that fails is reported, and tried again when it is due."""
+    """Syncs every SYNC_INTERVAL, as the leader. A failed sync is reported, and the next one is on time."""
 
     def __init__(self, sync: Sync, events: Events) -> None:
         self._sync, self._events = sync, events
@@ -249,7 +244,7 @@ class Syncer:
         try:
             await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Whoever leaves does not wait for an API that takes its time; what is not committed is rolled back.
+            # A stopping process does not wait for a slow API; what is not committed is rolled back.
             for task in (work, stop):
                 task.cancel()
             await asyncio.wait([work, stop])
@@ -261,7 +256,7 @@ class Syncer:
         return None
 
     def stop(self) -> None:
-        """Give up what is under way."""
+        """Cancel the current sync."""
         self._stopping.set()
 
 
@@ -285,7 +280,7 @@ def build_syncer(resources: Resources) -> Syncer:
 
 
 def _usual(settings: Settings) -> dict[str, Any]:
-    """The columns of a new job: as for every other, what the settings say."""
+    """Return the columns of a new job that follow from the settings, as for any other job."""
     spec = JobSpec(
         name=SOURCE,
         source=SOURCE,
@@ -310,19 +305,15 @@ def _report(found: SyncPlan, **more: Any) -> Report:
     )
 
 
-def _counts(report: Report) -> dict[str, int]:
+def _counts(report: Report) -> dict[str, Any]:
     return {name: getattr(report, name) for name in ("created", "updated", "skipped", "disabled")}
 
 
-def _fields(answer: _Kept) -> dict[str, Any]:
-    return {"of": answer.of, "etag": answer.etag}
-
-
 def _kept(value: Any) -> _Kept:
-    """What was kept; nothing, if a version that understood another format has kept it."""
+    """Return the stored response; an empty one if there is none, or if another version has stored another format."""
     try:
-        return _Kept(of=value["of"], etag=value["etag"], rows=rows_from(value["rows"]))
-    except (msgspec.ValidationError, KeyError, TypeError):
+        return msgspec.convert(value, _Kept)
+    except msgspec.ValidationError:
         return _Kept()
 
 

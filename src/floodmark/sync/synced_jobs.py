@@ -1,8 +1,8 @@
-"""The jobs that a sync has made, and what it last read.
+"""The jobs that syncs have created, and the last response.
 
 Tables: `jobs` (those whose `declared` is the mark of a sync), `audit`; of `facts`:
-    sync_answer   the last good answer, written with the jobs made from it
-    sync_last     how the last sync went; the row that is locked while one is under way
+    sync_answer   the last valid response, written together with its jobs
+    sync_last     the result of the last sync; this row is locked during a sync
 """
 
 from collections import defaultdict
@@ -18,14 +18,12 @@ from floodmark.model.ids import new_id
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.audit import AuditEntry, AuditLog
 from floodmark.store.database import Database
-from floodmark.store.dialects import insert_into, present, present_moment
+from floodmark.store.dialects import chunks, insert_into, present, present_moment
 from floodmark.store.tables import WHEN_COLUMNS, facts, jobs
 
 from .difference import COLUMNS, Step, SyncedJob, is_mark
 
 _ANSWER, _LAST = "sync_answer", "sync_last"
-# What databases take as parameters of one statement, with room to spare.
-_AT_ONCE = 500
 
 
 class SyncedJobs:
@@ -36,13 +34,13 @@ class SyncedJobs:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator["Syncing"]:
-        """To look at what there is."""
+        """Open a transaction that only reads."""
         async with self._database.reading() as connection:
             yield Syncing(self._database, self._clock, connection, self._audit)
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator["Syncing"]:
-        """To change it, all or nothing. A second sync waits until this one is done."""
+        """Open a transaction that writes all or nothing. A second sync waits for its end."""
         async with self._database.writing() as connection:
             found = Syncing(self._database, self._clock, connection, self._audit)
             await found.lock()
@@ -50,13 +48,13 @@ class SyncedJobs:
 
 
 class Syncing:
-    """What a sync does within one transaction."""
+    """The steps of a sync in one transaction."""
 
     def __init__(self, database: Database, clock: Clock, connection: AsyncConnection, audit: AuditLog) -> None:
         self._database, self._clock, self._connection, self._audit = database, clock, connection, audit
 
     async def lock(self) -> None:
-        """Let no other sync begin."""
+        """Prevent other syncs."""
         now = present(self._database, self._clock)
         statement = insert_into(self._database, facts).values(name=_LAST, value={}, updated_at=now)
         await self._connection.execute(
@@ -64,13 +62,13 @@ class Syncing:
         )
 
     async def lock_jobs(self, job_ids: Iterable[str]) -> None:
-        """Let nobody change these until the transaction ends."""
-        for some in _portions(sorted(job_ids)):
+        """Prevent changes of these jobs by others."""
+        for some in chunks(sorted(job_ids)):
             query = select(jobs.c.job_id).where(jobs.c.job_id.in_(some)).order_by(jobs.c.job_id)
             await self._connection.execute(query.with_for_update(key_share=True))
 
     async def known(self) -> list[SyncedJob]:
-        """The jobs that a sync has made, in order of name; of their columns only what all of them are asked for."""
+        """Return the jobs that syncs have created, by name, with the columns that every sync reads."""
         query = select(jobs.c.job_id, jobs.c.name, jobs.c.declared, jobs.c.schedule_enabled)
         made = query.where(jobs.c.declared.like("sync:%")).order_by(jobs.c.name)
         return [
@@ -82,51 +80,45 @@ class Syncing:
         ]
 
     async def columns(self, job_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """By job, the columns that a sync may set."""
+        """Return the columns that a sync may set, by the id of the job."""
         found: dict[str, dict[str, Any]] = {}
-        for some in _portions(sorted(job_ids)):
+        for some in chunks(sorted(job_ids)):
             query = select(jobs.c.job_id, *(jobs.c[name] for name in COLUMNS)).where(jobs.c.job_id.in_(some))
             rows = (await self._connection.execute(query)).mappings()
             found.update({row["job_id"]: {name: row[name] for name in COLUMNS} for row in rows})
         return found
 
     async def taken(self, names: Iterable[str]) -> set[str]:
-        """Which of these names belong to jobs that no sync has made."""
+        """Return the names that belong to jobs that no sync has created."""
         found: set[str] = set()
-        for some in _portions(sorted(set(names))):
+        for some in chunks(sorted(set(names))):
             query = select(jobs.c.name, jobs.c.declared).where(jobs.c.name.in_(some))
             rows = await self._connection.execute(query)
             found.update(row.name for row in rows if not is_mark(row.declared))
         return found
 
     async def answer(self) -> Any:
-        """The last good answer, None before the first."""
+        """Return the last valid response; None before the first one."""
         return await self._fact(_ANSWER)
 
     async def last(self) -> Any:
-        """How the last sync went, None before the first."""
+        """Return the result of the last sync; None before the first one."""
         return await self._fact(_LAST) or None
 
     async def keep_answer(self, value: Any) -> None:
-        """Remember the last good answer."""
+        """Store the last valid response."""
         await self._set_fact(_ANSWER, value)
 
     async def keep_last(self, value: Any) -> None:
-        """Remember how this sync went."""
+        """Store the result of this sync."""
         await self._set_fact(_LAST, value)
 
     async def apply(self, steps: Sequence[Step], usual: Mapping[str, Any], actor: Actor) -> None:
-        """Make and change jobs. `usual`: the columns of a new job of which a step says nothing."""
+        """Create and change jobs. `usual`: the columns of a new job that its step does not set."""
         now = await present_moment(self._database, self._clock, self._connection)
+        times = {"created_at": now, "updated_at": now}
         made = [
-            {
-                **usual,
-                **step.change.after,
-                "job_id": new_id(),
-                "declared": step.mark,
-                "created_at": now,
-                "updated_at": now,
-            }
+            {**usual, **step.change.after, "job_id": new_id(), "declared": step.mark, **times}
             for step in steps
             if step.job_id is None
         ]
@@ -136,11 +128,11 @@ class Syncing:
         await self._audit.record_within(self._connection, actor, [_entry(step) for step in steps if step.change.after])
 
     async def note(self, actor: Actor, action: str, after: Mapping[str, Any]) -> None:
-        """Write into the audit that a sync was done."""
+        """Record the sync in the audit log."""
         await self._audit.record_within(self._connection, actor, [AuditEntry(action=action, what="sync", after=after)])
 
     async def _change(self, steps: Sequence[Step]) -> None:
-        """Bring the columns of jobs up to date, each in one step of its version."""
+        """Change the columns of jobs, and increase each version by one."""
         alike: defaultdict[tuple[str, ...], list[Step]] = defaultdict(list)
         for step in steps:
             alike[tuple(sorted(step.change.after))].append(step)
@@ -160,9 +152,9 @@ class Syncing:
                 await self._replan([step.job_id for step in some if step.job_id is not None])
 
     async def _replan(self, job_ids: Sequence[str]) -> None:
-        # The trigger of SQLite knows only the machine's clock; the process may live by another.
+        # The trigger of SQLite uses the machine's clock; the process may use another one.
         now = present(self._database, self._clock)
-        for some in _portions(job_ids):
+        for some in chunks(job_ids):
             these = update(jobs).where(jobs.c.job_id.in_(some))
             await self._connection.execute(these.values(planned_until=now, updated_at=now))
 
@@ -172,8 +164,8 @@ class Syncing:
     async def _set_fact(self, name: str, value: Any) -> None:
         now = present(self._database, self._clock)
         statement = insert_into(self._database, facts).values(name=name, value=value, updated_at=now)
-        says = {"value": statement.excluded.value, "updated_at": now}
-        await self._connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=says))
+        changes = {"value": statement.excluded.value, "updated_at": now}
+        await self._connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=changes))
 
 
 def _values(step: Step) -> dict[str, Any]:
@@ -185,7 +177,3 @@ def _entry(step: Step) -> AuditEntry:
     action = "job.added" if step.job_id is None else "job.changed"
     change = step.change
     return AuditEntry(action=action, what=f"job:{change.name}", before=change.before, after=change.after)
-
-
-def _portions(texts: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (texts[first : first + _AT_ONCE] for first in range(0, len(texts), _AT_ONCE))

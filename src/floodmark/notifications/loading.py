@@ -1,4 +1,4 @@
-"""The channels that are installed and configured, and the notifier that sends over them."""
+"""Loads installed and configured channels, and builds the notifier that sends over them."""
 
 from collections.abc import Callable
 
@@ -8,14 +8,14 @@ from floodmark.process.entry_points import find_extensions, load_extension
 from floodmark.wiring.resources import Resources
 from floodmark.wiring.services import services_for
 
-from .deciding import NotificationPace
-from .noticing import Noticing
+from .decisions import NotificationPace
 from .notifier import Leading, Notifier
 from .port import CHANNELS, NotificationChannel, OpenChannel
+from .trouble_repository import TroubleRepository
 
 
 def open_channels(services_for: Callable[[str], Services]) -> dict[str, NotificationChannel]:
-    """Make every channel that is configured, by the name of its entry point."""
+    """Return every configured channel by the name of its entry point."""
     found: dict[str, NotificationChannel] = {}
     for name in sorted(find_extensions(CHANNELS)):
         open_channel: OpenChannel = load_extension(CHANNELS, name)
@@ -25,13 +25,13 @@ def open_channels(services_for: Callable[[str], Services]) -> dict[str, Notifica
     return found
 
 
-def notifier_of(resources: Resources, leader: Leading) -> Notifier | None:
-    """Make what tells people of the trouble of this installation; None if no channel is configured."""
+def build_notifier(resources: Resources, leader: Leading) -> Notifier | None:
+    """Return the notifier of this installation; None if no channel is configured."""
     settings, channels = resources.settings, open_channels(lambda name: services_for(resources, name))
     if not channels:
         return None
     return Notifier(
-        Noticing(resources.database, resources.clock, resources.repositories.staleness),
+        TroubleRepository(resources.database, resources.clock, resources.repositories.staleness),
         leader,
         resources.events,
         channels,

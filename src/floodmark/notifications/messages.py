@@ -1,4 +1,4 @@
-"""Troubles put into words: one message for many, bounded in every direction. Pure."""
+"""Builds messages from problems: one message for many problems, with limits on lines and lengths. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ LONGEST_LINE = 300
 _NAMES_SHOWN = 3
 _UNSEEN = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
 
-# What one and what several of them are said to be, and what to do next.
+# The title for one subject, the title for several, and the next step.
 _WORDS: dict[tuple[Kind, Status], tuple[str, str, str]] = {
     ("dead_letter", "trouble"): ("{} failed for good", "{} jobs failed for good", "Look: floodmark dlq"),
     ("account_lost", "trouble"): (
@@ -35,51 +35,51 @@ _WORDS: dict[tuple[Kind, Status], tuple[str, str, str]] = {
 }
 
 
-def message_of(kind: Kind, status: Status, subjects: Sequence[Subject], *, at: datetime, instance: str) -> Notification:
-    """One message about all of them."""
+def build_message(
+    kind: Kind, status: Status, subjects: Sequence[Subject], *, at: datetime, instance: str
+) -> Notification:
+    """Return one message about all subjects."""
     one, several, advice = _WORDS[kind, status]
-    told = [
-        Subject(name=line_of(each.name, 120), text=line_of(each.text, LONGEST_LINE), count=each.count)
+    clean = [
+        Subject(name=to_line(each.name, 120), text=to_line(each.text, LONGEST_LINE), count=each.count)
         for each in subjects
     ]
-    groups = _groups(told)
-    title = one.format(told[0].name) if len(told) == 1 else several.format(f"{len(told):,}")
-    if len(groups) == 1 and groups[0][0].text:
-        title = f"{title}: {groups[0][0].text}"
-        lines = [] if len(told) == 1 else [_names(groups[0])]
-        if len(told) == 1 and told[0].count > 1:
-            lines = [f"{told[0].count:,} times"]
+    groups, first, is_single = _groups(clean), clean[0], len(clean) == 1
+    title = one.format(first.name) if is_single else several.format(f"{len(clean):,}")
+    if len(groups) == 1 and first.text:
+        title = f"{title}: {first.text}"
+        lines = [_names(groups[0])] if not is_single else [f"{first.count:,} times"] if first.count > 1 else []
     else:
-        lines = _bounded([_line(group) for group in groups]) if len(told) > 1 else []
+        lines = [] if is_single else _limit([_line(group) for group in groups])
     return Notification(
         id=new_id(),
         kind=kind,
         status=status,
-        title=line_of(title, LONGEST_LINE),
-        lines=tuple(line_of(line, LONGEST_LINE) for line in [*lines, *([advice] if advice else [])]),
-        count=len(told),
-        subjects=tuple(told[:MOST_SUBJECTS]),
+        title=to_line(title, LONGEST_LINE),
+        lines=tuple(to_line(line, LONGEST_LINE) for line in [*lines, *([advice] if advice else [])]),
+        count=len(clean),
+        subjects=tuple(clean[:MOST_SUBJECTS]),
         at=at,
-        instance=line_of(instance, 120),
+        instance=to_line(instance, 120),
     )
 
 
-def a_test(*, at: datetime, instance: str) -> Notification:
-    """What `floodmark notify test` sends."""
+def build_test_message(*, at: datetime, instance: str) -> Notification:
+    """Return the message of `floodmark notify test`."""
     line = "Nothing is wrong. Somebody typed: floodmark notify test"
     return Notification(
         id=new_id(), kind="test", status="test", title="A test from Floodmark", lines=(line,), at=at, instance=instance
     )
 
 
-def line_of(text: str, longest: int) -> str:
-    """Text from elsewhere on one line: without secrets, and without what steers a terminal or ends a header."""
+def to_line(text: str, longest: int) -> str:
+    """Return foreign text as one line, without secrets and control characters."""
     line = _UNSEEN.sub(" ", mask_text(text[: 4 * longest])).strip()
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def _groups(subjects: Sequence[Subject]) -> list[list[Subject]]:
-    """Those with the same trouble together, the largest group first."""
+    """Group subjects with the same problem, the largest group first."""
     by_text: dict[str, list[Subject]] = {}
     for subject in subjects:
         by_text.setdefault(fingerprint(subject.text) if subject.text else "", []).append(subject)
@@ -99,6 +99,6 @@ def _names(group: Sequence[Subject]) -> str:
     return ", ".join(shown) + (f" and {more:,} more" if more else "")
 
 
-def _bounded(lines: list[str]) -> list[str]:
+def _limit(lines: list[str]) -> list[str]:
     more = len(lines) - MOST_LINES
     return lines if more <= 0 else [*lines[:MOST_LINES], f"… and {more:,} more kinds of trouble"]

@@ -1,9 +1,9 @@
-"""What somebody should be told of, and what they were told. Tables: `executions`, `accounts`, `jobs`, `facts`.
+"""Reads problems and stores the state of the notifier. Tables: `executions`, `accounts`, `jobs`, `facts`.
 
-Dead letters are read through `ix_job_executions_dead`, from a time on. What was told is one fact, `notifying`.
+Dead letters are read through the index `ix_job_executions_dead`. The state is one fact, `notifying`.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -22,53 +22,53 @@ _FACT = "notifying"
 _e = job_executions.c
 
 
-class Noticing:
-    """Looks for trouble, and remembers what was told of it."""
+class TroubleRepository:
+    """Reads problems, and stores the state of the notifier."""
 
     def __init__(self, database: Database, clock: Clock, staleness: Staleness) -> None:
         self._database, self._clock, self._staleness = database, clock, staleness
 
     async def now(self) -> datetime:
-        """The time by which letters are dated."""
+        """Return the time of the clock that dates dead letters."""
         async with self._database.reading() as connection:
             return await present_moment(self._database, self._clock, connection)
 
-    async def letters(self, since: datetime) -> list[Any]:
-        """Dead letters from behind `since`, the oldest first: job_id, job_name, completed_at, error_message."""
+    async def dead_letters(self, since: datetime) -> list[Any]:
+        """Return dead letters after `since`, the oldest first: job_id, job_name, completed_at, error_message."""
         query = select(_e.job_id, _e.job_name, _e.completed_at, _e.error_message)
-        # Spelled out: a parameter would hide from the planner that the index of dead letters will do.
+        # A literal: with a parameter the planner cannot use the partial index.
         query = query.where(_e.state == literal(State.DEAD, literal_execute=True), _e.completed_at > since)
         async with self._database.reading() as connection:
             return list(await connection.execute(query.order_by(_e.completed_at).limit(MOST_AT_ONCE)))
 
-    async def parked(self) -> list[tuple[str, str]]:
-        """Accounts that cannot be used, and why."""
+    async def parked_accounts(self) -> list[tuple[str, str]]:
+        """Return the accounts that cannot be used, each with the reason."""
         query = select(accounts.c.name, accounts.c.reason).where(accounts.c.state == "parked")
         async with self._database.reading() as connection:
             rows = await connection.execute(query.order_by(accounts.c.updated_at).limit(MOST_AT_ONCE))
             return [(row.name, row.reason or "") for row in rows]
 
-    async def stale(self) -> list[StaleJob]:
-        """Jobs that are stale, the longest unchecked first."""
+    async def stale_jobs(self) -> list[StaleJob]:
+        """Return stale jobs, the longest unchecked first."""
         return await self._staleness.page(limit=MOST_AT_ONCE)
 
-    async def working(self, names: Collection[str]) -> set[str]:
-        """Which of these accounts can be used."""
+    async def active_accounts(self, names: Collection[str]) -> set[str]:
+        """Return those of the accounts that can be used."""
         query = select(accounts.c.name).where(accounts.c.name.in_(names), accounts.c.state == "active")
-        return await self._found(query) if names else set()
+        return await self._select(query) if names else set()
 
-    async def due(self, job_ids: Collection[str]) -> set[str]:
-        """Which of these jobs run by themselves: neither paused nor switched off nor deleted."""
+    async def active_jobs(self, job_ids: Collection[str]) -> set[str]:
+        """Return those of the jobs that exist and are neither paused nor disabled."""
         query = select(jobs.c.job_id).where(jobs.c.job_id.in_(job_ids), jobs.c.schedule_enabled, ~jobs.c.paused)
-        return await self._found(query) if job_ids else set()
+        return await self._select(query) if job_ids else set()
 
-    async def told(self) -> Any:
-        """What `tell` kept, None before the first time."""
+    async def load_state(self) -> Any:
+        """Return the stored state; None before the first one."""
         async with self._database.reading() as connection:
             return (await connection.execute(select(facts.c.value).where(facts.c.name == _FACT))).scalar()
 
-    async def tell(self, value: dict[str, Any]) -> bool:
-        """Keep `value` if its `turn` is behind that of what is kept; else another leader was here, and False."""
+    async def store_state(self, value: dict[str, Any]) -> bool:
+        """Store the state if its `turn` is higher than the stored one; False if another leader has stored it."""
         now = present(self._database, self._clock)
         statement = insert_into(self._database, facts).values(name=_FACT, value=value, updated_at=now)
         upsert = statement.on_conflict_do_update(index_elements=["name"], set_={"value": value, "updated_at": now})
@@ -80,11 +80,6 @@ class Noticing:
             await connection.execute(upsert)
         return True
 
-    async def _found(self, query: Any) -> set[str]:
+    async def _select(self, query: Any) -> set[str]:
         async with self._database.reading() as connection:
             return set((await connection.execute(query)).scalars())
-
-
-def without(known: Sequence[str], found: Collection[str]) -> list[str]:
-    """Those known that were not found."""
-    return [each for each in known if each not in found]
