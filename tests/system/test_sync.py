@@ -311,7 +311,7 @@ async def test_an_older_answer_does_not_undo_a_newer_one(migrated_url: str, publ
 
 async def test_without_an_address_it_says_what_to_set(light_url: str, publisher: Publisher) -> None:
     async with opened(light_url, publisher, api_url=None) as resources:
-        with pytest.raises(InvalidInput, match="no API") as refused:
+        with pytest.raises(InvalidInput, match="API_URL is not set") as refused:
             await build_sync(resources, ACTOR).run()
         assert "API_URL" in refused.value.hint
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from floodmark.errors import InvalidInput
+from floodmark.importers.apscheduler import ImportedJob
 from floodmark.importers.beat_files import read_beat
-from floodmark.importers.build_jobs import jobs_of_celery
-from floodmark.importers.celery import BeatEntry
+from floodmark.importers.build_jobs import build_jobs
 
 
 class Crontab:
@@ -80,7 +80,7 @@ def entry(schedule: Any, *args: Any, task: str = "shop.tasks.sync", **kwargs: An
     return Entry("name", task, datetime(2026, 6, 1, tzinfo=UTC), 7, schedule, args, kwargs, {"queue": "low"})
 
 
-def whens(found: list[BeatEntry]) -> dict[str, Any]:
+def whens(found: list[ImportedJob]) -> dict[str, Any]:
     return {one.name: one.when.cron_expression or one.when.interval_seconds for one in found}
 
 
@@ -95,7 +95,7 @@ def test_the_file_of_beat_is_read_without_running_anything(tmp_path: Path) -> No
     assert whens(found) == {"often": 30, "nightly": "0 2 * * MON-FRI"}
     often = next(one for one in found if one.name == "often")
     assert (often.target, often.params) == ("shop.tasks:sync", {"*args": [1, "two"], "depth": 3})
-    [job, _] = jobs_of_celery([often, often])
+    [job, _] = build_jobs([often, often], "celery")
     assert (job.spec.name, job.spec.stream, job.spec.when.timezone) == ("often", "celery:often", "Europe/Berlin")
 
     # Whatever else a pickle names is refused, whichever entry it is in.

@@ -21,7 +21,7 @@ from .showing import counted, facts, plain, print_json, short, table
 from .times import absolute, due, relative
 
 if TYPE_CHECKING:
-    from floodmark.importers.apscheduler import Imported
+    from floodmark.importers.apscheduler import ImportedJob
     from floodmark.importers.crontab import LineError
     from floodmark.model.handover import JobParity
     from floodmark.operations.declared import AsyncOperations
@@ -322,11 +322,10 @@ def crontab(
     async def work(operations: "AsyncOperations") -> "tuple[Imports, list[NewJob], Sequence[LineError]]":
         from floodmark.importers.build_jobs import jobs_of_crontab  # noqa: PLC0415
         from floodmark.importers.crontab import read_crontab  # noqa: PLC0415
-        from floodmark.model.job import Policy  # noqa: PLC0415 - `--help` should not wait for it
 
         is_system = system if system is not None else file.absolute().is_relative_to("/etc")
         found = read_crontab(_text_of(file), is_system=is_system, timezone=tz or _local_zone())
-        made = jobs_of_crontab(found.entries, target=target, prefix=prefix, tags=tag or (), policy=Policy())
+        made = jobs_of_crontab(found.entries, target=target, prefix=prefix, tags=tag or ())
         only_try = dry_run or bool(found.errors and not skip_bad)
         imports = await _import_all(desk, operations, made, take_over=take_over, dry_run=only_try, usual=True)
         return imports, made, found.errors
@@ -360,16 +359,16 @@ def from_apscheduler(
     async def work(operations: "AsyncOperations") -> "tuple[Imports, list[NewJob], list[tuple[str, ...]]]":
         from floodmark.importers.apscheduler import read_job  # noqa: PLC0415 - as above
         from floodmark.importers.apscheduler_store import stored_jobs  # noqa: PLC0415
-        from floodmark.importers.build_jobs import jobs_of_apscheduler  # noqa: PLC0415
+        from floodmark.importers.build_jobs import build_jobs  # noqa: PLC0415
 
-        found: list[Imported] = []
+        found: list[ImportedJob] = []
         errors: list[tuple[str, ...]] = []
         for stored in await stored_jobs(url, table_name):
             try:
                 found.append(read_job(stored.job_state, next_run=stored.next_run_time, now=datetime.now(UTC)))
             except FloodmarkError as error:
                 errors.append((stored.id, "", str(error), error.hint))
-        made = jobs_of_apscheduler(found, tags=tag or ())
+        made = build_jobs(found, "apscheduler", tags=tag or ())
         only_try = dry_run or bool(errors and not skip_bad)
         return await _import_all(desk, operations, made, take_over=take_over, dry_run=only_try), made, errors
 
@@ -404,11 +403,11 @@ def from_celery(
 
     async def work(operations: "AsyncOperations") -> "tuple[Imports, list[NewJob], list[tuple[str, ...]]]":
         from floodmark.importers.beat_files import read_beat  # noqa: PLC0415 - as above
-        from floodmark.importers.build_jobs import jobs_of_celery  # noqa: PLC0415
+        from floodmark.importers.build_jobs import build_jobs  # noqa: PLC0415
 
         found, wrong = read_beat(what, timezone=tz)
         errors: list[tuple[str, ...]] = [(name, "", error, hint) for name, error, hint in wrong]
-        made = jobs_of_celery(found, tags=tag or ())
+        made = build_jobs(found, "celery", tags=tag or ())
         only_try = dry_run or bool(errors and not skip_bad)
         return (
             await _import_all(desk, operations, made, take_over=take_over, dry_run=only_try, usual=True),

@@ -28,23 +28,23 @@ _REFUSED_HINT = "only schedules and plain arguments are read; add this job by ha
 _DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 
 
-class Imported(Struct, frozen=True, kw_only=True):
-    """A job of APScheduler in Floodmark's terms.
+class ImportedJob(Struct, frozen=True, kw_only=True):
+    """A job of another scheduler in Floodmark's terms. `job_id` is its id there, if it has one besides its name.
 
     `anchor` is the start of an interval, or the time of a job that runs once; None if it does not matter.
     """
 
-    job_id: str
     name: str
     target: str
     when: When
-    policy: Policy
     params: Mapping[str, Any]
-    is_paused: bool
+    job_id: str | None = None
+    policy: Policy = Policy()
+    is_paused: bool = False
     anchor: datetime | None = None
 
 
-def read_job(state: bytes, *, next_run: float | None, now: datetime) -> Imported:
+def read_job(state: bytes, *, next_run: float | None, now: datetime) -> ImportedJob:
     """Read a row: the bytes of its `job_state` and its `next_run_time`.
 
     `InvalidInput` for a pickle that names anything unknown, and for features that Floodmark does not have.
@@ -55,7 +55,7 @@ def read_job(state: bytes, *, next_run: float | None, now: datetime) -> Imported
         raise InvalidInput(f"the job cannot be read: {error}", hint=_REFUSED_HINT) from error
 
 
-def _read(job: Any, next_run: float | None, now: datetime) -> Imported:
+def _read(job: Any, next_run: float | None, now: datetime) -> ImportedJob:
     if not isinstance(job, dict) or job.get("version") != 1:
         raise InvalidInput("this is no job of APScheduler 3", hint="name the table of its job store with --table")
     target = job.get("func")
@@ -66,7 +66,7 @@ def _read(job: Any, next_run: float | None, now: datetime) -> Imported:
         raise InvalidInput("the job has no trigger", hint=_REFUSED_HINT)
     when, anchor = _when(trigger, now)
     trigger_of(when, anchor=anchor or now)
-    return Imported(
+    return ImportedJob(
         job_id=str(job.get("id")),
         name=_name(job),
         target=target,

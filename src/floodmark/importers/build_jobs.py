@@ -5,72 +5,52 @@ from itertools import count
 from typing import Any
 
 from floodmark.model.handover import NewJob
-from floodmark.model.job import Policy, ScheduleType, When
+from floodmark.model.job import ScheduleType, When
 from floodmark.model.spec import JobSpec, slug
 
-from .apscheduler import Imported
-from .celery import BeatEntry
+from .apscheduler import ImportedJob
 from .crontab import CrontabLine
 
 _NAME_LENGTH = 60
 
 
 def jobs_of_crontab(
-    entries: Sequence[CrontabLine], *, target: str, prefix: str = "cron", tags: Sequence[str] = (), policy: Policy
+    entries: Sequence[CrontabLine], *, target: str, prefix: str = "cron", tags: Sequence[str] = ()
 ) -> list[NewJob]:
     """Return a job for each line, which passes the command line to the function `target` as a param."""
-    names = _unique([_command_name(prefix, entry.command) for entry in entries])
+    found = [
+        ImportedJob(
+            name=_command_name(prefix, entry.command),
+            target=target,
+            when=When(schedule_type=ScheduleType.CRON, cron_expression=entry.schedule, timezone=entry.timezone),
+            params=_params(entry),
+        )
+        for entry in entries
+    ]
+    return build_jobs(found, "crontab", tags=tags)
+
+
+def build_jobs(found: Sequence[ImportedJob], scheduler: str, *, tags: Sequence[str] = ()) -> list[NewJob]:
+    """Return a new job for each job of the other scheduler, with the same function."""
+    names = _unique([job.name for job in found])
     return [
         NewJob(
             spec=JobSpec(
                 source="python",
-                target=target,
+                target=job.target,
                 name=name,
                 # One for each: jobs that share a stream wait for each other.
-                stream=f"crontab:{name}",
-                when=When(schedule_type=ScheduleType.CRON, cron_expression=entry.schedule, timezone=entry.timezone),
-                policy=policy,
-                params=_params(entry),
+                stream=f"{scheduler}:{job.job_id or name}",
+                when=job.when,
+                policy=job.policy,
+                params=job.params,
                 tags=tuple(tags),
-            )
-        )
-        for name, entry in zip(names, entries, strict=True)
-    ]
-
-
-def jobs_of_apscheduler(imported: Sequence[Imported], *, tags: Sequence[str] = ()) -> list[NewJob]:
-    """Return a job for each APScheduler job, with its function."""
-    names = _unique([job.name for job in imported])
-    return [
-        NewJob(
-            spec=_spec(job, name, f"apscheduler:{job.job_id}", tags, job.policy),
+            ),
             anchor=job.anchor,
             pause_reason="it was paused in APScheduler" if job.is_paused else None,
         )
-        for name, job in zip(names, imported, strict=True)
+        for name, job in zip(names, found, strict=True)
     ]
-
-
-def jobs_of_celery(entries: Sequence[BeatEntry], *, tags: Sequence[str] = ()) -> list[NewJob]:
-    """Return a job for each entry of Celery beat, which calls the function of its task."""
-    names = _unique([entry.name for entry in entries])
-    return [
-        NewJob(spec=_spec(entry, name, f"celery:{name}", tags, Policy()))
-        for name, entry in zip(names, entries, strict=True)
-    ]
-
-
-def _spec(found: Imported | BeatEntry, name: str, stream: str, tags: Sequence[str], policy: Policy) -> JobSpec:
-    return JobSpec(
-        source="python",
-        target=found.target,
-        name=name,
-        stream=stream,
-        when=found.when,
-        policy=policy,
-        params=found.params,
-        tags=tuple(tags),
-    )
 
 
 def _params(entry: CrontabLine) -> dict[str, Any]:

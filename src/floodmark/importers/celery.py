@@ -9,12 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from msgspec import Struct
-
 from floodmark.errors import InvalidInput
 from floodmark.model.job import ScheduleType, When
 
-from .apscheduler import PLAIN_TIMES, params_of_call, printable_name, unpickled
+from .apscheduler import PLAIN_TIMES, ImportedJob, params_of_call, printable_name, unpickled
 
 _HINT = "add this entry by hand: floodmark add python module:function --every 5m, or --cron '...'"
 _FIELDS = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
@@ -24,16 +22,7 @@ _KNOWN_BEFORE = (5, 3)
 _NAMES = re.compile(r"[a-z]{3,}", re.IGNORECASE)
 
 
-class BeatEntry(Struct, frozen=True, kw_only=True):
-    """An entry of Celery beat in Floodmark's terms."""
-
-    name: str
-    target: str
-    when: When
-    params: Mapping[str, Any]
-
-
-Entries = tuple[list[BeatEntry], list[tuple[str, str, str]]]
+Entries = tuple[list[ImportedJob], list[tuple[str, str, str]]]
 """The entries, and the unreadable ones with name, reason and hint."""
 
 
@@ -65,7 +54,7 @@ def read_schedule(schedule: Mapping[Any, Any], *, timezone: str) -> Entries:
     return _read_each(schedule.items(), lambda name, entry: read_entry(name, entry, timezone=timezone))
 
 
-def read_entry(name: str, entry: Any, *, timezone: str) -> BeatEntry:
+def read_entry(name: str, entry: Any, *, timezone: str) -> ImportedJob:
     """Read an entry of a `beat_schedule`: a mapping with `task`, `schedule`, `args` and `kwargs`."""
     if not isinstance(entry, Mapping):
         raise InvalidInput(f"{name[:80]} is no entry of a beat_schedule", hint=_HINT)
@@ -84,8 +73,8 @@ def read_shelf(stored: Mapping[str, bytes], *, timezone: str) -> Entries:
     return _read_each(by_name, lambda name, entry: _from_shelf(name, entry, version, timezone))
 
 
-def _read_each(entries: Iterable[tuple[Any, Any]], read: Callable[[str, Any], BeatEntry]) -> Entries:
-    found: list[BeatEntry] = []
+def _read_each(entries: Iterable[tuple[Any, Any]], read: Callable[[str, Any], ImportedJob]) -> Entries:
+    found: list[ImportedJob] = []
     errors: list[tuple[str, str, str]] = []
     for name, entry in entries:
         try:
@@ -95,7 +84,7 @@ def _read_each(entries: Iterable[tuple[Any, Any]], read: Callable[[str, Any], Be
     return found, errors
 
 
-def _from_shelf(name: str, entry: Any, version: tuple[int, ...] | None, timezone: str) -> BeatEntry:
+def _from_shelf(name: str, entry: Any, version: tuple[int, ...] | None, timezone: str) -> ImportedJob:
     if type(entry).__name__ != "ScheduleEntry" or len(entry.given) < 7:
         raise InvalidInput(f"{name[:80]} is no entry of Celery beat", hint=_HINT)
     _, task, _, _, schedule, args, kwargs, *_ = entry.given
@@ -122,11 +111,11 @@ def _version(text: Any) -> tuple[int, ...] | None:
     return None if found is None else (int(found[1]), int(found[2]))
 
 
-def _entry(name: str, task: Any, schedule: Any, call: tuple[Any, Any], timezone: str) -> BeatEntry:
+def _entry(name: str, task: Any, schedule: Any, call: tuple[Any, Any], timezone: str) -> ImportedJob:
     module, dot, function = task.rpartition(".") if isinstance(task, str) else ("", "", "")
     if not dot or not module or not function.isidentifier():
         raise InvalidInput(f"the task {str(task)[:80]!r} is not named after its function", hint=_HINT)
-    return BeatEntry(
+    return ImportedJob(
         name=printable_name(name),
         target=f"{module}:{function}",
         when=_when(schedule, timezone),
