@@ -24,8 +24,7 @@ from chaos.process import Order
 from conftest import started
 from servers import Postgres, Valkey
 
-SERVER_KILLS, SERVER_KILLS_THOROUGH = 16, 40
-EMBEDDED_KILLS = 24
+SERVER_KILLS, EMBEDDED_KILLS = 40, 24
 LEASE_SECONDS = 2.0
 PREFIX = "chaos"
 LEADER_KEY = "chaos-leader"
@@ -62,9 +61,11 @@ SETTINGS = {
 }
 
 
+# In every run `test_failpoints` kills at each step, and `test_deaths` kills whole processes.
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
+
+
 @pytest.mark.spec("G1", "G2", "G3", "G4", "G8", "T6")
-@pytest.mark.thorough
-@pytest.mark.timeout(1200)
 async def test_an_embedded_process_killed_again_and_again_loses_nothing(
     fleet: Fleet, chance: random.Random, sqlite_url: str
 ) -> None:
@@ -93,17 +94,15 @@ async def test_an_embedded_process_killed_again_and_again_loses_nothing(
 
 
 @pytest.mark.spec("G1", "G2", "G3", "G4", "E1", "T6", "V2", "V6")
-@pytest.mark.timeout(1200)
 async def test_workers_schedulers_and_servers_killed_at_random_lose_nothing(
-    fleet: Fleet, chance: random.Random, is_thorough: bool
+    fleet: Fleet, chance: random.Random
 ) -> None:
     """Two schedulers and three workers on PostgreSQL and Valkey, none of which is spared."""
     with started(lambda: Postgres.start(own=True)) as postgres, started(lambda: Valkey.start(own=True)) as valkey:
         url = postgres.create_database("chaos")
         await prepare(url)
-        kills = SERVER_KILLS_THOROUGH if is_thorough else SERVER_KILLS
         plan = Plan(pause=1.2)
-        chaos = Chaos(fleet, chance, postgres=postgres, valkey=valkey, url=url, plan=plan, kills=kills)
+        chaos = Chaos(fleet, chance, postgres=postgres, valkey=valkey, url=url, plan=plan, kills=SERVER_KILLS)
         with shown_at_the_end(fleet, chaos.done):
             await chaos.run()
             await chaos.check_that_all_of_it_happened()
